@@ -68,7 +68,7 @@ async def _prune(url: str, keep_runs: int) -> float:
         await settings.change(keep_runs=keep_runs // 2)
         pruner = Pruner(pool)
         began = perf_counter()
-        await pruner.look()
+        await pruner.run_once()
         seconds = perf_counter() - began
         await settings.change(keep_runs=None)
     return (pruner.done.records + pruner.done.spans) / seconds

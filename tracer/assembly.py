@@ -33,9 +33,9 @@ from tracer.storage.postgres.projects.api_keys import ApiKeys, closed_by_first_k
 from tracer.storage.postgres.projects.authentication import Callers
 from tracer.storage.postgres.projects.projects import (
     SettingsOfProject,
+    ensure_project,
     list_projects,
     project_id_of,
-    project_made,
 )
 from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.storage.postgres.reader import PostgresReader
@@ -167,7 +167,7 @@ async def parts(
         ) as stores,
     ):
         project_id = await project_id_of(pool, project)
-        await stores.tell_of_wall()
+        await stores.warn_without_row_security()
         callers = Callers(pool)
         tools = Caller(project_id, project, frozenset({Scope.READ}))
         surroundings = Surroundings(database_url, server_url, callers.own_key(tools))
@@ -259,7 +259,7 @@ class KeyRing:
 
     async def made(self, project: str) -> ApiKeys:
         """Return the keys of a project, which is made where there is none of that name."""
-        return self._keys(await project_made(self._pool, project))
+        return self._keys(await ensure_project(self._pool, project))
 
     async def all(self) -> list[ApiKeys]:
         """Return the keys of each project, oldest first."""

@@ -114,8 +114,8 @@ class Settings(BaseModel):
     )
     direct_database_url: Annotated[SecretStr, AfterValidator(_check_database_url)] | None = Field(
         default=None,
-        description="The same Postgres without the pooler. Required if TRACER_DATABASE_URL points to a "
-        "pooler in transaction mode, such as PgBouncer.",
+        description="The same Postgres without the pooler. Required if TRACER_DATABASE_URL points "
+        "to a pooler in transaction mode, such as PgBouncer.",
     )
     url: Annotated[str, AfterValidator(_check_url)] | None = Field(
         default=None, description="The tracer server to record to over HTTP, with no database here."
@@ -149,7 +149,7 @@ class Settings(BaseModel):
         default=DEFAULT_TERMS.lease.total_seconds(),
         ge=1,
         le=86_400,
-        description="Heartbeat timeout: after it, a recorder counts as dead, its records as abandoned.",
+        description="The heartbeat timeout, after which open records of a recorder are abandoned.",
     )
     silence_seconds: float = Field(
         default=DEFAULT_TERMS.silence.total_seconds(),

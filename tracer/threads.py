@@ -82,7 +82,6 @@ async def call_in_thread(
         on_cancel: Called if a call that has started is cancelled, to make it end.
     """
     ticket = Lock()  # its first owner decides whether the call starts
-    ticket = Lock()  # whoever takes it decides whether the call begins
 
     def call() -> tuple[Answer | None, BaseException | None]:
         if not ticket.acquire(blocking=False):

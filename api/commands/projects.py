@@ -15,7 +15,7 @@ from tracer.errors import BadRequest
 from tracer.records.project_settings import KeptSpans, ProjectSettings
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.settings import Settings
-from tracer.storage.postgres.projects.projects import Changes
+from tracer.storage.postgres.projects.projects import SettingsChange
 
 projects = typer.Typer(
     name="projects", help="Say what projects keep, and for how long.", no_args_is_help=True
@@ -69,7 +69,7 @@ def set_project(
     """Change what a project keeps. What is not named stays as it is."""
 
     async def run(settings: Settings) -> None:
-        changes: Changes = {}
+        changes: SettingsChange = {}
         if keep_days is not None:
             changes["keep_days"] = _limit(keep_days)
         if keep_runs is not None:

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 from api.keys.schemas import ClosedSchema
 from tracer.records.project_settings import KeptSpans
 from tracer.redaction.payloads import PayloadPolicy
-from tracer.storage.postgres.projects.projects import Changes
+from tracer.storage.postgres.projects.projects import SettingsChange
 
 _DAYS = Field(ge=1, le=36_500)
 _RUNS = Field(ge=1, lt=2**63)
@@ -61,9 +61,9 @@ class ProjectChange(ClosedSchema):
     """`agent`: remove spans that are neither agent, model nor tool work nor above it from runs that
     have been quiet for ten minutes, and traces without agent work. They cannot be restored."""
 
-    def changes(self) -> Changes:
+    def changes(self) -> SettingsChange:
         """Return the settings that the request names."""
-        return cast("Changes", self.model_dump(exclude_unset=True))
+        return cast("SettingsChange", self.model_dump(exclude_unset=True))
 
 
 class ErasureSchema(ClosedSchema):

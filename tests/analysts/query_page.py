@@ -14,7 +14,7 @@ import psycopg
 from tests.analysts.ward_week import tell_week
 from tracer.storage.postgres.administration.analysts import add_analyst, remove_analyst
 from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.projects.projects import project_made
+from tracer.storage.postgres.projects.projects import ensure_project
 
 PAGE = Path(__file__).parents[2] / "docs" / "queries.md"
 WARD = "ward"
@@ -28,7 +28,7 @@ async def answered_page(database_url: str) -> str:
     role = f"reader of {urlsplit(database_url).path[1:]}"
     async with open_pool(database_url) as pool:
         await tell_week(pool, 1)
-        await tell_week(pool, await project_made(pool, WARD))
+        await tell_week(pool, await ensure_project(pool, WARD))
         analyst = await add_analyst(pool, role, WARD)
         try:
             with psycopg.connect(analyst.url, autocommit=True) as connection:

@@ -215,4 +215,4 @@ async def tell_week(pool: Pool, project_id: int) -> None:
     await project_in(pool)
     reaper = PostgresReaper(pool, clock=clock)
     now += timedelta(days=7)
-    await reaper.look_after_leases(MONDAY)
+    await reaper.expire_leases(MONDAY)

@@ -37,7 +37,7 @@ from tracer.storage.postgres.connection.pool import Pool, borrowed, open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.project_stores import ProjectStores
 from tracer.storage.postgres.projects.authentication import Callers
-from tracer.storage.postgres.projects.projects import project_made
+from tracer.storage.postgres.projects.projects import ensure_project
 from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.storage.postgres.schema.record_tables import METADATA
 from tracer.storage.postgres.session_state import PostgresSessions
@@ -160,7 +160,7 @@ async def two_projects(
         ProjectStores(pool, LASTING, project_pool=project_pool) as stores,
     ):
         home = await planted(pool, truthful, DEFAULT_PROJECT_ID, "canary-home")
-        other_id = await project_made(pool, "other")
+        other_id = await ensure_project(pool, "other")
         other = await planted(pool, truthful, other_id, "canary-other")
         for project in (home, other):
             pending = traces_of(spans_from(made(2, project.canary)))

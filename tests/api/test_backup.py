@@ -23,7 +23,7 @@ from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.project_stores import ProjectStores
 from tracer.storage.postgres.projects.api_keys import ApiKeys
 from tracer.storage.postgres.projects.authentication import Callers
-from tracer.storage.postgres.projects.projects import project_made
+from tracer.storage.postgres.projects.projects import ensure_project
 from tracer.storage.postgres.session_state import PostgresSessions
 from tracer.storage.postgres.writer import PostgresWriter
 
@@ -42,7 +42,7 @@ async def test_a_restored_database_answers_byte_for_byte_as_the_old_one(
         await project_in(pool)
         await writer.delete_run(await _another(writer))
         await PostgresSessions(ProjectPool(pool)).change_state("s-1", {"messages": 3}, [])
-        other = await project_made(pool, "other")
+        other = await ensure_project(pool, "other")
         await PostgresWriter(ProjectPool(pool, other)).write(sample_run().events)
         key = (await ApiKeys(ProjectPool(pool, other)).create("k", [Scope.READ])).secret
 

@@ -117,7 +117,7 @@ async def test_a_server_tells_of_its_pool_recorder_reaper_and_leases(
         client_of(made_parts, metrics) as client,
     ):
         assert made_parts.reaper is not None
-        await made_parts.reaper.look()
+        await made_parts.reaper.run_once()
         await made_parts.writer.write(sample_run(finished=False).events)
         headers = {"Host": "localhost"}
         told = await complete_series(client, **headers)
@@ -173,7 +173,7 @@ async def test_the_operations_page_lists_every_metric_and_no_other(
     rows = re.findall(r"^\| `(tracer_\w+)`", page, re.MULTILINE)
     async with parts(read_settings(home=tmp_path), database_url, ward.application) as made_parts:
         assert made_parts.reaper is not None
-        await made_parts.reaper.look()
+        await made_parts.reaper.run_once()
         told = _names(made_parts, await server_figures(made_parts, answer_seconds=60))
 
     assert sorted(rows) == sorted(told)

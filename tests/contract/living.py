@@ -52,9 +52,9 @@ class Living(Store):
         """Let time go by as it does while somebody looks, and look."""
         for _ in range(int(seconds // 30)):
             self.clock.move(30)
-            await self.reaper.look()
+            await self.reaper.run_once()
         self.clock.move(seconds % 30)
-        await self.reaper.look()
+        await self.reaper.run_once()
 
 
 async def memory_living(project_id: int = 1, when: Projecting = Projecting.AFTER_WRITES) -> Living:
@@ -62,7 +62,7 @@ async def memory_living(project_id: int = 1, when: Projecting = Projecting.AFTER
     hand = HandClock()
     store = MemoryStore(project_id, hand, TERMS, hand, lags=True)
     reaper = Reaper(store, TERMS)
-    await reaper.look()
+    await reaper.run_once()
     return projecting(Living(store, store, store, hand, store, reaper), when)
 
 
@@ -75,7 +75,7 @@ async def postgres_living(
     writer = PostgresWriter(project, hand, terms=TERMS, lease_clock=hand)
     keeping = PostgresReaper(pool, clock=hand)
     reaper = Reaper(keeping, TERMS)
-    await reaper.look()
+    await reaper.run_once()
     projection = DatabaseProjection(pool.kwargs)
     store = Living(writer, PostgresReader(project), projection, hand, keeping, reaper)
     return projecting(store, when)

@@ -238,7 +238,7 @@ async def test_after_an_outage_everybody_has_a_whole_lease(store: Living) -> Non
     run = await in_flight(store, recorder_id)
 
     store.clock.move(600)  # nobody looked: the server, its database or the machine stood still
-    await store.reaper.look()
+    await store.reaper.run_once()
     await store.pass_time(59)
     assert await statuses(store, run) == all_are("running")
 

@@ -223,7 +223,7 @@ async def test_call_of_a_killed_process_is_stored_and_becomes_abandoned(
 
     began = utc_now()
     reaper = PostgresReaper(pool, clock=lambda: began + 2 * DEFAULT_TERMS.lease)
-    await reaper.look_after_leases(began)
+    await reaper.expire_leases(began)
 
     assert await statuses_of_runs(reader) == ["abandoned"]
     found = await reader.read_tool_call(tool_call_id)

@@ -34,7 +34,7 @@ from tracer.records.tool_stats import CallFigures, TimeRange, ToolHistory, ToolS
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion
-from tracer.storage.postgres.projects.projects import project_made
+from tracer.storage.postgres.projects.projects import ensure_project
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.stats.rollups import roll_up
 from tracer.storage.postgres.write.leases import PostgresReaper
@@ -235,7 +235,7 @@ class CallHistory:
     @classmethod
     async def new(cls, pool: Pool) -> CallHistory:
         """Return the history of a new project."""
-        return cls(pool, await project_made(pool, f"p-{new_id()}"))
+        return cls(pool, await ensure_project(pool, f"p-{new_id()}"))
 
     async def happens(self, what: Happening) -> None:
         """Let something happen to the project."""
@@ -269,7 +269,7 @@ class CallHistory:
             case Reaped():
                 moment = utc_now() + timedelta(days=what.days)
                 reaper = PostgresReaper(self._pool, clock=lambda: moment)
-                await reaper.look_after_leases(LONG_AGO)
+                await reaper.expire_leases(LONG_AGO)
             case RolledUp():
                 async with aclosing(roll_up(self.project, runs_at_once=1)) as batches:
                     for _ in range(what.batches):
@@ -277,9 +277,9 @@ class CallHistory:
             case Looked():
                 until = None if what.until is None else ago(what.until)
                 since = None if what.since is None else ago(what.since)
-                await self.look(TimeRange(since, until))
+                await self.run_once(TimeRange(since, until))
 
-    async def look(self, within: TimeRange) -> None:
+    async def run_once(self, within: TimeRange) -> None:
         """Roll up, and compare the statistics with a fresh count of the calls."""
         async for _ in roll_up(self.project):
             pass

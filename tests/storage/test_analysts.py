@@ -30,7 +30,7 @@ from tracer.storage.postgres.administration.migrate import downgrade, upgrade
 from tracer.storage.postgres.connection.pool import Pool, open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.connection.row_security import PROGRAM_ROLE
-from tracer.storage.postgres.projects.projects import project_made
+from tracer.storage.postgres.projects.projects import ensure_project
 from tracer.storage.postgres.writer import PostgresWriter
 
 pytestmark = without_analysts
@@ -64,7 +64,7 @@ class Ward:
 @pytest.fixture
 async def ward(pool: Pool, database_url: str) -> AsyncIterator[Ward]:
     runs = []
-    other = await project_made(pool, "other")
+    other = await ensure_project(pool, "other")
     for project_id in (1, other):
         writer = PostgresWriter(ProjectPool(pool, project_id))
         runs.append(sample_run())

@@ -138,8 +138,8 @@ async def test_backlog_is_read_again_only_while_something_waits(
     database_url: str, pool: Pool, asked: list[str]
 ) -> None:
     backlog = Backlog(pool, 2**30)
-    await backlog.look()
-    looking = asyncio.create_task(backlog.look())
+    await backlog.run_once()
+    looking = asyncio.create_task(backlog.run_once())
     await living(database_url)
     assert not looking.done()
     backlog.add(DEFAULT_PROJECT_ID, 1)
@@ -149,7 +149,7 @@ async def test_backlog_is_read_again_only_while_something_waits(
     asked.clear()
     backlog.add(DEFAULT_PROJECT_ID, 1)
     for _ in range(3):
-        await backlog.look()
+        await backlog.run_once()
     assert len([each for each in asked if "pending_run WHERE due_at" in each]) == 3
 
 

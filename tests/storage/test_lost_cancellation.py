@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from tracer.storage.postgres.projects.periodic_job import Looker
+from tracer.storage.postgres.projects.periodic_job import PeriodicJob
 
 
-class Deaf(Looker):
+class Deaf(PeriodicJob):
     """Loses the first cancellation, as `asyncio.wait_for` of Python 3.11 may do."""
 
     trouble = "not_looked"
@@ -16,7 +16,7 @@ class Deaf(Looker):
         super().__init__(pause=3600)
         self.looks = asyncio.Event()
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         self.looks.set()
         try:
             await asyncio.Event().wait()

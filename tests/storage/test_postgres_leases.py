@@ -48,7 +48,7 @@ async def test_reapers_at_once_mark_each_run_once(store: Living, pool: Pool) -> 
     since = store.clock()
     store.clock.move(60)
 
-    await asyncio.gather(*(reaper.look_after_leases(since) for reaper in reapers))
+    await asyncio.gather(*(reaper.expire_leases(since) for reaper in reapers))
 
     abandoned = await store.reader.list_runs(RunFilter(status="abandoned"), 500, None)
     assert {run.root_plan_id for run in abandoned.items} == {run.root for run in runs}
@@ -104,7 +104,7 @@ async def come_and_go(pool: Pool) -> None:
         reaper = PostgresReaper(pool)
         since = await reaper.now()
         while not is_over.is_set():
-            await reaper.look_after_leases(since)
+            await reaper.expire_leases(since)
 
     reaping = [asyncio.create_task(reap()) for _ in range(2)]
     await asyncio.gather(*(write(writer) for writer in writers))

@@ -142,7 +142,7 @@ async def test_a_user_who_may_not_become_the_role_is_told_and_is_mended_without_
             connection.execute(f"CREATE ROLE {PROGRAM_ROLE} NOLOGIN")
     upgrade(plain_user)
     async with open_pool(plain_user) as pool, ProjectStores(pool) as stores:
-        await stores.tell_of_wall()
+        await stores.warn_without_row_security()
         assert "row_level_security_off" in caplog.text
         assert not await stores.is_walled()
         run = sample_run()

@@ -42,7 +42,7 @@ from tracer.storage.postgres.deletion.deletion import (
 from tracer.storage.postgres.jobs.pruner import Pruner
 from tracer.storage.postgres.projects.api_keys import ApiKeys
 from tracer.storage.postgres.projects.authentication import Callers
-from tracer.storage.postgres.projects.projects import SettingsOfProject, project_made
+from tracer.storage.postgres.projects.projects import SettingsOfProject, ensure_project
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.write.leases import PostgresReaper
 from tracer.storage.postgres.writer import PostgresWriter
@@ -108,7 +108,7 @@ async def test_what_never_ended_goes_unless_somebody_still_works_at_it(pool: Poo
     )
     await judged(pool, died, days_ago(20))
     await renewed(pool, recorder_id, NOW)
-    await PostgresReaper(pool, clock=lambda: NOW).look_after_leases(NOW)
+    await PostgresReaper(pool, clock=lambda: NOW).expire_leases(NOW)
 
     assert (await pruned(pool, MONTH)).runs == 1
     assert await kept(pool) == {alive.root, dead.root}
@@ -147,7 +147,7 @@ async def test_open_run_is_not_pruned_before_its_recorder_is_judged(pool: Pool) 
 
 async def judge_all(pool: Pool, now: datetime = NOW) -> None:
     """Let a reaper look that was never away."""
-    await PostgresReaper(pool, clock=lambda: now).look_after_leases(days_ago(1000))
+    await PostgresReaper(pool, clock=lambda: now).expire_leases(days_ago(1000))
 
 
 async def renewed(pool: Pool, recorder_id: UUID, at: datetime) -> None:
@@ -158,7 +158,7 @@ async def judged(pool: Pool, recorder_id: UUID, at: datetime) -> None:
     """Let a recorder be heard for the last time, and everybody be judged a day later."""
     await renewed(pool, recorder_id, at)
     reaper = PostgresReaper(pool, clock=lambda: at + timedelta(days=1))
-    await reaper.look_after_leases(at)
+    await reaper.expire_leases(at)
 
 
 async def test_of_more_runs_the_newest_are_kept(pool: Pool) -> None:
@@ -256,7 +256,7 @@ async def test_runs_that_are_written_while_they_are_pruned_are_there_or_refused(
 
 
 async def test_a_pruner_looks_after_all_projects_and_what_is_left_over(pool: Pool) -> None:
-    ward = await project_made(pool, "ward")
+    ward = await ensure_project(pool, "ward")
     keys = ApiKeys(ProjectPool(pool, ward))
     new = await keys.create("reads", [Scope.READ])
     callers = Callers(pool)
@@ -273,7 +273,7 @@ async def test_a_pruner_looks_after_all_projects_and_what_is_left_over(pool: Poo
     told: list[UUID] = []
 
     pruner = Pruner(pool, told.extend, clock=lambda: NOW)
-    await pruner.look()
+    await pruner.run_once()
 
     assert (pruner.done.runs, told) == (1, [run.root])
     assert await kept(pool) == {unkept}
@@ -292,7 +292,7 @@ async def test_leases_of_recorders_without_runs_are_forgotten(pool: Pool) -> Non
     leases = "SELECT count(*) FROM recorder_lease"
     assert await rows(pool, leases) == [(1,)]
     await SettingsOfProject(ProjectPool(pool)).change(keep_days=30)
-    await Pruner(pool, clock=lambda: NOW).look()
+    await Pruner(pool, clock=lambda: NOW).run_once()
     await judge_all(pool)
     assert await rows(pool, leases) == [(0,)]
 

@@ -24,7 +24,7 @@ class Away:
     async def now(self) -> datetime:
         return self._clock()
 
-    async def look_after_leases(self, since: datetime) -> None:
+    async def expire_leases(self, since: datetime) -> None:
         self.since.append(since)
         if len(self.since) == 1:
             raise StoreUnavailable()
@@ -34,10 +34,10 @@ async def test_a_reaper_whose_first_look_failed_looks_again_and_counts_from_then
     away = Away()
     reaper = Reaper(away, DEFAULT_TERMS)
     with pytest.raises(StoreUnavailable):
-        await reaper.look()
+        await reaper.run_once()
 
-    await reaper.look()
-    await reaper.look()
+    await reaper.run_once()
+    await reaper.run_once()
 
     first, second, third = away.since
     assert first < second == third

@@ -181,9 +181,9 @@ async def test_background_projects_outdated_runs_a_few_at_a_time(
     job = Reprojector(pool, runs_at_once=2)
     found = []
     for _ in range(4):
-        await job.look()
+        await job.run_once()
         found.append(await pending(pool))
-        await job.look()  # nothing is added while these are due
+        await job.run_once()  # nothing is added while these are due
         assert await pending(pool) == found[-1]
         assert await reprojection.settle() == []
 
@@ -198,17 +198,17 @@ async def test_background_waits_until_nothing_is_due(pool: Pool) -> None:
     await store_run(pool, busy)
     await make_pending(pool, busy)
     job = Reprojector(pool)
-    await job.look()
+    await job.run_once()
     assert await pending(pool) == [busy]
     await rows(pool, "UPDATE pending_run SET due_at = now() + interval '1 hour' RETURNING 1")
-    await job.look()
+    await job.run_once()
     assert await pending(pool) == [*runs, busy]
 
 
 async def test_background_tries_failed_runs_of_older_versions_again(pool: Pool) -> None:
     [run] = await outdated(pool, 1)
     await make_pending(pool, run, "infinity")
-    await Reprojector(pool).look()
+    await Reprojector(pool).run_once()
     due = "SELECT root_plan_id FROM pending_run WHERE due_at <= now()"
     assert await rows(pool, due) == [(run,)]
 

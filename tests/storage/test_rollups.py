@@ -33,7 +33,7 @@ from tracer.records.ids import new_id
 from tracer.records.tool_stats import TimeRange
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.projects.projects import project_made
+from tracer.storage.postgres.projects.projects import ensure_project
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.stats.rollups import RollupJob, roll_up
 from tracer.storage.postgres.writer import PostgresWriter
@@ -81,10 +81,10 @@ async def test_statistics_equal_a_fresh_count_after_any_history(
     project = await CallHistory.new(pool)
     for each in before:
         await project.happens(each)
-    await project.look(EVER)
+    await project.run_once(EVER)
     for each in history:
         await project.happens(each)
-    await project.look(EVER)
+    await project.run_once(EVER)
 
 
 async def test_statistics_follow_every_kind_of_change(pool: Pool) -> None:
@@ -108,7 +108,7 @@ async def test_statistics_follow_every_kind_of_change(pool: Pool) -> None:
     seen = set()
     for change in changes:
         await project.happens(change)
-        await project.look(EVER)
+        await project.run_once(EVER)
         page, histories = await project.read(EVER)
         seen.add(str((page.items, [each.buckets for each in histories.values()])))
     assert len(seen) == len(changes) - 1  # an agent alone is no call
@@ -231,11 +231,11 @@ async def test_the_job_rolls_up_all_projects_and_logs_it(
     pool: Pool, writer: PostgresWriter, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    ward = await project_made(pool, "ward")
+    ward = await ensure_project(pool, "ward")
     await record_call(writer, Moments())
     await record_call(PostgresWriter(ProjectPool(pool, ward)), Moments())
     job = RollupJob(pool)
-    await job.look()
+    await job.run_once()
     found = await rows(pool, "SELECT project_id FROM tool_hour ORDER BY 1")
     assert found == [(1,), (ward,)]
     assert job.hours == 2

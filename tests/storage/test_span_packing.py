@@ -274,7 +274,7 @@ async def test_damaged_block_does_not_stop_the_other_runs(pool: Pool) -> None:
     damage = "UPDATE otel_block SET body = '\\x00' WHERE root_plan_id = %s RETURNING 1"
     await rows(pool, damage, root_plan_id(first[0].trace_id))
 
-    await SpanPacker(pool).look()
+    await SpanPacker(pool).run_once()
 
     count = "SELECT root_plan_id, count(*) FROM otel_block GROUP BY root_plan_id"
     first_run, second_run = (root_plan_id(spans[0].trace_id) for spans in (first, second))

@@ -1,4 +1,4 @@
-"""What is told of a run to somebody who has an earlier state of it: what all stores agree on."""
+"""The rule by which every store reports the changes of a run since an earlier revision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.records.record_classes import Kind
 from tracer.store import RunChanges
 
 Removed = tuple[Kind, UUID]
-"""A record that a projection had no more."""
+"""A record that a projection removed."""
 
 
 def changes_between(
@@ -21,18 +21,18 @@ def changes_between(
     removed: Sequence[Removed],
     limit: int,
 ) -> RunChanges:
-    """Return what is to be told of a run to somebody who has it as it was.
+    """Return the changes of a run since a revision.
 
     Args:
-        after: The revision that they have.
-        revision: The run's now.
-        changed: The rows of the records that were changed since, as far as `limit` allows and more.
-        removed: The records that were removed since, those too that have come back.
-        limit: How much may be told.
+        after: The revision that the reader has.
+        revision: The run's current revision.
+        changed: The rows changed since then; at least `limit` + 1 if there are more than `limit`.
+        removed: The records removed since then, including those that exist again.
+        limit: The largest number of changes. If there are more, the result is a reset.
     """
     if after > revision or len(changed) + len(removed) > limit:
         return RunChanges(revision, is_reset=True)
-    # What came back was changed after it was removed.
-    there = {(row.kind, getattr(row, RULES[row.kind].id_field)) for row in changed}
-    gone = [(kind, id_) for kind, id_ in removed if (kind, str(id_)) not in there]
-    return RunChanges(revision, changed, gone)
+    # A removed record that exists again is among the changed ones.
+    existing = {(row.kind, getattr(row, RULES[row.kind].id_field)) for row in changed}
+    remaining = [(kind, id_) for kind, id_ in removed if (kind, str(id_)) not in existing]
+    return RunChanges(revision, changed, remaining)

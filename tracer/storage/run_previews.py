@@ -1,4 +1,4 @@
-"""What the list of runs shows, computed from the failed and running records of its runs."""
+"""Previews of runs for the list, computed from the failed and running records of the runs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def run_previews(
 
     Args:
         runs: The runs.
-        texts: What their records say of each as a whole.
+        texts: The question, the answer and the number of sub-agents of each run.
         records: The failed and the running records of the runs.
-        seen: When a recorder of a run showed its last sign of life.
+        seen: The last heartbeat of a run's recorders.
     """
     of_run: dict[UUID, list[NotableRecord]] = defaultdict(list)
     for record in records:

@@ -1,4 +1,4 @@
-"""What all stores agree on, beside the promises: words, and what the lists go by."""
+"""Rules of lists, searches and rejections that all stores share."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SEARCHED = {
     Kind.THINK_ACT: ("error_type", "error_message"),
     Kind.TOOL_CALL: ("name", "error_type", "error_message"),
 }
-"""Where the search of the run list looks."""
+"""The fields that the search of the run list examines."""
 
 SEARCHED_OF_ROOT_PLAN = ("user_request", "summary")
-"""Where it looks besides: in the question and the answer of the run."""
+"""Fields of the root plan that it examines too: the question and the answer of the run."""
 
 SEARCHED_CHARACTERS = 2_000
-"""How much of each of these it looks at, from the beginning."""
+"""How much of each of these it examines, from the beginning."""
 
 KIND_WORDS = {
     Kind.RUN: "run",
@@ -30,37 +30,37 @@ KIND_WORDS = {
     Kind.THINK_ACT: "think-act",
     Kind.TOOL_CALL: "tool call",
 }
-"""What an error calls a record."""
+"""The names of records in error messages."""
 
 REFUSED_RUNS = {
-    "run_deleted": "The run was deleted; it takes no more events.",
-    "run_of_spans": "The run came as OpenTelemetry spans; it takes no events.",
+    "run_deleted": "The run was deleted, so it accepts no more events.",
+    "run_of_spans": "The run arrived as OpenTelemetry spans, so it accepts no events.",
 }
-"""Why a run takes no events: the code of the refusal, and its sentence."""
+"""Why a run rejects events: the code and the message."""
 
 REFUSED_SPANS = {
-    "run_deleted": "The run was deleted; it takes no more spans.",
-    "run_too_large": f"The run has {MAX_RUN_BYTES // 10**9} GB of spans; it takes no more.",
+    "run_deleted": "The run was deleted, so it accepts no more spans.",
+    "run_too_large": f"The run has {MAX_RUN_BYTES // 10**9} GB of spans, which is the limit.",
 }
-"""Why a run takes no spans: the code of the refusal, and its sentence."""
+"""Why a run rejects spans: the code and the message."""
 
 LATEST = datetime(8999, 12, 31, tzinfo=UTC)
-"""When something counts as recorded until what an export says of that is merged into it."""
+"""The initial `recorded_at` of an imported record. Any exported time is earlier, and wins."""
 
 
 def moment_of(record: Record) -> datetime:
-    """Return when a record started, or else was recorded."""
+    """Return when a record started; if it has no start, when it was recorded."""
     moment = record.started_at or record.recorded_at
     assert moment is not None
     return moment
 
 
 def check_status(shown: str | None) -> None:
-    """Return if `shown` is None or a status as it is shown.
+    """Check that `shown` is None or a status as the API shows it.
 
     Raises:
-        BadRequest: There is no such status.
+        BadRequest: It is not.
     """
     allowed = [*Status, ABANDONED]
     if shown is not None and shown not in allowed:
-        raise BadRequest(f"There is no status {shown!r}: ask for one of {', '.join(allowed)}.")
+        raise BadRequest(f"Unknown status {shown!r}. Use one of {', '.join(allowed)}.")

@@ -73,18 +73,18 @@ class Admission:
         return replace(record, fields=add_masked_paths(record.kind, fields))
 
     def subject(self, subject: str) -> str:
-        """Return a subject as its runs have it.
+        """Return a subject as it is stored with its runs.
 
         Raises:
-            BadRequest: Of what it says nothing is kept that tells it from others.
+            BadRequest: The stored form has masks, so it may be that of several subjects.
         """
-        kept = self._redaction.value(storable(subject))
-        if kept != storable(subject):
+        stored = self._redaction.value(storable(subject))
+        if stored != storable(subject):
             raise BadRequest(
-                f"No run has this subject: what looks like a secret is kept as {kept!r}, and that "
-                "of others may be, too. Name this one to delete all of them."
+                f"No run has this subject: it looks like a secret, so it is stored as {stored!r}, "
+                "as other subjects may be, too. Use that text to delete all of them."
             )
-        return kept
+        return stored
 
     def conversation(self, key: str) -> str:
         """Return the key of a conversation (`active_run.conversation_of`), masked.
@@ -96,7 +96,7 @@ class Admission:
         return f"{self._redaction.value(session_id)}@{caller}" if at else self._redaction.value(key)
 
     def state(self, state: str) -> str:
-        """Return what a conversation keeps, as JSON, without secrets."""
+        """Return the JSON of a session state without secrets."""
         return self._redaction.text(state)
 
 
@@ -112,8 +112,8 @@ def _change(redaction: Redaction, policy: PayloadPolicy) -> TextChange:
     if policy is PayloadPolicy.KEEP:
         return masked
 
-    def kept(name: str, text: str) -> str:
+    def redacted(name: str, text: str) -> str:
         text = masked(name, text)
         return stored_payload(text, policy) if name in PAYLOAD_TEXTS else text
 
-    return kept
+    return redacted

@@ -20,7 +20,7 @@ class _KeptLease:
 
 
 class MemoryLeases:
-    """Who lives, and what of the dead is open."""
+    """The leases of recorders and runs."""
 
     def __init__(self, terms: LeaseTerms) -> None:
         self._terms = terms
@@ -33,13 +33,13 @@ class MemoryLeases:
         at: datetime | None = None,
         length: timedelta | None = None,
     ) -> Lease:
-        """Renew a lease, or make it.
+        """Renew a lease, or create it.
 
         Args:
-            recorder_id: Whose.
-            now: What time it is.
-            at: When what tells of its life happened, by its own clock; None: now.
-            length: How long it lasts; None: as long as a recorder's.
+            recorder_id: The recorder.
+            now: The current time.
+            at: The time of an event, by the recorder's clock; None: now.
+            length: The length of the lease; None: that of a recorder's.
         """
         seen_at = now
         lag = None if at is None else now - at
@@ -72,18 +72,18 @@ class MemoryLeases:
         return sorted(found, key=lambda lease: lease.recorder_id)
 
     def seen_at(self, run: KeptRun) -> datetime | None:
-        """Return when a recorder of a run showed its last sign of life."""
+        """Return the last heartbeat of a run's recorders."""
         recorders = {run.whose(fields) for part in run.parts.values() for fields in part.values()}
         seen = [self._kept[each].lease.seen_at for each in recorders & self._kept.keys()]
         return max(seen, default=None)
 
-    def look_after(self, runs: Iterable[KeptRun], since: datetime, now: datetime) -> None:
-        """Mark recorders as dead in the runs in which they left something unfinished, or as alive.
+    def expire(self, runs: Iterable[KeptRun], since: datetime, now: datetime) -> None:
+        """Mark recorders with unfinished records in runs as dead or alive.
 
         Args:
-            runs: The runs to look at.
-            since: A lease counts from this moment on at least.
-            now: The present moment.
+            runs: The runs.
+            since: No lease expires earlier than its length after this time.
+            now: The current time.
         """
         for run in runs:
             unfinished = _unfinished(run)
@@ -92,7 +92,7 @@ class MemoryLeases:
                 lease = self._kept[recorder_id].lease
                 is_dead = max(lease.seen_at, since) + lease.length <= now
                 if not is_dead and lease.expires_at <= now:
-                    continue  # the reaper was away
+                    continue  # the reaper was not running, so heartbeats may be missing
                 before = run.abandoned.pop(recorder_id, None)
                 after = lease.expires_at if is_dead and recorder_id in unfinished else None
                 if after is not None:

@@ -93,10 +93,10 @@ def page(records: list[Any], id_field: str, limit: int, cursor: str | None) -> P
     """Return the records that come after `cursor`, latest start first.
 
     Args:
-        records: All that are wanted.
-        id_field: What orders those of one moment.
-        limit: How many at most.
-        cursor: Where the page before ended.
+        records: All matching records.
+        id_field: The field that orders records of the same time.
+        limit: The largest number of records.
+        cursor: The cursor of the previous page.
     """
     places = {id(record): (moment_of(record), getattr(record, id_field)) for record in records}
     if cursor is not None:

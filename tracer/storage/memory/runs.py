@@ -1,4 +1,4 @@
-"""What the memory store keeps of one run."""
+"""A run in the memory store."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class KeptRun:
         }
 
     def preference(self, kind: Kind, record_id: UUID) -> tuple[bool, UUID]:
-        """Return what runs that have the same record are ordered by."""
+        """Return the sort key by which one of several runs with the same record is chosen."""
         return self.parts[kind][record_id]["status"] is Status.UNKNOWN, self.root_plan_id
 
     def is_of(self, subject: str) -> bool:
@@ -73,7 +73,7 @@ class KeptRun:
         return self.fields.get("subject") == storable(subject)
 
     def as_run(self) -> Run:
-        """Return the run with what it shows of its records."""
+        """Return the run, including the fields that derive from its records."""
         root_plan = self.parts[Kind.PLAN].get(self.root_plan_id, {})
         shown = {name: root_plan[name] for name in FROM_ROOT_PLAN if name in root_plan}
         totals = totals_of(self.parts)
@@ -82,7 +82,7 @@ class KeptRun:
         return Run(root_plan_id=self.root_plan_id, **shown, **totals, **self.fields)
 
     def texts(self) -> RunTexts:
-        """Return what its records say of it as a whole."""
+        """Return the texts of the run's preview."""
         plans = self.parts[Kind.PLAN]
         root_plan = plans.get(self.root_plan_id, {})
         return RunTexts(

@@ -1,4 +1,4 @@
-"""Session states in memory, gone with the process: nothing is masked, since nothing is kept."""
+"""Session states in memory. They end with the process, so nothing is masked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MemorySessions:
     """`tracer.records.sessions.SessionStates` over a dictionary."""
 
     def __init__(self) -> None:
-        self._states: dict[str, str] = {}  # as text: nobody can change what is kept
+        self._states: dict[str, str] = {}  # as text, which callers cannot change
         self._runs: dict[str, list[UUID]] = {}
 
     async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
@@ -33,7 +33,7 @@ class MemorySessions:
         self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
     ) -> State:
         """Apply changes to a session's state; see `SessionStates.change_state`."""
-        # Without an await in between, nobody else gets to run.
+        # Atomic, because it has no await.
         kept = self._states.get(stored_session_id(session_id))
         state = apply(state_from(state_text(initial) if kept is None else kept), changes)
         self._states[stored_session_id(session_id)] = state_text(state)

@@ -30,7 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def stats_of_tools(runs: Sequence[Records], within: TimeRange, name: str | None) -> list[ToolStats]:
-    """Return what is to be said of each tool, by name; see `TraceReader.read_tool_stats`."""
+    """Return the figures of each tool, by name; see `TraceReader.read_tool_stats`."""
     wanted = ToolCallFilter(name=name, since=within.since, until=within.until)
     by_name: dict[str, list[ActToolInfo]] = {}
     for call in _calls(runs, wanted):
@@ -47,7 +47,7 @@ def stats_of_tools(runs: Sequence[Records], within: TimeRange, name: str | None)
 
 
 def tool_history(runs: Sequence[Records], name: str, within: TimeRange) -> ToolHistory:
-    """Return what is to be said of one tool over time; see `TraceReader.read_tool_history`."""
+    """Return the figures of one tool over time; see `TraceReader.read_tool_history`."""
     found = stats_of_tools(runs, within, name)
     if not found:
         raise RecordNotFound("tool", name)

@@ -308,9 +308,9 @@ class MemoryStore:
         """Return what time it is; see `LeaseKeeping.now`."""
         return self._lease_clock()
 
-    async def look_after_leases(self, since: datetime) -> None:
+    async def expire_leases(self, since: datetime) -> None:
         """Judge the dead and clear who came back; see `LeaseKeeping.look_after_leases`."""
-        self._leases.look_after(self._open_runs(), since, self._lease_clock())
+        self._leases.expire(self._open_runs(), since, self._lease_clock())
 
     async def delete_run(self, root_plan_id: UUID) -> None:
         """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""

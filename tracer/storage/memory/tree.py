@@ -23,13 +23,13 @@ Records = dict[Kind, dict[UUID, Any]]
 
 
 def tree_rows(records: Records, plan_id: UUID, payloads: Payloads, revision: Revision) -> TreeRows:
-    """Return the rows of a plan and of everything below it; of a root plan, all rows of the run.
+    """Return the rows of a plan and of everything below it; all rows of the run for a root plan.
 
     Args:
         records: The records of the plan's run.
         plan_id: One of its plans.
-        payloads: How much of the long strings the rows carry.
-        revision: Their run's.
+        payloads: How much of the long strings the rows contain.
+        revision: The run's revision.
     """
     top = records[Kind.PLAN][plan_id]
     opener = records[Kind.TOOL_CALL].get(top.tool_call_id)

@@ -1,6 +1,6 @@
-"""The stores of the projects: each made when it is first asked for, and kept.
+"""The stores of the projects, each created when it is first needed.
 
-Their number is bounded by that of the projects, which nobody makes over HTTP.
+They are never removed, because the number of projects is small: HTTP clients cannot create any.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class ProjectStore:
-    """What one project has."""
+    """The store of one project, and its administration."""
 
     reader: TraceReader
     writer: TraceWriter
@@ -49,22 +49,22 @@ class ProjectStore:
     keys: ApiKeys
     settings: SettingsOfProject
     projection: SpanProjection | None = None
-    """Projects pending spans before they are read; None: reads show what is projected."""
+    """Projects pending spans before they are read. None: reads do not wait for projections."""
 
 
 @dataclass(frozen=True)
 class StoreFigures:
-    """How the stores of all projects are doing in this process."""
+    """The state of all stores in this process."""
 
     pool: Mapping[str, int]
-    """What the pool of connections says of itself."""
+    """The statistics of the connection pool."""
     writes_waiting: int
     watchers: int
-    """How many watch a run."""
+    """The number of watchers of runs."""
 
 
 class ProjectStores:
-    """Gives each project its store. To be entered with `async with`."""
+    """Provides the store of each project. Use it as an async context manager."""
 
     def __init__(
         self,
@@ -76,16 +76,16 @@ class ProjectStores:
         url: str | None = None,
         on_commit: OnCommit = lambda _written, _seconds, _items: None,
     ) -> None:
-        """Take a pool that all projects share.
+        """Create the stores on a pool that all projects share.
 
         Args:
             pool: The database.
-            terms: How long recorders' leases last.
-            project_pool: How one project sees the database.
-            redaction: What masks secrets; None: the standard.
-            projectors: Project runs that are read; None: reads show what is projected.
-            url: The same database, for notifications of other processes; None: sends none.
-            on_commit: Is called after each batch of writes.
+            terms: The lengths of leases.
+            project_pool: Creates a project's view of the pool.
+            redaction: Masks secrets; None: with the standard rules.
+            projectors: Project pending runs before they are read; None: reads do not wait.
+            url: The same database, for notifications between processes; None: no notifications.
+            on_commit: Called after each batch of writes.
         """
         self._pool = pool
         self._terms = terms
@@ -125,7 +125,7 @@ class ProjectStores:
         return self._stores[project_id]
 
     async def is_walled(self) -> bool:
-        """Return whether row-level security holds, besides the conditions of the queries.
+        """Return whether row-level security is effective, in addition to the queries' conditions.
 
         Raises:
             StoreUnavailable: The database does not answer.
@@ -137,25 +137,25 @@ class ProjectStores:
                 cursor = await connection.execute("SELECT row_security_active('run')")
                 return await cursor.fetchone() == (True,)
 
-    async def tell_of_wall(self) -> None:
-        """Log it where row-level security does not hold."""
+    async def warn_without_row_security(self) -> None:
+        """Log a warning if row-level security is not effective."""
         try:
             is_walled = await self.is_walled()
         except (StoreUnavailable, SchemaOutOfDate):
-            return  # `/readyz` says so, and then this
+            return  # `/readyz` reports it
         if not is_walled:
             log.warning("row_level_security_off", detail=HOW_TO_MEND)
 
     async def closed_by_first_key(self, project: str) -> list[str] | None:
-        """Return the projects that a first key in `project` closes; None if there was a key."""
+        """Return the projects that a first key in `project` locks out; None if there was a key."""
         return await closed_by_first_key(self._pool, project)
 
     async def make_first_key(self, project_id: int) -> NewKey | None:
-        """Make a key for everything in a project where there never was any key, else None."""
+        """Create a key with all scopes for a project; None if there ever was a key."""
         return await make_first_key(self._pool, project_id)
 
     def figures(self) -> StoreFigures:
-        """Return how the stores are doing."""
+        """Return the state of the stores."""
         return StoreFigures(
             pool=self._pool.get_stats(),
             writes_waiting=sum(writer.waiting for writer in self._writers),
@@ -172,16 +172,16 @@ class ProjectStores:
             return await count_leases(self._pool)
 
     def wake(self, root_plan_ids: Collection[UUID]) -> None:
-        """Wake those who watch any of the runs; two projects may have a run of the same id."""
+        """Wake the watchers of some runs; two projects may have a run of the same id."""
         for store in self._stores.values():
             store.watch.wake(root_plan_ids)
 
     async def until_watched(self) -> None:
-        """Return as soon as somebody watches a run."""
+        """Wait until a run is watched."""
         await self._is_watched.wait()
 
     def end(self) -> None:
-        """Let all who watch leave: the server ends."""
+        """Make all watchers leave, because the server shuts down."""
         for store in self._stores.values():
             store.watch.end()
 

@@ -1,4 +1,4 @@
-"""Writing to Postgres: one transaction a batch, one set-based statement a kind of record."""
+"""Writes to Postgres: one transaction per batch, and one set-based statement per kind of record."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ W = TypeVar("W", Event, ExportedRecord)
 Written = TypeVar("Written")
 
 SMALL_SIZE = 16 * 2**10
-"""Fewer characters are redacted in the event loop: that takes less time than to use a thread."""
+"""Texts with fewer characters are redacted in the event loop, which is faster than a thread."""
 
 WRITE_SECONDS = 20.0
-"""How long a write may wait: a client should hear that it has to come again, while it listens."""
+"""How many seconds a write may wait, so that a client gets a 503 before it gives up."""
 
 OnWritten = Callable[[Collection[UUID]], None]
-"""Is told after the commit which runs a write may have changed."""
+"""Receives, after the commit, the runs that a write may have changed."""
 
 OnCommit = Callable[[str, float, int], None]
-"""Is called after a batch with `events` or `spans`, its seconds, and the number of its items."""
+"""Receives, after a batch, `events` or `spans`, its seconds, and its number of items."""
 
 
 class PostgresWriter:
@@ -79,18 +79,18 @@ class PostgresWriter:
         """Connect to the database.
 
         Args:
-            project: Whose records are written, and the connections.
-            clock: Says when records are recorded.
-            on_written: Is told of what was written.
-            terms: How long a sign of life counts.
-            lease_clock: What leases go by; None: the database's own clock.
-            on_commit: Is called after each batch of writes.
-            admission: What masks secrets; None: the standard.
-            settings: What the project keeps of payloads; None: to be read by itself.
+            project: The project, with its connections.
+            clock: The source of `recorded_at`.
+            on_written: Receives the written runs.
+            terms: The lengths of leases.
+            lease_clock: The clock of leases; None: the database's own.
+            on_commit: Called after each batch of writes.
+            admission: Masks secrets; None: with the standard rules.
+            settings: The project's settings; None: they are read from the database.
             write_seconds: How many seconds a write may wait; None: `WRITE_SECONDS`.
-            on_accepted: Is told of runs with new spans, which are to be projected.
-            max_run_bytes: The most bytes of spans that a run may have.
-            settle: Projects what is pending before runs are chosen by what their records contain.
+            on_accepted: Receives the runs with new spans, which must be projected.
+            max_run_bytes: The largest size of a run's spans.
+            settle: Projects pending runs before runs are selected by the content of their records.
         """
         self._project = project
         self._project_id = project.project_id
@@ -123,7 +123,7 @@ class PostgresWriter:
 
     @property
     def waiting(self) -> int:
-        """How many writes wait for their turn."""
+        """The number of writes that wait."""
         return self._together.waiting + self._spans.waiting
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
@@ -137,7 +137,7 @@ class PostgresWriter:
         return WriteAnswer.without(refused, events)
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
-        """Bring exported records back; see `TraceRestorer.restore`."""
+        """Restore exported records; see `TraceRestorer.restore`."""
         with store_errors():
             redacted = await self._redacted(self._admission.records, records)
             numbered = list(enumerate(redacted))
@@ -158,11 +158,11 @@ class PostgresWriter:
     async def restore_spans(
         self, traces: Sequence[TraceSpans], records: Sequence[ExportedRecord]
     ) -> WriteAnswer:
-        """Store spans whose records are as old as they were; see `TraceRestorer`."""
+        """Store spans, and restore the ages of their records; see `TraceRestorer`."""
         with store_errors():
-            said = reduce_records(await self._redacted(self._admission.records, records))
+            exported = reduce_records(await self._redacted(self._admission.records, records))
             redacted = await self._redacted(self._admission.traces, traces)
-            refused = await self._spans.restore(redacted, said)
+            refused = await self._spans.restore(redacted, exported)
         self._on_written({root_plan_id(trace.trace_id) for trace in traces})
         return _answer_for_spans(traces, refused)
 
@@ -180,7 +180,7 @@ class PostgresWriter:
         Args:
             redact: Masks secrets and shortens payloads.
             items: The events, records or spans.
-            size: About how many characters they have.
+            size: The approximate number of characters.
         """
         async with asyncio.timeout(self._write_seconds):
             policy = (await self._settings.known()).payloads
@@ -189,7 +189,7 @@ class PostgresWriter:
         return await in_redaction_thread(partial(redact, items, policy))
 
     async def _write_batch(self, events: list[Numbered[Event]]) -> list[Refusal]:
-        now = self._clock()  # one time, in however many transactions
+        now = self._clock()  # the same time for all transactions of the batch
         return await self._write_parts(events, "event", partial(self._write, now))
 
     async def _write_parts(
@@ -198,7 +198,7 @@ class PostgresWriter:
         word: str,
         write: Callable[[list[Numbered[W]]], Awaitable[list[Refusal]]],
     ) -> list[Refusal]:
-        """Divide items by shard, write each part without what cannot be stored, and report."""
+        """Divide items by shard, write the storable ones of each part, and return the refusals."""
         parts = await by_shard(self._project.pool, items, _run_of)
         return await write_parts(parts, lambda part: write_storable(part, word, write))
 
@@ -219,18 +219,18 @@ class PostgresWriter:
     async def _refusals(
         self, written: list[Numbered[W]], closed: Collection[UUID]
     ) -> list[Refusal]:
-        """Return what was written to runs that take no events."""
+        """Return the refusals of items of runs that accept no events."""
         codes = await self._codes(closed) if closed else {}
         return [
             Refusal(index, code, REFUSED_RUNS[code])
             for index, each in written
             if each.root_plan_id in closed
-            # A tombstone may have been forgotten since.
+            # The tombstone may be deleted by now.
             for code in [codes.get(each.root_plan_id, "run_deleted")]
         ]
 
     async def _codes(self, run_ids: Collection[UUID]) -> dict[UUID, str]:
-        """Return why each of the runs takes no events."""
+        """Return, for each run, the code why it accepts no events."""
         async with in_project(self._project) as connection:
             cursor = await connection.execute(
                 "SELECT root_plan_id, deleted_at IS NOT NULL FROM run"
@@ -257,7 +257,7 @@ class PostgresWriter:
                 return await self._leases.renew(connection, recorder_id)
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
-        """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
+        """Record a request to cancel a run; see `TraceWriter.request_cancel`."""
         given = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
         with store_errors():
             async with in_project(self._project) as connection:

@@ -39,21 +39,21 @@ class Notify(NamedTuple):
 
 
 class Watching(Protocol):
-    """Those who watch runs: of one project (`RunWatch`), or of all (`ProjectStores`)."""
+    """The watchers of the runs of one project (`RunWatch`), or of all (`ProjectStores`)."""
 
     def wake(self, root_plan_ids: Collection[UUID]) -> None:
-        """Wake those who watch any of the runs."""
+        """Wake the watchers of some runs."""
 
     async def until_watched(self) -> None:
-        """Return as soon as somebody watches a run."""
+        """Wait until a run is watched."""
 
 
 GATHER_SECONDS, MOST_GATHER_SECONDS = 0.01, 0.1
-"""How long writes are gathered into one message, after one that was sent at once: the least, and
-the most in a process that is busy."""
+"""How many seconds writes are collected into one message after a first one was sent at once: at
+least, and at most in a busy process."""
 
-TELLING_SHARE = 0.1
-"""How much of its time a busy process tells, as long as it need not gather for longer than that."""
+SENDING_SHARE = 0.1
+"""The share of time that a busy process may spend on sending, within these limits."""
 
 RETRY_SECONDS = (1, 2, 5, 15, 30)
 
@@ -62,16 +62,16 @@ _CHANNEL = "tracer_runs"
 PENDING_CHANNEL = "tracer_pending"
 """Announces accepted runs to projectors."""
 
-_RUNS_IN_A_MESSAGE = 200  # 33 bytes each; a message has room for less than 8,000
+_RUNS_IN_A_MESSAGE = 200  # 33 bytes each; Postgres limits a message to 8,000 bytes
 
 LOOK_NOW = "now"
-"""A message to projectors: a run is due at once. Other messages name runs that were accepted, which
-are due 100 ms later at the earliest."""
+"""A message to projectors: a run is due now. Other messages name accepted runs, which are due after
+100 ms at the earliest."""
 
 WAKE_PROJECTORS = f"SELECT pg_notify('{PENDING_CHANNEL}', '{LOOK_NOW}')"
-"""Make projectors look for due runs at once."""
+"""Makes projectors check for due runs at once."""
 
-# Losing one in a crash loses nothing, so its commit need not wait for the disk.
+# A lost notification does no harm, so its commit need not wait for the disk.
 _NOTIFY = """
 SELECT pg_notify(channel, message)
 FROM set_config('synchronous_commit', 'off', true),
@@ -82,12 +82,12 @@ log = get_logger(__name__)
 
 @asynccontextmanager
 async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[Notify]:
-    """Give what takes the runs that this process wrote or accepted, and wakes others.
+    """Yield callbacks that notify other processes of written and accepted runs.
 
     Args:
-        pool: The database to tell other processes by.
-        url: The same, where one connection can stay.
-        watch: Who watches in this process; woken by others' writes too, while inside.
+        pool: The database, for sending.
+        url: The same database without a pooler, for listening.
+        watch: The watchers in this process, which writes of others wake, too.
     """
     sender = new_id().hex
     written: set[UUID] = set()
@@ -103,46 +103,46 @@ async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[
         accepted.update(root_plan_ids)
         news.set()
 
-    async def tell() -> None:
+    async def send() -> None:
         channels, messages = _messages(sender, {_CHANNEL: written, PENDING_CHANNEL: accepted})
         written.clear()
         accepted.clear()
         try:
             async with borrowed(pool) as connection:
                 await connection.execute(_NOTIFY, [channels, messages])
-        except Exception as error:  # whatever it is, polling finds what is not told
+        except Exception as error:  # polling finds the changes, too
             log.warning("written_runs_not_told", error=type(error).__name__)
 
-    async def keep_telling() -> None:
+    async def keep_sending() -> None:
         while True:
             await news.wait()
             news.clear()
             begin = time.monotonic()
-            await tell()
+            await send()
             took = time.monotonic() - begin
-            await asyncio.sleep(min(max(GATHER_SECONDS, took / TELLING_SHARE), MOST_GATHER_SECONDS))
+            await asyncio.sleep(min(max(GATHER_SECONDS, took / SENDING_SHARE), MOST_GATHER_SECONDS))
 
     tasks = [
-        asyncio.create_task(keep_telling()),
-        asyncio.create_task(_keep_hearing(url, sender, watch)),
+        asyncio.create_task(keep_sending()),
+        asyncio.create_task(_keep_listening(url, sender, watch)),
     ]
     try:
         yield Notify(note_written, note_accepted)
     finally:
         await cancel_until_done(*tasks)
         if written or accepted:
-            await tell()
+            await send()
 
 
 def notify_written(
     connection: psycopg.Connection[Any], root_plan_ids: Collection[UUID], sender: str = "projector"
 ) -> None:
-    """Wake those who watch runs, in all servers.
+    """Wake the watchers of runs in all servers.
 
     Args:
-        connection: Outside of a transaction: the runs are committed.
+        connection: A connection outside of a transaction, because the runs must be committed.
         root_plan_ids: The runs that changed.
-        sender: A word; the process whose id it is ignores the message.
+        sender: The sender's id. The process with this id ignores the message.
     """
     connection.execute(_NOTIFY, [*_messages(sender, {_CHANNEL: root_plan_ids})])
 
@@ -158,8 +158,8 @@ def _messages(sender: str, runs: Mapping[str, Collection[UUID]]) -> tuple[list[s
     return channels, messages
 
 
-async def _keep_hearing(url: str, sender: str, watch: Watching) -> None:
-    """Wake watchers by what other processes tell, as soon as there is one."""
+async def _keep_listening(url: str, sender: str, watch: Watching) -> None:
+    """Wake watchers on notifications of other processes. Connects when the first run is watched."""
     await watch.until_watched()
     failures = 0
     while True:
@@ -171,7 +171,7 @@ async def _keep_hearing(url: str, sender: str, watch: Watching) -> None:
                     by, *runs = notification.payload.split()
                     if by != sender:
                         watch.wake([UUID(run) for run in runs])
-        except Exception as error:  # as above: also what somebody else says on this channel
+        except Exception as error:  # also a malformed message of another program
             log.warning("written_runs_not_heard", error=type(error).__name__)
         await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
         failures += 1

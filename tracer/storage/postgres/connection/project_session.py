@@ -1,8 +1,8 @@
-"""The database as one project sees it: what a query that forgets its project can not leave.
+"""Transactions that see only one project, even if a query lacks its condition.
 
-Each transaction begins by becoming a role that row-level security holds to one project
-(`tracer.storage.postgres.connection.row_security`), and by naming the project. Both end with the
-transaction, so that a pooler may hand the connection on.
+Each transaction starts by assuming the role of row-level security
+(`tracer.storage.postgres.connection.row_security`), and by setting the project. Both end with the
+transaction, so that a pooler can reuse the connection.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ProjectPool:
 
     @property
     def walled_project_id(self) -> int:
-        """The project that row-level security holds its transactions to."""
+        """The project to which row-level security restricts its transactions."""
         return self.project_id
 
 
@@ -60,16 +60,16 @@ class ProjectPool:
 async def in_project(
     project: ProjectPool, seconds: float | None = READ_SECONDS, *, sees_one_state: bool = False
 ) -> AsyncIterator[PoolConnection]:
-    """Lend a connection in a pipelined transaction of a project, committed at the end.
+    """Yield a connection in a pipelined transaction of a project, which is committed at the end.
 
     Args:
-        project: Whose rows it sees.
-        seconds: How long it may be used; None: as long as it takes.
-        sees_one_state: Whether all statements see the rows as they are at its beginning. To change
-            what others changed since is refused.
+        project: The project whose rows it sees.
+        seconds: How long it may be used; None: unlimited.
+        sees_one_state: Whether all statements see the snapshot of its beginning. Changing rows that
+            others have changed since then fails.
 
     Raises:
-        TimeoutError: The time was over.
+        TimeoutError: It was used for too long.
     """
     async with borrowed(project.pool, seconds) as connection:
         try:
@@ -78,27 +78,27 @@ async def in_project(
                 yield connection
                 await connection.execute("COMMIT", prepare=False)
         except TracerError:
-            # Not by a statement: only so does the driver forget what it prepared meanwhile.
+            # Not with a statement: only `rollback` makes the driver forget new prepared statements.
             await connection.rollback()
             raise
 
 
 def reading(project: ProjectPool) -> AbstractAsyncContextManager[PoolConnection]:
-    """Lend a connection that sees a project's rows and changes nothing."""
+    """Yield a read-only connection that sees a project's rows."""
     return _reading(project, "BEGIN READ ONLY")
 
 
 def snapshot(project: ProjectPool) -> AbstractAsyncContextManager[PoolConnection]:
-    """Lend a connection whose statements all see one state of a project, and change nothing."""
+    """Yield a read-only connection whose statements all see one snapshot of a project."""
     return _reading(project, _SNAPSHOT)
 
 
 async def read_many(project: ProjectPool, read: Callable[[SyncConnection], T]) -> T:
-    """Read many rows in a worker thread, in a transaction that sees one state of a project.
+    """Read many rows in a worker thread, in one snapshot of a project.
 
     Args:
-        project: Whose rows it sees.
-        read: Reads them, over a connection in a pipeline.
+        project: The project whose rows it sees.
+        read: Reads the rows from a connection in pipeline mode.
 
     Raises:
         TimeoutError: It took longer than `READ_SECONDS`.
@@ -122,7 +122,7 @@ async def _reading(project: ProjectPool, begin: str) -> AsyncIterator[PoolConnec
     ):
         try:
             yield connection
-        except TracerError:  # such as RecordNotFound: nothing is wrong with the connection
+        except TracerError:  # such as RecordNotFound: the connection is usable
             await connection.execute("COMMIT", prepare=False)
             raise
         await connection.execute("COMMIT", prepare=False)
@@ -132,7 +132,7 @@ async def _reading(project: ProjectPool, begin: str) -> AsyncIterator[PoolConnec
 async def _begun(
     connection: PoolConnection, project: ProjectPool, begin: str
 ) -> AsyncIterator[None]:
-    """Pipeline a transaction of a project. Whoever ends the pipeline early does not end that."""
+    """Pipeline a transaction of a project. Leaving the pipeline early does not end it."""
     standing = await standing_of(connection)
     async with connection.pipeline():
         for each in (begin, *entering(standing, project.walled_project_id)):
@@ -144,14 +144,15 @@ async def _begun(
 async def transaction_in(
     project: ProjectPool, *first: Statement
 ) -> AsyncIterator[tuple[PoolConnection, list[Row]]]:
-    """Lend a connection in a transaction of a project, for as long as it takes.
+    """Yield a connection in a transaction of a project, without a time limit.
 
-    It is no pipeline, so that answers can be read in it. `committed` ends it; else it is undone.
+    It is not in pipeline mode, so that results can be read. `committed` ends the transaction;
+    otherwise it is rolled back.
 
     Args:
-        project: Whose rows it sees.
-        first: What is executed with its beginning, in one round trip. The rows of the last
-            statement are lent, too.
+        project: The project whose rows it sees.
+        first: Statements to execute with BEGIN, in one round trip. The rows of the last one are
+            yielded too.
     """
     async with borrowed(project.pool, seconds=None) as connection:
         async with _begun(connection, project, "BEGIN"):
@@ -163,7 +164,7 @@ async def committed(connection: PoolConnection, statements: Iterable[Statement])
     """Execute the last statements of a transaction and commit it, in one round trip.
 
     Returns:
-        The rows that each answered.
+        The rows of each statement.
     """
     async with connection.pipeline():
         cursors = await _executing(connection, (*statements, _CHECK_REFERENCES))
@@ -178,15 +179,15 @@ async def executed(project: ProjectPool, statements: Iterable[Statement]) -> lis
     needs explicit statements.
 
     Args:
-        project: Whose rows they see.
-        statements: What to execute, in order.
+        project: The project whose rows they see.
+        statements: The statements, in order.
 
     Returns:
-        The rows that each answered.
+        The rows of each statement.
     """
     async with borrowed(project.pool, seconds=None) as connection:
         standing = await standing_of(connection)
-        # A statement reports broken references: the driver loses a connection at a commit.
+        # Checked by a statement: if a commit fails in a pipeline, the driver loses the connection.
         last: list[Statement] = [_CHECK_REFERENCES]
         if standing.is_spread:  # Citus commits each statement of a pipeline without BEGIN
             begin = ["BEGIN", *entering(standing, project.walled_project_id)]
@@ -202,11 +203,11 @@ async def executed(project: ProjectPool, statements: Iterable[Statement]) -> lis
 async def _executing(
     connection: PoolConnection, statements: Iterable[Statement]
 ) -> list[AsyncRawCursor[Row]]:
-    """Send statements in a pipeline; the cursors have their rows when that ends."""
+    """Send statements in a pipeline. The cursors have their rows when the pipeline ends."""
     cursors: list[AsyncRawCursor[Row]] = []
-    for statement, given in statements:
+    for statement, parameters in statements:
         cursor = AsyncRawCursor(connection)
-        await cursor.execute(statement, given, prepare=True)
+        await cursor.execute(statement, parameters, prepare=True)
         cursors.append(cursor)
     return cursors
 

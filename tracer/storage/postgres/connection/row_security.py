@@ -1,8 +1,9 @@
-"""The second wall between projects: a role that row-level security holds to one of them.
+"""Row-level security: a role that sees the rows of one project only.
 
-The wall is raised from the tables' definitions after every migration, so that a new table with a
-`project_id` is behind it by itself. It stands for everybody but the tables' owner, who becomes
-`tracer_program` for each transaction (`tracer.storage.postgres.connection.project_session`).
+It isolates projects even if a query lacks its condition. It is set up from the table definitions
+after every migration, so a new table with a `project_id` is included. It applies to everyone except
+the tables' owner, who becomes `tracer_program` for each transaction
+(`tracer.storage.postgres.connection.project_session`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ VIEWS_SCHEMA = "trace"
 """The schema of the views for analysts."""
 
 HOW_TO_MEND = (
-    "Row-level security does not hold: the database's user owns the tables and can't become"
+    "Row-level security does not hold: the database's user owns the tables and cannot become"
     f" {PROGRAM_ROLE}. As a superuser: CREATE ROLE {PROGRAM_ROLE} NOLOGIN (unless it exists);"
     f" GRANT {PROGRAM_ROLE} TO the user WITH INHERIT FALSE. Then run `tracer migrate`."
 )
@@ -41,7 +42,7 @@ _RIGHTS = {
     ),
     "project": "SELECT, UPDATE (keep_days, keep_runs, payloads, keep_spans, summed_at)",
 }
-"""What the role may do where that is less than reading and writing rows."""
+"""The rights of the role on tables for which it has fewer than reading and writing rows."""
 
 _EVERY_RIGHT = "SELECT, INSERT, UPDATE, DELETE"
 
@@ -50,12 +51,12 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Standing:
-    """How a connection stands to the wall."""
+    """How row-level security applies to a connection."""
 
     is_walled: bool
-    """Whether its user can become the role that policies hold."""
+    """Whether its user can become the role to which the policies apply."""
     is_spread: bool
-    """Whether there is Citus: its workers have to be told of the role and the project."""
+    """Whether Citus is installed, whose workers need the role and the project, too."""
 
 
 _standings: WeakKeyDictionary[PoolConnection | SyncConnection, Standing] = WeakKeyDictionary()
@@ -70,9 +71,10 @@ SELECT coalesce((
 
 
 async def standing_of(connection: PoolConnection) -> Standing:
-    """Return how a connection stands to the wall.
+    """Return how row-level security applies to a connection.
 
-    Asked once where its user can become the role, so that mending it needs no restart.
+    Cached once the user can become the role; until then it is queried each time, so that no restart
+    is needed after the role was granted.
     """
     standing = _standings.get(connection)
     if standing is None:
@@ -120,10 +122,10 @@ def entering(standing: Standing, project_id: int | None) -> list[str]:
 
 
 def raise_wall(connection: Connection) -> None:
-    """Raise what is missing of the wall, in the caller's transaction.
+    """Set up what is missing of row-level security, in the caller's transaction.
 
     Args:
-        connection: As the owner of the tables, which are all there.
+        connection: A connection of the tables' owner. All tables must exist.
     """
     if not _ensure_role(connection):
         log.warning("row_level_security_off", detail=HOW_TO_MEND)
@@ -135,14 +137,14 @@ def raise_wall(connection: Connection) -> None:
         if "project_id" in table.columns:
             if table.name not in secured:
                 _secure(connection, table)
-            elif PROGRAM_ROLE not in secured[table.name]:  # it was everybody's until 0011
+            elif PROGRAM_ROLE not in secured[table.name]:  # everyone before 0011
                 connection.execute(text(f"ALTER POLICY {POLICY} ON {table.name} TO {PROGRAM_ROLE}"))
             rights = _RIGHTS.get(table.name, _EVERY_RIGHT)
             connection.execute(text(f"GRANT {rights} ON {table.name} TO {PROGRAM_ROLE}"))
 
 
 def secured_tables(connection: Connection, policy: str) -> dict[str, list[str]]:
-    """Return the tables that have a policy, and whom it is for: none for everybody."""
+    """Return the tables that have a policy, and its roles; an empty list means everyone."""
     found = connection.execute(
         text(
             "SELECT polrelid::regclass::text, ARRAY(SELECT rolname::text FROM pg_roles"
@@ -164,7 +166,7 @@ def _secure(connection: Connection, table: Table) -> None:
 
 
 def make_role(connection: Connection, name: str) -> bool:
-    """Return whether there is a role, which is made where it may be made."""
+    """Create a role if it is missing and may be created. Return whether it exists."""
     is_there = text(f"SELECT to_regrole('{name}') IS NOT NULL")
     if not connection.scalar(is_there):
         _try(connection, f"CREATE ROLE {name} NOLOGIN NOINHERIT")
@@ -172,7 +174,7 @@ def make_role(connection: Connection, name: str) -> bool:
 
 
 def _ensure_role(connection: Connection) -> bool:
-    """Return whether the user can become the role, which is made where it may be made."""
+    """Create the role if possible. Return whether the user can become it."""
     make_role(connection, PROGRAM_ROLE)
     can_become = text(
         f"SELECT coalesce(pg_has_role(to_regrole('{PROGRAM_ROLE}')::oid, 'SET'), false)"
@@ -183,7 +185,7 @@ def _ensure_role(connection: Connection) -> bool:
 
 
 def _try(connection: Connection, statement: str) -> None:
-    """Execute a statement that the user may not be allowed, or another server may be ahead with."""
+    """Execute a statement, which may lack the right, or which another server may have executed."""
     try:
         with connection.begin_nested():
             connection.execute(text(statement))

@@ -1,4 +1,4 @@
-"""What a write to Postgres meets: what cannot be stored, and writers in each other's way."""
+"""Errors of writes to Postgres: rows that cannot be stored, and conflicts with other writers."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ UNSTORABLE = (
     errors.StatementTooComplex,
     orjson.JSONEncodeError,
 )
-"""What something that was written is to blame for; a part of the write may succeed by itself."""
+"""Errors that a written item causes. Other items of the write may be storable."""
 
-COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
+CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
 
 
 class PartlyWritten(StoreUnavailable):
     """A part of the store does not answer. Check that every worker runs and try again."""
 
     def __init__(self, written: Set[int], refused: list[Refusal]) -> None:
-        """Say what of a group was written all the same.
+        """Report the items of a batch that were written nevertheless.
 
         Args:
-            written: The places of what was written, or refused for good.
-            refused: What was refused of it.
+            written: The indexes of items that were written or finally rejected.
+            refused: The rejected ones.
         """
         super().__init__()
         self.written = written
@@ -48,7 +48,7 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Given = ParamSpec("Given")
 Numbered = tuple[int, Item]
-"""Something that is written, with its index."""
+"""An item of a write, with its index."""
 
 
 async def write_storable(
@@ -70,14 +70,14 @@ async def write_storable(
     except UNSTORABLE as error:
         if len(items) == 1:
             return [Refusal(items[0][0], "not_storable", _why_unstorable(error, word))]
-    # Some item is not storable: halve until it stands alone.
+    # Some item is not storable: halve the list until that item is alone.
     middle = len(items) // 2
     halves = (items[:middle], items[middle:])
     return [each for half in halves for each in await write_storable(half, word, write)]
 
 
 def _why_unstorable(error: Exception, word: str) -> str:
-    """Return a sentence that quotes nothing of what was written: it may hold secrets.
+    """Return a message that does not quote the item, which may contain secrets.
 
     Args:
         error: One of `UNSTORABLE`.
@@ -85,18 +85,18 @@ def _why_unstorable(error: Exception, word: str) -> str:
     """
     constraint = error.diag.constraint_name if isinstance(error, errors.Error) else None
     rule = f" ({constraint})" if constraint else ""
-    return f"The database cannot hold what the {word} says: {type(error).__name__}{rule}."
+    return f"The database cannot store the {word}: {type(error).__name__}{rule}."
 
 
-async def outlasting_collisions(
+async def retry_on_conflict(
     transact: Callable[Given, Awaitable[Answer]], *given: Given.args, **named: Given.kwargs
 ) -> Answer:
-    """Return what a transaction returns, which is repeated while it loses against another one."""
+    """Run a transaction, and repeat it if it fails because of a conflict with another one."""
     try:
         return await transact(*given, **named)
-    except COLLISIONS:  # seldom: what repeats it costs as much as a small write
+    except CONFLICTS:  # not within tenacity, which costs as much as a small write
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(COLLISIONS),
+            retry=retry_if_exception_type(CONFLICTS),
             stop=stop_after_attempt(8),
             wait=wait_random_exponential(multiplier=0.01, max=0.5),
             reraise=True,

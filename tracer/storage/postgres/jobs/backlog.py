@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tracer.errors import TooBusy
 from tracer.logs import get_logger
 from tracer.storage.postgres.connection.pool import Pool, borrowed, store_errors
-from tracer.storage.postgres.projects.periodic_job import Looker
+from tracer.storage.postgres.projects.periodic_job import PeriodicJob
 from tracer.storage.postgres.spans.projector_process import COUNT_PROJECTORS
 
 READ_SECONDS = 1.0
@@ -54,7 +54,7 @@ class BacklogFigures:
         return sum(self.sizes.values())
 
 
-class Backlog(Looker):
+class Backlog(PeriodicJob):
     """Reads the backlog while something waits. To be entered with `async with`."""
 
     trouble = "backlog_not_read"
@@ -106,7 +106,7 @@ class Backlog(Looker):
         self._added[project_id] += size
         self._news.set()
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Wait until there may be a backlog, and read it."""
         await self._news.wait()
         self._news.clear()

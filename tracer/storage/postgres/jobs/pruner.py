@@ -1,4 +1,4 @@
-"""The pruner: deletes what projects do not keep any longer, and what deletions left behind.
+"""The pruner: deletes runs that projects no longer keep, and the remains of deletions.
 
 Every server has one. They share the work, and it does not matter which of them is alive.
 """
@@ -14,15 +14,19 @@ from tracer.clock import Clock
 from tracer.storage.postgres.connection.pool import Pool, borrowed, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion, PurgeResult
-from tracer.storage.postgres.projects.periodic_job import Looker, look_after_each, rested
+from tracer.storage.postgres.projects.periodic_job import (
+    PeriodicJob,
+    for_each_project,
+    rest_as_long_as_it_took,
+)
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 
 LOOK_SECONDS = 300.0
-"""How long it waits between one look and the next."""
+"""The seconds between two runs."""
 
 
-class Pruner(Looker):
-    """Prunes all projects while inside. To be entered with `async with`."""
+class Pruner(PeriodicJob):
+    """Prunes all projects periodically."""
 
     trouble = "runs_not_pruned"
 
@@ -36,36 +40,36 @@ class Pruner(Looker):
         """Connect to the database.
 
         Args:
-            pool: Its connections, which see all projects.
-            on_written: Is told which runs are gone.
-            look_seconds: How long to wait between one look and the next.
-            clock: What time it is; None: the database's own clock.
+            pool: Connections that see all projects.
+            on_written: Receives the deleted runs.
+            look_seconds: The seconds between two runs.
+            clock: The clock; None: the database's own.
         """
         super().__init__(look_seconds)
         self._pool = pool
         self._on_written = on_written
         self._clock = clock
         self.done = PurgeResult()
-        """What it has deleted so far."""
+        """The total of its deletions."""
 
-    async def look(self) -> None:
-        """Delete all that is to be deleted, and rest between as long as each deletion took.
+    async def run_once(self) -> None:
+        """Delete everything that is due, and pause between deletions as long as each took.
 
         Raises:
-            StoreUnavailable: The database does not answer; what was done is done.
+            StoreUnavailable: The database does not answer. Completed deletions stay.
         """
-        await look_after_each(self._pool, self._look_after, "project_not_pruned")
+        await for_each_project(self._pool, self._prune, "project_not_pruned")
         with store_errors():
             async with borrowed(self._pool) as connection:
                 await connection.execute("DELETE FROM sign_in WHERE expires_at <= now()")
 
-    async def _look_after(self, project: ProjectPool) -> None:
+    async def _prune(self, project: ProjectPool) -> None:
         deletion = PostgresDeletion(project, self._on_written, self._clock)
         settings = await SettingsOfProject(project).read()
         began = time.monotonic()
         async with aclosing(deletion.prune(settings)) as pruning:
             async for result in pruning:
                 self.done += result
-                began = await rested(began)
+                began = await rest_as_long_as_it_took(began)
         while await deletion.forget_tombstones():
-            began = await rested(began)
+            began = await rest_as_long_as_it_took(began)

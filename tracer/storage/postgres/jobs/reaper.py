@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import Protocol
 
 from tracer.records.leases import LeaseTerms
-from tracer.storage.postgres.projects.periodic_job import Looker
+from tracer.storage.postgres.projects.periodic_job import PeriodicJob
 
 LOOK_SECONDS = 5.0
-"""How often it looks; more often where leases are so short that it would be late."""
+"""The seconds between two runs; fewer if leases are so short that the reaper would be late."""
 
 
 class LeaseKeeping(Protocol):
-    """The side of a store that finds dead recorders."""
+    """The part of a store that finds dead recorders."""
 
     async def now(self) -> datetime:
         """Return the time by the clock of leases.
@@ -25,22 +25,23 @@ class LeaseKeeping(Protocol):
             StoreUnavailable: The store does not answer.
         """
 
-    async def look_after_leases(self, since: datetime) -> None:
+    async def expire_leases(self, since: datetime) -> None:
         """Mark recorders as dead or alive in their runs, by their leases.
 
         `abandoned_at` is when the lease expired. This raises the revisions of the recorder's
         unfinished records and of their runs. Any number of callers may do it at once.
 
         Args:
-            since: A lease counts from this moment on at least: no heartbeat could arrive before.
+            since: No lease expires earlier than its length after this time, because no heartbeat
+                could arrive before.
 
         Raises:
-            StoreUnavailable: The store does not answer; what was done so far is done.
+            StoreUnavailable: The store does not answer. Completed marks stay.
         """
 
 
-class Reaper(Looker):
-    """Looks after leases while inside. To be entered with `async with`."""
+class Reaper(PeriodicJob):
+    """Finds dead recorders periodically."""
 
     trouble = "leases_not_looked_after"
 
@@ -50,17 +51,17 @@ class Reaper(Looker):
         self._lease = terms.lease
         self._since = datetime.min
         self.looked_at: datetime | None = None
-        """When it looked last, by the leases' clock; None: it could not yet."""
+        """The time of the last run, by the clock of leases. None before the first."""
 
-    async def look(self) -> None:
-        """Look once.
+    async def run_once(self) -> None:
+        """Run once.
 
         Raises:
             StoreUnavailable: The store does not answer.
         """
         now = await self._leases.now()
         if self.looked_at is None or now - self.looked_at > self._lease:
-            # It was away, or the store was: nobody was heard meanwhile.
+            # The reaper or the store was unavailable, so heartbeats may be missing.
             self._since = now
-        await self._leases.look_after_leases(self._since)
+        await self._leases.expire_leases(self._since)
         self.looked_at = now

@@ -8,7 +8,7 @@ from uuid import UUID
 from tracer.otel.projection.project import PROJECTION_VERSION
 from tracer.storage.postgres.connection.pool import Pool, borrowed, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, reading
-from tracer.storage.postgres.projects.periodic_job import Looker, look_after_each
+from tracer.storage.postgres.projects.periodic_job import PeriodicJob, for_each_project
 from tracer.storage.postgres.spans.reprojection import FIRST_ID, Reprojection
 
 RUNS_AT_ONCE = 50
@@ -40,7 +40,7 @@ SELECT (SELECT root_plan_id FROM next ORDER BY root_plan_id DESC LIMIT 1),
     ARRAY(SELECT root_plan_id FROM next WHERE is_outdated ORDER BY root_plan_id LIMIT %(most)s)"""
 
 
-class Reprojector(Looker):
+class Reprojector(PeriodicJob):
     """Makes runs pending that an older version of the program projected, behind all arrivals.
 
     Enter it with `async with`. Runs whose projection failed for good are tried once more, in its
@@ -66,7 +66,7 @@ class Reprojector(Looker):
         self._is_first_pass = True
         self._passed_at: float | None = None
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Make some outdated runs of each project pending, unless any run is due.
 
         Sends no query for `PASS_SECONDS` after it has looked at all runs.
@@ -79,7 +79,7 @@ class Reprojector(Looker):
                 return
             self._places, self._is_first_pass = {}, False
         self._passed_at = time.monotonic()
-        await look_after_each(self._pool, self._look_after, "runs_of_project_not_projected_again")
+        await for_each_project(self._pool, self._look_after, "runs_of_project_not_projected_again")
 
     async def _look_after(self, project: ProjectPool) -> None:
         while (after := self._places.get(project.project_id, FIRST_ID)) is not None:

@@ -8,7 +8,11 @@ from contextlib import aclosing
 from tracer.clock import Clock
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.projects.periodic_job import Looker, look_after_each, rested
+from tracer.storage.postgres.projects.periodic_job import (
+    PeriodicJob,
+    for_each_project,
+    rest_as_long_as_it_took,
+)
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.postgres.spans.packing import SpanPacking
 
@@ -16,7 +20,7 @@ LOOK_SECONDS = 60.0
 """How long it waits between one look and the next."""
 
 
-class SpanPacker(Looker):
+class SpanPacker(PeriodicJob):
     """Packs and merges the spans of all projects while inside. Enter it with `async with`."""
 
     trouble = "spans_not_packed"
@@ -39,13 +43,13 @@ class SpanPacker(Looker):
         self.removed_runs = 0
         """How many runs of these projects were removed whole."""
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Pack and merge all runs that can be, and rest after each as long as it took.
 
         Raises:
             StoreUnavailable: The database does not answer. Runs that were done stay so.
         """
-        await look_after_each(self._pool, self._look_after, "spans_of_project_not_packed")
+        await for_each_project(self._pool, self._look_after, "spans_of_project_not_packed")
 
     async def _look_after(self, project: ProjectPool) -> None:
         settings = await SettingsOfProject(project).read()
@@ -54,6 +58,6 @@ class SpanPacker(Looker):
         for work in (packing.merge(), packing.pack()):
             async with aclosing(work) as runs:
                 async for _ in runs:
-                    began = await rested(began)
+                    began = await rest_as_long_as_it_took(began)
         self.removed_spans += packing.removed_spans
         self.removed_runs += packing.removed_runs

@@ -1,4 +1,4 @@
-"""The keys of a project: made, listed and revoked."""
+"""The keys of a project: creation, listing and revocation."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class ApiKeys:
         self._clock = clock
 
     async def create(self, name: str, scopes: Iterable[Scope]) -> NewKey:
-        """Make a key, and return it for the one time that it is shown.
+        """Create a key, and return it with its secret, which is shown only this once.
 
         Args:
-            name: What it is for.
-            scopes: What it allows.
+            name: The key's purpose, or its owner.
+            scopes: The allowed actions.
 
         Raises:
-            BadRequest: The name is empty or longer than 100 characters, or it allows nothing.
+            BadRequest: The name is empty or longer than 100 characters, or there are no scopes.
             StoreUnavailable: The database does not answer.
         """
         with _checked(), store_errors():
@@ -46,14 +46,14 @@ class ApiKeys:
                 return await _insert(connection, project_id, name, scopes, self._clock)
 
     async def list_keys(self) -> list[ApiKey]:
-        """Return the keys, oldest first, with those that were revoked."""
+        """Return the keys, including revoked ones, oldest first."""
         with store_errors():
             async with in_project(self._project) as connection:
                 cursor = await connection.execute(_LIST, [self._project.project_id])
                 return [_api_key(row) for row in await cursor.fetchall()]
 
     async def revoke(self, key_id: UUID) -> None:
-        """Revoke a key; one that was revoked stays so.
+        """Revoke a key. A revoked key stays revoked.
 
         Raises:
             RecordNotFound: The project has no such key.
@@ -67,9 +67,9 @@ class ApiKeys:
 
 
 async def closed_by_first_key(pool: Pool, project: str) -> list[str] | None:
-    """Return the other projects with runs, which a first key in `project` leaves without a key.
+    """Return the other projects with runs, to which a first key in `project` would not give access.
 
-    None if the server has a key, or ever had one.
+    None if the server has, or ever had, a key.
     """
     with store_errors():
         async with borrowed(pool) as connection:
@@ -88,7 +88,7 @@ async def _has_runs(project: ProjectPool) -> bool:
 
 
 async def make_first_key(pool: Pool, project_id: int, clock: Clock = utc_now) -> NewKey | None:
-    """Make a key for everything in a project, unless there ever was a key in any: then None."""
+    """Create a key with all scopes for a project. None if any project has, or ever had, a key."""
     with store_errors():
         async with borrowed(pool) as connection, connection.transaction():
             await connection.execute("LOCK TABLE api_key IN SHARE ROW EXCLUSIVE MODE")
@@ -111,8 +111,8 @@ async def _insert(
         "now": clock(),
     }
     cursor = await connection.execute(_INSERT, given)
-    [made] = await cursor.fetchall()
-    return NewKey(_api_key(made), secret)
+    [row] = await cursor.fetchall()
+    return NewKey(_api_key(row), secret)
 
 
 @contextmanager

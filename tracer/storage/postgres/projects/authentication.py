@@ -1,6 +1,6 @@
-"""Who a secret belongs to: asked of the database, and known for a moment.
+"""Authentication: finds the owners of keys and sign-ins, with a short-lived cache.
 
-This stands above projects, so it asks as the owner: what a caller shows says which project it is.
+It works across projects, and therefore as the tables' owner: the key determines the project.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from tracer.logs import get_logger
 from tracer.records.access import Caller, Scope, digest, new_key, new_secret
 from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
 from tracer.storage.postgres.connection.pool import Pool, borrowed, store_errors
-from tracer.storage.postgres.projects.single_flight import AskedTogether
+from tracer.storage.postgres.projects.single_flight import SingleFlight
 
 KNOWN_SECONDS = 2.0
-"""How long a server goes by what it knows of a key: a revoked one opens nothing after that."""
+"""How long a key is cached. A revoked key stops working on other servers after this time."""
 
-MOST_KNOWN = 10_000
-"""How many secrets are known at once, wrong ones included."""
+MAX_CACHED = 10_000
+"""The largest number of cached secrets, including invalid ones."""
 
 SIGNED_IN = timedelta(days=7)
 """How long a browser stays signed in."""
 
 USED_AGAIN = timedelta(minutes=1)
-"""How much later a key's use is worth writing down again."""
+"""The least interval between updates of a key's last use."""
 
 EVERYBODY = Caller(DEFAULT_PROJECT_ID, DEFAULT_PROJECT, frozenset({Scope.ADMIN}))
-"""Who asks where no key was ever made."""
+"""The caller of every request on a server without keys."""
 
 log = get_logger(__name__)
 
 
-_Shown = tuple[Literal["key", "sign-in"], bytes]
+_Credential = tuple[Literal["key", "sign-in"], bytes]
 """A secret's kind and digest. A cache by digest alone would accept a key as a cookie."""
 
 
 class Callers:
-    """Finds out who asks."""
+    """Authenticates requests."""
 
     def __init__(
         self, pool: Pool, clock: Clock = utc_now, known_seconds: float = KNOWN_SECONDS
@@ -50,60 +50,60 @@ class Callers:
         self._pool = pool
         self._clock = clock
         self._known_seconds = known_seconds
-        self._known: dict[_Shown, tuple[float, Caller | None]] = {}
+        self._known: dict[_Credential, tuple[float, Caller | None]] = {}
         self._own: dict[bytes, Caller] = {}
         self._keys_needed: tuple[float, bool] = (0, False)
-        self._keys_asked = AskedTogether[bool]()
-        self._callers_asked = AskedTogether[Caller | None]()
+        self._keys_flight = SingleFlight[bool]()
+        self._callers_flight = SingleFlight[Caller | None]()
 
     async def are_keys_needed(self) -> bool:
-        """Return whether a key was ever made: from then on everybody has to show one.
+        """Return whether a key was ever created. If so, every request must have one.
 
         Raises:
             StoreUnavailable: The database does not answer.
         """
         until, are_needed = self._keys_needed
         if not are_needed and time.monotonic() >= until:
-            return await self._keys_asked.answer("keys", self._find_whether_keys_are_needed)
+            return await self._keys_flight.run("keys", self._find_whether_keys_are_needed)
         return are_needed
 
     def own_key(self, caller: Caller) -> str:
-        """Return a key that this process alone knows, for what it runs itself."""
+        """Return a key that only this process knows, for requests of its own."""
         secret = new_key()
         self._own[digest(secret)] = caller
         return secret
 
     async def by_key(self, key: str) -> Caller:
-        """Return who shows a key.
+        """Return the caller with a key.
 
         Raises:
-            NotIdentified: It is no key, or was revoked.
+            NotIdentified: The key does not exist, or was revoked.
             StoreUnavailable: The database does not answer.
         """
-        shown = digest(key)
-        own = self._own.get(shown)
-        return own or await self._caller(("key", shown), self._find_by_key)
+        key_digest = digest(key)
+        own = self._own.get(key_digest)
+        return own or await self._caller(("key", key_digest), self._find_by_key)
 
     async def by_sign_in(self, secret: str) -> Caller:
-        """Return who signed in.
+        """Return the caller with a sign-in.
 
         Raises:
-            NotIdentified: Nobody did with that, or it is over.
+            NotIdentified: The sign-in does not exist, or has expired.
             StoreUnavailable: The database does not answer.
         """
         return await self._caller(("sign-in", digest(secret)), self._find_by_sign_in)
 
     async def sign_in(self, key: str) -> tuple[str, Caller]:
-        """Return a secret that stands for a key in one browser, and who showed the key.
+        """Sign a browser in with a key. Return the sign-in's secret and the caller.
 
         Raises:
-            NotIdentified: It is no key, or was revoked.
-            NotAllowed: It allows nobody to look.
+            NotIdentified: The key does not exist, or was revoked.
+            NotAllowed: The key lacks the scope `read`.
             StoreUnavailable: The database does not answer.
         """
         caller = await self.by_key(key)
         if caller.key_id is None or not caller.may(Scope.READ):
-            raise NotAllowed("This key can't be used to look. Take one with the scope `read`.")
+            raise NotAllowed("This key lacks the `read` scope.")
         secret, now = new_secret(), self._clock()
         with store_errors():
             async with borrowed(self._pool) as connection:
@@ -115,7 +115,7 @@ class Callers:
         return secret, caller
 
     async def sign_out(self, secret: str) -> None:
-        """Make what a browser holds worthless.
+        """End a sign-in.
 
         Raises:
             StoreUnavailable: The database does not answer.
@@ -124,35 +124,36 @@ class Callers:
             async with borrowed(self._pool) as connection:
                 await connection.execute("DELETE FROM sign_in WHERE digest = %s", [digest(secret)])
         self._known.pop(("sign-in", digest(secret)), None)
-        self._callers_asked.forget()
+        self._callers_flight.forget()
 
     def forget(self) -> None:
         """Clear the cache, because a key was revoked here."""
         self._known.clear()
-        self._callers_asked.forget()
+        self._callers_flight.forget()
 
     async def _caller(
-        self, shown: _Shown, find: Callable[[bytes], Awaitable[Caller | None]]
+        self, credential: _Credential, find: Callable[[bytes], Awaitable[Caller | None]]
     ) -> Caller:
-        until, caller = self._known.get(shown, (0.0, None))
+        until, caller = self._known.get(credential, (0.0, None))
         if time.monotonic() >= until:
-            caller = await self._callers_asked.answer(shown, partial(self._found, shown, find))
+            look_up = partial(self._look_up, credential, find)
+            caller = await self._callers_flight.run(credential, look_up)
         if caller is None:
             raise NotIdentified()
         return caller
 
-    async def _found(
-        self, shown: _Shown, find: Callable[[bytes], Awaitable[Caller | None]]
+    async def _look_up(
+        self, credential: _Credential, find: Callable[[bytes], Awaitable[Caller | None]]
     ) -> Caller | None:
-        self._known.pop(shown, None)
-        while len(self._known) >= MOST_KNOWN:
+        self._known.pop(credential, None)
+        while len(self._known) >= MAX_CACHED:
             del self._known[next(iter(self._known))]
         # An expired entry marks the lookup. If `sign_out` or `forget` removes it meanwhile, the
         # answer may be out of date and must not be cached.
-        mark = self._known[shown] = (time.monotonic(), None)
-        caller = await find(shown[1])
-        if self._known.get(shown) is mark:
-            self._known[shown] = (time.monotonic() + self._known_seconds, caller)
+        mark = self._known[credential] = (time.monotonic(), None)
+        caller = await find(credential[1])
+        if self._known.get(credential) is mark:
+            self._known[credential] = (time.monotonic() + self._known_seconds, caller)
         return caller
 
     async def _find_whether_keys_are_needed(self) -> bool:
@@ -163,19 +164,19 @@ class Callers:
         self._keys_needed = (time.monotonic() + self._known_seconds, are_needed)
         return bool(are_needed)
 
-    async def _find_by_key(self, shown: bytes) -> Caller | None:
-        row = await self._find(_BY_KEY, [shown])
+    async def _find_by_key(self, key_digest: bytes) -> Caller | None:
+        row = await self._find(_BY_KEY, [key_digest])
         if row is None:
             return None
-        *caller, last_used_at = row
-        found = _caller_of(caller)
+        *columns, last_used_at = row
+        caller = _caller_of(columns)
         now = self._clock()
         if last_used_at is None or now - last_used_at >= USED_AGAIN:
-            await self._note_use(found, now)
-        return found
+            await self._note_use(caller, now)
+        return caller
 
-    async def _find_by_sign_in(self, shown: bytes) -> Caller | None:
-        row = await self._find(_BY_SIGN_IN, [shown, self._clock()])
+    async def _find_by_sign_in(self, secret_digest: bytes) -> Caller | None:
+        row = await self._find(_BY_SIGN_IN, [secret_digest, self._clock()])
         return None if row is None else _caller_of(row)
 
     async def _find(self, query: str, given: list[Any]) -> Any:
@@ -190,7 +191,7 @@ class Callers:
             with store_errors():
                 async with borrowed(self._pool) as connection:
                     await connection.execute(_NOTE_USE, given)
-        except StoreUnavailable:  # a standby, which may be read
+        except StoreUnavailable:  # for example a standby, which is read-only
             log.info("use_of_key_not_noted")
 
 

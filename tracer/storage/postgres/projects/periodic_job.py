@@ -1,4 +1,4 @@
-"""What a server does again and again beside serving."""
+"""Periodic jobs of a server."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from tracer.storage.postgres.projects.projects import list_projects
 log = get_logger(__name__)
 
 
-class Looker(ABC):
-    """Looks again and again while inside. To be entered with `async with`."""
+class PeriodicJob(ABC):
+    """A job that runs repeatedly. Use it as an async context manager."""
 
     trouble: ClassVar[str]
-    """What the log says where it could not: once, until it could again."""
+    """The log event of a failure. It is logged once until the job succeeds again."""
 
     def __init__(self, pause: float) -> None:
-        """Say how often.
+        """Configure the job.
 
         Args:
-            pause: How many seconds to wait between one look and the next.
+            pause: The seconds between the end of one run and the start of the next.
         """
         self._pause = pause
-        self._looking: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self.failures = 0
-        """How often it could not."""
+        """The number of failed runs."""
 
     @abstractmethod
-    async def look(self) -> None:
-        """Look once.
+    async def run_once(self) -> None:
+        """Run the job once.
 
         Raises:
             StoreUnavailable: The store does not answer.
@@ -45,7 +45,7 @@ class Looker(ABC):
 
     async def __aenter__(self) -> Self:
         name = f"tracer-{type(self).__name__.lower()}"
-        self._looking = asyncio.create_task(self._keep_looking(), name=name)
+        self._task = asyncio.create_task(self._keep_running(), name=name)
         return self
 
     async def __aexit__(
@@ -54,15 +54,15 @@ class Looker(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._looking is not None:
-            await cancel_until_done(self._looking)
+        if self._task is not None:
+            await cancel_until_done(self._task)
 
-    async def _keep_looking(self) -> None:
+    async def _keep_running(self) -> None:
         is_answered = True
         while True:
             try:
-                await self.look()
-            except Exception as error:  # whatever it is, it looks again
+                await self.run_once()
+            except Exception as error:  # the next run may succeed, whatever the error
                 if is_answered:
                     log.warning(self.trouble, error=type(error).__name__)
                 is_answered = False
@@ -72,29 +72,29 @@ class Looker(ABC):
             await asyncio.sleep(self._pause)
 
 
-async def look_after_each(
-    pool: Pool, look_after: Callable[[ProjectPool], Awaitable[None]], trouble: str
+async def for_each_project(
+    pool: Pool, work: Callable[[ProjectPool], Awaitable[None]], trouble: str
 ) -> None:
-    """Look after each project in turn; what one fails at the others have nothing to do with.
+    """Do some work for each project in turn. A failure for one does not affect the others.
 
     Args:
         pool: Connections that see all projects.
-        look_after: Looks after one.
-        trouble: What the log says where that fails.
+        work: The work for one project.
+        trouble: The log event of a failure.
 
     Raises:
         StoreUnavailable: The database does not answer.
     """
     for project_id in (await list_projects(pool)).values():
         try:
-            await look_after(ProjectPool(pool, project_id))
+            await work(ProjectPool(pool, project_id))
         except StoreUnavailable:
             raise
         except Exception as error:
             log.error(trouble, project_id=project_id, error=type(error).__name__)
 
 
-async def rested(began: float) -> float:
-    """Rest for as long as it took since `began`, and return when that was over."""
+async def rest_as_long_as_it_took(began: float) -> float:
+    """Sleep for as long as has passed since `began`, and return the time after that."""
     await asyncio.sleep(time.monotonic() - began)
     return time.monotonic()

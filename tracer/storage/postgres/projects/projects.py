@@ -1,6 +1,6 @@
-"""Projects: their names, and what they keep.
+"""Projects: their names and settings.
 
-Only who has the database makes one: no key is above projects.
+Projects are created only with access to the database: no key has rights above projects.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tracer.records.project_settings import KeptSpans, ProjectSettings
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.storage.postgres.connection.pool import Pool, PoolConnection, borrowed, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
-from tracer.storage.postgres.projects.single_flight import AskedTogether
+from tracer.storage.postgres.projects.single_flight import SingleFlight
 from tracer.text import storable
 
 KNOWN_SECONDS = 2.0
-"""How long a server goes by what it knows of a project's settings."""
+"""How long a project's settings are cached."""
 
 
 async def project_id_of(pool: Pool, name: str) -> int:
-    """Return the id of a project. That of the default one is known while the database is away.
+    """Return the id of a project. The default project's needs no database.
 
     Raises:
         ConfigurationError: There is no project of that name.
@@ -37,14 +37,14 @@ async def project_id_of(pool: Pool, name: str) -> int:
     projects = await list_projects(pool)
     if name not in projects:
         raise ConfigurationError(
-            f"There is no project {name!r}. There are {', '.join(projects)}; "
-            "`tracer keys create --project NAME` makes one."
+            f"There is no project {name!r}. Choose one of {', '.join(projects)}, or create it with "
+            f"`tracer keys create --project NAME`."
         )
     return projects[name]
 
 
-async def project_made(pool: Pool, name: str) -> int:
-    """Return the id of a project, which is made where there is none of that name.
+async def ensure_project(pool: Pool, name: str) -> int:
+    """Return the id of a project. Create it if there is none of this name.
 
     Raises:
         BadRequest: The name is empty or longer than 100 characters.
@@ -56,7 +56,7 @@ async def project_made(pool: Pool, name: str) -> int:
                 await connection.execute("LOCK TABLE project IN SHARE ROW EXCLUSIVE MODE")
                 await connection.execute(_MAKE, {"name": storable(name), "now": utc_now()})
     except CheckViolation:
-        raise BadRequest("A project's name has 1 to 100 characters.") from None
+        raise BadRequest("The name of a project must have 1 to 100 characters.") from None
     return (await list_projects(pool))[storable(name)]
 
 
@@ -70,8 +70,8 @@ async def list_projects(pool: Pool) -> dict[str, int]:
             return {name: project_id async for name, project_id in cursor}
 
 
-class Changes(TypedDict, total=False):
-    """What is to be changed of a project's settings; what is missing stays."""
+class SettingsChange(TypedDict, total=False):
+    """A change of a project's settings. Missing ones stay as they are."""
 
     keep_days: int | None
     keep_runs: int | None
@@ -80,29 +80,29 @@ class Changes(TypedDict, total=False):
 
 
 class SettingsOfProject:
-    """What one project keeps: read, changed, and known for a moment."""
+    """The settings of one project, with a short-lived cache."""
 
     def __init__(self, project: ProjectPool, known_seconds: float = KNOWN_SECONDS) -> None:
         self._project = project
         self._known_seconds = known_seconds
         self._known: tuple[float, ProjectSettings] = (0.0, ProjectSettings())
-        self._asked = AskedTogether[ProjectSettings]()
+        self._flight = SingleFlight[ProjectSettings]()
 
     async def known(self) -> ProjectSettings:
-        """Return the settings, as they were two seconds ago at most: for what is done often.
+        """Return the settings, which may be two seconds old. For frequent use.
 
-        Who asks while they are read gets what is read, whatever becomes of who asked first.
+        Concurrent callers share one query. A cancelled caller does not affect the others.
 
         Raises:
             StoreUnavailable: The database does not answer.
         """
-        until, known = self._known
+        until, settings = self._known
         if time.monotonic() < until:
-            return known
-        return await self._asked.answer("settings", self.read)
+            return settings
+        return await self._flight.run("settings", self.read)
 
     async def read(self) -> ProjectSettings:
-        """Return the settings as they are.
+        """Return the current settings.
 
         Raises:
             StoreUnavailable: The database does not answer.
@@ -110,10 +110,10 @@ class SettingsOfProject:
         with store_errors():
             async with in_project(self._project) as connection:
                 settings = await self._read(connection)
-        return self._remembered(settings)
+        return self._cached(settings)
 
-    async def change(self, **changes: Unpack[Changes]) -> ProjectSettings:
-        """Change some of the settings, and return all. Other servers know within two seconds.
+    async def change(self, **changes: Unpack[SettingsChange]) -> ProjectSettings:
+        """Change some of the settings, and return all. Other servers see it within two seconds.
 
         Raises:
             BadRequest: A number is not positive, or too large.
@@ -129,9 +129,10 @@ class SettingsOfProject:
                     await connection.execute(_CHANGE, given)
         except (CheckViolation, NumericValueOutOfRange):
             raise BadRequest(
-                "Days to keep are 1 to 36,500, and runs to keep 1 and more; none: for ever."
+                "keepDays must be from 1 to 36,500, and keepRuns at least 1. Leave them empty to "
+                "keep runs for ever."
             ) from None
-        return self._remembered(settings)
+        return self._cached(settings)
 
     async def _read(self, connection: PoolConnection, locking: str = "") -> ProjectSettings:
         cursor = await connection.execute(_SETTINGS + locking, [self._project.project_id])
@@ -141,7 +142,7 @@ class SettingsOfProject:
         keep_days, keep_runs, payloads, keep_spans = row
         return ProjectSettings(keep_days, keep_runs, PayloadPolicy(payloads), KeptSpans(keep_spans))
 
-    def _remembered(self, settings: ProjectSettings) -> ProjectSettings:
+    def _cached(self, settings: ProjectSettings) -> ProjectSettings:
         self._known = (time.monotonic() + self._known_seconds, settings)
         return settings
 

@@ -1,4 +1,4 @@
-"""Asking together: those who want to know the same at the same time ask the database once."""
+"""Single flight: concurrent callers with the same question share one query."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import Any, Generic, TypeVar
 Answer = TypeVar("Answer")
 
 
-class AskedTogether(Generic[Answer]):
-    """Questions that are being asked. Belongs to one event loop."""
+class SingleFlight(Generic[Answer]):
+    """The calls in progress, by key. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._asking: dict[Hashable, asyncio.Task[Answer]] = {}
+        self._tasks: dict[Hashable, asyncio.Task[Answer]] = {}
 
-    async def answer(
-        self, about: Hashable, ask: Callable[[], Coroutine[Any, Any, Answer]]
-    ) -> Answer:
-        """Return what `ask` answers, to all who ask meanwhile, whatever becomes of the first.
+    async def run(self, key: Hashable, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
+        """Return the result of `call`, or of a call in progress with the same key.
+
+        If a caller is cancelled, the call continues for the others.
 
         Args:
-            about: What tells the question from others.
-            ask: Asks; what it raises is raised for each.
+            key: Identifies the call.
+            call: The call. Its error is raised for all callers.
         """
-        asking = self._asking.get(about)
-        if asking is None:
-            # In a context of its own: it is for others than who happened to begin it.
-            asking = self._asking[about] = asyncio.create_task(ask(), context=Context())
-            asking.add_done_callback(partial(self._end, about))
-        return await asyncio.shield(asking)
+        task = self._tasks.get(key)
+        if task is None:
+            # In an empty context, because it serves others than the caller that started it.
+            task = self._tasks[key] = asyncio.create_task(call(), context=Context())
+            task.add_done_callback(partial(self._end, key))
+        return await asyncio.shield(task)
 
     def forget(self) -> None:
-        """Let whoever asks from now on ask anew."""
-        self._asking.clear()
+        """Let later callers start new calls, because results in progress may be out of date."""
+        self._tasks.clear()
 
-    def _end(self, about: Hashable, asking: asyncio.Task[Answer]) -> None:
-        if self._asking.get(about) is asking:
-            del self._asking[about]
-        if not asking.cancelled():
-            asking.exception()  # it counts as heard, also where nobody waits any more
+    def _end(self, key: Hashable, task: asyncio.Task[Answer]) -> None:
+        if self._tasks.get(key) is task:
+            del self._tasks[key]
+        if not task.cancelled():
+            task.exception()  # retrieved, because asyncio logs errors that are not

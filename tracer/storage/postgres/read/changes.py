@@ -1,4 +1,4 @@
-"""Reading from Postgres what changed in a run, and how far it is: for those who watch it."""
+"""Reads the changes and the revisions of runs from Postgres, for watchers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def read_run_changes(
     """Return what changed in a run after a revision; see `TraceReader.read_changes`.
 
     Args:
-        connection: In a transaction in which every query sees the same state, and in a pipeline.
+        connection: In a transaction with one snapshot, and in a pipeline.
         project_id: The run's project.
         root_plan_id: The run.
         after: The revision.
-        limit: How many changes there may be.
+        limit: The largest number of changes.
     """
     given = {"project_id": project_id, "run": root_plan_id, "after": after, "most": limit + 1}
-    # All are sent before the first is read: one round trip.
+    # All queries are sent before the first result is read, in one round trip.
     found = connection.execute(_REVISION, given)
     removed = connection.execute(_REMOVED, given)
     rows = read_rows(connection, ROWS, _CHANGED, given, Payloads.PREVIEW)

@@ -1,10 +1,10 @@
 """The lists, in SQL.
 
-A list goes along an index, latest start first, and looks at a bounded number of rows for those that
-are wanted: what it costs does not grow with the table, even where nothing is found. What a list is
-often narrowed to has an index of its own, and nothing more to look for in it. The runs of a session
-or a subject, and the calls with a provider's id, are taken out of an index, whose order is another,
-and sorted, unless they are very many.
+A list follows an index, latest start first, and examines a bounded number of rows for matching
+ones. So its cost does not grow with the table, even if nothing matches. Frequent criteria have an
+index of their own, which contains only matching rows. The runs of a session or a subject, and the
+calls with a provider's id, are read from an index of another order and sorted, unless there are
+very many.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from tracer.text import storable
 L = TypeVar("L", Run, ToolCallPreview)
 
 MOST_SORTED = 10_000
-"""How many rows a page takes out of an index to sort them; more it would look through instead."""
+"""How many rows a page may sort. If more match, it examines rows in the order of the list."""
 
 
 @dataclass
 class Where:
-    """Conditions that all hold, and the values that they name."""
+    """Conditions joined by AND, and the values of their parameters."""
 
     conditions: list[str] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
 
     def add(self, condition: str, **values: Any) -> None:
-        """Add a condition unless its values are None."""
+        """Add a condition, unless one of its values is None."""
         if None not in values.values():
             self.conditions.append(condition)
             self.values |= values
@@ -65,50 +65,50 @@ class Where:
 
 @dataclass
 class Listing:
-    """Which rows a list goes along, and which of them it shows."""
+    """The rows that a list examines, and the ones that match."""
 
     table: str
     id_field: str
     looked_at: int
-    """At how many rows a page looks, at most, for those that are wanted."""
+    """How many rows a page examines at most."""
     among: Where = field(default_factory=Where)
-    """What an index answers in an order of its own."""
+    """Conditions with an index of another order, whose rows are sorted."""
     along: Where = field(default_factory=Where)
-    """What an index answers."""
+    """Conditions with an index in the order of the list."""
     wanted: Where = field(default_factory=Where)
-    """What has to be looked for, row by row."""
+    """Conditions that are checked row by row."""
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values that the conditions name."""
+        """The values of all parameters."""
         return self.gone_along | self.wanted.values
 
     @property
     def gone_along(self) -> dict[str, Any]:
-        """The values that `rows` names."""
+        """The values of the parameters of `rows`."""
         return self.among.values | self.along.values
 
     @property
     def searched(self) -> Listing:
-        """The same, where what is `among` has to be looked for."""
+        """The same listing, with the conditions of `among` checked row by row."""
         conditions = [*self.among.conditions, *self.wanted.conditions]
         wanted = Where(conditions, self.among.values | self.wanted.values)
         return replace(self, among=Where(), wanted=wanted)
 
     @property
     def rows(self) -> str:
-        """The rows that it goes along, as the end of a query."""
+        """The rows to examine, as the end of a query."""
         source = self.table
         if self.among.conditions:
-            # Apart, or the planner may go along the whole list in its order and leave out nearly
-            # all: how many there are of each it guesses, and not where they are.
+            # A subquery, or the planner may scan the whole list in order and discard nearly all
+            # rows: its estimate has the number of matching rows, but not their positions.
             source = f"(SELECT * FROM {source} WHERE {self.among} OFFSET 0) AS {source}"
         return f"""FROM {source} WHERE {self.along}
             ORDER BY {START} DESC, {self.id_field} DESC"""
 
 
 def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> Listing:
-    """Return how runs are listed; the table is named `run`."""
+    """Return the listing of runs. The table is named `run`."""
     listing = Listing("run", "root_plan_id", looked_at=500)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
     listing.along.add(RUN_NOT_DELETED)
@@ -117,7 +117,7 @@ def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> List
     _add_status(listing, wanted.status)
     looked_for = listing.wanted
     if not wanted.other_traces:
-        # These have an index, too: they may be few among other traces.
+        # They have an index too, because they may be few among other traces.
         (listing.along if wanted.status is None else looked_for).add("is_agent_work")
     looked_for.add(
         f"{_in_run('plan_execution_record', 'agent_name = %(agent)s')}"
@@ -142,7 +142,7 @@ def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> List
 
 
 def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | None) -> Listing:
-    """Return how tool calls are listed."""
+    """Return the listing of tool calls."""
     listing = Listing("act_tool_info", "tool_call_id", looked_at=5_000)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
     listing.along.add(NOT_DELETED)
@@ -160,11 +160,11 @@ async def read_page(
     """Return a page of a list.
 
     Args:
-        connection: In a transaction in which every query sees the same state.
-        kind: What it is a list of.
-        columns: What to read of each, as SQL.
-        listing: Which.
-        limit: How many at most.
+        connection: In a transaction with one snapshot.
+        kind: The class of the items.
+        columns: The columns to read, as SQL.
+        listing: The listing.
+        limit: The largest number of items.
     """
     if listing.among.conditions:
         more = f"SELECT FROM {listing.table} WHERE {listing.among} LIMIT 1 OFFSET {MOST_SORTED}"
@@ -219,7 +219,7 @@ def _stored(text: str | None) -> str | None:
 
 
 def _anywhere(text: str | None) -> str | None:
-    """Return the pattern that finds `text` itself within longer text."""
+    """Return the ILIKE pattern for text that contains `text` literally."""
     if text is None:
         return None
     literal = storable(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
@@ -236,7 +236,7 @@ def _add_among(listing: Listing, **texts: str | None) -> None:
 
 
 def _add_status(listing: Listing, shown: str | None) -> None:
-    """Narrow a list to what is shown with a status; None: all."""
+    """Restrict a list to a status as it is shown; None: all."""
     check_status(shown)
     if shown is None:
         return
@@ -254,7 +254,7 @@ def _add_status(listing: Listing, shown: str | None) -> None:
 
 
 def _add_range(listing: Listing, wanted: RunFilter | ToolCallFilter, cursor: str | None) -> None:
-    """Narrow a list to a range of time, and to what comes after a cursor."""
+    """Restrict a list to a range of time, and to rows after a cursor."""
     listing.along.add(f"{START} >= %(since)s", since=wanted.since)
     listing.along.add(f"{START} < %(until)s", until=wanted.until)
     if cursor is not None:

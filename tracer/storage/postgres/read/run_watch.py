@@ -1,9 +1,9 @@
-"""Who watches which run in this process, and when they are woken.
+"""Watching runs: which runs are watched in this process, and when their watchers are woken.
 
-A watcher is woken at once where this process wrote, soon after another told of its writing
-(`tracer.storage.postgres.connection.notifications`), and within a second whatever happened: all
-watched runs' revisions are asked for in one query a second. Nothing is kept for a watcher but the
-fact that it was woken.
+A watcher is woken at once if this process writes to the run, soon if another process notifies
+(`tracer.storage.postgres.connection.notifications`), and in any case within a second: one query a
+second reads the revisions of all watched runs. A watcher only learns that something may have
+changed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ log = get_logger(__name__)
 
 
 class RunWatch:
-    """Wakes those who watch a run when it may have changed.
+    """Wakes the watchers of runs that may have changed.
 
-    To be entered with `async with`: while inside, it looks after the runs that are watched.
+    Use it as an async context manager; inside, it polls the watched runs.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class RunWatch:
         self._polling: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        # Whoever it is that first asks for a project: the task is not of that request.
+        # In an empty context, because it is not part of the request that first needs the project.
         self._polling = asyncio.create_task(self._poll(), context=Context())
         return self
 
@@ -62,22 +62,22 @@ class RunWatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether watching has ended: nobody is woken any more."""
+        """Whether watching has ended. Watchers must leave then."""
         return self._is_over
 
     @property
     def watchers(self) -> int:
-        """How many watch."""
+        """The number of watchers."""
         return sum(map(len, self._watchers.values()))
 
     @property
     def watched(self) -> set[UUID]:
-        """The runs that somebody watches."""
+        """The runs that are watched."""
         return set(self._watchers)
 
     @contextmanager
     def watching(self, root_plan_id: UUID) -> Iterator[asyncio.Event]:
-        """Give an event that is set whenever the run may have changed; who waits clears it."""
+        """Yield an event that is set whenever the run may have changed. The watcher clears it."""
         woken = asyncio.Event()
         self._watchers.setdefault(root_plan_id, set()).add(woken)
         self._is_watched.set()
@@ -93,22 +93,22 @@ class RunWatch:
                 self._is_watched.clear()
 
     def wake(self, root_plan_ids: Collection[UUID]) -> None:
-        """Wake those who watch any of the runs."""
+        """Wake the watchers of some runs."""
         for root_plan_id in root_plan_ids if self._watchers else ():
             for woken in self._watchers.get(root_plan_id, ()):
                 woken.set()
 
     async def until_watched(self) -> None:
-        """Return as soon as somebody watches a run."""
+        """Wait until a run is watched."""
         await self._is_watched.wait()
 
     def end(self) -> None:
-        """Wake all, to leave: the server ends, and must not wait for those who would stay."""
+        """Wake all watchers, so that they leave: a server that shuts down must not wait."""
         self._is_over = True
         self.wake([*self._watchers])
 
     async def _poll(self) -> None:
-        """Wake by the revisions that the store has, which needs nobody to tell of a write."""
+        """Wake watchers if revisions have changed. Needs no notifications."""
         known: dict[UUID, int] = {}
         is_answered = True
         while True:
@@ -116,16 +116,16 @@ class RunWatch:
             watched = list(self._watchers)
             try:
                 revisions = await self._reader.read_revisions(watched)
-            except Exception as error:  # whatever it is, it is asked again
+            except Exception as error:  # the next query may succeed
                 if is_answered:
                     log.warning("watched_runs_not_read", error=type(error).__name__)
-                    # To find out, and tell it: nobody else will wake them meanwhile.
+                    # So that watchers notice and report the failure.
                     self.wake(watched)
                 is_answered = False
             else:
                 is_answered = True
                 self.wake([run for run in watched if known.get(run) != revisions.get(run)])
-                # A run that is not there wakes each time: to those who watch it, it was deleted.
+                # A missing run wakes its watchers each time: for them, it was deleted.
                 self.wake([run for run in watched if run not in revisions])
                 known = revisions
             await asyncio.sleep(self._poll_seconds)

@@ -32,7 +32,7 @@ from tracer.records.merge import Reduced
 from tracer.records.record_classes import Kind
 from tracer.storage.postgres.connection.citus import runs_per_transaction
 from tracer.storage.postgres.connection.notifications import notify_written
-from tracer.storage.postgres.connection.write_errors import COLLISIONS, UNSTORABLE
+from tracer.storage.postgres.connection.write_errors import CONFLICTS, UNSTORABLE
 from tracer.storage.postgres.spans import projection_sql as sql
 from tracer.storage.postgres.spans.blocks import span_message
 from tracer.storage.postgres.spans.projection_writer import (
@@ -463,7 +463,7 @@ class Projector:
             if len(group) == 1:
                 failures[group[0].attempt.run_id] = _reason(error), 0
                 return []
-        except COLLISIONS:
+        except CONFLICTS:
             if len(group) == 1:
                 return []  # it is still due
         return [

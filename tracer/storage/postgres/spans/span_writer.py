@@ -26,7 +26,7 @@ from tracer.storage.postgres.connection.project_session import (
     committed,
     transaction_in,
 )
-from tracer.storage.postgres.connection.write_errors import Numbered, outlasting_collisions
+from tracer.storage.postgres.connection.write_errors import Numbered, retry_on_conflict
 from tracer.storage.postgres.spans.projection_sql import (
     ADD_PENDING,
     FIND_BLOCKS,
@@ -120,7 +120,7 @@ class PostgresSpans:
 
     async def _write_batch(self, blocks: list[Numbered[Block]]) -> list[Refusal]:
         parts = await by_shard(self._project.pool, blocks, _run_of)
-        return await write_parts(parts, lambda part: outlasting_collisions(self._write, part))
+        return await write_parts(parts, lambda part: retry_on_conflict(self._write, part))
 
     async def _write(self, numbered: list[Numbered[Block]]) -> list[Refusal]:
         ids = sorted({run_id for _, (run_id, *_) in numbered})

@@ -18,7 +18,11 @@ from uuid import UUID
 from tracer.logs import get_logger
 from tracer.storage.postgres.connection.pool import Pool, PoolConnection, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
-from tracer.storage.postgres.projects.periodic_job import Looker, look_after_each, rested
+from tracer.storage.postgres.projects.periodic_job import (
+    PeriodicJob,
+    for_each_project,
+    rest_as_long_as_it_took,
+)
 from tracer.storage.postgres.schema.record_tables import ALWAYS, column_type
 from tracer.storage.postgres.stats.figures_sql import FIGURES, added_up, calls_of, figures
 
@@ -37,7 +41,7 @@ _LEAST = UUID(int=0)
 log = get_logger(__name__)
 
 
-class RollupJob(Looker):
+class RollupJob(PeriodicJob):
     """Rolls up all projects in the background while entered with `async with`.
 
     Every server runs one. They share the work.
@@ -52,13 +56,13 @@ class RollupJob(Looker):
         self.hours = 0
         """How many hours were computed, again or for the first time."""
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Roll up all projects once.
 
         Raises:
             StoreUnavailable: The database does not answer. Committed batches stay.
         """
-        await look_after_each(self._pool, self._roll_up, self.trouble)
+        await for_each_project(self._pool, self._roll_up, self.trouble)
 
     async def _roll_up(self, project: ProjectPool) -> None:
         began = time.monotonic()
@@ -66,7 +70,7 @@ class RollupJob(Looker):
         async with aclosing(roll_up(project)) as batches:
             async for hours in batches:
                 self.hours += hours
-                began = await rested(began)
+                began = await rest_as_long_as_it_took(began)
         if self.hours > before:
             log.info("hours_summed", project_id=project.project_id, hours=self.hours - before)
 

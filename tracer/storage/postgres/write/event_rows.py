@@ -25,7 +25,7 @@ from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind
 from tracer.records.status import Status
 from tracer.storage.postgres.connection.citus import is_spread
 from tracer.storage.postgres.connection.project_session import ProjectPool, Statement, executed
-from tracer.storage.postgres.connection.write_errors import outlasting_collisions
+from tracer.storage.postgres.connection.write_errors import retry_on_conflict
 from tracer.storage.postgres.schema.castable_json import FIT_COLUMNS, FIT_VALUES, fits_jsonb
 from tracer.storage.postgres.schema.record_tables import TABLES, column_type
 from tracer.storage.postgres.write.leases import PostgresLeases
@@ -98,7 +98,7 @@ class EventRows:
             merging.append((MERGE[tuple(rows), apart], given))
             growth = 0
         statements = [*locking, *merging, *more]
-        answers = await outlasting_collisions(executed, self._project, statements)
+        answers = await retry_on_conflict(executed, self._project, statements)
         return {run_id for (run_id,) in answers[len(locking)]}
 
 

@@ -125,7 +125,7 @@ class PostgresReaper:
         assert isinstance(now, datetime)
         return now
 
-    async def look_after_leases(self, since: datetime) -> None:
+    async def expire_leases(self, since: datetime) -> None:
         """Mark recorders as dead or alive; see `LeaseKeeping.look_after_leases`."""
         with store_errors():
             while await self._do_some(since):
