@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from tracer.records.conversation import ConversationMessage, conversation
 from tracer.records.record_classes import (
     ActToolInfo,
     AgentExecutionRecord,
@@ -129,6 +130,7 @@ _RUN_EXAMPLE: dict[str, Any] = {
     "subject": None,
     "tags": ["demo"],
     "traceparent": None,
+    "runMetadata": None,
     "inputTokens": 5120,
     "outputTokens": 830,
     "costUsd": 0.0121,
@@ -289,7 +291,7 @@ class PlanWithParent(PlanSchema):
 
 
 class ThinkActSchema(ShownOutcome, ThinkActRecord):
-    """One round, whole, the model's messages included."""
+    """One round, whole, the model's messages and its offered tools included."""
 
     model_config = read_config()
 
@@ -297,6 +299,12 @@ class ThinkActSchema(ShownOutcome, ThinkActRecord):
     """The cost reported, or else computed from the price list, in US dollars."""
     messages: str | None = None
     """The messages that the model was given, as the text of a JSON array."""
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated property
+    @property
+    def conversation(self) -> list[ConversationMessage] | None:
+        """The messages in one form, whatever API they were sent to; null if they are not JSON."""
+        return conversation(self.messages)
 
 
 class ToolCallSchema(ShownOutcome, ActToolInfo):

@@ -407,7 +407,7 @@ class TraceReader(Protocol):
         """Return the messages that the model received in each round of a run, by `think_act_id`."""
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
-        """Return a complete round, including messages. Raises `RecordNotFound`."""
+        """Return a complete round, with messages and offered tools. Raises `RecordNotFound`."""
 
     async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
         """Return a complete call, with its lineage and sub-plans. Raises `RecordNotFound`."""

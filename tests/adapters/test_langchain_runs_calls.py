@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain.agents.middleware import ToolRetryMiddleware
 from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import Generation, LLMResult
 from langchain_core.tools import ToolException, tool
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import RetryPolicy
@@ -23,6 +25,7 @@ from pydantic import BaseModel
 
 from tests.adapters.langchain_agents import (
     ErrorsAreAnswers,
+    Says,
     Streams,
     ask,
     chooses,
@@ -348,3 +351,33 @@ def test_an_answer_without_generations_is_an_empty_one() -> None:
     usage = {"token_usage": {"prompt_tokens": 3, "completion_tokens": 4}}
     plain = LLMResult(generations=[[Generation(text="yes")]], llm_output=usage)
     assert (answer_of(plain).text, answer_of(plain).usage) == ("yes", (3, 4))
+
+
+class Bound(Says):
+    """A model whose requests have parameters and tools."""
+
+    def bind_tools(self, tools: Sequence[Any], **options: Any) -> Any:
+        return self.bind(tools=[convert_to_openai_tool(each) for each in tools], **options)
+
+    def _get_invocation_params(self, stop: list[str] | None = None, **options: Any) -> Any:
+        return {"temperature": 0.2, "api_key": "hidden", **options}
+
+
+async def test_a_round_keeps_node_parameters_tools_and_finish_reason(tmp_path: Path) -> None:
+    answer = AIMessage("ok", response_metadata={"finish_reason": "stop"})
+    model = in_order(chooses(("echo", {"text": "a"}, "call_0")), answer, model=Bound)
+    with recorded(tmp_path) as store:
+        agent = new_agent(model, [echo], name="speaker")
+        config = {"metadata": {"tenant": "north", "thread_id": "t-1"}}
+        await agent.ainvoke(ask("Say a"), config)
+        tree = await tree_of(store)
+        first, last = [
+            await store.read_think_act(UUID(each["thinkActId"]))
+            for each in tree["agentExecutions"][0]["thinkActs"]
+        ]
+        run = await store.read_run(UUID(tree["planId"]))
+
+    assert (first.node, first.parameters) == ("model", '{"temperature":0.2}')
+    assert [each["name"] for each in json.loads(first.offered_tools or "")] == ["echo"]
+    assert (last.offered_tools_from, last.finish_reasons) == (first.think_act_id, ["stop"])
+    assert (run.session_id, run.run_metadata) == ("t-1", '{"tenant":"north"}')

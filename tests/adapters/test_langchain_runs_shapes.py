@@ -212,7 +212,7 @@ async def test_a_loop_of_ones_own_is_recorded_in_the_block_around_it(tmp_path: P
             plan.finish(answer.text)
         tree = await tree_of(store)
 
-    assert shape(tree) == ("By a loop", 3, [("echo", "said a", [])] * 2, [])
+    assert shape(tree) == ("looper", 3, [("echo", "said a", [])] * 2, [])
 
 
 async def test_an_agent_within_a_recorded_call_is_a_sub_plan_of_that(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ async def test_five_runs_at_once_stay_apart(tmp_path: Path) -> None:
         await asyncio.gather(
             *(_agent(tracing, wanted, PLANNER, wanted.prompt) for wanted in all_wanted)
         )
-        trees = {tree["agentName"]: tree for tree in await trees_of(store)}
+        trees = {tree["title"]: tree for tree in await trees_of(store)}
 
     for wanted in all_wanted:
         assert_scenario(trees[wanted.prompt], wanted)

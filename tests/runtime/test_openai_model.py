@@ -4,6 +4,7 @@ import json
 import traceback
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -219,3 +220,36 @@ def test_a_model_without_a_key_says_what_to_set(monkeypatch: Any) -> None:
 
     with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
         OpenAIModel("gpt-test")
+
+
+async def test_parameters_are_sent_and_recorded_with_tools_and_finish_reasons(
+    open_bench: OpenBench,
+) -> None:
+    @tool
+    async def measure(patient: str) -> str:
+        """Measure."""
+        return "120/80"
+
+    turns = [Turn(calls=[call("measure", {"patient": "p-1"})]), Turn("fine")]
+    chat_server = ChatServer(ScriptedModel([Script(turns, times=None)]))
+    with serving(chat_server):
+        model = OpenAIModel(
+            "gpt-test", base_url=chat_server.base_url, api_key=KEY, parameters={"temperature": 0.2}
+        )
+        on = await open_bench(application(model, [measure]))
+        outcome = await on.launcher.run("How is p-1?", agent="worker")
+        await model.aclose()
+
+    assert [each["temperature"] for each in chat_server.requests] == [0.2, 0.2]
+    rows = await on.rows(outcome.root_plan_id)
+    first, last = [
+        await on.reader.read_think_act(UUID(each["thinkActId"])) for each in rows.think_acts
+    ]
+    assert (first.parameters, first.finish_reasons) == ('{"temperature": 0.2}', ["tool_calls"])
+    assert (first.provider, last.finish_reasons) == ("127.0.0.1", ["stop"])
+    [offered] = json.loads(first.offered_tools or "")
+    assert (offered["name"], offered["description"]) == ("measure", "Measure.")
+    assert (last.offered_tools, last.offered_tools_from) == (
+        first.offered_tools,
+        first.think_act_id,
+    )

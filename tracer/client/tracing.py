@@ -14,7 +14,15 @@ with tracer.connect() as tracing:
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from functools import partial, wraps
 from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args
 
@@ -255,6 +263,7 @@ class Tracing(Connection):
         session_id: str | None = None,
         subject: str | None = None,
         tags: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
         within: Work | None = None,
     ) -> Plan:
         """Return a plan that starts with its block: a sub-plan within a tool call or a step.
@@ -268,6 +277,7 @@ class Tracing(Connection):
             session_id: The conversation; of a root plan only.
             subject: Whom the run is about; of a root plan only.
             tags: Labels; of a root plan only.
+            metadata: Metadata of the run, stored as JSON; for a root plan only.
             within: What it hangs under.
         """
         return Plan(
@@ -280,6 +290,7 @@ class Tracing(Connection):
             session_id=session_id,
             subject=subject,
             tags=tags,
+            metadata=metadata,
             traceparent=_traceparent(),
         )
 
@@ -304,6 +315,10 @@ class Tracing(Connection):
         messages: Sequence[Any] | str | None = None,
         *,
         model: str | None = None,
+        provider: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        tools: Any = None,
+        node: str | None = None,
         within: Work | None = None,
     ) -> ThinkAct:
         """Return a round that starts with its block.
@@ -311,10 +326,23 @@ class Tracing(Connection):
         Args:
             messages: What the model is given: a list, or the text of a JSON array.
             model: The model, as it is asked for.
+            provider: The provider of the model, such as `openai`.
+            parameters: The parameters of the request, such as `{"temperature": 0.2}`.
+            tools: The tools that the model can choose, as its API takes them.
+            node: The node of the agent's graph that asks the model.
             within: What it hangs under.
         """
         step, around = self._step(self._around(within), model)
-        return ThinkAct(step, messages=messages, model=model, around=around)
+        return ThinkAct(
+            step,
+            messages=messages,
+            model=model,
+            provider=provider,
+            parameters=parameters,
+            tools=tools,
+            node=node,
+            around=around,
+        )
 
     def tool_call(
         self,

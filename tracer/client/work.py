@@ -7,6 +7,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from itertools import count
 from typing import Any, Literal, NamedTuple
@@ -32,6 +33,7 @@ from tracer.records.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from tracer.records.offered_tools import offered_tools_text
 from tracer.records.prices import TokenUsage, cost_of, token_count, usd
 from tracer.records.status import Reason, Status
 
@@ -51,6 +53,7 @@ class Plan(Work):
         session_id: str | None = None,
         subject: str | None = None,
         tags: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
         traceparent: str | None = None,
         plan_id: UUID | None = None,
         root_plan_id: UUID | None = None,
@@ -71,6 +74,9 @@ class Plan(Work):
         # One label is no series of labels of one letter each.
         self.tags: Sequence[str] = (tags,) if isinstance(tags, str) else tags or ()
         self.traceparent = traceparent
+        self.metadata = text_of(metadata) if metadata else None
+        self.offered_tools: dict[str, UUID] = parent.offered_tools if parent else {}
+        """The round of the run that recorded each list of offered tools, by their JSON."""
         self.summary: str | None = None
         self.positions = count()
         self.steps = [Step(self, *_planned(each)) for each in steps or ()]
@@ -108,6 +114,7 @@ class Plan(Work):
             subject=self.subject if is_root else None,
             tags=self.tags if is_root else (),
             traceparent=self.traceparent if is_root else None,
+            run_metadata=self.metadata if is_root else None,
         )
 
     @property
@@ -234,6 +241,10 @@ class ThinkAct(Work):
         *,
         messages: Sequence[Any] | str | None = None,
         model: str | None = None,
+        provider: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        tools: Any = None,
+        node: str | None = None,
         around: Plan | None = None,
     ) -> None:
         """Take a place; see `Tracing.think_act`."""
@@ -244,6 +255,13 @@ class ThinkAct(Work):
         self.model = text_of(model)
         self.calls = count()
         self._messages = text_of(messages)
+        self._request = {
+            "provider": text_of(provider),
+            "parameters": text_of(parameters) if parameters else None,
+            "node": text_of(node),
+            **self._offered(tools),
+        }
+        self._first_token_at: datetime | None = None
         self._answer: dict[str, Any] = {}
         self._chosen: Sequence[ToolCall] = ()
 
@@ -264,7 +282,23 @@ class ThinkAct(Work):
             position=next(self.step.rounds),
             requested_model=self.model,
             messages=self._messages,
+            **self._request,
         )
+
+    def _offered(self, tools: Any) -> dict[str, Any]:
+        """Return the fields of its tools: the tools, or the round that holds the same."""
+        text = offered_tools_text(tools) if tools else None
+        if text is None:
+            return {}
+        holder = self.step.plan.offered_tools.setdefault(text, self.think_act_id)
+        if holder == self.think_act_id:
+            return {"offered_tools": text}
+        return {"offered_tools_from": holder}
+
+    def note_first_token(self) -> None:
+        """Note that the first token of the answer arrived; later calls change nothing."""
+        if self._first_token_at is None:
+            self._first_token_at = self.connection.stamp()["at"]
 
     def finish(
         self,
@@ -274,6 +308,11 @@ class ThinkAct(Work):
         input_tokens: int | None = None,
         output_tokens: int | None = None,
         cost_usd: Decimal | float | Literal["listed"] | None = "listed",
+        provider: str | None = None,
+        finish_reasons: Iterable[str] | str | None = (),
+        cache_read_tokens: int | None = None,
+        cache_written_tokens: int | None = None,
+        reasoning_tokens: int | None = None,
         tool_calls: Iterable[Chosen | tuple[Any, ...] | str] | Chosen | None = (),
     ) -> list[ToolCall]:
         """Record the model's answer, before any of the tools that it chose runs.
@@ -285,6 +324,11 @@ class ThinkAct(Work):
             output_tokens: How many it answered with.
             cost_usd: What it cost, in US dollars; to twelve decimal places. Unless given, what the
                 price list says of the model's name and the tokens; None where nobody knows.
+            provider: The provider of the model, if it is known only now.
+            finish_reasons: Why the model stopped, such as `stop`.
+            cache_read_tokens: How many of the input tokens the provider read from its cache.
+            cache_written_tokens: How many of them it wrote to its cache.
+            reasoning_tokens: How many of the output tokens the model spent on reasoning.
             tool_calls: The tool calls that it chose, as `Chosen`, tuples in its order or names;
                 one by itself as `Chosen` or as a name.
 
@@ -311,6 +355,12 @@ class ThinkAct(Work):
             "input_tokens": input_tokens,
             "output_tokens": output_tokens,
             "cost_usd": cost_usd,
+            "provider": text_of(provider),
+            "finish_reasons": _texts(finish_reasons),
+            "cache_read_tokens": cache_read_tokens,
+            "cache_written_tokens": cache_written_tokens,
+            "reasoning_tokens": reasoning_tokens,
+            "first_token_at": self._first_token_at,
         }
         self._chosen = chosen
         self.step.unstarted.update((call.tool_call_id, call) for call in chosen)
@@ -345,13 +395,20 @@ def _chosen(call: Chosen | tuple[Any, ...] | str) -> Chosen:
     return Chosen(call)
 
 
+def _texts(values: Iterable[str] | str | None) -> tuple[str, ...]:
+    listed = (values,) if isinstance(values, str) else values or ()
+    return tuple(text for each in listed if (text := text_of(each)))
+
+
 def _listed_cost(
-    model: str | None, input_tokens: Any, output_tokens: Any, **_other: Any
+    model: str | None, input_tokens: Any, output_tokens: Any, **others: Any
 ) -> Decimal | None:
     given, answered = token_count(input_tokens), token_count(output_tokens)
     if not model or given is None or answered is None:
         return None
-    return cost_of(TokenUsage(given, answered), model)
+    kinds = ("cache_read_tokens", "cache_written_tokens", "reasoning_tokens")
+    parts = (token_count(others.get(kind)) or 0 for kind in kinds)
+    return cost_of(TokenUsage(given, answered, *parts), model)
 
 
 class ToolCall(Work):

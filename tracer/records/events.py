@@ -11,6 +11,7 @@ escapes its strings; an event that is read from JSON contains stored ones alread
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -55,16 +56,24 @@ def _rfc_3339(value: Any) -> Any:
 def _json_array(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         value = json.dumps(value, separators=(",", ":"))
-    if isinstance(value, str) and not _is_json_array(value):
+    if isinstance(value, str) and not _is_json(value, list):
         raise ValueError("give a JSON array, or the text of one")
     return value
 
 
-def _is_json_array(text: str) -> bool:
+def _json_object(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        value = json.dumps(dict(value), separators=(",", ":"))
+    if isinstance(value, str) and not _is_json(value, dict):
+        raise ValueError("must be a JSON object, or its text")
+    return value
+
+
+def _is_json(text: str, kind: type[list[Any]] | type[dict[str, Any]]) -> bool:
     # orjson rejects lone surrogates, which `json` reads and writes.
     for loads in (orjson.loads, json.loads):
         try:
-            return isinstance(loads(text), list)
+            return isinstance(loads(text), kind)
         except (ValueError, RecursionError):
             continue
     return False
@@ -98,6 +107,13 @@ JsonArray = Annotated[
     WithJsonSchema({"anyOf": [{"type": "array", "items": {}}, {"type": "string"}]}),
 ]
 """A JSON array, or its text. Stored as text."""
+
+JsonObject = Annotated[
+    Words,
+    BeforeValidator(_json_object),
+    WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]}),
+]
+"""A JSON object, or the text of one; kept as text."""
 
 CostUsd = Annotated[
     Decimal,
@@ -211,6 +227,8 @@ class PlanStarted(_Event):
     """Labels; of a root plan only."""
     traceparent: Words | None = None
     """The W3C trace context that the request came with; of a root plan only."""
+    run_metadata: JsonObject | None = None
+    """Metadata of the run; for a root plan only."""
 
     @model_validator(mode="after")
     def _has_its_place(self) -> Self:
@@ -278,6 +296,16 @@ class ThoughtStarted(_ThoughtEvent):
     """The model asked, as it was asked for."""
     messages: JsonArray | None = None
     """The messages that it is given."""
+    provider: Words | None = None
+    """The provider of the model, such as `openai`."""
+    parameters: JsonObject | None = None
+    """The parameters of the request, such as `temperature`."""
+    offered_tools: JsonArray | None = None
+    """The tools that it can choose, each with `name`, `description` and `parameters`."""
+    offered_tools_from: UUID | None = None
+    """The round of the run that was recorded with the same tools, instead of `offeredTools`."""
+    node: Words | None = None
+    """The node of the agent's graph that asks the model."""
 
 
 class ChosenToolCall(_Shape):
@@ -306,6 +334,18 @@ class ThoughtRecorded(_ThoughtEvent, _Ending):
     output_tokens: Tokens | None = None
     cost_usd: CostUsd | None = None
     """The cost, in US dollars."""
+    provider: Words | None = None
+    """The provider of the model, if it is known only now."""
+    finish_reasons: Several[Words] = ()
+    """Why the model stopped, such as `stop` or `tool_calls`."""
+    cache_read_tokens: Tokens | None = None
+    """The input tokens that the provider read from its cache."""
+    cache_written_tokens: Tokens | None = None
+    """The input tokens that the provider wrote to its cache."""
+    reasoning_tokens: Tokens | None = None
+    """The output tokens that the model spent on reasoning."""
+    first_token_at: Moment | None = None
+    """When the first token of the answer arrived."""
     tool_calls: Several[ChosenToolCall] = ()
     """The chosen tool calls in the model's order."""
 

@@ -219,8 +219,9 @@ def _own_record(event: Event) -> _Record:
             fields["started_at"] = event.at
     if isinstance(event, PlanStarted):
         fields["title"] = title_of(event.title, event.user_request)
-    if "forged_arguments" in fields:
-        fields["forged_arguments"] = sorted(set(fields["forged_arguments"]))
+    for name in RULES[kind].union:
+        if name in fields:
+            fields[name] = sorted(set(fields[name]))
     return kind, getattr(event, RULES[kind].id_field), fields
 
 

@@ -42,6 +42,8 @@ class TokenUsage(NamedTuple):
     """Tokens of the prompt that the provider read from its cache."""
     cache_written: int = 0
     """Tokens of the prompt that the provider wrote to its cache."""
+    reasoning: int = 0
+    """Tokens of the response that the model used for reasoning."""
 
 
 def token_count(value: object) -> int | None:
@@ -116,8 +118,14 @@ def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
         if fresh < 0:
             raise ValueError("more cached tokens than input tokens")
         total += _price_at(prices["input_mtok"], usage.input) * fresh
+    visible = usage.output
+    if prices.get("output_reasoning_mtok") is not None:
+        total += _price_at(prices["output_reasoning_mtok"], usage.input) * usage.reasoning
+        visible -= usage.reasoning
     if prices.get("output_mtok") is not None:
-        total += _price_at(prices["output_mtok"], usage.input) * usage.output
+        if visible < 0:
+            raise ValueError("more reasoning tokens than output tokens")
+        total += _price_at(prices["output_mtok"], usage.input) * visible
     return total / 1_000_000
 
 

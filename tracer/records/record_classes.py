@@ -136,6 +136,8 @@ class Run(Record, Totals):
     """The W3C trace context that the request came with."""
     cancel_requested_at: datetime | None = None
     """When somebody asked for the run to be cancelled."""
+    run_metadata: Annotated[str | None, Merge.GREATEST] = None
+    """Metadata that the program gave it, as the text of a JSON object."""
 
 
 class Outcome(_Fields):
@@ -229,6 +231,26 @@ class ThinkActRecord(Record, Outcome):
     """Tokens that it answered with."""
     cost_usd: Annotated[Decimal | None, Merge.ENDING] = None
     """The cost reported, or else computed from the price list, in US dollars."""
+    provider: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
+    """The provider of the model, such as `openai`."""
+    parameters: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
+    """The parameters of the request, such as `temperature`, as the text of a JSON object."""
+    offered_tools: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
+    """The tools that it could choose, as the text of a JSON array."""
+    offered_tools_from: Annotated[UUID | None, Merge.GREATEST, Shown.ALONE] = None
+    """The round of the run that holds the offered tools, if they are the same."""
+    node: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
+    """The node of the agent's graph that asked the model."""
+    finish_reasons: Annotated[list[str], Merge.UNION, Shown.ALONE] = Field(default_factory=list)
+    """Why the model stopped, such as `stop` or `tool_calls`, sorted."""
+    cache_read_tokens: Annotated[Int64 | None, Merge.ENDING, Shown.ALONE] = None
+    """The input tokens that the provider read from its cache."""
+    cache_written_tokens: Annotated[Int64 | None, Merge.ENDING, Shown.ALONE] = None
+    """The input tokens that the provider wrote to its cache."""
+    reasoning_tokens: Annotated[Int64 | None, Merge.ENDING, Shown.ALONE] = None
+    """The output tokens that the model spent on reasoning."""
+    first_token_at: Annotated[datetime | None, Merge.ENDING, Shown.ALONE] = None
+    """When the first token of the answer arrived."""
 
 
 class ActToolInfo(Record, Outcome, Inferred):

@@ -25,8 +25,9 @@ class PayloadPolicy(StrEnum):
     """Only the size."""
 
 
-PAYLOAD_TEXTS = WHOLE_TEXTS - {"title", "message", "error_message"}
-"""The fields of events and records that are payloads. Titles and error messages are not."""
+PAYLOAD_TEXTS = WHOLE_TEXTS - {"title", "message", "error_message", "run_metadata"}
+"""The fields of events and records that are payloads. Titles, error messages and metadata are
+not."""
 
 
 def stored_payload(text: str, policy: PayloadPolicy) -> str:

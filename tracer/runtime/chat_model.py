@@ -61,10 +61,22 @@ class Generation:
     output_tokens: int | None = None
     cost_usd: Decimal | None = None
     finish_reason: str | None = None
+    provider: str | None = None
+    """The provider of the model, such as `openai`."""
+    cache_read_tokens: int | None = None
+    """The input tokens that the provider read from its cache."""
+    cache_written_tokens: int | None = None
+    """The input tokens that the provider wrote to its cache."""
+    reasoning_tokens: int | None = None
+    """The output tokens that the model spent on reasoning."""
 
 
 class ChatModel(Protocol):
-    """A language model that can call tools."""
+    """A language model that can call tools.
+
+    If it has an attribute `parameters`, a mapping such as `{"temperature": 0.2}`, its rounds record
+    that.
+    """
 
     @property
     def name(self) -> str:

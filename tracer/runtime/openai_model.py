@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from openai import AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletion, ChatCompletionMessageToolCallUnion
@@ -38,6 +39,7 @@ class OpenAIModel:
         base_url: str | None = None,
         api_key: str | None = None,
         max_retries: int = MAX_RETRIES,
+        parameters: Mapping[str, Any] | None = None,
     ) -> None:
         """Create a client, without sending anything.
 
@@ -46,11 +48,13 @@ class OpenAIModel:
             base_url: The API's URL, including `/v1`; by default `OPENAI_BASE_URL`, or OpenAI's.
             api_key: The key; by default `OPENAI_API_KEY`.
             max_retries: How often a request is retried after a transient error.
+            parameters: Parameters of each request, such as `{"temperature": 0.2}`.
 
         Raises:
             ConfigurationError: There is no key.
         """
         self.name = model
+        self.parameters = dict(parameters or {})
         try:
             self._client = AsyncOpenAI(
                 base_url=base_url, api_key=api_key, max_retries=max_retries, timeout=TIMEOUT_SECONDS
@@ -63,7 +67,11 @@ class OpenAIModel:
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Generation:
         """Return the model's response; see `ChatModel`."""
-        request: dict[str, Any] = {"model": self.name, "messages": wire_messages(messages)}
+        request: dict[str, Any] = {
+            **self.parameters,
+            "model": self.name,
+            "messages": wire_messages(messages),
+        }
         if tools:
             # The API rejects an empty list.
             request["tools"] = [_wire_tool(each) for each in tools]
@@ -108,9 +116,11 @@ def _generation(completion: ChatCompletion, base_url: str) -> Generation:
     model = completion.model if isinstance(completion.model, str) else None
     details = getattr(usage, "prompt_tokens_details", None)
     cached = token_count(getattr(details, "cached_tokens", None))
+    said = getattr(usage, "completion_tokens_details", None)
+    reasoning = token_count(getattr(said, "reasoning_tokens", None))
     cost = None
     if model is not None and input_tokens is not None and output_tokens is not None:
-        counts = TokenUsage(input_tokens, output_tokens, cached or 0)
+        counts = TokenUsage(input_tokens, output_tokens, cached or 0, reasoning=reasoning or 0)
         cost = cost_of(counts, model, address=base_url)
     return Generation(
         text=_text(message.content) or _text(getattr(message, "refusal", None)),
@@ -120,7 +130,16 @@ def _generation(completion: ChatCompletion, base_url: str) -> Generation:
         output_tokens=output_tokens,
         cost_usd=cost,
         finish_reason=_text(choice.finish_reason) or None,
+        provider=_provider(base_url),
+        cache_read_tokens=cached,
+        reasoning_tokens=reasoning,
     )
+
+
+def _provider(base_url: str) -> str | None:
+    """Return the provider of an API: OpenAI, or else the server's name."""
+    host = urlsplit(base_url).hostname
+    return "openai" if host == "api.openai.com" else host
 
 
 def _chosen(call: ChatCompletionMessageToolCallUnion) -> ChosenCall:

@@ -7,9 +7,10 @@ and after.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypedDict
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypedDict
 from uuid import UUID
 
 from tracer.context import ToolContext
@@ -227,6 +228,8 @@ async def _ask_model(
                 position=position,
                 requested_model=request.model.name,
                 messages=messages,
+                parameters=_parameters(request.model),
+                **_offered(run, context.think_act_id, request.offered),
             )
         )
         budget = run.budgets[context.plan_id]
@@ -254,6 +257,26 @@ async def _ask_model(
     return ending
 
 
+def _parameters(model: ChatModel) -> str | None:
+    """Return the parameters of a model as JSON; None if it has none, or they are not JSON."""
+    parameters = getattr(model, "parameters", None)
+    if not isinstance(parameters, Mapping) or not parameters:
+        return None
+    try:
+        return json.dumps(dict(parameters))
+    except (TypeError, ValueError):
+        return None
+
+
+def _offered(run: ActiveRun, think_act_id: UUID, tools: Sequence[ToolSpec]) -> dict[str, Any]:
+    """Return the fields of a round's tools: the tools, or the round that holds the same."""
+    if not tools:
+        return {}
+    text = json.dumps([asdict(tool) for tool in tools], separators=(",", ":"))
+    holder = run.offered_tools.setdefault(text, think_act_id)
+    return {"offered_tools": text} if holder == think_act_id else {"offered_tools_from": holder}
+
+
 async def _complete(
     run: ActiveRun, request: _ModelRequest, deadline: float | None
 ) -> Generation | Ending:
@@ -279,6 +302,10 @@ async def _complete(
     return answer
 
 
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
 def _thought(
     run: ActiveRun, links: _RoundLinks, request: _ModelRequest, generation: Generation
 ) -> _Thought:
@@ -296,16 +323,20 @@ def _thought(
             )
         )
     mark_started(calls, run, request.max_parallel)
-    model: object = generation.model
     # Values that cannot be recorded are omitted, so that the event is valid.
     event = ThoughtRecorded(
         **run.stamp(),
         **links,
         status=Status.SUCCEEDED,
-        model=model if isinstance(model, str) else None,
+        model=_text(generation.model),
         input_tokens=token_count(generation.input_tokens),
         output_tokens=token_count(generation.output_tokens),
         cost_usd=usd(generation.cost_usd),
+        provider=_text(generation.provider),
+        finish_reasons=(reason,) if (reason := _text(generation.finish_reason)) else (),
+        cache_read_tokens=token_count(generation.cache_read_tokens),
+        cache_written_tokens=token_count(generation.cache_written_tokens),
+        reasoning_tokens=token_count(generation.reasoning_tokens),
         thought=generation.text,
         tool_calls=tuple(
             ChosenToolCall(

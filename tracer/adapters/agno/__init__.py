@@ -228,7 +228,7 @@ class _Round:
             with unharmed("answer"):
                 given = _given(wrapped, args, kwargs)
                 self._message = given["assistant_message"]
-                self._thought = self._run.ask(model, given["messages"])
+                self._thought = self._run.ask(model, given["messages"], given.get("tools"))
 
     def __enter__(self) -> _Round:
         return self

@@ -11,6 +11,7 @@ from agno.run.base import RunStatus
 from agno.run.team import TeamRunOutput
 from agno.tools.function import FunctionCall, ToolResult
 
+from tracer.adapters.parameters import parameters_of
 from tracer.client.block import Work
 from tracer.client.tracing import Tracing
 from tracer.client.work import Chosen, Plan, Step, ThinkAct, ToolCall
@@ -60,10 +61,15 @@ class AgentRun:
 
     # --- Rounds --------------------------------------------------------------------------------
 
-    def ask(self, model: Any, messages: Iterable[Any]) -> ThinkAct:
+    def ask(self, model: Any, messages: Iterable[Any], tools: Any = None) -> ThinkAct:
         """Record that a model is asked."""
         thought = self.tracing.think_act(
-            [_message(each) for each in messages], model=model.id, within=self.step
+            [_message(each) for each in messages],
+            model=model.id,
+            provider=model.provider,
+            parameters=parameters_of(model),
+            tools=tools,
+            within=self.step,
         )
         thought.start()
         self._open[thought] = None
@@ -85,6 +91,9 @@ class AgentRun:
             input_tokens=usage and usage.input,
             output_tokens=usage and usage.output,
             cost_usd=cost_of(usage, model.id) if usage and model.id else None,
+            cache_read_tokens=(usage and usage.cache_read) or None,
+            cache_written_tokens=(usage and usage.cache_written) or None,
+            reasoning_tokens=(usage and usage.reasoning) or None,
             tool_calls=[_choice(each) for each in asked],
         )
         for each, call in zip(asked, calls, strict=True):
@@ -285,4 +294,5 @@ def _tokens(metrics: Any) -> TokenUsage | None:
         metrics.output_tokens,
         metrics.cache_read_tokens or 0,
         metrics.cache_write_tokens or 0,
+        metrics.reasoning_tokens or 0,
     )

@@ -15,6 +15,7 @@ from tracer.records.prices import TokenUsage, cost_of
 
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
 _ASKED = ("input", "question", "query")
+_FINISH_REASONS = ("finish_reason", "stop_reason", "done_reason")
 _TOKENS = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))
 
 
@@ -31,6 +32,9 @@ class Answer(NamedTuple):
     cached: tuple[int, int] = (0, 0)
     """Those of the input that the provider had in its cache, and that it put there."""
     message_id: str | None = None
+    finish_reason: str | None = None
+    reasoning: int = 0
+    """The output tokens that the model spent on reasoning."""
 
     def cost(self, asked_model: str | None) -> Decimal | None:
         """Return what it costs by the price list, in US dollars; None where that does not say.
@@ -42,7 +46,7 @@ class Answer(NamedTuple):
         model = self.model or asked_model
         if given is None or said is None or model is None:
             return None
-        return cost_of(TokenUsage(given, said, *self.cached), model)
+        return cost_of(TokenUsage(given, said, *self.cached, self.reasoning), model)
 
 
 class Told(NamedTuple):
@@ -96,6 +100,8 @@ def answer_of(response: LLMResult) -> Answer:
         _usage(message.usage_metadata or usage),
         _cached(message.usage_metadata),
         message.id,
+        next((reason for name in _FINISH_REASONS if (reason := _text(about.get(name)))), None),
+        _reasoning(message.usage_metadata),
     )
 
 
@@ -111,6 +117,11 @@ def _usage(usage: Any) -> tuple[int | None, int | None]:
 def _cached(usage: Any) -> tuple[int, int]:
     details = (usage or {}).get("input_token_details") or {}
     return details.get("cache_read") or 0, details.get("cache_creation") or 0
+
+
+def _reasoning(usage: Any) -> int:
+    details = (usage or {}).get("output_token_details") or {}
+    return details.get("reasoning") or 0
 
 
 def _calls(message: AIMessage) -> tuple[list[Chosen], list[tuple[Chosen, str]]]:

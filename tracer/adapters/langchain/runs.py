@@ -34,6 +34,7 @@ from tracer.adapters.langchain.messages import (
     result_of,
 )
 from tracer.adapters.langchain.tree import Run, RunTree
+from tracer.adapters.parameters import parameters_of
 from tracer.client.block import Work, find_current_with, text_of
 from tracer.client.tracing import Tracing
 from tracer.client.work import Plan, Step, ThinkAct, ToolCall
@@ -182,10 +183,25 @@ class RunRecorder(BaseCallbackHandler):
         asked = about.get("invocation_params") or {}
         model = run.metadata.get("ls_model_name") or asked.get("model") or asked.get("model_name")
         run.is_structured = bool((about.get("options") or {}).get("ls_structured_output_format"))
-        thought = self._tracing.think_act(messages, model=model, within=self._tree.within(run))
+        thought = self._tracing.think_act(
+            messages,
+            model=model,
+            provider=text_of(run.metadata.get("ls_provider")),
+            parameters=parameters_of(asked),
+            tools=asked.get("tools") or asked.get("functions"),
+            node=text_of(run.metadata.get("langgraph_node")),
+            within=self._tree.within(run),
+        )
         thought.start()
         run.work = thought
         self._tree.watch(run, _current_task(), may_go_on=True)
+
+    def on_llm_new_token(self, token: Any, *, run_id: UUID, **about: Any) -> None:
+        """Note when the first token of an answer arrives."""
+        with self._hook("on_llm_new_token"):
+            work = self._tree.work_of(run_id)
+            if isinstance(work, ThinkAct):
+                work.note_first_token()
 
     def on_llm_end(self, response: Any, *, run_id: UUID, **about: Any) -> None:
         """Record the answer, and the calls that it chose, before any of them runs."""
@@ -204,6 +220,10 @@ class RunRecorder(BaseCallbackHandler):
                 input_tokens=answer.usage[0],
                 output_tokens=answer.usage[1],
                 cost_usd=answer.cost(thought.model),
+                finish_reasons=answer.finish_reason,
+                cache_read_tokens=answer.cached[0] or None,
+                cache_written_tokens=answer.cached[1] or None,
+                reasoning_tokens=answer.reasoning or None,
                 tool_calls=[*chosen, *(each for each, _ in answer.misformed)],
             )
             misformed = calls[len(chosen) :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary, WeakSet
@@ -197,12 +198,18 @@ class RunTree:
             session_id=session_id,
             subject=text_of(data.get("user_id")),
             tags=run.tags if run.parent is None else (),
+            metadata=_own_metadata(data),
             within=self.within(run),
         )
         plan.start()
         _ = plan.own_step  # an agent is a plan of one step, also where it does nothing
         run.work = plan
         return plan
+
+    def work_of(self, run_id: UUID) -> Work | None:
+        """Return what a run that has not ended is recorded as."""
+        run = self._runs.get(run_id)
+        return None if run is None else run.work
 
     def note_graph(self, run: Run) -> None:
         """Note that a run is a graph's: a plan, unless it is but a part of the graph around it."""
@@ -255,6 +262,22 @@ class RunTree:
 
 
 _trees: WeakSet[RunTree] = WeakSet()
+
+
+_OF_FRAMEWORK = ("ls_", "lc_", "langgraph_", "checkpoint_", "__")
+
+
+def _own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a run without what LangChain and LangGraph add."""
+    return {
+        name: value
+        for name, value in metadata.items()
+        if not name.startswith(_OF_FRAMEWORK) and name not in _ELSEWHERE
+    }
+
+
+_ELSEWHERE = (*_SESSIONS, "user_id")
+"""Metadata that other fields of the run hold."""
 
 
 def _unlock_all() -> None:

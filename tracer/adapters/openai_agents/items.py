@@ -54,6 +54,18 @@ def handoffs_of(agent: Any) -> dict[str, str]:
     }
 
 
+def tools_of(agent: Any) -> list[dict[str, Any]]:
+    """Return the tools that an agent offers its model, those of MCP servers left out."""
+    return [
+        {
+            "name": tool.name,
+            "description": getattr(tool, "description", None),
+            "parameters": getattr(tool, "params_json_schema", None),
+        }
+        for tool in agent.tools
+    ]
+
+
 def tokens_of(usage: Any) -> TokenUsage | None:
     """Return the tokens of an answer; None where the provider did not say."""
     if not usage.total_tokens:
@@ -64,6 +76,7 @@ def tokens_of(usage: Any) -> TokenUsage | None:
         usage.output_tokens,
         details.cached_tokens or 0,
         getattr(details, "cache_write_tokens", 0) or 0,
+        getattr(usage.output_tokens_details, "reasoning_tokens", 0) or 0,
     )
 
 

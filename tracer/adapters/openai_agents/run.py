@@ -21,6 +21,7 @@ from agents.models.default_models import get_default_model
 from agents.tool import FunctionToolResult
 
 from tracer.adapters.openai_agents import items
+from tracer.adapters.parameters import parameters_of
 from tracer.client.block import Work, current_work, text_of
 from tracer.client.tracing import Tracing
 from tracer.client.work import Chosen, Plan, Step, ThinkAct, ToolCall
@@ -88,7 +89,11 @@ class AgentRun:
         asked = [{"role": "user", "content": given}] if isinstance(given, str) else given
         system = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self._thought = self.tracing.think_act(
-            self.shown([*system, *asked]), model=self._model(agent), within=self.step
+            self.shown([*system, *asked]),
+            model=self._model(agent),
+            parameters=parameters_of(agent.model_settings.resolve(self._config.model_settings)),
+            tools=items.tools_of(agent),
+            within=self.step,
         )
         self._thought.start()
 
@@ -107,6 +112,9 @@ class AgentRun:
             input_tokens=usage and usage.input,
             output_tokens=usage and usage.output,
             cost_usd=cost_of(usage, thought.model) if usage and thought.model else None,
+            cache_read_tokens=(usage and usage.cache_read) or None,
+            cache_written_tokens=(usage and usage.cache_written) or None,
+            reasoning_tokens=(usage and usage.reasoning) or None,
             tool_calls=[
                 Chosen(
                     items.name_of(each),

@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.tools import DeferredToolRequests
 
+from tracer.adapters.parameters import parameters_of
 from tracer.client.block import current_work, text_of
 from tracer.client.tracing import Tracing
 from tracer.client.work import Chosen, Plan, ThinkAct, ToolCall
@@ -75,6 +76,16 @@ class AgentRun:
         self._thought = self._tracing.think_act(
             _messages_text(request.messages),
             model=request.model.model_name,
+            provider=request.model.system,
+            parameters=parameters_of(request.model_settings or {}),
+            tools=[
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters_json_schema,
+                }
+                for tool in request.model_request_parameters.function_tools
+            ],
             within=self.plan.own_step,
         )
         self._thought.start()
@@ -105,6 +116,10 @@ class AgentRun:
             cost_usd=cost_of(usage, model, provider=response.provider_name)
             if usage.input
             else None,
+            finish_reasons=response.finish_reason,
+            cache_read_tokens=usage.cache_read or None,
+            cache_written_tokens=usage.cache_written or None,
+            reasoning_tokens=usage.reasoning or None,
             tool_calls=[
                 Chosen(
                     part.tool_name,
@@ -242,4 +257,5 @@ def _usage(response: ModelResponse) -> TokenUsage:
         sum(each.output_tokens for each in usages),
         sum(each.cache_read_tokens for each in usages),
         sum(each.cache_write_tokens for each in usages),
+        sum((each.details or {}).get("reasoning_tokens", 0) for each in usages),
     )

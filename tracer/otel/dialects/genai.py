@@ -6,12 +6,14 @@ Emitters: pydantic-ai, agent-framework, Google ADK, OpenAI Agents, Strands, VS C
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from tracer.otel.dialects.messages import (
     all_calls,
     first_request,
     flattened,
+    flattened_values,
     last_answer,
     read_messages,
 )
@@ -26,6 +28,7 @@ from tracer.otel.dialects.reading import (
 )
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import ReadableSpan, SpanEvent
+from tracer.records.offered_tools import offered_tools_text
 from tracer.records.prices import usd
 
 OPERATIONS: dict[str, tuple[Role, str | None]] = {
@@ -77,8 +80,55 @@ CACHE_READ_TOKENS = (
 CACHE_WRITTEN_TOKENS = (
     "gen_ai.usage.cache_creation.input_tokens",
     "gen_ai.usage.cache_creation_input_tokens",
+    "gen_ai.usage.cache_write.input_tokens",
     "gen_ai.usage.details.cache_write_tokens",
     "llm.usage.cache_creation_input_tokens",
+)
+REASONING_TOKENS = (
+    "gen_ai.usage.reasoning.output_tokens",
+    "gen_ai.usage.reasoning_tokens",
+    "gen_ai.usage.details.reasoning_tokens",
+    "gen_ai.usage.output_tokens.reasoning",
+    "llm.usage.reasoning_tokens",
+)
+PARAMETERS = {
+    "gen_ai.request.temperature": "temperature",
+    "gen_ai.request.top_p": "top_p",
+    "gen_ai.request.top_k": "top_k",
+    "gen_ai.request.max_tokens": "max_tokens",
+    "gen_ai.request.frequency_penalty": "frequency_penalty",
+    "gen_ai.request.presence_penalty": "presence_penalty",
+    "gen_ai.request.stop_sequences": "stop",
+    "gen_ai.request.seed": "seed",
+    "gen_ai.request.choice.count": "n",
+    "gen_ai.request.reasoning.effort": "reasoning_effort",
+    "gen_ai.request.reasoning_effort": "reasoning_effort",
+    "gen_ai.request.service_tier": "service_tier",
+    "gen_ai.request.stream": "stream",
+    "gen_ai.openai.request.service_tier": "service_tier",
+    "gen_ai.output.type": "output_type",
+    "llm.temperature": "temperature",
+    "llm.top_p": "top_p",
+    "llm.top_k": "top_k",
+    "llm.request.max_tokens": "max_tokens",
+    "llm.frequency_penalty": "frequency_penalty",
+    "llm.presence_penalty": "presence_penalty",
+}
+"""The parameters of a request, by the attributes that hold them."""
+OFFERED_TOOLS = (
+    "gen_ai.tool.definitions",
+    "gen_ai.request.tools",
+    "model_request_parameters",
+    "llm.request.functions",
+)
+FINISH_REASONS = (
+    "gen_ai.response.finish_reasons",
+    "llm.response.finish_reason",
+    "llm.finish_reason",
+)
+FIRST_TOKEN_SECONDS = (
+    "gen_ai.response.time_to_first_chunk",
+    "gen_ai.server.time_to_first_token",
 )
 PROVIDERS = ("gen_ai.provider.name", "gen_ai.system")
 _FRAMEWORKS = frozenset(("autogen", "microsoft.agent_framework", "strands-agents"))
@@ -218,14 +268,83 @@ def speaking_reading(span: ReadableSpan, role: Role) -> Reading:
         requested_model=first_text(attributes, REQUESTED_MODELS),
         model=first_text(attributes, MODELS),
         provider=provider if provider not in _FRAMEWORKS else None,
-        messages=text(given) if role is Role.MODEL else None,
+        messages=_with_instructions(given, attributes.get("gen_ai.system_instructions"))
+        if role is Role.MODEL
+        else None,
         chosen=all_calls(output) if role is Role.MODEL else (),
         input_tokens=count(first(attributes, INPUT_TOKENS)),
         output_tokens=count(first(attributes, OUTPUT_TOKENS)),
         cache_read_tokens=count(first(attributes, CACHE_READ_TOKENS)),
         cache_written_tokens=count(first(attributes, CACHE_WRITTEN_TOKENS)),
         cost_usd=usd(first(attributes, COSTS)),
+        **(model_details(attributes, said) if role is Role.MODEL else {}),
     )
+
+
+def _with_instructions(given: Any, instructions: Any) -> str | None:
+    """Return the messages as JSON, with the instructions that are no message of theirs."""
+    messages = text(given)
+    parts = text(instructions)
+    if messages is None or parts is None or messages[:1] != "[" or parts[:1] != "[":
+        return messages
+    rest = messages[1:].lstrip()
+    separator = "" if rest.startswith("]") else ","
+    return f'[{{"role":"system","parts":{parts}}}{separator}{rest}'
+
+
+def model_details(attributes: Mapping[str, Any], said: Any = None) -> dict[str, Any]:
+    """Return the fields of a reading about a model's request and the end of its answer.
+
+    Args:
+        attributes: The attributes of the model's span.
+        said: The messages of its answer, which may contain finish reasons.
+    """
+    parameters = {
+        name: value
+        for attribute, name in PARAMETERS.items()
+        if (value := attributes.get(attribute)) is not None
+    }
+    tools = first(attributes, OFFERED_TOOLS)
+    if tools is None:
+        tools = flattened_values(attributes, "llm.request.functions")
+    seconds = first(attributes, FIRST_TOKEN_SECONDS)
+    return {
+        "reasoning_tokens": count(first(attributes, REASONING_TOKENS)),
+        "parameters": text(parameters) if parameters else None,
+        "offered_tools": offered_tools_of(tools),
+        "finish_reasons": finish_reasons(first(attributes, FINISH_REASONS), said),
+        "first_token_seconds": seconds if isinstance(seconds, float) else None,
+    }
+
+
+def offered_tools_of(value: Any) -> str | None:
+    """Return the tools that an attribute holds, as the text of a JSON array."""
+    if isinstance(value, str):
+        read = _of_text if len(value) < _MOST_REMEMBERED else _of_text.__wrapped__
+        return read(value)
+    if isinstance(value, list | tuple):
+        value = [parsed(each) for each in value]
+    return offered_tools_text(value)
+
+
+@lru_cache(maxsize=64)
+def _of_text(text: str) -> str | None:
+    # The rounds of a run are offered the same tools.
+    return offered_tools_text(parsed(text))
+
+
+_MOST_REMEMBERED = 100_000
+
+
+def finish_reasons(value: Any, said: Any = None) -> tuple[str, ...]:
+    """Return the finish reasons of an attribute, or else of the messages of the answer."""
+    value = parsed(value)
+    if value is None:
+        messages = parsed(said)
+        found = messages if isinstance(messages, list) else [messages]
+        value = [each.get("finish_reason") for each in found if isinstance(each, dict)]
+    reasons = value if isinstance(value, list | tuple) else [value]
+    return tuple(each for each in reasons if isinstance(each, str) and each)
 
 
 def _conversation(span: ReadableSpan) -> tuple[Any, Any]:

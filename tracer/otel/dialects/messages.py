@@ -199,6 +199,18 @@ def flattened(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]
     return [found[at] for at in sorted(found)]
 
 
+def flattened_values(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
+    """Return the objects of attributes called `prefix.N.name`, sorted by N."""
+    found: dict[int, dict[str, Any]] = {}
+    start = prefix + "."
+    for key, value in attributes.items():
+        if key.startswith(start):
+            number, _, name = key[len(start) :].partition(".")
+            if number.isdecimal() and len(number) <= 6 and name:
+                found.setdefault(int(number), {})[name] = parsed(value)
+    return [found[at] for at in sorted(found)]
+
+
 def _said(item: Any) -> Said:
     if isinstance(item, str):
         return Said(None, item if not item.startswith(_OBJECTS) else "")

@@ -13,6 +13,7 @@ from tracer.otel.dialects.messages import (
     all_calls,
     first_request,
     flattened,
+    flattened_values,
     last_answer,
     read_messages,
 )
@@ -59,6 +60,15 @@ _CACHE_WRITTEN_TOKENS = (
     "llm.token_count.prompt_details.cache_write",
     *genai.CACHE_WRITTEN_TOKENS,
 )
+_REASONING_TOKENS = "llm.token_count.completion_details.reasoning"
+_NO_PARAMETERS = frozenset(
+    (
+        *("tools", "functions", "messages", "input", "instructions", "model", "model_name"),
+        *("_type", "id", "object", "created_at", "completed_at", "status", "output", "usage"),
+        *("error", "incomplete_details", "billing", "response_format", "previous_response_id"),
+    )
+)
+"""Other parts of the request and of the response, which some emitters add to the parameters."""
 _PROVIDERS = ("llm.provider", "llm.system", *genai.PROVIDERS)
 _COSTS = ("llm.cost.total", *genai.COSTS)
 _TOOL_NAMES = ("tool.name", "gen_ai.tool.name", "embedding.model_name", "reranker.model_name")
@@ -190,7 +200,35 @@ def _model(span: ReadableSpan) -> Reading:
         cache_read_tokens=count(first(attributes, _CACHE_READ_TOKENS)),
         cache_written_tokens=count(first(attributes, _CACHE_WRITTEN_TOKENS)),
         cost_usd=usd(first(attributes, _COSTS)),
+        **_details(attributes),
     )
+
+
+def _details(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a model was asked and why it stopped."""
+    details = genai.model_details(attributes)
+    given = parsed(attributes.get("llm.invocation_parameters"))
+    tools = [
+        each.get("tool.json_schema") or each.get("json_schema")
+        for each in flattened_values(attributes, "llm.tools")
+    ]
+    if isinstance(given, dict):
+        tools = tools or given.get("tools") or []
+        parameters = {
+            name: value
+            for name, value in given.items()
+            if value is not None and name not in _NO_PARAMETERS
+        }
+        details["parameters"] = text(parameters) if parameters else details["parameters"]
+    if tools:
+        details["offered_tools"] = genai.offered_tools_of(tools)
+    reasoning = count(attributes.get(_REASONING_TOKENS))
+    if reasoning is not None:
+        details["reasoning_tokens"] = reasoning
+    metadata = parsed(attributes.get("metadata"))
+    node = metadata.get("langgraph_node") if isinstance(metadata, dict) else None
+    details["graph_node"] = node if isinstance(node, str) else None
+    return details
 
 
 def _tool(span: ReadableSpan, parent: ReadableSpan | None, tool_type: str | None) -> Reading:

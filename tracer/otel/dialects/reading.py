@@ -61,7 +61,18 @@ class Reading(NamedTuple):
     """Those of the input that the provider had in its cache."""
     cache_written_tokens: int | None = None
     """Those of the input that it put there."""
+    reasoning_tokens: int | None = None
+    """Those of the output that the model spent on reasoning."""
     cost_usd: Decimal | None = None
+    parameters: str | None = None
+    """The parameters of the request, as the text of a JSON object."""
+    offered_tools: str | None = None
+    """The tools that a model could choose, as `tracer.records.offered_tools` writes them."""
+    finish_reasons: tuple[str, ...] = ()
+    first_token_seconds: float | None = None
+    """The time from the start to the first token of the answer."""
+    graph_node: str | None = None
+    """The node of the agent's graph that asked the model."""
     tool_type: str | None = None
     call_id: str | None = None
     arguments: str | None = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.messages import all_calls, first_request, read_messages
 from tracer.otel.dialects.reading import (
@@ -36,6 +39,8 @@ _CACHE_WRITTEN_TOKENS = (
     "ai.usage.inputTokenDetails.cacheWriteTokens",
     *genai.CACHE_WRITTEN_TOKENS,
 )
+_REASONING_TOKENS = ("ai.usage.reasoningTokens", "ai.usage.outputTokenDetails.reasoningTokens")
+_SETTINGS = "ai.settings."
 _ARGUMENTS = ("ai.toolCall.args", "ai.toolCall.input")
 _RESULTS = ("ai.toolCall.result", "ai.toolCall.output")
 
@@ -95,7 +100,30 @@ def _speaking(span: ReadableSpan, role: Role) -> Reading:
         output_tokens=count(first(attributes, _OUTPUT_TOKENS)),
         cache_read_tokens=count(first(attributes, _CACHE_READ_TOKENS)),
         cache_written_tokens=count(first(attributes, _CACHE_WRITTEN_TOKENS)),
+        **(_details(attributes) if role is Role.MODEL else {}),
     )
+
+
+def _details(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields about request and answer, from the GenAI attributes or else from `ai.*`."""
+    details = genai.model_details(attributes)
+    if (tools := attributes.get("ai.prompt.tools")) is not None:
+        details["offered_tools"] = genai.offered_tools_of(tools)
+    settings = {
+        name.removeprefix(_SETTINGS): value
+        for name, value in attributes.items()
+        if name.startswith(_SETTINGS) and value is not None
+    }
+    if details["parameters"] is None and settings:
+        details["parameters"] = text(settings)
+    if not details["finish_reasons"]:
+        details["finish_reasons"] = genai.finish_reasons(attributes.get("ai.response.finishReason"))
+    if details["reasoning_tokens"] is None:
+        details["reasoning_tokens"] = count(first(attributes, _REASONING_TOKENS))
+    milliseconds = attributes.get("ai.response.msToFirstChunk")
+    if isinstance(milliseconds, int | float):
+        details["first_token_seconds"] = milliseconds / 1000
+    return details
 
 
 def _bare_prompt(prompt: object) -> str | None:

@@ -70,7 +70,7 @@ def carried_records(trace_id: bytes, spans: Mapping[bytes, ReadableSpan]) -> Car
     )
 
 
-_OF_RUN = ("session_id", "subject", "traceparent", "cancel_requested_at")
+_OF_RUN = ("session_id", "subject", "traceparent", "cancel_requested_at", "run_metadata")
 
 
 def _of(root_id: UUID, span: ReadableSpan, attribute: str) -> Iterable[ExportedRecord]:

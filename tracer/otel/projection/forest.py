@@ -180,6 +180,12 @@ def _merge_models_into(outer: SlimSpan, within: _Within) -> None:
         output_tokens=_sum(r.output_tokens for r in counts),
         cache_read_tokens=_sum(r.cache_read_tokens for r in counts),
         cache_written_tokens=_sum(r.cache_written_tokens for r in counts),
+        reasoning_tokens=_sum(r.reasoning_tokens for r in counts),
+        parameters=reading.parameters or _first(r.parameters for r in readings),
+        offered_tools=reading.offered_tools or _first(r.offered_tools for r in readings),
+        finish_reasons=reading.finish_reasons
+        or next((r.finish_reasons for r in latest if r.finish_reasons), ()),
+        graph_node=reading.graph_node or _first(r.graph_node for r in readings),
         cost_usd=sum(costs, Decimal(0)) if costs else None,
     )
     for span in below:

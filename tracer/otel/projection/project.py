@@ -68,7 +68,7 @@ TOTALS = ("input_tokens", "output_tokens", "cost_usd", "tool_calls", "failures")
 
 RUN_FIELDS = (
     *("session_id", "subject", "tags", "masked", "traceparent", "cancel_requested_at"),
-    *("is_agent_work", *FROM_ROOT_PLAN, *TOTALS),
+    *("run_metadata", "is_agent_work", *FROM_ROOT_PLAN, *TOTALS),
 )
 """The fields of a run that a projection writes, in the order in which its row has them."""
 
@@ -224,6 +224,9 @@ _think_act_row = _record_layout(
     *_LIFECYCLE,
     *("step_id", "position", "requested_model", "model", "messages", "thought"),
     *("input_tokens", "output_tokens", "cost_usd"),
+    *("provider", "parameters", "offered_tools", "offered_tools_from", "node"),
+    *("finish_reasons", "cache_read_tokens", "cache_written_tokens", "reasoning_tokens"),
+    "first_token_at",
 )
 _tool_call_row = _record_layout(
     Kind.TOOL_CALL,
@@ -406,6 +409,8 @@ class _Projection:
         self._input_tokens = self._output_tokens = self._failures = 0
         self._cost_usd = Decimal(0)
         self._priced: set[bytes] = set()
+        self._holders: dict[str, bytes] = {}
+        """The round that holds each list of offered tools: the first with these tools."""
 
     def _find_root_agent(self) -> Agent | None:
         """Return the agent whose plan is the root plan; None if no agent's is."""
@@ -617,12 +622,24 @@ class _Projection:
                 *(step_id, position, requested, model),
                 *(stored(reading.messages), stored(reading.answer)),
                 *(reading.input_tokens, reading.output_tokens, cost),
+                *(stored(reading.provider), stored(reading.parameters)),
+                *self._offered(reading.offered_tools, span.record_id),
+                *(stored(reading.graph_node), _stored_list(reading.finish_reasons)),
+                *(reading.cache_read_tokens, reading.cache_written_tokens),
+                *(reading.reasoning_tokens, _first_token(span)),
             )
         )
         self._input_tokens += reading.input_tokens or 0
         self._output_tokens += reading.output_tokens or 0
         self._cost_usd += cost or 0
         self._failures += lifecycle[1] is Status.FAILED
+
+    def _offered(self, tools: str | None, record_id: bytes) -> tuple[str | None, bytes | None]:
+        """Return the offered tools of a round, or else the round that holds the same tools."""
+        if tools is None:
+            return None, None
+        holder = self._holders.setdefault(tools, record_id)
+        return (stored(tools), None) if holder == record_id else (None, holder)
 
     def _add_call(self, span: SlimSpan, choice: Choice | None, links: Row) -> None:
         """Add a tool call.
@@ -707,6 +724,21 @@ class _Projection:
 _KINDS = {Role.AGENT: Kind.STEP, Role.MODEL: Kind.THINK_ACT, Role.TOOL: Kind.TOOL_CALL}
 
 
+def _stored_list(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({each for text in texts if (each := stored(text))}))
+
+
+def _first_token(span: SlimSpan) -> int | None:
+    """Return when the first token of a round arrived, in microseconds; None if that is unknown."""
+    seconds = span.reading.first_token_seconds
+    if seconds is None or not span.start or not 0 <= seconds < _MOST_SECONDS:
+        return None
+    return span.start // 1000 + round(seconds * 1e6)
+
+
+_MOST_SECONDS = 10**6
+
+
 def _price(reading: Reading, span: SlimSpan) -> Decimal | None:
     """Return the listed price of a round whose spans have no cost."""
     model = reading.model or reading.requested_model
@@ -717,6 +749,7 @@ def _price(reading: Reading, span: SlimSpan) -> Decimal | None:
         reading.output_tokens,
         reading.cache_read_tokens or 0,
         reading.cache_written_tokens or 0,
+        reading.reasoning_tokens or 0,
     )
     # At the span's own time: the same spans must cost the same tomorrow.
     at = moment(span.start) or EPOCH

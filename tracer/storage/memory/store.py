@@ -443,6 +443,9 @@ class MemoryStore:
         """Return a round whole; see `TraceReader.read_think_act`."""
         kept = self._find(Kind.THINK_ACT, think_act_id)
         think_act: ThinkActRecord = kept.record(Kind.THINK_ACT, think_act_id)
+        if think_act.offered_tools is None and think_act.offered_tools_from is not None:
+            holder = kept.parts[Kind.THINK_ACT].get(think_act.offered_tools_from, {})
+            think_act.offered_tools = holder.get("offered_tools")
         return think_act
 
     async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:

@@ -188,8 +188,14 @@ class PostgresReader:
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
         """Return a round whole; see `TraceReader.read_think_act`."""
         with store_errors():
-            async with reading(self._project) as connection:
-                return await self._one(connection, ThinkActRecord, Kind.THINK_ACT, think_act_id)
+            async with snapshot(self._project) as connection:
+                found = await self._one(connection, ThinkActRecord, Kind.THINK_ACT, think_act_id)
+                if found.offered_tools is None and found.offered_tools_from is not None:
+                    holders = await self._in_run(
+                        connection, ThinkActRecord, found.root_plan_id, [found.offered_tools_from]
+                    )
+                    found.offered_tools = holders[0].offered_tools if holders else None
+        return found
 
     async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
         """Return a call whole, in its place; see `TraceReader.read_tool_call`."""

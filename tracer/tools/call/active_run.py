@@ -153,6 +153,8 @@ class ActiveRun:
         self.cancel_reason: str | None = None
         """The reason of a requested cancellation; None if none was requested."""
         self.is_over = False
+        self.offered_tools: dict[str, UUID] = {}
+        """The think-act that recorded each list of offered tools, by their JSON."""
         self.budgets = {root_plan_id: Budget(limits or BudgetLimits())}
         """The budget of each plan. A sub-plan without limits of its own shares its parent's."""
         self.slots = None if max_parallel_calls is None else asyncio.Semaphore(max_parallel_calls)

@@ -905,6 +905,24 @@ export interface components {
             totals: components["schemas"]["NodeTotals"];
         };
         /**
+         * ConversationMessage
+         * @description One message.
+         */
+        ConversationMessage: {
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant" | "tool";
+            /**
+             * Name
+             * @description The name of the speaker.
+             */
+            name?: string | null;
+            /** Parts */
+            parts: (components["schemas"]["TextPart"] | components["schemas"]["ReasoningPart"] | components["schemas"]["ToolCallPart"] | components["schemas"]["ToolResultPart"] | components["schemas"]["FilePart"] | components["schemas"]["OtherPart"])[];
+        };
+        /**
          * Difference
          * @description An aspect in which two matching records differ.
          * @enum {string}
@@ -1022,6 +1040,31 @@ export interface components {
              * @description Whether a record above it did not fail.
              */
             isHandled: boolean;
+        };
+        /**
+         * FilePart
+         * @description An image, a sound or another file.
+         */
+        FilePart: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "file";
+            /** Mediatype */
+            mediaType: string | null;
+            /** Name */
+            name: string | null;
+            /**
+             * Uri
+             * @description Its address, or its data as a `data:` URI; null if the data exceeds a million characters.
+             */
+            uri: string | null;
+            /**
+             * Size
+             * @description The size of its data in bytes; null if the message holds an address only.
+             */
+            size: number | null;
         };
         /**
          * FollowedToolCall
@@ -1429,6 +1472,22 @@ export interface components {
             arguments: string | null;
             /** Startedat */
             startedAt: string | null;
+        };
+        /**
+         * OtherPart
+         * @description A part of a kind that has no rule.
+         */
+        OtherPart: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "other";
+            /**
+             * Json
+             * @description The part as JSON.
+             */
+            json: string;
         };
         /**
          * ParentActToolCall
@@ -2035,6 +2094,19 @@ export interface components {
             projectors: number;
         };
         /**
+         * ReasoningPart
+         * @description What the model thought before it answered.
+         */
+        ReasoningPart: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "reasoning";
+            /** Text */
+            text: string;
+        };
+        /**
          * RecordPair
          * @description A record of the left run and the one of the right run that matches it, or one of them.
          */
@@ -2296,6 +2368,11 @@ export interface components {
              */
             cancelRequestedAt: string | null;
             /**
+             * Runmetadata
+             * @description Metadata that the program gave it, as the text of a JSON object.
+             */
+            runMetadata: string | null;
+            /**
              * Request
              * @description The first 300 characters of the question.
              */
@@ -2509,6 +2586,11 @@ export interface components {
              */
             cancelRequestedAt: string | null;
             /**
+             * Runmetadata
+             * @description Metadata that the program gave it, as the text of a JSON object.
+             */
+            runMetadata: string | null;
+            /**
              * Durationms
              * @description How long it took, in milliseconds; null while it is open or has not started.
              */
@@ -2710,6 +2792,11 @@ export interface components {
              * @description When somebody asked for the run to be cancelled.
              */
             cancelRequestedAt: string | null;
+            /**
+             * Runmetadata
+             * @description Metadata that the program gave it, as the text of a JSON object.
+             */
+            runMetadata: string | null;
             /**
              * Request
              * @description The first 300 characters of the question.
@@ -3019,6 +3106,19 @@ export interface components {
             subPlans: components["schemas"]["PlanNode"][];
         };
         /**
+         * TextPart
+         * @description Text.
+         */
+        TextPart: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "text";
+            /** Text */
+            text: string;
+        };
+        /**
          * ThinkActNode
          * @description One round, with the tool calls that its model chose.
          */
@@ -3114,7 +3214,7 @@ export interface components {
         };
         /**
          * ThinkActSchema
-         * @description One round, whole, the model's messages included.
+         * @description One round, whole, the model's messages and its offered tools included.
          */
         ThinkActSchema: {
             /**
@@ -3223,12 +3323,67 @@ export interface components {
              */
             costUsd: number | null;
             /**
+             * Provider
+             * @description The provider of the model, such as `openai`.
+             */
+            provider: string | null;
+            /**
+             * Parameters
+             * @description The parameters of the request, such as `temperature`, as the text of a JSON object.
+             */
+            parameters: string | null;
+            /**
+             * Offeredtools
+             * @description The tools that it could choose, as the text of a JSON array.
+             */
+            offeredTools: string | null;
+            /**
+             * Offeredtoolsfrom
+             * @description The round of the run that holds the offered tools, if they are the same.
+             */
+            offeredToolsFrom: string | null;
+            /**
+             * Node
+             * @description The node of the agent's graph that asked the model.
+             */
+            node: string | null;
+            /**
+             * Finishreasons
+             * @description Why the model stopped, such as `stop` or `tool_calls`, sorted.
+             */
+            finishReasons: string[];
+            /**
+             * Cachereadtokens
+             * @description The input tokens that the provider read from its cache.
+             */
+            cacheReadTokens: number | null;
+            /**
+             * Cachewrittentokens
+             * @description The input tokens that the provider wrote to its cache.
+             */
+            cacheWrittenTokens: number | null;
+            /**
+             * Reasoningtokens
+             * @description The output tokens that the model spent on reasoning.
+             */
+            reasoningTokens: number | null;
+            /**
+             * Firsttokenat
+             * @description When the first token of the answer arrived.
+             */
+            firstTokenAt: string | null;
+            /**
              * Durationms
              * @description How long it took, in milliseconds; null while it is open or has not started.
              */
             readonly durationMs: number | null;
             /** @description What went wrong. */
             readonly error: components["schemas"]["ErrorSchema"] | null;
+            /**
+             * Conversation
+             * @description The messages in one form, whatever API they were sent to; null if they are not JSON.
+             */
+            readonly conversation: components["schemas"]["ConversationMessage"][] | null;
         };
         /**
          * ToolCallInPlaceSchema
@@ -3599,6 +3754,29 @@ export interface components {
             toolCalls: components["schemas"]["ToolCallNode"][];
         };
         /**
+         * ToolCallPart
+         * @description A tool call that the model chose.
+         */
+        ToolCallPart: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "toolCall";
+            /**
+             * Id
+             * @description The id that the provider gave it.
+             */
+            id: string | null;
+            /** Name */
+            name: string | null;
+            /**
+             * Arguments
+             * @description The arguments as text, usually JSON.
+             */
+            arguments: string;
+        };
+        /**
          * ToolCallPreviewSchema
          * @description One tool call as a list shows it: of each long string the first 2 kB, and its size.
          */
@@ -3901,6 +4079,29 @@ export interface components {
              * @description The same as in the statistics of all tools.
              */
             asOf: string | null;
+        };
+        /**
+         * ToolResultPart
+         * @description The result of a tool call.
+         */
+        ToolResultPart: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "toolResult";
+            /**
+             * Id
+             * @description The id that the provider gave the call.
+             */
+            id: string | null;
+            /** Name */
+            name: string | null;
+            /**
+             * Text
+             * @description The result as text, usually JSON.
+             */
+            text: string;
         };
         /**
          * ToolStatsList
@@ -4324,6 +4525,12 @@ export interface components {
              * @default null
              */
             traceparent: string | null;
+            /**
+             * Runmetadata
+             * @description Metadata of the run; for a root plan only.
+             * @default null
+             */
+            runMetadata: Record<string, never> | string | null;
         };
         /**
          * PlannedStep
@@ -4547,6 +4754,42 @@ export interface components {
              */
             costUsd: number | string | null;
             /**
+             * Provider
+             * @description The provider of the model, if it is known only now.
+             * @default null
+             */
+            provider: string | null;
+            /**
+             * Finishreasons
+             * @description Why the model stopped, such as `stop` or `tool_calls`.
+             * @default []
+             */
+            finishReasons: string[];
+            /**
+             * Cachereadtokens
+             * @description The input tokens that the provider read from its cache.
+             * @default null
+             */
+            cacheReadTokens: number | null;
+            /**
+             * Cachewrittentokens
+             * @description The input tokens that the provider wrote to its cache.
+             * @default null
+             */
+            cacheWrittenTokens: number | null;
+            /**
+             * Reasoningtokens
+             * @description The output tokens that the model spent on reasoning.
+             * @default null
+             */
+            reasoningTokens: number | null;
+            /**
+             * Firsttokenat
+             * @description When the first token of the answer arrived.
+             * @default null
+             */
+            firstTokenAt: string | null;
+            /**
              * Toolcalls
              * @description The chosen tool calls in the model's order.
              * @default []
@@ -4613,6 +4856,36 @@ export interface components {
              * @default null
              */
             messages: unknown[] | string | null;
+            /**
+             * Provider
+             * @description The provider of the model, such as `openai`.
+             * @default null
+             */
+            provider: string | null;
+            /**
+             * Parameters
+             * @description The parameters of the request, such as `temperature`.
+             * @default null
+             */
+            parameters: Record<string, never> | string | null;
+            /**
+             * Offeredtools
+             * @description The tools that it can choose, each with `name`, `description` and `parameters`.
+             * @default null
+             */
+            offeredTools: unknown[] | string | null;
+            /**
+             * Offeredtoolsfrom
+             * @description The round of the run that was recorded with the same tools, instead of `offeredTools`.
+             * @default null
+             */
+            offeredToolsFrom: string | null;
+            /**
+             * Node
+             * @description The node of the agent's graph that asks the model.
+             * @default null
+             */
+            node: string | null;
         };
         /**
          * ToolCallFinished

@@ -66,7 +66,8 @@ SELECT
     run.cancel_requested_at,
     run.source,
     run.is_agent_work,
-    run.removed_spans
+    run.removed_spans,
+    run.run_metadata
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over everything below it.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
@@ -98,6 +99,7 @@ COMMENT ON COLUMN trace.runs.cancel_requested_at IS 'When somebody asked for the
 COMMENT ON COLUMN trace.runs.source IS 'Where the records come from: `events`, or `spans` that they are projected from.';
 COMMENT ON COLUMN trace.runs.is_agent_work IS 'False for a trace without any agent, model or tool: it is listed only on request.';
 COMMENT ON COLUMN trace.runs.removed_spans IS 'How many of its spans were removed because its project keeps those of agent work only.';
+COMMENT ON COLUMN trace.runs.run_metadata IS 'Metadata that the program gave it, as the text of a JSON object.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT
@@ -366,7 +368,17 @@ SELECT
     step.plan_id,
     plan.depth,
     run.session_id,
-    run.subject
+    run.subject,
+    round.provider,
+    round.parameters,
+    round.offered_tools,
+    round.offered_tools_from,
+    round.node,
+    round.finish_reasons,
+    round.cache_read_tokens,
+    round.cache_written_tokens,
+    round.reasoning_tokens,
+    round.first_token_at
 FROM think_act_record AS round
 JOIN run ON run.project_id = round.project_id
     AND run.root_plan_id = round.root_plan_id
@@ -410,6 +422,16 @@ COMMENT ON COLUMN trace.think_acts.plan_id IS 'The plan that its step belongs to
 COMMENT ON COLUMN trace.think_acts.depth IS 'How many sub-plans lie above its plan: 0 in the root plan.';
 COMMENT ON COLUMN trace.think_acts.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.think_acts.subject IS 'Whom the run is about: the person whose data it holds.';
+COMMENT ON COLUMN trace.think_acts.provider IS 'The provider of the model, such as `openai`.';
+COMMENT ON COLUMN trace.think_acts.parameters IS 'The parameters of the request, such as `temperature`, as the text of a JSON object.';
+COMMENT ON COLUMN trace.think_acts.offered_tools IS 'The tools that it could choose, as the text of a JSON array.';
+COMMENT ON COLUMN trace.think_acts.offered_tools_from IS 'The round of the run that holds the offered tools, if they are the same.';
+COMMENT ON COLUMN trace.think_acts.node IS 'The node of the agent''s graph that asked the model.';
+COMMENT ON COLUMN trace.think_acts.finish_reasons IS 'Why the model stopped, such as `stop` or `tool_calls`, sorted.';
+COMMENT ON COLUMN trace.think_acts.cache_read_tokens IS 'The input tokens that the provider read from its cache.';
+COMMENT ON COLUMN trace.think_acts.cache_written_tokens IS 'The input tokens that the provider wrote to its cache.';
+COMMENT ON COLUMN trace.think_acts.reasoning_tokens IS 'The output tokens that the model spent on reasoning.';
+COMMENT ON COLUMN trace.think_acts.first_token_at IS 'When the first token of the answer arrived.';
 
 CREATE VIEW trace.tool_calls WITH (security_invoker) AS
 SELECT
