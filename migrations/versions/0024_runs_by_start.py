@@ -6,13 +6,8 @@ they have to write meanwhile.
 
 from alembic import op
 
-<<<<<<<< HEAD:migrations/versions/0024_runs_by_start.py
 revision = "0024"
 down_revision = "0023"
-========
-revision = "0022"
-down_revision = "0020"
->>>>>>>> 33f6ff7 (Keep how each model was asked and why it stopped):migrations/versions/0022_runs_by_start.py
 branch_labels = None
 depends_on = None
 
