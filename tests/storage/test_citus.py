@@ -110,7 +110,7 @@ def test_what_runs_have_lies_with_them_and_what_all_share_is_everywhere(citus_ur
             (
                 *("run", "plan_execution_record", "agent_execution_record", "think_act_record"),
                 *("act_tool_info", "otel_block", "otel_span", "pending_run"),
-                *("removed_record", "recorder_run", "run_group"),
+                *("removed_record", "recorder_run", "run_group", "otel_session"),
             ),
             with_runs,
         ),

@@ -62,6 +62,7 @@ async def test_nothing_is_left_of_a_deleted_run_in_any_table(pool: Pool, max_row
         run.root,
         new_id(),
     )
+    await rows(pool, "INSERT INTO otel_session VALUES (1, %s, %s) RETURNING 1", of_spans, new_id())
     async for _ in roll_up(ProjectPool(pool)):
         pass
     before = await left_of(pool, [run.root, of_spans])

@@ -20,6 +20,7 @@ from tracer.storage.postgres.write import restore_sql as restore_statements
 DISTRIBUTED = [name for name, table in METADATA.tables.items() if "root_plan_id" in table.columns]
 
 OF_ALL_SHARDS = {
+    "projection_sql.FIND_RUNS_OF_SESSIONS": "finds the runs of sessions, wherever they are",
     "projection_sql.DUE": "finds runs wherever they are",
     "projection_sql.NEXT_DUE": "finds runs wherever they are",
     "reprojection._COUNT": "counts the runs of a project",
