@@ -88,6 +88,21 @@ async def test_client_reads_the_answers_of_a_release(release: Path) -> None:
     assert (answer.stored, answer.refused) == (len(run.events), [])
 
 
+async def test_client_says_what_to_upgrade_if_a_release_refuses_an_event() -> None:
+    run = sample_run()
+    refusal = {"index": 0, "code": "invalid_event", "detail": "parameters: unknown."}
+
+    async def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json={"stored": 0, "refused": [refusal]})
+
+    transport = httpx2.MockTransport(answer)
+    async with aclosing(HttpWriter("http://127.0.0.1:1", transport=transport)) as writer:
+        answered = await writer.write(run.events[:1])
+
+    [refused] = answered.refused
+    assert refused.detail.endswith("upgrade the server.")
+
+
 async def test_field_of_a_newer_client_is_refused_with_what_to_upgrade(api: Api) -> None:
     first, second = (json.loads(event_json(each)) for each in sample_run().events[:2])
     newer = {PROTOCOL_HEADER: str(PROTOCOL_VERSION + 1)}

@@ -1,8 +1,8 @@
 """The messages of a round in one form, whatever API they were sent to.
 
-Reads OpenAI's chat completions and responses, Anthropic's blocks, Gemini's parts, Bedrock's,
-LangChain's and the Vercel AI SDK's messages, and the parts of OpenTelemetry. Nothing that was
-recorded is lost: a part that has no rule becomes `other`, with its JSON.
+Reads chat completions, responses and their items, content blocks, and the parts of OpenTelemetry,
+as the providers' APIs and agent frameworks write them. Nothing is lost: a part without a rule
+becomes `other`, with its JSON.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _true_or_none(fact: bool | None) -> bool | None:
     return fact or None
 
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Rises when an event or a field is added: older servers refuse it. See `docs/protocol.md`."""
 
 PROTOCOL_HEADER = "Tracer-Protocol"
