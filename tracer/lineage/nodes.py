@@ -19,7 +19,7 @@ from msgspec import UNSET, Struct, UnsetType
 from tracer.records.record_classes import RECORDS, Kind, Shown
 
 
-class NodeTotals(Struct, rename="camel", frozen=True, gc=False):
+class TreeTotals(Struct, rename="camel", frozen=True, gc=False):
     """Sums over a part of the tree."""
 
     input_tokens: int = 0
@@ -31,7 +31,7 @@ class NodeTotals(Struct, rename="camel", frozen=True, gc=False):
     """Failures, each counted at its origin: the failed record without a failed record below it."""
 
 
-NO_TOTALS = NodeTotals()
+NO_TOTALS = TreeTotals()
 
 
 class Row(Struct, rename="camel", tag_field="kind", gc=False):
@@ -181,9 +181,9 @@ class FailureOrigin(Struct, rename="camel", frozen=True, gc=False):
 class PlanNode(PlanRow, tag=Kind.PLAN.value):
     """A plan, with its steps."""
 
-    own: NodeTotals = NO_TOTALS
+    own: TreeTotals = NO_TOTALS
     """Sums over the node and its descendants, without sub-plans."""
-    cumulative: NodeTotals = NO_TOTALS
+    cumulative: TreeTotals = NO_TOTALS
     """Sums including sub-plans, even if they are not shown."""
     parent_act_tool_call: Opener | None = None
     sub_plan_count: int = 0
@@ -204,8 +204,8 @@ class PlanNode(PlanRow, tag=Kind.PLAN.value):
 class StepNode(StepRow, tag=Kind.STEP.value):
     """A step, with its rounds."""
 
-    own: NodeTotals = NO_TOTALS
-    cumulative: NodeTotals = NO_TOTALS
+    own: TreeTotals = NO_TOTALS
+    cumulative: TreeTotals = NO_TOTALS
     sub_plan_count: int = 0
     """How many sub-plans it handed off to, whether shown or not."""
     think_acts: list[ThinkActNode] = []
@@ -219,8 +219,8 @@ class StepNode(StepRow, tag=Kind.STEP.value):
 class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
     """A round, with the tool calls that its model requested."""
 
-    own: NodeTotals = NO_TOTALS
-    cumulative: NodeTotals = NO_TOTALS
+    own: TreeTotals = NO_TOTALS
+    cumulative: TreeTotals = NO_TOTALS
     tool_calls: list[ToolCallNode] = []
 
 
@@ -228,8 +228,8 @@ class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
 class ToolCallNode(ToolCallRow, tag=Kind.TOOL_CALL.value):
     """A tool call, with the items of its batch and the sub-plans that it opened."""
 
-    own: NodeTotals = NO_TOTALS
-    cumulative: NodeTotals = NO_TOTALS
+    own: TreeTotals = NO_TOTALS
+    cumulative: TreeTotals = NO_TOTALS
     sub_plan_count: int = 0
     """How many sub-plans it opened, whether shown or not."""
     tool_calls: list[ToolCallNode] = []

@@ -20,12 +20,12 @@ from tracer.lineage.nodes import (
     NO_TOTALS,
     FailureOrigin,
     Node,
-    NodeTotals,
     Opener,
     PlanNode,
     StepNode,
     ThinkActNode,
     ToolCallNode,
+    TreeTotals,
 )
 from tracer.records.record_classes import Kind
 
@@ -306,9 +306,9 @@ def _add_totals(walked: list[Node], origin_keys: Collection[tuple[str, str]]) ->
                 opened[id(node)] = len(sub_plans) + sum(deeper)
 
 
-def _round_totals(node: ThinkActNode, origin_keys: Collection[tuple[str, str]]) -> NodeTotals:
+def _round_totals(node: ThinkActNode, origin_keys: Collection[tuple[str, str]]) -> TreeTotals:
     """Return the totals of a round without its calls."""
-    return NodeTotals(
+    return TreeTotals(
         input_tokens=node.input_tokens or 0,
         output_tokens=node.output_tokens or 0,
         cost_usd=node.cost_usd or 0,
@@ -318,12 +318,12 @@ def _round_totals(node: ThinkActNode, origin_keys: Collection[tuple[str, str]]) 
     )
 
 
-_CALL = NodeTotals(tool_calls=1)
-_FAILED_CALL = NodeTotals(tool_calls=1, failures=1)
-_FAILURE = NodeTotals(failures=1)
+_CALL = TreeTotals(tool_calls=1)
+_FAILED_CALL = TreeTotals(tool_calls=1, failures=1)
+_FAILURE = TreeTotals(failures=1)
 
 
-def _sum(itself: NodeTotals, parts: list[NodeTotals]) -> NodeTotals:
+def _sum(itself: TreeTotals, parts: list[TreeTotals]) -> TreeTotals:
     """Return the sum of totals, added in order, on which sums of floats depend."""
     input_tokens = itself.input_tokens
     output_tokens = itself.output_tokens
@@ -339,7 +339,7 @@ def _sum(itself: NodeTotals, parts: list[NodeTotals]) -> NodeTotals:
         cost_usd += part.cost_usd
         tool_calls += part.tool_calls
         failures += part.failures
-    return NodeTotals(input_tokens, output_tokens, cost_usd, tool_calls, failures)
+    return TreeTotals(input_tokens, output_tokens, cost_usd, tool_calls, failures)
 
 
 def _prune(top: Node, depth: int) -> None:

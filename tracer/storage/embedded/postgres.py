@@ -70,7 +70,7 @@ class EmbeddedPostgres:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """End this use, and the server with it unless somebody else uses it. May be repeated."""
+        """Stop using the server, and stop the server if no other process uses it. Idempotent."""
         atexit.unregister(self.stop)
         if self._users_lock is None:
             return
@@ -85,10 +85,10 @@ class EmbeddedPostgres:
             self._cluster.stop_server()
 
     def revive(self) -> None:
-        """Start the server again where it was killed, or ended for want of room on the disk.
+        """Restart the server after it was killed, or stopped because the disk was full.
 
         Raises:
-            StoreUnavailable: It does not start yet.
+            StoreUnavailable: It cannot be started yet.
         """
         if self._cluster.is_alive():
             return
@@ -110,26 +110,26 @@ def start_embedded_postgres(
     package: Path | None = None,
     service_user: str = SERVICE_USER,
 ) -> EmbeddedPostgres:
-    """Start the server whose data is under `home`, or join it where it runs already.
+    """Start the server whose data is under `home`, or use the one that runs already.
 
     Blocks for about a second, longer at the first start and after a crash.
 
     Args:
-        home: The directory to keep the data under; made where it is missing.
+        home: The parent directory of the data. It is created if it is missing.
         settings: PostgreSQL settings for a server that this call starts.
         package: The directory of the package `embedded_postgres`; None: the installed one.
         service_user: The system user that the server runs as if this process runs as root; it is
             created if it does not exist.
 
     Raises:
-        StoreUnavailable: It could not be started; the sentence says why, and what to do.
+        StoreUnavailable: It could not be started. The message has the reason and the remedy.
     """
     try:
         service = _service_account(service_user)
         cluster = _Cluster(home.expanduser().absolute(), service, package)
         settings = {**SERVER_SETTINGS, **settings}
         with cluster.starting_or_stopping():
-            # A lock of the kernel's, which it lets go by itself when a process is killed.
+            # An flock, which the kernel releases when the process is killed.
             users_lock = cluster.open_lock("users.lock")
             try:
                 fcntl.flock(users_lock, fcntl.LOCK_SH)
@@ -279,10 +279,10 @@ class _Cluster:
         return True
 
     def _forget_dead_server(self) -> None:
-        """Unname a killed server whose process id lives on: as a zombie, or as another program.
+        """Remove the process id of a killed server, if a zombie or another program has it now.
 
-        PostgreSQL would take either for a running server. The rest of each file stays, by which
-        it makes sure that no process of that server is left.
+        Otherwise PostgreSQL would assume that the server is running. The rest of each file stays,
+        with which PostgreSQL checks that no process of that server is left.
         """
         for file in (self.data / "postmaster.pid", self.socket_directory / ".s.PGSQL.5432.lock"):
             if file.exists():
@@ -311,15 +311,15 @@ class _Cluster:
 
     @functools.cached_property
     def _programs(self) -> Path:
-        """The installed programs or, where the service user can't reach those, a copy."""
+        """The installed programs; a copy of them if the service user cannot access them."""
         package = self._package or installed_package()
         if self.service is None or _first_closed(package) is None:
             return programs_of(package)
-        copy = self.directory / f"programs-{package.stat().st_mtime_ns}"  # another after an update
+        copy = self.directory / f"programs-{package.stat().st_mtime_ns}"  # changes after an update
         if not copy.exists():
             unfinished = self.directory / "programs.new"
             shutil.rmtree(unfinished, ignore_errors=True)
-            # The programs look for their libraries beside the package.
+            # The programs load their libraries from a directory next to the package.
             for name in (package.name, f"{package.name}.libs"):
                 if (package.parent / name).exists():
                     shutil.copytree(package.parent / name, unfinished / name)
@@ -333,12 +333,12 @@ class _Cluster:
         if self.service and closed:
             raise StoreUnavailable(
                 f"PostgreSQL refuses to run as root, and the user that it runs as instead "
-                f"({self.service.pw_name}) can't enter {closed}. Set TRACER_HOME to a directory "
+                f"({self.service.pw_name}) cannot access {closed}. Set TRACER_HOME to a directory "
                 f"that every user may enter, such as /var/lib/tracer, {WAY_OUT}"
             )
         for path in reversed(missing):
             path.mkdir(exist_ok=True)
-            path.chmod(0o711 if self.service else 0o700)  # whatever the umask is
+            path.chmod(0o711 if self.service else 0o700)  # independent of the umask
         self.directory.mkdir(exist_ok=True)
         self.directory.chmod(0o711)  # its files have their own modes
         self._give_away(self.directory)
@@ -438,7 +438,7 @@ async def _keep_looking(embedded: EmbeddedPostgres, look_seconds: float) -> None
         try:
             await asyncio.to_thread(embedded.revive)
             is_up = True
-        except Exception as error:  # whatever it is, it tries again
+        except Exception as error:  # the next attempt may succeed
             if is_up:
                 log.error("embedded_postgres_down", error=str(error))
             is_up = False

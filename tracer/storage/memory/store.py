@@ -139,7 +139,7 @@ class MemoryStore:
         return WriteAnswer.without(refused, records)
 
     def _divided(self, written: Sequence[W]) -> tuple[list[W], list[Refusal]]:
-        """Return what is taken, and why the rest is not."""
+        """Return the accepted items, and the refusals of the others."""
         codes = [why_no_events(self._runs.get(each.root_plan_id)) for each in written]
         return [each for each, code in zip(written, codes, strict=True) if code is None], [
             Refusal(index, code, REFUSED_RUNS[code])
@@ -309,7 +309,7 @@ class MemoryStore:
         return self._lease_clock()
 
     async def expire_leases(self, since: datetime) -> None:
-        """Judge the dead and clear who came back; see `LeaseKeeping.look_after_leases`."""
+        """Mark recorders as dead or alive; see `LeaseKeeping.expire_leases`."""
         self._leases.expire(self._open_runs(), since, self._lease_clock())
 
     async def delete_run(self, root_plan_id: UUID) -> None:
@@ -510,7 +510,7 @@ class MemoryStore:
         return ToolStatsPage(stats_of_tools(self._all_records(), within, name))
 
     async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
-        """Return what is to be said of a tool; see `TraceReader.read_tool_history`."""
+        """Return the figures of a tool; see `TraceReader.read_tool_history`."""
         return tool_history(self._all_records(), name, within)
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:

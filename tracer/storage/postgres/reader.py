@@ -268,7 +268,7 @@ ORDER BY root_plan_id LIMIT 10"""
                 return await read_stats_of_tools(connection, self._project_id, within, name)
 
     async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
-        """Return what is to be said of a tool; see `TraceReader.read_tool_history`."""
+        """Return the figures of a tool; see `TraceReader.read_tool_history`."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 return await read_history_of_tool(connection, self._project_id, name, within)
@@ -357,7 +357,7 @@ ID_FIELDS = {kind: RULES[kind].id_field for kind in KINDS.values()}
 
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
 
-# UNION leaves out what was found before, so that it ends on circles.
+# UNION drops rows found before, so that the recursion ends on cycles.
 _ABOVE = f"""
 WITH RECURSIVE above (kind, id) AS (
     SELECT 'toolCall', %(call)s::uuid

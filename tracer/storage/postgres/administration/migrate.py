@@ -323,7 +323,7 @@ GROUP BY pid, usename, application_name, xact_start ORDER BY migrates DESC, xact
 
 @contextmanager
 def _rights_told() -> Iterator[None]:
-    """Say what to do where the database's user lacks a right.
+    """Raise an error with advice if the database's user lacks a right.
 
     Raises:
         ConfigurationError: It does.

@@ -1,7 +1,7 @@
 """Citus: Postgres on several machines, whose tables are spread over them.
 
-A run lies on one worker, whole. `tracer migrate` spreads the tables where the database has the
-extension; what has to be asked in another way there goes by `is_spread` (decision 24).
+Each run is stored on one worker. `tracer migrate` distributes the tables if the database has the
+extension. Code that needs other SQL for Citus checks `is_spread` (decision 24).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RUN = "run"
 _RUNS = "root_plan_id"
 
 _BY_THEMSELVES = {"session_state": "session_id"}
-"""Tables that are no part of runs, and what they are spread by."""
+"""Tables that do not belong to runs, and their distribution columns."""
 
 _HERE = {"recorder_lease", "tool_hour"}
 """Tables that stay with the coordinator: leases are few, and what renews them is no query for
@@ -72,14 +72,14 @@ def runs_per_transaction(most: int, *, is_spread: bool) -> int:
 
 
 async def check_workers(connection: PoolConnection) -> None:
-    """Return if the coordinator reaches all workers, or there is no Citus.
+    """Check that the coordinator reaches all workers, if Citus is used.
 
     Raises:
-        StoreUnavailable: It does not; the message says which.
+        StoreUnavailable: It does not reach all. The message names the workers.
     """
     if not await is_spread_by(connection):
         return
-    # What a session kept of its way to a worker may have ended with that, which is told once.
+    # Twice: the first query reports cached connections to a worker that was restarted.
     if await _unreached(connection) and (unreached := await _unreached(connection)):
         raise StoreUnavailable(
             f"Citus does not reach {', '.join(unreached)}. Runs that lie there can't be "
@@ -98,16 +98,16 @@ def is_there(connection: Connection) -> bool:
 
 
 def spread(connection: Connection) -> bool:
-    """Spread the tables that are not yet, where there is Citus, in the caller's transaction.
+    """Distribute tables that are not distributed yet, in the caller's transaction.
 
     Args:
-        connection: As the owner of the tables, which are all there.
+        connection: A connection of the tables' owner. All tables must exist.
 
     Returns:
-        Whether there were any: then the views are gone, which nothing may depend on meanwhile.
+        Whether there were any. If so, the views were dropped, because they depend on the tables.
 
     Raises:
-        ConfigurationError: That Citus is too old, or has no workers.
+        ConfigurationError: Citus is too old, or has no workers.
     """
     if not is_there(connection):
         return False
@@ -118,10 +118,10 @@ def spread(connection: Connection) -> bool:
     _check(connection)
     for table in connection.scalars(text(_ANALYSTS_WALL), {"policy": ANALYSTS_POLICY}).all():
         connection.execute(text(f"DROP POLICY {ANALYSTS_POLICY} ON {table}"))
-    # A view would have to be on the workers before its tables are.
+    # Views would have to exist on the workers before their tables do.
     connection.execute(text(f"DROP SCHEMA IF EXISTS {VIEWS_SCHEMA} CASCADE"))
     connection.execute(text(f"CREATE SCHEMA {VIEWS_SCHEMA}"))
-    # They go in a circle, and only what is spread in the same way may be referred to.
+    # References form cycles, and may only lead to tables that are distributed in the same way.
     references = connection.execute(text(_REFERENCES), {"tables": missing}).fetchall()
     for table, name, _ in references:
         connection.execute(text(f"ALTER TABLE {table} DROP CONSTRAINT {name}"))

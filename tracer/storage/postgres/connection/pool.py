@@ -27,14 +27,14 @@ from sqlalchemy.exc import DBAPIError
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
 
 ANSWER_SECONDS = 2.0
-"""How long a database that is down may keep a caller waiting."""
+"""How long a caller waits for a database that is down."""
 
 READ_SECONDS = 30.0
-"""How long reading may take: whoever waits longer has gone."""
+"""The timeout of reads. A client that waits longer has left."""
 
-LEFT_BY_READERS = 0.4
-"""The part of a pool that those who read leave to others: a few slow searches at once would keep
-everybody from recording, and their keys from being looked up."""
+WRITER_RESERVE = 0.4
+"""The share of a pool that readers leave to others. Otherwise a few slow searches could block
+recording and the lookup of keys."""
 
 LARGE_READS = 3
 """How many reads of many rows run at once. More would only wait for Python's interpreter lock."""
@@ -45,10 +45,10 @@ _VANISHED = {
     "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
 }
-"""After how long a machine that says nothing at all counts as gone: TCP alone waits for hours."""
+"""When a machine that does not respond counts as gone. TCP alone would wait for hours."""
 
 INTERVAL = 0.1
-"""psycopg's own: after how many seconds without an answer it checks whether it was cancelled."""
+"""The seconds after which psycopg checks for a cancellation, as psycopg's own default."""
 
 T = TypeVar("T")
 
@@ -59,11 +59,11 @@ _SCHEMA_ERRORS = (
     errors.UndefinedFunction,
 )
 _OUTAGES = (
-    errors.OperationalError,  # the pool's own errors included
+    errors.OperationalError,  # including the pool's own errors
     errors.InterfaceError,
     TimeoutError,
     errors.ReadOnlySqlTransaction,  # a standby, after a change of roles
-    # What the server's own settings may forbid.
+    # Limits in the server's settings.
     errors.IdleInTransactionSessionTimeout,
     errors.TransactionTimeout,
     errors.InternalError_,  # so Citus calls it where a worker can't commit
@@ -154,7 +154,7 @@ class LargeReads:
         self._connections.open()
         while True:
             connection = self._connections.getconn()
-            if not _has_news(connection):
+            if not _has_unread_data(connection):
                 return connection
             connection.close()
             self._connections.putconn(connection)
@@ -175,10 +175,10 @@ def _end(connection: SyncConnection) -> None:
 
 
 class Pool(AsyncConnectionPool[PoolConnection]):
-    """A pool whose readers leave some connections to those who write."""
+    """A pool whose readers leave some connections to writers."""
 
     options: Mapping[str, Any]
-    """What its connections are opened with: `connection_options`."""
+    """The options of its connections, from `connection_options`."""
     large_reads: LargeReads
     """The worker threads for reads of many rows, with connections of their own."""
     connect_failure: BaseException | None = None
@@ -199,7 +199,7 @@ class Pool(AsyncConnectionPool[PoolConnection]):
     @cached_property
     def turns_to_read(self) -> asyncio.Semaphore:
         """As many as may read at once."""
-        return asyncio.Semaphore(self.max_size - int(self.max_size * LEFT_BY_READERS))
+        return asyncio.Semaphore(self.max_size - int(self.max_size * WRITER_RESERVE))
 
 
 def libpq_url(url: str) -> str:
@@ -329,7 +329,7 @@ def sync_connection(options: Mapping[str, Any]) -> Iterator[SyncConnection]:
 async def borrowed(
     pool: Pool, seconds: float | None = READ_SECONDS
 ) -> AsyncIterator[PoolConnection]:
-    """Lend a connection; what is not committed at the end is rolled back.
+    """Yield a connection. Changes that are not committed at the end are rolled back.
 
     Args:
         pool: Whose connection to lend.
@@ -343,7 +343,7 @@ async def borrowed(
         try:
             yield connection
         except errors.ReadOnlySqlTransaction:
-            # What is written to may be elsewhere by now, or only for who connects anew.
+            # The primary may be another server now, which only a new connection reaches.
             await connection.close()
             raise
         finally:
@@ -352,7 +352,7 @@ async def borrowed(
 
 @asynccontextmanager
 async def borrowed_to_read(pool: Pool) -> AsyncIterator[PoolConnection]:
-    """Lend a connection to somebody who reads, who leaves some to those who write.
+    """Yield a connection for reading. Readers leave some connections to writers.
 
     Raises:
         TimeoutError: Others read for as long as one may wait, or the time was over.
@@ -386,7 +386,7 @@ async def _live_connection(pool: Pool) -> PoolConnection:
     while True:
         connection = await pool.getconn()
         try:
-            if not _has_news(connection) or await _answers(connection):
+            if not _has_unread_data(connection) or await _answers(connection):
                 return connection
         except BaseException:
             await pool.putconn(connection)
@@ -440,17 +440,17 @@ def _unavailable(error: BaseException | None) -> StoreUnavailable:
 
 
 async def _configure(connection: PoolConnection) -> None:
-    # As text, the driver's default, each element is searched for what has to be quoted: for bytes
-    # that takes eight times as long, and Postgres reads them back from hexadecimal. In binary a
-    # list has a type: one of `str` is `text[]`, and is compared with text only, or needs a cast.
+    # The driver's default is text, in which each element is searched for characters to quote. For
+    # bytes that takes eight times as long, and Postgres has to parse hexadecimal. A binary list has
+    # a type: a list of `str` is `text[]`, and needs a cast to be compared with other types.
     connection.adapters.register_dumper(list, ListBinaryDumper)
     await connection.execute("SET TIME ZONE 'UTC'")
 
 
-def _has_news(connection: PoolConnection | SyncConnection) -> bool:
-    """Return whether an idle connection has something to say: that the server closed it, mostly.
+def _has_unread_data(connection: PoolConnection | SyncConnection) -> bool:
+    """Return whether an idle connection has unread data, usually that the server closed it.
 
-    Asking the server each time would cost every use a round trip.
+    A query as a check would cost a round trip for each use.
     """
     if connection.closed:
         return True

@@ -122,7 +122,7 @@ def entering(standing: Standing, project_id: int | None) -> list[str]:
 
 
 def raise_wall(connection: Connection) -> None:
-    """Set up what is missing of row-level security, in the caller's transaction.
+    """Set up missing parts of row-level security, in the caller's transaction.
 
     Args:
         connection: A connection of the tables' owner. All tables must exist.

@@ -1,4 +1,4 @@
-"""Reading a run whole from Postgres: its records, and its spans and log records as they came."""
+"""Reading a run whole from Postgres: its records, and its original spans and log records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables that belong to runs, besides those of records and leases.
+"""Tables that belong to runs, except those of records and leases.
 
 Blocks of spans, runs with pending spans, sessions of log records, removed records, and the roll-ups
 of tool calls.

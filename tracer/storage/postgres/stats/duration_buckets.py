@@ -1,9 +1,9 @@
-"""Durations as an exponential histogram, in the sense of OpenTelemetry: some tell of any number.
+"""Exponential histograms of durations, as OpenTelemetry defines them: their size is bounded.
 
-Each bucket reaches `2 ** (1 / SCALE)` times as far as the one before, in microseconds, which is as
-exact as Postgres keeps them; its middle is within 0.6 % of all in it. The number of a duration's
-bucket is 0 for none, more than 0 for others, and that with a minus for those of clocks that went
-back: so numbers are in the order of durations.
+The upper bound of each bucket is `2 ** (1 / SCALE)` times that of the previous one, in
+microseconds, the precision of Postgres. The middle of a bucket is within 0.6 % of all its
+durations. A duration of 0 has bucket 0, longer ones have positive numbers, and negative ones (after
+a clock was set back) the negated numbers. So buckets are in the order of durations.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from math import ceil
 
 SCALE = 64
-"""How many buckets there are from a duration to its double."""
+"""The number of buckets between a duration and its double."""
 
 
 def bucket_of(milliseconds: str) -> str:
-    """Return the number of a duration's bucket, as SQL; null where there is none."""
+    """Return the number of a duration's bucket as SQL; null if the duration is null."""
     number = f"(ceil({SCALE} / ln(2::float8) * ln(abs({milliseconds}) * 1000)) + 1)::smallint"
     return (
         f"CASE WHEN {milliseconds} > 0 THEN {number} WHEN {milliseconds} < 0 THEN -{number}"

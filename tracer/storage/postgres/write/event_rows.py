@@ -206,7 +206,7 @@ class _Merge:
         return {field: f"given.{field}" for field in self.rules.fields}
 
     def singles(self) -> dict[str, str]:
-        """Return what each field that merges by itself becomes when two versions meet."""
+        """Return, for each field that merges alone, the SQL of its merged value."""
         new = {}
         for function, fields in (("greatest", self.rules.greatest), ("least", self.rules.least)):
             for field in fields:

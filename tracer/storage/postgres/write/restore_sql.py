@@ -1,4 +1,4 @@
-"""The SQL that gives restored records what no event and no span says of them.
+"""The SQL that restores the fields of records that neither events nor spans have.
 
 Each takes the project's id as $1, the rows as $2, the source of their runs as $3 and the runs as
 $4, for a raw cursor. The runs were locked and the records written before. The run's own statement
@@ -113,8 +113,8 @@ def restore_rows(reduced: Reduced, now: datetime) -> Iterator[tuple[str, str]]:
     """Yield each statement with the rows that it takes.
 
     Args:
-        reduced: What exports say of the records.
-        now: When a record was recorded of which they do not say it.
+        reduced: The exported records.
+        now: The `recorded_at` of records whose export has none.
     """
     for kind, statement in _RESTORE.items():
         slim = {
