@@ -36,7 +36,7 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help programs setup demo serve test test-thorough test-web watch coverage check check-python check-web \
-	audit format fields openapi data bench torture dist lock browser clean
+	audit format fields openapi data bench screenshots torture dist lock browser clean
 
 # Run a command, and report how long it took.
 timed = TIMEFORMAT='$(1): %0R s'; time $(2)
@@ -121,6 +121,9 @@ data: setup #: Bring views.sql up to date with fields; write docs/data.md and do
 bench: setup browser #: Measure all, or a part: ONLY=ingest, QUICK=1 to try, BEFORE=REV to compare
 	$(BIN)/python -m benchmarks $(addprefix --only ,$(ONLY)) $(if $(QUICK),--quick) \
 		$(if $(TOOL_CALLS),--tool-calls $(TOOL_CALLS)) $(if $(BEFORE),--before $(BEFORE)) $(if $(OUT),--out $(OUT))
+
+screenshots: setup browser #: Picture every page into screenshots/, and the documentation's into docs/images (3 min)
+	TRACER_SCREENSHOTS=1 $(BIN)/pytest --thorough -q tests/journeys/test_screenshots.py
 
 torture: setup browser #: Run the long forms of tests, or a part: ONLY=postgres, EVENTS=10000 to try
 	TRACER_TORTURE=1 $(if $(EVENTS),TRACER_TORTURE_EVENTS=$(EVENTS)) $(BIN)/pytest --thorough --timeout 0 -rP --show-capture=stdout \

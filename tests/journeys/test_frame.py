@@ -8,6 +8,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.journeys.axe import violations
 from tests.journeys.conftest import Records, Site
 from tests.sample_runs import SampleRun, sample_run
+from tracer.clock import utc_now
 from tracer.records.events import ToolCallStarted
 from tracer.records.ids import new_id
 
@@ -122,7 +123,9 @@ async def test_no_page_scrolls_on_into_nothing_below_what_it_shows(
 async def test_what_is_hostile_is_text_on_every_page(
     page: Page, site: Site, records: Records
 ) -> None:
-    run, other = [await records.record(sample_run(title=HOSTILE)) for _ in range(2)]
+    run, other = [
+        await records.record(sample_run(title=HOSTILE, start=utc_now())) for _ in range(2)
+    ]
     name = f"{HOSTILE[:300]}"
     call = ToolCallStarted(
         at=run.events[-1].at,

@@ -10,6 +10,7 @@ from playwright.async_api import Page, expect
 from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import bar, details, open_run, row, search_field
 from tests.sample_runs import START, sample_run
+from tracer.clock import utc_now
 from tracer.records.events import PlanStarted, ToolCallFinished, ToolCallStarted
 from tracer.records.ids import new_id
 from tracer.records.status import Status
@@ -21,7 +22,7 @@ TRICKS = f"{HTML} \x1b[31mred\x00 \u202eexe.txt"
 async def test_what_an_agent_recorded_is_shown_as_text(
     page: Page, site: Site, records: Records
 ) -> None:
-    run = sample_run(sub_plans=0, title=TRICKS, finished=False)
+    run = sample_run(sub_plans=0, title=TRICKS, finished=False, start=utc_now())
     await records.record(run)
     call = new_id()
     started = ToolCallStarted(
@@ -80,7 +81,8 @@ async def test_json_of_a_thousand_levels_or_of_megabytes_opens_and_is_searched_i
         )
     for call, last in zip(calls, ("bottom", '"number": 49999'), strict=True):
         await open_run(page, site.address, run.root, select=call)
-        await page.get_by_role("button", name="Load all of it").click()
+        if call == calls[1]:
+            await page.get_by_role("button", name="Load all of it").click()
         find = page.get_by_role("searchbox", name="Find in Result")
         shown = details(page).get_by_role("region", name="Result")
         await expect(shown.get_by_role("button").first).to_be_visible()

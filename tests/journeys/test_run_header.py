@@ -60,7 +60,9 @@ async def test_what_a_run_belongs_to_leads_to_the_list_of_such_runs(
         await expect_query(page, **{name: value})
         runs = page.get_by_role("table").get_by_role("link")
         await expect(runs).to_have_text(["Later alike", "Earlier alike"][: 1 + (name != "tag")])
-        await expect(page.get_by_label(name.capitalize(), exact=True)).to_have_value(value)
+        await page.get_by_role("button", name="More filters").click()
+        field = page.get_by_role("dialog").get_by_label(name.capitalize(), exact=True)
+        await expect(field).to_have_value(value)
 
 
 async def test_a_run_without_a_conversation_names_none(

@@ -28,7 +28,7 @@ async def test_the_demonstration_run_is_listed_and_leads_to_its_tree(
     link = page.locator(f'a[href="/runs/{demo_run}"]')
     row = page.get_by_role("row").filter(has=link)
 
-    for text in ("succeeded", str(run["agentName"]), str(run["toolCalls"])):
+    for text in ("succeeded", str(run["agentName"]), str(run["subAgents"])):
         await expect(row).to_contain_text(text)
     await link.click()
     await expect(page.get_by_role("tree")).to_be_visible()

@@ -29,6 +29,12 @@ async def _open(page: Page, address: str, query: str = "") -> None:
     await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
 
 
+async def _more(page: Page) -> Locator:
+    """Open the fields of the less frequent filters."""
+    await page.get_by_role("button", name="More filters").click()
+    return page.get_by_role("dialog", name="More filters")
+
+
 async def test_filters_narrow_the_list_and_are_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -40,7 +46,7 @@ async def test_filters_narrow_the_list_and_are_in_the_link(
     await page.get_by_role("searchbox", name="Search").fill("harvest")
     await expect(_run(page, other)).to_have_count(0)
     await expect(_run(page, done)).to_be_visible()
-    await page.get_by_label("Status").select_option("running")
+    await page.get_by_role("combobox", name="Status").select_option("running")
     await expect(_run(page, done)).to_have_count(0)
     await expect(_run(page, open_run)).to_be_visible()
     await expect_query(page, q="harvest", status="running")
@@ -50,7 +56,7 @@ async def test_filters_narrow_the_list_and_are_in_the_link(
     await expect(page.get_by_role("row")).to_have_count(2)
     await page.go_back()
     await expect(_run(page, done)).to_be_visible()
-    await expect(page.get_by_label("Status")).to_have_value("")
+    await expect(page.get_by_role("combobox", name="Status")).to_have_value("")
 
 
 @pytest.mark.thorough
@@ -71,7 +77,8 @@ async def test_runs_are_found_by_agent_tool_and_time(
     await expect(_run(page, new)).to_have_count(0)
     await expect(_run(page, old)).to_be_visible()
     await expect_query(page, to="2026-01-02T00:00:00.000Z", last=None)
-    await page.get_by_label("Agent").fill("nobody")
+    fields = await _more(page)
+    await fields.get_by_label("Agent").fill("nobody")
     await expect(_run(page, old)).to_have_count(0)
 
 
@@ -130,13 +137,14 @@ async def test_runs_are_found_by_session_subject_and_tag(
     first, second = (page.locator(f'a[href="/runs/{root}"]') for root in ids)
     await _open(page, site.address)
 
-    await page.get_by_label("Session").fill("shift-1")
+    fields = await _more(page)
+    await fields.get_by_label("Session").fill("shift-1")
     await expect(page.get_by_role("row")).to_have_count(3)
-    await page.get_by_label("Subject").fill("p-0")
+    await fields.get_by_label("Subject").fill("p-0")
     await expect(second).to_have_count(0)
     await expect(first).to_be_visible()
-    await page.get_by_label("Subject").fill("")
-    await page.get_by_label("Tag").fill("late")
+    await fields.get_by_label("Subject").fill("")
+    await fields.get_by_label("Tag").fill("late")
     await expect(first).to_have_count(0)
     await expect(second).to_be_visible()
     await expect_query(page, session="shift-1", subject=None, tag="late")
@@ -220,7 +228,8 @@ async def test_two_runs_are_picked_by_keyboard_and_compared_with_the_older_one_o
 @pytest.mark.thorough
 async def test_the_other_traces_are_listed_on_demand(page: Page, site: Site) -> None:
     await _open(page, site.address)
-    await page.get_by_role("checkbox", name="Other traces").check()
+    fields = await _more(page)
+    await fields.get_by_role("checkbox", name="Other traces").check()
 
     await expect_query(page, otherTraces="true")
     await expect(page.get_by_role("table")).to_be_visible()
@@ -240,7 +249,8 @@ async def test_the_empty_list_offers_lines_for_this_very_server(
         f"export OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={empty_site}/v1/traces"
     )
     await page.get_by_role("button", name="Show them too").click()
-    await expect(page.get_by_role("checkbox", name="Other traces")).to_be_checked()
+    fields = await _more(page)
+    await expect(fields.get_by_role("checkbox", name="Other traces")).to_be_checked()
 
 
 @pytest.mark.thorough
@@ -252,7 +262,7 @@ async def test_a_time_is_shown_in_the_readers_zone_and_exactly_on_hover(
     await _open(page, site.address, "?q=Zoned")
     moment = page.get_by_role("row").filter(has=_run(page, run)).locator("time")
 
-    await expect(moment).to_have_text("Feb 3, 2026, 4:05:06 AM")
+    await expect(moment).to_contain_text("ago")
     await expect(moment).to_have_attribute("title", "Feb 3, 2026, 04:05:06.789 AM UTC")
 
 

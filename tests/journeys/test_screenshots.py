@@ -1,8 +1,12 @@
-"""The pictures of the documentation, taken anew where TRACER_SCREENSHOTS is set."""
+"""Pictures of every page, for somebody to look at: `make screenshots`.
+
+The pictures of the documentation are taken with them, into `docs/images`.
+"""
 
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,39 +14,118 @@ from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
 
 from tests.api.commands import serving_here
 from tests.journeys.conftest import ROOT, record_demo
+from tests.sample_runs import sample_run
+from tests.telling_runs import deep_run, failing_run, long_conversation
+from tracer.clock import utc_now
+from tracer.records.events import Event
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.stats.rollups import roll_up_runs
+from tracer.storage.postgres.writer import PostgresWriter
 
 IMAGES = ROOT / "docs" / "images"
+EVERY_PAGE = ROOT / "screenshots"
+WIDTHS = {1440: 900, 1024: 768, 390: 844}
 
 pytestmark = [
     pytest.mark.thorough,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(
         not os.environ.get("TRACER_SCREENSHOTS"), reason="TRACER_SCREENSHOTS is not set"
     ),
 ]
 
 
-async def _take(page: Page, address: str, ready: Locator, name: str) -> None:
+async def _take(page: Page, address: str, ready: Locator, path: Path) -> None:
     await page.goto(address)
     await expect(ready).to_be_visible()
     await page.wait_for_load_state("networkidle")
-    await page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
+    await page.screenshot(path=path, animations="disabled")
 
 
-async def test_the_main_views_are_pictured(
+async def _record(database_url: str, events: list[Event]) -> str:
+    async with open_pool(database_url) as pool:
+        project_pool = ProjectPool(pool)
+        answer = await PostgresWriter(project_pool).write(events)
+        assert answer.refused == []
+        await roll_up_runs(project_pool, [events[0].root_plan_id])
+    return str(events[0].root_plan_id)
+
+
+async def test_every_page_is_pictured(browser: Browser, database_url: str, tmp_path: Path) -> None:
+    now = utc_now()
+    demo = [await record_demo(database_url, tmp_path) for _ in range(2)]
+    failed = failing_run(start=now - timedelta(minutes=2))
+    talk = long_conversation(start=now - timedelta(minutes=5))
+    stuck = sample_run(
+        title="Re-index the knowledge base", finished=False, start=now - timedelta(minutes=10)
+    )
+    for events in (failed.events, talk.events, stuck.events):
+        await _record(database_url, events)
+    deep = await _record(database_url, deep_run(15, start=now - timedelta(hours=3)))
+    run = f"/runs/{failed.root}"
+    pages = {
+        "list": "/runs",
+        "list-filtered": "/runs?status=failed&agent=billing",
+        "list-nothing-matches": "/runs?q=nothing-is-called-so",
+        "run-failed": run,
+        "run-failed-origin": f"{run}?select={failed.origin}",
+        "run-sub-agent": f"{run}?select={failed.ledger_call}",
+        "run-all-records": f"{run}?records=all",
+        "run-deep": f"/runs/{deep}?level=all",
+        "run-running": f"/runs/{stuck.root}",
+        "run-demo": f"/runs/{demo[0]}",
+        "model-call": f"/runs/{talk.root}?select={talk.rounds[11]}",
+        "model-answer": f"/runs/{talk.root}?select={talk.rounds[12]}",
+        "tools": "/tools?last=all",
+        "tool": "/tools?tool=http_get&last=all",
+        "compare-picks": f"/compare/{demo[0]}",
+        "compare": f"/compare/{demo[0]}/{demo[1]}",
+        "not-found": "/runs/nonsense",
+        "sign-in": "/sign-in",
+    }
+    with serving_here(database_url, tmp_path) as address:
+        for width, height in WIDTHS.items():
+            for theme in ("light", "dark"):
+                for language in ("en-US", "zh-CN"):
+                    folder = EVERY_PAGE / f"{width}-{theme}-{language}"
+                    folder.mkdir(parents=True, exist_ok=True)
+                    context = await browser.new_context(
+                        viewport=ViewportSize(width=width, height=height),
+                        locale=language,
+                        timezone_id="UTC",
+                        color_scheme="dark" if theme == "dark" else "light",
+                    )
+                    page = await context.new_page()
+                    for name, path in pages.items():
+                        ready = page.get_by_role("heading").first
+                        await _take(page, address + path, ready, folder / f"{name}.png")
+                    await context.close()
+
+
+async def test_the_pictures_of_the_documentation_are_taken(
     browser: Browser, database_url: str, tmp_path: Path
 ) -> None:
-    runs = [await record_demo(database_url, tmp_path) for _ in range(3)]
+    now = utc_now()
+    demo = [await record_demo(database_url, tmp_path) for _ in range(3)]
+    failed = failing_run(start=now - timedelta(minutes=2))
+    talk = long_conversation(start=now - timedelta(minutes=5))
+    for events in (failed.events, talk.events):
+        await _record(database_url, events)
     context = await browser.new_context(
         viewport=ViewportSize(width=1280, height=800), locale="en-US", timezone_id="UTC"
     )
     page = await context.new_page()
     with serving_here(database_url, tmp_path) as address:
-        last = f"{address}/runs/{runs[-1]}"
-        await _take(page, address, page.get_by_role("table"), "list")
-        await _take(page, last, page.get_by_role("tree"), "run")
-        failed = f"{address}/tools?tool=record_blood_pressure"
+        table, tree = page.get_by_role("table"), page.get_by_role("tree")
+        await _take(page, f"{address}/runs", table, IMAGES / "list.png")
+        selected = f"{address}/runs/{failed.root}?select={failed.origin}"
+        await _take(page, selected, tree, IMAGES / "run.png")
+        round_ = f"{address}/runs/{talk.root}?select={talk.rounds[12]}"
+        await _take(page, round_, tree, IMAGES / "model-call.png")
+        tool = f"{address}/tools?tool=record_blood_pressure"
         chart = page.get_by_role("img", name="Durations over time")
-        await _take(page, failed, chart, "tools")
-        compared = f"{address}/compare/{runs[0]}/{runs[-1]}"
-        await _take(page, compared, page.get_by_role("treegrid"), "compare")
+        await _take(page, tool, chart, IMAGES / "tools.png")
+        compared = f"{address}/compare/{demo[0]}/{demo[-1]}"
+        await _take(page, compared, page.get_by_role("treegrid"), IMAGES / "compare.png")
     await context.close()

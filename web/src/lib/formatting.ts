@@ -99,7 +99,7 @@ type Used = { costUsd: number; inputTokens: number; outputTokens: number }
  * Of a cost that nobody knows, a dash. */
 export function formatCost(usd: number | null, locale: string): string {
   if (usd === null) return '–'
-  const style = { style: 'currency', currency: 'USD' } as const
+  const style = { style: 'currency', currency: 'USD', currencyDisplay: 'narrowSymbol' } as const
   if (usd === 0 || usd >= 1) return numbers(locale, style).format(usd)
   if (usd < 0.001) return numbers(locale, { ...style, maximumSignificantDigits: 2 }).format(usd)
   return numbers(locale, { ...style, minimumFractionDigits: 4 }).format(usd)
@@ -155,3 +155,22 @@ function moments(locale: string, style: keyof typeof MOMENT_STYLES): Intl.DateTi
   made.set(key, found)
   return found as Intl.DateTimeFormat
 }
+
+const AGO = [
+  ['day', 86_400_000],
+  ['hour', 3_600_000],
+  ['minute', 60_000],
+] as const
+
+/** A past moment relative to now, such as `3 min. ago`; within a minute `now`. */
+export function formatAgo(moment: string, locale: string, now: number): string {
+  const passed = Math.max(0, now - Date.parse(moment))
+  const [unitName, length] = AGO.find(([, each]) => passed >= each) ?? ['second', Infinity]
+  const key = `${locale} ago`
+  const format =
+    relatives.get(key) ?? new Intl.RelativeTimeFormat(locale, { numeric: 'auto', style: 'short' })
+  relatives.set(key, format)
+  return format.format(-Math.floor(passed / length), unitName)
+}
+
+const relatives = new Map<string, Intl.RelativeTimeFormat>()

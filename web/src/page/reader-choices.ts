@@ -1,6 +1,6 @@
 /** What a reader chose for all pages, kept on their device as far as the browser lets it. */
 
-export type Choice = 'language' | 'theme' | 'density' | 'shortcuts' | `share.${string}`
+export type Choice = 'language' | 'theme' | 'density' | 'shortcuts' | 'views' | `share.${string}`
 
 /** What was chosen before; null where nothing was, or the browser denies its storage. */
 export function rememberedChoice(choice: Choice): string | null {

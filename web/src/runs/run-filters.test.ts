@@ -7,6 +7,7 @@ import {
   readFilters,
   writeFilters,
   type RunFilters,
+  typedFilter,
 } from './run-filters'
 
 const FULL: RunFilters = {
@@ -54,4 +55,13 @@ test('the API is asked for what the filters say, without the space around names'
 test('what lists more than usual is not counted among what lists less', () => {
   expect(narrowing(FULL)).toBe(8)
   expect(narrowing({ ...NO_FILTERS, otherTraces: true, text: '  ' })).toBe(0)
+})
+
+test('a filter that is typed and finished is taken out of the text', () => {
+  expect(typedFilter('tide agent:billing ')).toEqual({ agent: 'billing', text: 'tide ' })
+  expect(typedFilter('tag:"two words" tide')).toEqual({ tag: 'two words', text: 'tide' })
+  expect(typedFilter('status:failed ')).toEqual({ status: 'failed', text: '' })
+  expect(typedFilter('status:odd ')).toBeNull()
+  expect(typedFilter('agent:bill')).toBeNull()
+  expect(typedFilter('https://a ')).toBeNull()
 })

@@ -11,7 +11,7 @@ import {
 import type { Query } from '../lib/url-query'
 
 export interface RunFilters {
-  /** Text within titles, tool and agent names or errors. */
+  /** Text within questions, answers, tool and agent names or errors. */
   text: string
   status: ShownStatus | null
   agent: string
@@ -35,6 +35,33 @@ export const NO_FILTERS: RunFilters = {
   tag: '',
   range: ALL_TIME,
   otherTraces: false,
+}
+
+/** The filters that are a name, and what each is called. */
+export const NAMED_FILTERS = {
+  agent: 'runs.agent',
+  tool: 'filters.tool',
+  session: 'runs.session',
+  subject: 'runs.subject',
+  tag: 'filters.tag',
+} as const
+
+const TYPED = /(?:^|\s)(agent|tool|session|subject|tag|status):(?:"([^"]+)"|(\S+))(?=\s)/u
+
+/**
+ * Takes a finished filter such as `agent:billing` out of a typed text.
+ *
+ * @returns The filter with the text that is left; null if there is none.
+ */
+export function typedFilter(text: string): Partial<RunFilters> | null {
+  const found = TYPED.exec(text)
+  if (!found) return null
+  const [whole, name, quoted, plain] = found
+  const value = quoted ?? plain!
+  const left = text.replace(whole, '').trimStart()
+  if (name !== 'status') return { [name!]: value, text: left }
+  const status = STATUSES.find((each) => each === value)
+  return status ? { status, text: left } : null
 }
 
 export const STATUSES = [

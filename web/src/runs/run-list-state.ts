@@ -3,7 +3,6 @@ import { computed, shallowRef, watch, type Ref } from 'vue'
 import { activityOf } from '../api/activity'
 import { listRuns } from '../api/client'
 import type { Failure } from '../api/outcome'
-import { isAllTime } from '../lib/time-range'
 import { retryDelay, usePolling } from '../page/polling'
 import { askFor, type RunFilters } from './run-filters'
 import { appendPage, below, NO_RUNS, refreshPage, worthReading } from './run-pages'
@@ -42,9 +41,7 @@ export function useRunList(filters: Ref<RunFilters>, first = PAGE) {
       return retryDelay(failures)
     }
     if (!isSame) topId.value = null
-    loaded.value = isSame
-      ? refreshPage(loaded.value, answer.value, !isAllTime(wanted.range))
-      : answer.value
+    loaded.value = isSame ? refreshPage(loaded.value, answer.value) : answer.value
     loadedFor.value = wanted
     failure.value = null
     failures = 0

@@ -19,12 +19,11 @@ export function appendPage(loaded: RunPage, next: RunPage): RunPage {
  * where so many new ones came that they do not, only the fresh ones stay, so that none is skipped.
  * What was searched for is taken over as far as the search got; below, it is as it was.
  *
- * @param byStart Whether the list goes by when runs started, as it does within a range of time.
  */
-export function refreshPage(loaded: RunPage, fresh: RunPage, byStart = false): RunPage {
+export function refreshPage(loaded: RunPage, fresh: RunPage): RunPage {
   if (fresh.searchedBackTo) {
     const edge = Date.parse(fresh.searchedBackTo)
-    const older = loaded.items.filter((run) => placeOf(run, byStart) < edge)
+    const older = loaded.items.filter((run) => placeOf(run) < edge)
     return { ...loaded, items: [...fresh.items, ...older] }
   }
   const last = fresh.items.at(-1)
@@ -35,9 +34,9 @@ export function refreshPage(loaded: RunPage, fresh: RunPage, byStart = false): R
   return { ...loaded, items: [...fresh.items, ...older] }
 }
 
-/** When a run was recorded, which the list goes by, or when it started. */
-function placeOf(run: Run, byStart: boolean): number {
-  return Date.parse((byStart && run.startedAt) || (run.recordedAt ?? ''))
+/** When a run started, which the list goes by; without a start, when it was first recorded. */
+function placeOf(run: Run): number {
+  return Date.parse(run.startedAt ?? run.recordedAt ?? '')
 }
 
 /** The list as its reader left it: without the runs above `topId` that came since. */

@@ -61,6 +61,7 @@ export function plan(planId: string, fields: Partial<PlanNode> = {}): PlanNode {
     agentExecutions: [],
     subPlanCount: 0,
     unplaced: [],
+    failureOrigins: [],
     ...fields,
   }
 }

@@ -76,9 +76,9 @@ test('text is copied whole, though only its start was loaded', async () => {
 test('a text that the tree cut is loaded whole on demand', async () => {
   const answer: Outcome<string> = { ok: true, value: '{"a": "whole"}' }
   const loadWhole = async () => answer
-  const page = await show({ text: '{"a": "wh', bytes: 14, truncated: true, loadWhole })
+  const page = await show({ text: '{"a": "wh', bytes: 70_000, truncated: true, loadWhole })
 
-  expect(page.text()).toContain('The first part of 14 bytes.')
+  expect(page.text()).toContain('The first part of 70kB.')
   await button(page, 'Load all of it').trigger('click')
   await vi.waitFor(() => expect(lines(page)).toEqual(['{', '"a": "whole"', '}']))
   expect(page.text()).not.toContain('The first part')
@@ -104,4 +104,13 @@ test('a text of megabytes is shown a part at a time', async () => {
 test('an empty text is told from one that is not there', async () => {
   expect((await show({ text: '', bytes: 0 })).text()).toContain('(an empty text)')
   expect((await show({ text: null, bytes: null })).text()).toBe('')
+})
+
+test('a payload of up to 64 kB is loaded whole at once, a larger one on demand', async () => {
+  const loadWhole = vi.fn(async () => ({ ok: true, value: '{"whole":true}' }) as const)
+  const page = await show({ text: '{"wh', bytes: 65_536, truncated: true, loadWhole })
+  await vi.waitFor(() => expect(lines(page)).toEqual(['{', '"whole": true', '}']))
+
+  await show({ text: '{"wh', bytes: 65_537, truncated: true, loadWhole })
+  expect(loadWhole).toHaveBeenCalledTimes(1)
 })

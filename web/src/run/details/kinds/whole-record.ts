@@ -46,6 +46,12 @@ export function callPayload(
   }
 }
 
+/** A text that is there whole. */
+export function wholeText(text: string): Payload {
+  const loadWhole = async () => ({ ok: true, value: text }) as const
+  return { text, bytes: null, truncated: false, loadWhole }
+}
+
 /** A step whose plan is not known cannot be read by itself. */
 const GONE: Outcome<never> = { ok: false, failure: { kind: 'notFound', detail: '' } }
 

@@ -1,0 +1,266 @@
+"""The everyday tasks of a reader: each from the list to its answer in at most two actions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.journeys.conftest import Records, Site
+from tests.journeys.tree_page import details, expect_query, open_run, query_of, row, rows, selected
+from tests.sample_runs import SampleRun, sample_run
+from tests.telling_runs import (
+    FailingRun,
+    LongConversation,
+    deep_run,
+    failing_run,
+    long_conversation,
+)
+from tracer.clock import utc_now
+
+STATUSES = ("succeeded", "failed", "running", "Failed below")
+
+
+async def _failed(records: Records) -> FailingRun:
+    run = failing_run(start=utc_now())
+    await records.write(*run.events)
+    return run
+
+
+async def _conversation(records: Records) -> LongConversation:
+    run = long_conversation(start=utc_now())
+    await records.write(*run.events)
+    return run
+
+
+async def _list(page: Page, site: Site, query: str = "") -> None:
+    await page.goto(f"{site.address}/runs{query}")
+    await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+
+
+async def test_the_run_that_answered_a_question_is_found_by_its_answer(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await _conversation(records)
+    await _list(page, site)
+
+    await page.get_by_role("searchbox", name="Search").fill("13.37 EUR")
+    found = page.get_by_role("row").filter(has=page.locator(f'a[href="/runs/{run.root}"]'))
+    await expect(found).to_contain_text("Summarise my open invoices as a table")
+    await expect(found).to_contain_text("INV-00001")
+
+
+async def test_a_failed_run_leads_to_where_its_failure_began(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await _failed(records)
+    await _list(page, site, "?status=failed")
+    listed = page.get_by_role("row").filter(has=page.locator(f'a[href="/runs/{run.root}"]'))
+    await expect(listed).to_contain_text("http_get: TimeoutError: bank.example did not answer")
+    await expect(listed).to_contain_text("2 agents down")
+
+    await listed.get_by_role("link").first.click()
+    banner = page.get_by_role("region", name="Failures")
+    await expect(banner).to_contain_text("Began in http_get, 2 agents down: TimeoutError")
+    await banner.get_by_role("button", name="Go to it").click()
+    await expect(selected(page)).to_have_attribute("data-key", str(run.origin))
+    await expect(details(page)).to_contain_text("bank.example did not answer within 30 s")
+
+
+async def test_a_failure_two_agents_down_has_one_red_row_and_counts_once(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await _failed(records)
+    await open_run(page, site.address, run.root, all_records=False)
+
+    await expect(row(page, run.origin)).to_be_visible()
+    assert len(await rows(page)) == 9
+    red = page.get_by_role("treeitem").locator(".name.failed")
+    await expect(red).to_have_text(["http_get"])
+    await expect(page.locator(".run-header")).to_contain_text("Failures 1")
+    ledger = row(page, run.ledger_call)
+    await expect(ledger).to_contain_text("Failed below")
+    await expect(ledger.locator(".name")).to_contain_text("ask_ledger ↳ Sub-agent ledger")
+
+
+async def test_what_a_model_was_told_before_it_chose_is_first_in_its_details(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await _conversation(records)
+    await _list(page, site, "?q=Summarise")
+    await page.locator(f'a[href="/runs/{run.root}"]').click()
+    await row(page, run.rounds[11]).click()
+
+    shown = details(page)
+    await expect(shown.get_by_role("heading", name="New since LLM call 11")).to_be_in_viewport()
+    await expect(shown).to_contain_text('result of list_invoices {"page": 10}')
+    await expect(shown.get_by_text("I read page 11.")).to_be_in_viewport()
+    chosen = shown.get_by_role("list", name="Tools it called").get_by_role("link")
+    await expect(chosen).to_be_in_viewport()
+    await expect(shown.get_by_text("22 earlier messages")).to_be_in_viewport()
+    await expect(shown.get_by_text("gpt-5-mini")).to_be_in_viewport()
+    await chosen.click()
+    await expect(selected(page)).to_have_attribute("data-key", str(run.calls[11]))
+
+
+async def test_an_answer_in_markdown_is_rendered(page: Page, site: Site, records: Records) -> None:
+    run = await _conversation(records)
+    await open_run(page, site.address, run.root, select=run.rounds[12])
+
+    shown = details(page)
+    await expect(shown.get_by_role("cell", name="13.37 EUR")).to_be_visible()
+    link = shown.get_by_role("link", name="the ledger")
+    await expect(link).to_have_attribute("rel", "noopener noreferrer nofollow")
+
+
+async def test_a_row_says_which_call_opened_a_sub_agent_and_what_it_cost(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await _failed(records)
+    await _list(page, site, "?q=INV-00042")
+    await page.locator(f'a[href="/runs/{run.root}"]').click()
+
+    ledger = row(page, run.ledger_call)
+    await expect(ledger).to_contain_text("ask_ledger")
+    await expect(ledger.locator(".tokens")).to_have_text("452")
+    await expect(ledger.locator(".cost")).to_have_text("$0.00017")
+    await ledger.click()
+    await (
+        details(page)
+        .get_by_role("group", name="Records of this row")
+        .get_by_role("button", name="Sub-agent")
+        .click()
+    )
+    heading = details(page).get_by_role("heading", name="Triggered by tool: ask_ledger")
+    await expect(heading).to_be_visible()
+
+
+async def test_a_running_run_shows_its_open_call_and_its_last_sign_of_life(
+    page: Page, site: Site, records: Records
+) -> None:
+    run: SampleRun = await records.record(
+        sample_run(title="Stuck", finished=False, start=utc_now() - timedelta(minutes=10))
+    )
+    await _list(page, site, "?q=Stuck")
+
+    await page.get_by_role("combobox", name="Status").select_option("running")
+    listed = page.get_by_role("row").filter(has=page.locator(f'a[href="/runs/{run.root}"]'))
+    await expect(listed).to_contain_text("Running check")
+    await expect(listed).to_contain_text("sign of life")
+
+
+async def test_a_link_to_one_record_is_copied_with_a_key(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await _failed(records)
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await _list(page, site, "?q=INV-00042")
+    await page.locator(f'a[href="/runs/{run.root}"]').click()
+    await page.get_by_role("button", name="Go to it").click()
+    await expect_query(page, select=str(run.origin))
+
+    await page.keyboard.press("y")
+    await expect(page.get_by_role("status").filter(has_text="Link copied")).to_have_count(1)
+    link = str(await page.evaluate("navigator.clipboard.readText()"))
+    await page.goto(link)
+    await expect(selected(page)).to_have_attribute("data-key", str(run.origin))
+    assert query_of(page)["select"] == str(run.origin)
+
+
+async def test_the_way_to_a_failure_needs_no_mouse(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await _failed(records)
+    await _list(page, site, "?q=INV-00042")
+    await page.locator(f'a[href="/runs/{run.root}"]').focus()
+    await page.keyboard.press("Enter")
+    await page.get_by_role("button", name="Go to it").focus()
+    await page.keyboard.press("Enter")
+    await expect(selected(page)).to_have_attribute("data-key", str(run.origin))
+
+    await page.get_by_role("button", name="More actions").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("link", name="Export as JSON lines")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("link", name="Export as JSON lines")).to_have_count(0)
+
+
+async def test_the_accessibility_tree_names_level_and_status_of_each_row(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await _failed(records)
+    await open_run(page, site.address, run.root, all_records=False)
+    session = await page.context.new_cdp_session(page)
+    nodes = (await session.send("Accessibility.getFullAXTree"))["nodes"]
+    items = [each for each in nodes if each.get("role", {}).get("value") == "treeitem"]
+
+    assert len(items) == 9
+    for item in items:
+        names = {each["name"] for each in item["properties"]}
+        assert "level" in names, item
+        assert any(status in item["name"]["value"] for status in STATUSES), item["name"]
+
+
+@pytest.mark.thorough
+async def test_a_deep_lineage_begins_at_a_lower_row_and_leads_back(
+    page: Page, site: Site, records: Records
+) -> None:
+    events = deep_run(15, start=utc_now())
+    await records.write(*events)
+    await page.goto(f"{site.address}/runs/{events[0].root_plan_id}?level=all")
+    items = page.get_by_role("treeitem")
+    await expect(items).to_have_count(12)
+    levels = [each.level for each in await rows(page)]
+    assert levels == list(range(1, 13))
+
+    await items.nth(11).locator("[data-arrow]").click()
+    path = page.get_by_role("navigation", name="Lineage").first
+    await expect(path).to_contain_text("Whole run")
+    await expect(items.first).to_have_attribute("aria-level", "1")
+    await path.get_by_role("button", name="Whole run").click()
+    await expect(items).to_have_count(12)
+
+
+@pytest.mark.thorough
+async def test_what_is_typed_as_a_filter_becomes_a_chip_and_a_view_keeps_it(
+    page: Page, site: Site, records: Records
+) -> None:
+    await _failed(records)
+    await _list(page, site)
+    await page.get_by_role("searchbox", name="Search").press_sequentially("agent:billing ")
+    chips = page.get_by_role("list", name="Filters")
+    await expect(chips).to_contain_text("Agent: billing")
+    await expect_query(page, agent="billing", q=None)
+
+    await page.get_by_role("button", name="Saved views").click()
+    await page.get_by_label("Name of this view").fill("Billing")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await page.keyboard.press("Escape")
+    await page.get_by_role("button", name="Remove the filter Agent: billing").click()
+    await expect_query(page, agent=None)
+    await page.get_by_role("button", name="Saved views").click()
+    await page.get_by_role("link", name="Billing", exact=True).click()
+    await expect_query(page, agent="billing")
+
+
+@pytest.mark.thorough
+async def test_columns_and_sorting_are_chosen_and_in_the_link(
+    page: Page, site: Site, records: Records
+) -> None:
+    cheap, dear = await _failed(records), await _conversation(records)
+    await _list(page, site, "?agent=billing&last=1h")
+    await page.get_by_role("button", name="Cost").click()
+    await expect_query(page, sort="-cost")
+    links = page.get_by_role("table").get_by_role("link")
+    await expect(links.first).to_have_attribute("href", f"/runs/{dear.root}")
+    await page.get_by_role("button", name="Cost").click()
+    await expect(page.locator(f'a[href="/runs/{cheap.root}"]')).to_be_visible()
+    await expect(page.get_by_role("columnheader", name="Cost")).to_have_attribute(
+        "aria-sort", "ascending"
+    )
+
+    await page.get_by_role("button", name="Columns").click()
+    await page.get_by_role("checkbox", name="Session").check()
+    await expect(page.get_by_role("columnheader", name="Session")).to_be_visible()
+    await expect_query(page, columns="agent.when.duration.tokens.cost.session")

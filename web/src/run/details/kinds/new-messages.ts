@@ -1,0 +1,49 @@
+/** What a call of a model was told that the agent's call before it was not. */
+import type { Message } from './conversation'
+
+export interface Told {
+  system: Message[]
+  /** Messages that the call before had, too, and its answer. */
+  earlier: Message[]
+  fresh: Message[]
+}
+
+/**
+ * Divides the messages of a call.
+ *
+ * @param before The messages of the agent's call before; null for its first call. If they are not
+ *   the beginning of these, as after a history was shortened, all that differ are new.
+ */
+export function divideMessages(
+  messages: readonly Message[],
+  before: readonly Message[] | null,
+): Told {
+  const isSystem = ({ role }: Message) => role === 'system' || role === 'developer'
+  const system = messages.filter(isSystem)
+  const said = messages.filter((message) => !isSystem(message))
+  if (before === null) return { system, earlier: [], fresh: said }
+  const known = before.filter((message) => !isSystem(message)).map(textOf)
+  let same = 0
+  while (same < known.length && same < said.length && textOf(said[same]!) === known[same]) same += 1
+  // The answer of the call before is shown there.
+  while (same < said.length && isAnswer(said[same]!)) same += 1
+  return { system, earlier: said.slice(0, same), fresh: said.slice(same) }
+}
+
+function isAnswer({ role }: Message): boolean {
+  return role === 'assistant' || role === 'model'
+}
+
+function textOf(message: Message): string {
+  return JSON.stringify(message)
+}
+
+/** The arguments with which a tool was called whose result a message brings; empty if unknown. */
+export function argumentsOf(messages: readonly Message[], callId: string): string {
+  if (callId === '') return ''
+  for (const { parts } of messages) {
+    const call = parts.find((part) => part.kind === 'call' && part.id === callId)
+    if (call) return call.text
+  }
+  return ''
+}

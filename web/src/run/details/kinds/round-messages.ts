@@ -1,0 +1,67 @@
+/** The messages of a model call and of the agent's call before it, loaded once. */
+import { computed, shallowRef, watch, type Ref } from 'vue'
+import { readThinkAct } from '../../../api/client'
+import type { Failure, Outcome } from '../../../api/outcome'
+import type { ThinkActNode } from '../../../api/shapes'
+import { readConversation } from './conversation'
+import { divideMessages } from './new-messages'
+
+type Whole = Awaited<ReturnType<typeof readThinkAct>> extends Outcome<infer Value> ? Value : never
+
+/** The latest answers by id and status: going through the calls of an agent asks for each once. */
+const answers = new Map<string, Promise<Outcome<Whole>>>()
+const MOST_ANSWERS = 50
+
+function keyOf({ thinkActId, status, finishedAt }: ThinkActNode): string {
+  return `${thinkActId} ${status} ${finishedAt}`
+}
+
+function read(thinkAct: ThinkActNode): Promise<Outcome<Whole>> {
+  const key = keyOf(thinkAct)
+  const known = answers.get(key)
+  if (known) return known
+  const answer = readThinkAct(thinkAct.thinkActId)
+  answers.set(key, answer)
+  void answer.then(({ ok }) => ok || answers.delete(key))
+  for (const oldest of answers.keys()) if (answers.size > MOST_ANSWERS) answers.delete(oldest)
+  return answer
+}
+
+export function useRoundMessages(
+  thinkAct: Readonly<Ref<ThinkActNode>>,
+  before: Readonly<Ref<ThinkActNode | null>>,
+) {
+  const whole = shallowRef<Whole | null>(null)
+  const wholeBefore = shallowRef<Whole | null>(null)
+  const failure = shallowRef<Failure | null>(null)
+  let question = 0
+
+  watch(
+    [() => keyOf(thinkAct.value), () => before.value && keyOf(before.value)],
+    async () => {
+      question += 1
+      const asked = question
+      const [answer, answerBefore] = await Promise.all([
+        read(thinkAct.value),
+        before.value ? read(before.value) : null,
+      ])
+      if (asked !== question) return
+      failure.value = answer.ok ? null : answer.failure
+      if (answer.ok) whole.value = answer.value
+      wholeBefore.value = answerBefore?.ok ? answerBefore.value : null
+    },
+    { immediate: true },
+  )
+
+  const conversation = computed(() => conversationOf(whole.value))
+  const told = computed(() =>
+    conversation.value === null
+      ? null
+      : divideMessages(conversation.value, before.value ? conversationOf(wholeBefore.value) : null),
+  )
+  return { whole, failure, conversation, told }
+}
+
+function conversationOf(whole: Whole | null) {
+  return whole?.messages ? readConversation(whole.messages) : null
+}

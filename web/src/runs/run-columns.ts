@@ -1,0 +1,110 @@
+/** Which columns the list shows, and by which of them it is sorted; both are in the address. */
+import { computed, shallowRef, type Ref } from 'vue'
+import type { Run } from '../api/shapes'
+import { knownCost } from '../lib/formatting'
+import type { Address } from '../page/address'
+
+export const COLUMNS = [
+  'agent',
+  'when',
+  'duration',
+  'tokens',
+  'cost',
+  'toolCalls',
+  'session',
+  'subject',
+  'tags',
+] as const
+
+export type Column = (typeof COLUMNS)[number]
+
+export const STANDARD_COLUMNS: readonly Column[] = ['agent', 'when', 'duration', 'tokens', 'cost']
+
+export const SORTABLE = ['when', 'duration', 'tokens', 'cost', 'toolCalls'] as const
+
+export type SortKey = (typeof SORTABLE)[number]
+
+export interface Sorting {
+  key: SortKey
+  /** Whether the greatest value is first. */
+  descending: boolean
+}
+
+export function readColumns(text: string | null): readonly Column[] {
+  if (text === null) return STANDARD_COLUMNS
+  const named = text.split('.')
+  return COLUMNS.filter((column) => named.includes(column))
+}
+
+export function writeColumns(columns: readonly Column[]): string | null {
+  return columns.join() === STANDARD_COLUMNS.join() ? null : columns.join('.') || 'none'
+}
+
+/** Null is the order of the API: latest start first. */
+export function readSorting(text: string | null): Sorting | null {
+  const descending = text?.startsWith('-') ?? false
+  const key = SORTABLE.find((each) => each === (descending ? text!.slice(1) : text))
+  return key ? { key, descending } : null
+}
+
+export function writeSorting(sorting: Sorting | null): string | null {
+  return sorting && `${sorting.descending ? '-' : ''}${sorting.key}`
+}
+
+/** Descending first, then ascending, then the order of the API. */
+export function nextSorting(sorting: Sorting | null, key: SortKey): Sorting | null {
+  if (sorting?.key !== key) return { key, descending: true }
+  return sorting.descending ? { key, descending: false } : null
+}
+
+export function sortRuns(runs: readonly Run[], sorting: Sorting | null): readonly Run[] {
+  if (!sorting) return runs
+  const sign = sorting.descending ? -1 : 1
+  return [...runs].sort((one, other) => {
+    const [left, right] = [valueOf(one, sorting.key), valueOf(other, sorting.key)]
+    // Unknown values are last in both directions.
+    if (left === null || right === null) return Number(left === null) - Number(right === null)
+    return sign * (left - right)
+  })
+}
+
+function valueOf(run: Run, key: SortKey): number | null {
+  switch (key) {
+    case 'when':
+      return run.startedAt === null ? null : Date.parse(run.startedAt)
+    case 'duration':
+      return run.durationMs
+    case 'tokens':
+      return run.inputTokens + run.outputTokens
+    case 'cost':
+      return knownCost(run)
+    case 'toolCalls':
+      return run.toolCalls
+  }
+}
+
+export function useRunColumns(address: Address, runs: Ref<readonly Run[]>) {
+  const columns = shallowRef(readColumns(address.read('columns')))
+  const sorting = shallowRef(readSorting(address.read('sort')))
+  address.onArrival(() => {
+    columns.value = readColumns(address.read('columns'))
+    sorting.value = readSorting(address.read('sort'))
+  })
+  return {
+    columns: computed({
+      get: () => columns.value,
+      set: (wanted) => {
+        columns.value = COLUMNS.filter((column) => wanted.includes(column))
+        address.write({ columns: writeColumns(columns.value) })
+      },
+    }),
+    sorting: computed({
+      get: () => sorting.value,
+      set: (wanted) => {
+        sorting.value = wanted
+        address.write({ sort: writeSorting(wanted) })
+      },
+    }),
+    sorted: computed(() => sortRuns(runs.value, sorting.value)),
+  }
+}
