@@ -95,7 +95,7 @@ def shape(node: Any) -> Any:
         return {
             name: shape(each)
             for name, each in node.items()
-            if not name.endswith(("Id", "At")) and name != "revision"
+            if not name.endswith(("Id", "At")) and name not in ("id", "revision")
         }
     return node
 

@@ -49,7 +49,6 @@ export function plan(planId: string, fields: Partial<PlanNode> = {}): PlanNode {
     title: `Plan ${planId}`,
     agentName: 'planner',
     template: null,
-    failureOrigins: [],
     templateVersion: null,
     depth: 0,
     userRequest: 'How was my week?',
