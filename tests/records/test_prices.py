@@ -42,6 +42,13 @@ def test_cached_tokens_have_their_own_prices() -> None:
     assert cost(400, 600) == cost(400, 0) + cost(0, 600) - cost(0, 0)
 
 
+def test_tokens_of_reasoning_have_their_own_price() -> None:
+    usage = TokenUsage(1000, 100, reasoning=60)
+    # $2 a million of input, $8 of output, $3 of reasoning.
+    by_hand = (Decimal(2) * 1000 + Decimal(8) * 40 + Decimal(3) * 60) / 1_000_000
+    assert cost_of(usage, "perplexity/sonar-deep-research", provider="openrouter") == by_hand
+
+
 def test_cost_is_none_if_more_tokens_are_cached_than_sent() -> None:
     costs = [
         cost_of(usage, "claude-sonnet-4-5", provider="anthropic", at=THEN)
@@ -54,7 +61,12 @@ def test_prices_equal_those_that_the_library_computes() -> None:
     from genai_prices import Usage
     from genai_prices.data import providers
 
-    usages = [TokenUsage(1000, 10), TokenUsage(250_000, 10, 90_000, 30_000), TokenUsage(5, 1, 4, 4)]
+    usages = [
+        TokenUsage(1000, 10),
+        TokenUsage(250_000, 10, 90_000, 30_000),
+        TokenUsage(5, 1, 4, 4),
+        TokenUsage(1000, 100, reasoning=60),
+    ]
     for provider, model in ((each, model) for each in providers for model in each.models):
         for usage in usages:
             counts = Usage(
@@ -62,6 +74,7 @@ def test_prices_equal_those_that_the_library_computes() -> None:
                 output_tokens=usage.output,
                 cache_read_tokens=usage.cache_read,
                 cache_write_tokens=usage.cache_written,
+                output_reasoning_tokens=usage.reasoning,
             )
             try:
                 price = model.calc_price(counts, provider, genai_request_timestamp=THEN).total_price

@@ -146,6 +146,7 @@ def _usage(usage: TokenUsage) -> Usage:
         output_tokens=usage.output,
         cache_read_tokens=usage.cache_read,
         cache_write_tokens=usage.cache_written,
+        output_reasoning_tokens=usage.reasoning,
     )
 
 
