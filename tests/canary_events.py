@@ -34,6 +34,10 @@ CODE = "sk_live_canary0123456789"
 _LINKS = ("parentPlanId", "toolCallId", "openedByStepId", "parentToolCallId")
 
 
+_OBJECTS = ("parameters", "runMetadata")
+"""Fields that hold a JSON object."""
+
+
 def canary_events() -> list[Event]:
     """Return the events of a run, one of each type, with canaries in every text."""
     schema = EVENT.json_schema(by_alias=True)
@@ -58,6 +62,8 @@ def _text(shape: dict[str, Any], name: str) -> str:
         return "0.5"
     if "pattern" in shape:
         return CODE
+    if name in _OBJECTS:
+        return f'{{"all":{EVERYTHING}}}'
     return EVERYTHING if name in {to_camel(each) for each in WHOLE_TEXTS} else VALUES
 
 

@@ -117,7 +117,8 @@ def _shape(tree: Any) -> str:
             return {
                 name: plain(each)
                 for name, each in value.items()
-                if name != "revision" and (not name.endswith("Id") or name == "providerCallId")
+                if name not in ("id", "revision")
+                and (not name.endswith("Id") or name == "providerCallId")
             }
         return [plain(each) for each in value] if isinstance(value, list) else value
 
