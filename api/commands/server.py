@@ -27,7 +27,7 @@ from tracer.runtime.application import Application
 from tracer.runtime.from_settings import load_application, named
 from tracer.runtime.launcher import RunLauncher
 from tracer.settings import Settings
-from tracer.storage.postgres.administration.migrate import Plan, plan_upgrade
+from tracer.storage.postgres.administration.migrate import UpgradePlan, plan_upgrade
 
 DEFAULT_PORT = 8420
 
@@ -132,7 +132,7 @@ def migrate(
     carry_out(run)
 
 
-def _print_plan(plan: Plan) -> None:
+def _print_plan(plan: UpgradePlan) -> None:
     """Print the migrations that a database lacks, and the lock that each takes on each table."""
     said.print(
         f"The schema has version {plan.current or 'none'}. `tracer migrate` runs "

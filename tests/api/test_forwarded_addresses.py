@@ -45,7 +45,7 @@ def clients_logged(database_url: str, home: Path, values: Sequence[str]) -> list
         configure_logs(stream=stream)
         for value in values:
             connection = HTTPConnection(urlsplit(address).netloc, timeout=60)
-            connection.putrequest("GET", "/healthz")
+            connection.putrequest("GET", "/openapi.json")
             connection.putheader("X-Forwarded-For", value)
             connection.endheaders()
             assert connection.getresponse().status in (200, 400)

@@ -203,7 +203,9 @@ def test_environment_selects_the_exporter() -> None:
 
 
 async def test_a_missing_exporter_is_said_in_a_sentence() -> None:
-    with pytest.raises(ConfigurationError, match=r"OTEL_TRACES_EXPORTER .*tracer\[otel\]"):
+    with pytest.raises(
+        ConfigurationError, match=r"OTEL_TRACES_EXPORTER .*tracer-lineage\[server\]"
+    ):
         async with own_spans({"OTEL_TRACES_EXPORTER": "zipkin"}):
             pass
 

@@ -122,7 +122,7 @@ def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS
 
 
 @dataclass(frozen=True)
-class Step:
+class MissingMigration:
     """A migration that a database lacks."""
 
     revision: str
@@ -132,15 +132,15 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class UpgradePlan:
     """The migrations that `upgrade` would run."""
 
     current: str | None
     """The revision of the database; None: it is empty."""
-    steps: list[Step]
+    steps: list[MissingMigration]
 
 
-def plan_upgrade(url: str) -> Plan:
+def plan_upgrade(url: str) -> UpgradePlan:
     """Return the migrations that a database lacks, in order. Changes and locks nothing.
 
     Raises:
@@ -153,10 +153,10 @@ def plan_upgrade(url: str) -> Plan:
     scripts = ScriptDirectory.from_config(_config())
     missing = scripts.iterate_revisions("head", current or "base")
     steps = [
-        Step(each.revision, each.doc.partition("\n")[0], locks.get(each.revision, {}))
+        MissingMigration(each.revision, each.doc.partition("\n")[0], locks.get(each.revision, {}))
         for each in missing
     ]
-    return Plan(current, steps[::-1])
+    return UpgradePlan(current, steps[::-1])
 
 
 def _current(connection: Connection) -> str | None:
