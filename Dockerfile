@@ -27,6 +27,9 @@ COPY --from=viewer /src/api/static api/static
 RUN /opt/build/bin/hatchling build --target wheel --directory /dist \
     && cd server && /opt/build/bin/hatchling build --target wheel --directory /dist \
     && python -m pip --python /opt/tracer/bin/python install --no-deps /dist/*.whl
+# Debug symbols are a sixth of all. Libraries that a wheel brings along were edited and must stay.
+RUN apt-get update && apt-get install --yes --no-install-recommends binutils \
+    && find /opt/tracer -name '*.so' -not -path '*.libs/*' -exec strip --strip-unneeded {} +
 
 FROM ${PYTHON}
 ARG VERSION=0.1.0
