@@ -58,7 +58,11 @@ class _Agent:
         self._rounds = 0
         self._place: dict[str, Any] = {"root_plan_id": self.root, "plan_id": self.plan}
 
-    def start(self, name: str, request: str, **fields: Any) -> None:
+    def start(self, name: str, request: str, tools: tuple[str, ...] = (), **fields: Any) -> None:
+        self._tools = [
+            {"name": tool, "description": f"The tool {tool}", "parameters": {"type": "object"}}
+            for tool in tools
+        ]
         step = PlannedStep(step_id=self.step, agent_name=name, request=request)
         self._say(
             PlanStarted,
@@ -96,6 +100,9 @@ class _Agent:
             position=self._rounds,
             requested_model="gpt-5-mini",
             messages=json.dumps(messages),
+            provider="openai",
+            parameters='{"temperature": 0.2}',
+            offered_tools=json.dumps(self._tools),
         )
         self._say(
             ThoughtRecorded,
@@ -107,6 +114,9 @@ class _Agent:
             input_tokens=tokens[0],
             output_tokens=tokens[1],
             cost_usd=Decimal(tokens[0] + 8 * tokens[1]) / 4_000_000,
+            cache_read_tokens=tokens[0] // 2,
+            reasoning_tokens=tokens[1] // 3,
+            finish_reasons=("tool_calls" if calls else "stop",),
             tool_calls=tuple(chosen),
         )
         self._rounds += 1
@@ -222,7 +232,7 @@ def long_conversation(
     agent = _Agent(events, stepping_clock(start, timedelta(milliseconds=12)), ids)
     run = LongConversation(agent.root, events)
     request = "Summarise my open invoices as a table"
-    agent.start("billing", request)
+    agent.start("billing", request, ("list_invoices", "get_invoice", "refund", "ask_ledger"))
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "You are **billing**. Answer with tables.\n\n- be brief"},
         {"role": "user", "content": request},

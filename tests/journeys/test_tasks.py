@@ -81,7 +81,7 @@ async def test_a_failure_two_agents_down_has_one_red_row_and_counts_once(
     await expect(page.locator(".run-header")).to_contain_text("Failures 1")
     ledger = row(page, run.ledger_call)
     await expect(ledger).to_contain_text("Failed below")
-    await expect(ledger.locator(".name")).to_contain_text("ask_ledger ↳ Sub-agent ledger")
+    await expect(ledger.locator(".name .agent")).to_have_text("ledger")
 
 
 async def test_what_a_model_was_told_before_it_chose_is_first_in_its_details(
@@ -99,7 +99,10 @@ async def test_what_a_model_was_told_before_it_chose_is_first_in_its_details(
     chosen = shown.get_by_role("list", name="Tools it called").get_by_role("link")
     await expect(chosen).to_be_in_viewport()
     await expect(shown.get_by_text("22 earlier messages")).to_be_in_viewport()
-    await expect(shown.get_by_text("gpt-5-mini")).to_be_in_viewport()
+    await expect(shown.get_by_text("4 tools offered")).to_be_in_viewport()
+    for fact in ("gpt-5-mini", "openai", "tool_calls", '{"temperature": 0.2}'):
+        await expect(shown.get_by_role("definition").filter(has_text=fact)).to_be_in_viewport()
+    await expect(shown).to_contain_text("Cached input")
     await chosen.click()
     await expect(selected(page)).to_have_attribute("data-key", str(run.calls[11]))
 

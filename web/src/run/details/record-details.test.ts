@@ -189,10 +189,15 @@ test('what an agent wrote is text, whatever it is', async () => {
 
 test('the messages of a think-act are loaded when it is looked at', async () => {
   const messages = JSON.stringify([{ role: 'user', content: 'How was my week?' }])
+  const conversation = [
+    { role: 'user', name: null, parts: [{ type: 'text', text: 'How was my week?' }] },
+  ]
   vi.stubGlobal('fetch', async (request: Request) => {
     const isOfSpans = request.url.includes('/spans')
     return Response.json(
-      isOfSpans ? { items: [], nextCursor: null } : { thinkActId: 'round', messages },
+      isOfSpans
+        ? { items: [], nextCursor: null }
+        : { thinkActId: 'round', messages, conversation, finishReasons: [] },
     )
   })
   const page = await detailsOf('round')

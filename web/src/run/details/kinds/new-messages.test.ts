@@ -1,23 +1,21 @@
 import { expect, test } from 'vitest'
-import { readConversation } from './conversation'
-import { argumentsOf, divideMessages } from './new-messages'
+import type { Message, MessagePart } from '../../../api/shapes'
+import { callOf, divideMessages } from './new-messages'
 
-const CALL = { id: 'c1', type: 'function', function: { name: 'look', arguments: '{"page":1}' } }
-const FIRST = [
-  { role: 'system', content: 'Be brief.' },
-  { role: 'user', content: 'Look it up.' },
-]
-const SECOND = [
-  ...FIRST,
-  { role: 'assistant', content: 'I look.', tool_calls: [CALL] },
-  { role: 'tool', tool_call_id: 'c1', content: 'found' },
-]
+function message(role: Message['role'], ...parts: MessagePart[]): Message {
+  return { role, name: null, parts }
+}
 
-const read = (messages: object[]) => readConversation(JSON.stringify(messages))!
-const roles = (messages: readonly { role: string }[]) => messages.map(({ role }) => role)
+const text = (said: string): MessagePart => ({ type: 'text', text: said })
+const CALL: MessagePart = { type: 'toolCall', id: 'c1', name: 'look', arguments: '{"page":1}' }
+const RESULT: MessagePart = { type: 'toolResult', id: 'c1', name: 'look', text: 'found' }
+const FIRST = [message('system', text('Be brief.')), message('user', text('Look it up.'))]
+const SECOND = [...FIRST, message('assistant', text('I look.'), CALL), message('tool', RESULT)]
+
+const roles = (messages: readonly Message[]) => messages.map(({ role }) => role)
 
 test('at the first call everything but the system prompt is new', () => {
-  const told = divideMessages(read(FIRST), null)
+  const told = divideMessages(FIRST, null)
 
   expect([roles(told.system), roles(told.earlier), roles(told.fresh)]).toEqual([
     ['system'],
@@ -27,17 +25,17 @@ test('at the first call everything but the system prompt is new', () => {
 })
 
 test('at a later call the results of the tools that were called are new', () => {
-  const told = divideMessages(read(SECOND), read(FIRST))
+  const told = divideMessages(SECOND, FIRST)
 
   expect(roles(told.earlier)).toEqual(['user', 'assistant'])
   expect(roles(told.fresh)).toEqual(['tool'])
-  expect(argumentsOf(read(SECOND), 'c1')).toBe('{"page":1}')
-  expect(argumentsOf(read(SECOND), 'other')).toBe('')
+  expect(callOf(SECOND, 'c1')).toBe(CALL)
+  expect(callOf(SECOND, 'other')).toBeNull()
 })
 
 test('after a history was shortened, what differs is new', () => {
-  const shortened = [FIRST[0]!, { role: 'user', content: 'Summary so far.' }]
-  const told = divideMessages(read(shortened), read(SECOND))
+  const shortened = [FIRST[0]!, message('user', text('Summary so far.'))]
+  const told = divideMessages(shortened, SECOND)
 
   expect(roles(told.fresh)).toEqual(['user'])
   expect(told.earlier).toEqual([])

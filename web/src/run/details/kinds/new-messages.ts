@@ -1,5 +1,5 @@
 /** What a call of a model was told that the agent's call before it was not. */
-import type { Message } from './conversation'
+import type { Message } from '../../../api/shapes'
 
 export interface Told {
   system: Message[]
@@ -18,7 +18,7 @@ export function divideMessages(
   messages: readonly Message[],
   before: readonly Message[] | null,
 ): Told {
-  const isSystem = ({ role }: Message) => role === 'system' || role === 'developer'
+  const isSystem = ({ role }: Message) => role === 'system'
   const system = messages.filter(isSystem)
   const said = messages.filter((message) => !isSystem(message))
   if (before === null) return { system, earlier: [], fresh: said }
@@ -31,19 +31,18 @@ export function divideMessages(
 }
 
 function isAnswer({ role }: Message): boolean {
-  return role === 'assistant' || role === 'model'
+  return role === 'assistant'
 }
 
 function textOf(message: Message): string {
   return JSON.stringify(message)
 }
 
-/** The arguments with which a tool was called whose result a message brings; empty if unknown. */
-export function argumentsOf(messages: readonly Message[], callId: string): string {
-  if (callId === '') return ''
+/** The call of a tool whose result a message brings; null if it is unknown. */
+export function callOf(messages: readonly Message[], callId: string | null) {
+  if (!callId) return null
   for (const { parts } of messages) {
-    const call = parts.find((part) => part.kind === 'call' && part.id === callId)
-    if (call) return call.text
+    for (const part of parts) if (part.type === 'toolCall' && part.id === callId) return part
   }
-  return ''
+  return null
 }

@@ -2,21 +2,18 @@
 import { computed, shallowRef, watch, type Ref } from 'vue'
 import { readThinkAct } from '../../../api/client'
 import type { Failure, Outcome } from '../../../api/outcome'
-import type { ThinkActNode } from '../../../api/shapes'
-import { readConversation } from './conversation'
+import type { ThinkActNode, WholeThinkAct } from '../../../api/shapes'
 import { divideMessages } from './new-messages'
 
-type Whole = Awaited<ReturnType<typeof readThinkAct>> extends Outcome<infer Value> ? Value : never
-
 /** The latest answers by id and status: going through the calls of an agent asks for each once. */
-const answers = new Map<string, Promise<Outcome<Whole>>>()
+const answers = new Map<string, Promise<Outcome<WholeThinkAct>>>()
 const MOST_ANSWERS = 50
 
 function keyOf({ thinkActId, status, finishedAt }: ThinkActNode): string {
   return `${thinkActId} ${status} ${finishedAt}`
 }
 
-function read(thinkAct: ThinkActNode): Promise<Outcome<Whole>> {
+function read(thinkAct: ThinkActNode): Promise<Outcome<WholeThinkAct>> {
   const key = keyOf(thinkAct)
   const known = answers.get(key)
   if (known) return known
@@ -31,8 +28,8 @@ export function useRoundMessages(
   thinkAct: Readonly<Ref<ThinkActNode>>,
   before: Readonly<Ref<ThinkActNode | null>>,
 ) {
-  const whole = shallowRef<Whole | null>(null)
-  const wholeBefore = shallowRef<Whole | null>(null)
+  const whole = shallowRef<WholeThinkAct | null>(null)
+  const wholeBefore = shallowRef<WholeThinkAct | null>(null)
   const failure = shallowRef<Failure | null>(null)
   let question = 0
 
@@ -53,15 +50,11 @@ export function useRoundMessages(
     { immediate: true },
   )
 
-  const conversation = computed(() => conversationOf(whole.value))
-  const told = computed(() =>
-    conversation.value === null
-      ? null
-      : divideMessages(conversation.value, before.value ? conversationOf(wholeBefore.value) : null),
-  )
+  const conversation = computed(() => whole.value?.conversation ?? null)
+  const told = computed(() => {
+    if (conversation.value === null) return null
+    const known = before.value ? (wholeBefore.value?.conversation ?? null) : null
+    return divideMessages(conversation.value, known)
+  })
   return { whole, failure, conversation, told }
-}
-
-function conversationOf(whole: Whole | null) {
-  return whole?.messages ? readConversation(whole.messages) : null
 }
