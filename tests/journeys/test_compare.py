@@ -126,7 +126,7 @@ async def test_next_difference_opens_what_hides_it_and_shows_both_sides(
     await expect(details.get_by_role("row").filter(has_text="Status")).to_contain_text(
         "Statussucceededfailed"
     )
-    await expect(details.get_by_role("region", name="Both: what went in")).to_contain_text("0")
+    await expect(details.get_by_role("region", name="Both: input")).to_contain_text("0")
     await expect_query(page, select=str(left.opening_calls[0]))
 
 
@@ -151,14 +151,14 @@ async def test_of_texts_that_differ_the_words_that_changed_are_marked_and_said(
         runs.append(run)
     left, right = runs
     await _open(page, site, left, right, f"?select={left.opening_calls[0]}")
-    shown = page.get_by_role("region", name="Difference: what came out")
+    shown = page.get_by_role("region", name="Difference: output")
 
     await expect(shown.get_by_role("deletion")).to_have_text("removed: 78")
     await expect(shown.get_by_role("insertion")).to_have_text("added: 81")
     await expect(shown).to_contain_text("<b>calm</b> and well")
     assert await violations(page) == []
     await page.get_by_role("switch", name="Each side by itself").check()
-    await expect(page.get_by_role("region", name="Right: what came out")).to_contain_text("81")
+    await expect(page.get_by_role("region", name="Right: output")).to_contain_text("81")
     await expect(shown).to_have_count(0)
 
 
@@ -224,7 +224,7 @@ async def test_a_comparison_with_a_run_that_is_not_there_says_which(
     run, missing = await records.record(sample_run()), sample_run()
     await page.goto(f"{site.address}/compare/{run.root}/{missing.root}")
 
-    await expect(page.get_by_text(f"There is no run with the id {missing.root}")).to_be_visible()
+    await expect(page.get_by_text(f"No run has the id {missing.root}")).to_be_visible()
 
 
 @pytest.mark.thorough

@@ -99,13 +99,13 @@ async def test_which_rows_are_open_is_chosen_from_a_menu_by_keyboard(
     choices = page.get_by_role("menuitemradio")
 
     await page.keyboard.press("c")
-    await expect(page.get_by_role("menuitemradio", name="What fits the screen")).to_be_checked()
+    await expect(page.get_by_role("menuitemradio", name="As many as fit")).to_be_checked()
     assert await choices.all_inner_texts() == [
-        "What fits the screen",
+        "As many as fit",
         "Down to steps",
         "Down to LLM calls",
         "Down to tools",
-        "What leads to sub-agents",
+        "Down to sub-agents",
         "The main agent",
         "Everything",
     ]

@@ -47,7 +47,7 @@ async def test_a_place_that_was_worked_out_is_marked_in_the_tree_and_explained(
     await open_run(page, site.address, run, select=sub_plan)
 
     await expect(row(page, sub_plan)).to_contain_text("inferred")
-    await expect(details(page)).to_contain_text("nobody recorded it")
+    await expect(details(page)).to_contain_text("it was not recorded")
 
 
 @pytest.mark.thorough
@@ -67,7 +67,7 @@ async def test_a_captured_team_shows_which_of_its_members_were_placed_by_their_t
     for number in range(2):
         await expect(placed.nth(number)).to_have_attribute("aria-level", "5")
         await placed.nth(number).click()
-        await expect(details(page)).to_contain_text("nobody recorded it")
+        await expect(details(page)).to_contain_text("it was not recorded")
     assert await violations(page) == []
 
 

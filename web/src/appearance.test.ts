@@ -5,7 +5,7 @@ import early from '../public/appearance.js?raw'
 
 const root = document.documentElement
 
-/** Opens the page anew: first the script in its head, then the application. */
+/** Opens the page again: first the script in its head, then the application. */
 async function open() {
   delete root.dataset['theme']
   vi.resetModules()

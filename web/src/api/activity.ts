@@ -23,7 +23,7 @@ export function activityOf(status: ShownStatus): Activity {
   }
 }
 
-/** Whether a tool goes on though its call was given up on, as far as is known. */
+/** Whether a tool still runs although its call was given up. */
 export function runsOn(record: TreeNode): boolean {
   return record.kind === 'toolCall' && record.stillRunning === true && record.lateStatus === null
 }

@@ -18,14 +18,14 @@ import type {
 
 let onNotIdentified = () => {}
 
-/** Names who is told whenever the server answers that it does not know who asks. */
+/** Sets the function to call if the server answers that the reader is not signed in. */
 export function tellNotIdentified(hear: () => void) {
   onNotIdentified = hear
 }
 
 const client = createClient<paths>({
   fetch: async (request) => {
-    // Looked up at each call, so that whoever replaces fetch (a test, a wrapper) is heard.
+    // Looked up at each call, so that a replaced fetch (a test, a wrapper) is used.
     const response = await (takeFirstAnswer(request) ?? globalThis.fetch(request))
     if (response.status === 401 && request.method === 'GET') onNotIdentified()
     return response
@@ -41,7 +41,7 @@ export function signIn(key: string): Promise<Outcome<Caller>> {
   return outcomeOf(client.POST('/api/sign-in', { body: { key } }))
 }
 
-/** Signs out. There is nothing in the answer. */
+/** Signs out. The answer has no body. */
 export async function signOut(): Promise<boolean> {
   try {
     const { response } = await client.DELETE('/api/sign-in')
@@ -124,7 +124,7 @@ export function readToolCall(toolCallId: string) {
   return outcomeOf(client.GET('/api/tool-calls/{toolCallId}', { params: { path: { toolCallId } } }))
 }
 
-/** Reads one step whole. There is no endpoint for a step: its plan alone, payloads whole, has it. */
+/** Reads one whole step. No endpoint returns a step: its plan alone, with whole payloads, contains it. */
 export async function readStep(planId: string, stepId: string): Promise<Outcome<StepNode>> {
   const params = { path: { planId }, query: { depth: 1, payloads: 'full' as const } }
   const plan = await outcomeOf(client.GET('/api/plans/{planId}/tree', { params }))

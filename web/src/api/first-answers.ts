@@ -5,7 +5,7 @@ declare global {
   }
 }
 
-/** Gives the answer to a question once, where it was asked so early. */
+/** Returns the answer to a question that was asked before the viewer's code ran, once. */
 export function takeFirstAnswer(request: Request): Promise<Response> | undefined {
   const path = new URL(request.url).pathname
   const answer = window.firstAnswers?.[path]

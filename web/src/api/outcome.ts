@@ -1,14 +1,14 @@
-/** What came of asking the API: the answer, or one of the ways in which there is none. */
+/** The result of a request to the API: the answer, or a kind of failure. */
 import type { Problem } from './shapes'
 
 export type Failure =
-  /** Nobody answered, or a gateway answered for a server that is not there. */
+  /** No answer, or an answer of a gateway whose server is away. */
   | { kind: 'away' }
-  /** There is no such record, or the id is not one. */
+  /** The record does not exist, or the id is malformed. */
   | { kind: 'notFound'; detail: string }
-  /** The server does not know who asks. */
+  /** The reader is not signed in. */
   | { kind: 'notIdentified'; detail: string }
-  /** The server said what is wrong. */
+  /** The server answered with a problem. */
   | { kind: 'refused'; detail: string }
 
 export type Outcome<T> = { ok: true; value: T } | { ok: false; failure: Failure }
@@ -19,7 +19,7 @@ interface Answer<T> {
   response: Response
 }
 
-/** Waits for an answer of openapi-fetch and tells the ways of failing apart. Never rejects. */
+/** Waits for an answer of openapi-fetch and distinguishes the kinds of failure. Never rejects. */
 export async function outcomeOf<T>(asking: Promise<Answer<T>>): Promise<Outcome<T>> {
   let answer: Answer<T>
   try {

@@ -1,4 +1,4 @@
-/** The long strings of two records that are compared: what went in and what came out of each. */
+/** The long strings of two compared records: the input and the output of each. */
 import { readPlan, readStep, readThinkAct, readToolCall } from '../api/client'
 import type { Outcome } from '../api/outcome'
 import { planIdOf, type DiffRow } from './diff-rows'

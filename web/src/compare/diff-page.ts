@@ -1,4 +1,4 @@
-/** What a comparison shows: which rows are open and which one is looked at; in the address. */
+/** The state of a comparison: open rows and the selected one; in the address. */
 import { computed, ref, shallowRef, type Ref } from 'vue'
 import type { RunDiff } from '../api/shapes'
 import type { Address } from '../page/address'

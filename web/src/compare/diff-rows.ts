@@ -1,4 +1,4 @@
-/** Two compared runs as the rows of one tree: what is visible, and in what each pair differs. */
+/** Two compared runs as the rows of one tree: visible rows, and the differences of each pair. */
 import type { RecordPair } from '../api/shapes'
 
 export interface DiffRow {
@@ -45,7 +45,7 @@ export function isAffected({ pair }: DiffRow): boolean {
 /** Whether a row is open: by itself where something below it differs, unless it was turned over. */
 export function isOpen(row: DiffRow, turned: ReadonlySet<string>): boolean {
   const { left, right, changedBelow } = row.pair
-  // What one run alone has differs down to its last record: its top says so.
+  // A record that only one run has differs with all records below it: its top row counts.
   const byItself = row.parent === null || (changedBelow > 0 && left !== null && right !== null)
   return byItself !== turned.has(row.key)
 }
@@ -70,7 +70,7 @@ export function visibleDiffRows(
   return visible
 }
 
-/** The rows that differ themselves, from top to bottom; of what one run alone has, the uppermost. */
+/** The rows that differ themselves, from top to bottom; for records of one run only, the topmost. */
 export function differingRows(top: DiffRow): DiffRow[] {
   const found: DiffRow[] = []
   const waiting = [top]
@@ -116,7 +116,7 @@ export function closedAbove(row: DiffRow, turned: ReadonlySet<string>): string[]
   return keys
 }
 
-/** How much slower or faster the right record was; null where that is not worth a word. */
+/** How much slower or faster the right record was; null if the difference is negligible. */
 export function speedOf(pair: RecordPair): { slower: boolean; factor: number | null } | null {
   if (!pair.differs.includes('duration')) return null
   const [left, right] = [pair.left?.durationMs ?? 0, pair.right?.durationMs ?? 0]

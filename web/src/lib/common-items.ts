@@ -1,4 +1,4 @@
-/** What two lists have in common, in order. */
+/** The common items of two lists, in order. */
 
 /** So many items, from these places on, are the same in both. */
 export interface CommonRun {
@@ -44,7 +44,7 @@ function commonMiddle(
   most: number,
 ): CommonRun[] {
   const offset = Math.min(most, left.length + right.length) + 1
-  /** How far to the right in the left list each diagonal has come. */
+  /** How far to the right in the left list each diagonal reaches. */
   const reached = new Int32Array(2 * offset + 1)
   const steps: Int32Array[] = []
   for (let edits = 0; edits < offset; edits += 1) {

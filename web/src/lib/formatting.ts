@@ -86,7 +86,7 @@ export function formatFactor(factor: number, locale: string): string {
   return `×${numbers(locale, { maximumFractionDigits }).format(factor)}`
 }
 
-/** What the rounds in some part of a run cost, as far as it is known: null where they used tokens
+/** The known cost of the model calls in some part of a run: null if they used tokens
  * and none of them has a price. */
 export function knownCost(totals: Used): number | null {
   const isUnknown = totals.costUsd === 0 && totals.inputTokens + totals.outputTokens > 0
@@ -96,7 +96,7 @@ export function knownCost(totals: Used): number | null {
 type Used = { costUsd: number; inputTokens: number; outputTokens: number }
 
 /** US dollars: two digits from one dollar on; below it four, and more where those would be zeros.
- * Of a cost that nobody knows, a dash. */
+ * An unknown cost is a dash. */
 export function formatCost(usd: number | null, locale: string): string {
   if (usd === null) return '–'
   const style = { style: 'currency', currency: 'USD', currencyDisplay: 'narrowSymbol' } as const
@@ -111,7 +111,7 @@ export function formatBytes(bytes: number, locale: string): string {
   return unit(bytes / 1_000_000, 'megabyte', locale, 1)
 }
 
-/** A moment in the reader's zone, to the second; the day is left out where it is today. */
+/** A moment in the reader's zone, to the second; without the day if it is today. */
 export function formatMoment(moment: string, locale: string, now: number): string {
   const at = new Date(moment)
   const today = new Date(now).toDateString() === at.toDateString()

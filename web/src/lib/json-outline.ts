@@ -1,13 +1,13 @@
 /**
- * The text of a JSON object or array as a tree, read where it is looked at. It works on the text:
- * parsing would change numbers that JavaScript cannot hold and repeated keys, and what was parsed
+ * The text of a JSON object or array as a tree, read as it is opened. It works on the text:
+ * parsing would change numbers that JavaScript cannot hold and repeated keys, and a text that is nested
  * deeply or of megabytes would have to be walked whole.
  */
 import { folded } from './text-search'
 
 export interface JsonValue {
   kind: 'object' | 'array' | 'string' | 'other'
-  /** Where in the text it is; `start` tells it from all other values. */
+  /** Its position in the text; `start` identifies the value. */
   start: number
   end: number
   /** How many entries an object or array has. */
@@ -20,7 +20,7 @@ export interface JsonEntry {
   value: JsonValue
 }
 
-/** The object or array that a text is, or null where it is none. */
+/** The object or array that a text contains, or null. */
 export function readJson(text: string): JsonValue | null {
   if (!/^\s*[[{]/.test(text)) return null
   try {
@@ -65,7 +65,7 @@ export interface JsonHit {
   path: { start: number; index: number }[]
 }
 
-/** Where keys and values hold what is looked for, in order. */
+/** The places of keys and values that match a query, in order. */
 export function findInJson(text: string, root: JsonValue, query: string, most: number): JsonHit[] {
   const hits: JsonHit[] = []
   if (query === '') return hits
@@ -105,7 +105,7 @@ export function findInJson(text: string, root: JsonValue, query: string, most: n
   return hits
 }
 
-/** Reads one value; how an object or array goes on inside is counted, not kept. */
+/** Reads one value; the content of an object or array is counted, not kept. */
 function valueAt(text: string, start: number): JsonValue {
   const character = text[start]
   if (character !== '{' && character !== '[') {

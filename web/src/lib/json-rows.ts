@@ -8,7 +8,7 @@ import {
 } from './json-outline'
 
 export type JsonRow =
-  /** A value; an open object or array goes on in the lines below. */
+  /** A value; an open object or array continues in the rows below. */
   | { kind: 'value'; depth: number; entry: JsonEntry; open: boolean }
   /** The bracket that ends an object or array. */
   | { kind: 'end'; depth: number; value: JsonValue }
@@ -54,7 +54,7 @@ export function openAtFirst(text: string, root: JsonValue): JsonOpening {
   return { open, parts: new Map() }
 }
 
-/** Opens everything around a hit; of a long array the part in which it is. */
+/** Opens everything around a hit; in a long array only the part that contains the hit. */
 export function openToHit(hit: JsonHit, before: JsonOpening): JsonOpening {
   const open = new Set(before.open)
   const parts = new Map(before.parts)

@@ -1,4 +1,4 @@
-/** Recorded text made visible: what it was, readable, and unable to play tricks on the reader. */
+/** Recorded text in a form that is readable and cannot mislead the reader. */
 
 // C0 and C1 controls but tab, line feed and carriage return; the characters that turn the
 // direction of text around.

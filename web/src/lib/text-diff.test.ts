@@ -9,7 +9,7 @@ function side(parts: readonly DiffPart[], left: boolean): string {
     .join('')
 }
 
-/** As it is read: what was removed in brackets, what was added in braces. */
+/** Removed parts in brackets, added parts in braces. */
 function read(left: string, right: string): string {
   const marks = { same: ['', ''], removed: ['[', ']'], added: ['{', '}'] }
   return diffTexts(left, right)!

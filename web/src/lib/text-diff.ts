@@ -7,15 +7,15 @@ export interface DiffPart {
   text: string
 }
 
-/** Longer texts are not compared: nobody reads them, and the page would stand still. */
+/** Longer texts are not compared: the comparison would block the page. */
 const LONGEST = 200_000
 /** Texts that differ in more places than this are taken as wholly different there. */
 const MOST_LINES = 1_000
 const MOST_WORDS = 400
-/** What has a smaller part of its words in common reads better as one text and then the other. */
+/** Two texts with fewer common words are easier to read one after the other. */
 const LEAST_ALIKE = 0.3
 
-/** The parts of two texts in order, or null where they are too long to compare. */
+/** The parts of two texts in order, or null if they are too long to compare. */
 export function diffTexts(left: string, right: string): DiffPart[] | null {
   if (Math.max(left.length, right.length) > LONGEST) return null
   const isJson = [left, right].every((text) => readJson(text) !== null)
@@ -57,7 +57,7 @@ function withoutGaps(found: readonly Hunk[]): Hunk[] {
   return merged
 }
 
-/** What was removed, what was added in its place, and what follows in both; again and again. */
+/** Removed parts, added parts, and the common part that follows; repeatedly. */
 function* hunks(left: readonly string[], right: readonly string[], most: number): Generator<Hunk> {
   let [from, to] = [0, 0]
   for (const { left: one, right: other, length } of commonItems(left, right, most)) {
@@ -69,7 +69,7 @@ function* hunks(left: readonly string[], right: readonly string[], most: number)
   }
 }
 
-/** Without empty parts, and with what is alike put together. */
+/** Without empty parts, and with equal neighbours joined. */
 function joined(parts: readonly DiffPart[]): DiffPart[] {
   const found: DiffPart[] = []
   for (const part of parts) {
@@ -134,7 +134,7 @@ const AROUND = 3
 /** Fewer lines are not worth folding. */
 const LEAST_FOLDED = 4
 
-/** The parts, where of a long stretch that is the same only what is near a difference is shown. */
+/** The parts; a long common part is reduced to the lines near a difference. */
 export function shownParts(parts: readonly DiffPart[]): ShownPart[] {
   return parts.flatMap((part, place): ShownPart[] => {
     const { kind, text } = part

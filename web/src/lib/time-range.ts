@@ -11,7 +11,7 @@ export const LENGTHS = {
 export type Length = keyof typeof LENGTHS
 
 export interface TimeRange {
-  /** The last so long; null for what `from` and `to` say. */
+  /** The length of a range that ends now; null if `from` and `to` state the range. */
   last: Length | null
   /** Moments as RFC 3339; null is without bound. */
   from: string | null
@@ -19,10 +19,10 @@ export interface TimeRange {
 }
 
 export const ALL_TIME: TimeRange = { last: null, from: null, to: null }
-/** What statistics are about at first: of a table with years in it, all time takes long. */
+/** The initial range of statistics: reading all time of a large table takes long. */
 export const RECENT: TimeRange = { ...ALL_TIME, last: '30d' }
 
-/** All time in an address, where that is not what an empty one means. */
+/** All time in an address, if an empty address means something else. */
 const ALL = 'all'
 
 /** @param standard What an address without a range means. */
@@ -73,7 +73,7 @@ export function toField(text: string | null): string {
   return `${day}T${two(at.getHours())}:${two(at.getMinutes())}`
 }
 
-/** What a field for day and time holds, as a moment; null where that is none. */
+/** The content of a field for day and time, as a moment; null if it is none. */
 export function fromField(text: string): string | null {
   return moment(text)
 }

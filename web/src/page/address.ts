@@ -1,4 +1,4 @@
-/** What a page shows, kept in its address: read when it is opened, written as it changes. */
+/** The state of a page in its address: read when the page is opened, written when it changes. */
 import { onScopeDispose, watch } from 'vue'
 import { useRoute, useRouter } from 'vue-router'
 import type { Query } from '../lib/url-query'
@@ -7,9 +7,9 @@ import type { Query } from '../lib/url-query'
 const SETTLE = 150
 
 export interface Address {
-  /** The value of a parameter, null where there is none. */
+  /** The value of a parameter; null if it is absent. */
   read: (name: string) => string | null
-  /** Changes parameters shortly; a new history entry is made only where `push` says so. */
+  /** Changes parameters shortly; adds a history entry only with `push`. */
   write: (changes: Query, push?: boolean) => void
   /** Hears of every change that is not a `write`: links, back and forward. */
   onArrival: (hear: () => void) => void

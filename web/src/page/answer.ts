@@ -1,12 +1,12 @@
-/** One question to the API, asked anew when it changes and again and again while it is shown. */
+/** One question to the API, asked again when it changes, and repeatedly while it is shown. */
 import { shallowRef, watch, type Ref } from 'vue'
 import type { Failure, Outcome } from '../api/outcome'
 import { retryDelay, usePolling } from './polling'
 
 /**
- * @param question What is asked; its answer is shown until that to another one has come.
+ * @param question The question; its answer is shown until the next one has been answered.
  * @param ask Asks it.
- * @param delay After how many milliseconds an answer is asked for again; null where it stays.
+ * @param delay After how many milliseconds to ask again; null for never.
  */
 export function useAnswer<Question, Answer>(
   question: Readonly<Ref<Question>>,
@@ -14,7 +14,7 @@ export function useAnswer<Question, Answer>(
   delay: (answer: Answer) => number | null,
 ) {
   const answer = shallowRef<Answer | null>(null)
-  /** Which question the answer is to; null while there is none. */
+  /** The question of the answer; null before the first one. */
   const answered = shallowRef<Question | null>(null)
   const failure = shallowRef<Failure | null>(null)
   const answeredAt = shallowRef(0)
@@ -23,7 +23,7 @@ export function useAnswer<Question, Answer>(
   const { askNow } = usePolling(async () => {
     const asked = question.value
     const outcome = await ask(asked)
-    // It has changed meanwhile, and whoever changed it asks again.
+    // The question has changed; the change has started another request.
     if (asked !== question.value) return 0
     if (!outcome.ok) {
       failure.value = outcome.failure

@@ -18,7 +18,7 @@ export interface Neighbours {
 /** A newer run is looked for among so many. */
 const MOST_NEWER = 100
 
-/** Finds the runs beside one in the list that was left; without a list, by when runs started. */
+/** Finds the neighbours of a run in the list that was left; without a list, by start. */
 export async function neighboursOf(run: Run): Promise<Neighbours> {
   const place = listed.indexOf(run.rootPlanId)
   if (place >= 0) {

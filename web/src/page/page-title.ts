@@ -1,4 +1,4 @@
-/** The title of the browser's tab, and its sign: whether what it shows runs, or failed. */
+/** The title of the browser's tab, and its icon: whether the shown run runs, or failed. */
 import { onScopeDispose, watchEffect } from 'vue'
 import type { ShownStatus } from '../api/shapes'
 
@@ -6,7 +6,7 @@ const MARKS: Partial<Record<ShownStatus, string>> = { running: '▸ ', failed: '
 
 /**
  * @param title What the page is about.
- * @param status Of what it shows; null where that is nothing that runs.
+ * @param status The status of the shown record; null if the page has none.
  */
 export function usePageTitle(title: () => string, status: () => ShownStatus | null = () => null) {
   watchEffect(() => {

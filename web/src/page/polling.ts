@@ -3,7 +3,7 @@ import { onScopeDispose } from 'vue'
 
 /**
  * Calls `ask` at once and then after each delay in milliseconds that it answers with; null pauses
- * until somebody comes back to the page. Never asks twice at a time.
+ * until the reader returns to the page. Never asks twice at a time.
  */
 export function usePolling(ask: () => Promise<number | null>): { askNow: () => void } {
   let timer: ReturnType<typeof setTimeout> | undefined
@@ -39,7 +39,7 @@ export function usePolling(ask: () => Promise<number | null>): { askNow: () => v
   }
 
   document.addEventListener('visibilitychange', onVisibility)
-  // What the browser knows of the network need not be waited for.
+  // A change of the network's state is a reason to ask at once.
   window.addEventListener('online', run)
   window.addEventListener('offline', run)
   onScopeDispose(() => {

@@ -1,8 +1,8 @@
-/** What a reader chose for all pages, kept on their device as far as the browser lets it. */
+/** Choices of a reader for all pages, kept on the device if the browser allows it. */
 
 export type Choice = 'language' | 'theme' | 'density' | 'shortcuts' | 'views' | `share.${string}`
 
-/** What was chosen before; null where nothing was, or the browser denies its storage. */
+/** The remembered choice; null by default, or if the browser denies its storage. */
 export function rememberedChoice(choice: Choice): string | null {
   try {
     return localStorage.getItem(`tracer.${choice}`)
@@ -17,6 +17,6 @@ export function rememberChoice(choice: Choice, value: string | null): void {
     if (value === null) localStorage.removeItem(`tracer.${choice}`)
     else localStorage.setItem(`tracer.${choice}`, value)
   } catch {
-    // As said.
+    // Without storage, the choice holds until the page is left.
   }
 }

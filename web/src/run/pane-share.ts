@@ -12,7 +12,7 @@ export function allowedShare(wished: number): number {
 }
 
 /**
- * The first pane's part of the width in percent, remembered where it is not the usual one.
+ * The first pane's part of the width in percent, remembered unless it is the default.
  *
  * @param name Which panes these are.
  */

@@ -36,10 +36,10 @@ const names = new Map(
   ),
 )
 
-/** What a name that is typed may go on with, whatever it does by itself. */
+/** Characters that a typed name may continue with, although they are shortcuts by themselves. */
 const IN_NAMES = /^[\p{L}\p{N}_-]$/u
 
-/** The shortcut that a key press stands for, or null. */
+/** The shortcut of a key press, or null. */
 export function shortcutOf(event: KeyboardEvent): ShortcutName | null {
   if (event.ctrlKey || event.metaKey || event.altKey) return null
   const { key, shiftKey } = event

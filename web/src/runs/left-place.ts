@@ -6,7 +6,7 @@ export interface LeftPlace {
   top: number
   /** How many runs were loaded. */
   count: number
-  /** Where they went: mostly the path of a run in the list. */
+  /** The next page: mostly the path of a run in the list. */
   to: string
 }
 
@@ -17,7 +17,7 @@ export function leavePlace(route: RouteLocationNormalized, place: LeftPlace) {
   places.set(route.fullPath, place)
 }
 
-/** The place to go back to; null for who comes by a link, and begins at the top. */
+/** The place to return to; null for a reader who followed a link, and begins at the top. */
 export function leftPlace(route: RouteLocationNormalized): LeftPlace | null {
   const isBack = Boolean((history.state as { forward?: unknown } | null)?.forward)
   return (isBack && places.get(route.fullPath)) || null

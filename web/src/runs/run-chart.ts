@@ -13,7 +13,7 @@ const BINS = 60
 /**
  * Counts runs by when they started.
  *
- * @param from Where the first bin begins, in milliseconds; null for the first of the runs.
+ * @param from The start of the first bin, in milliseconds; null for the first of the runs.
  */
 export function binsOf(runs: readonly Run[], from: number | null, to: number): Bin[] {
   const starts = runs

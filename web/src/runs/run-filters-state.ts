@@ -7,13 +7,13 @@ import { NO_FILTERS, readFilters, writeFilters, type RunFilters } from './run-fi
 const TYPING = 250
 
 export function useRunFilters(address: Address) {
-  /** What the form shows. */
+  /** The filters in the form. */
   const filters = shallowRef(readFilters(address.read))
-  /** What is listed. */
+  /** The filters of the listed runs. */
   const settled = shallowRef(filters.value)
   let timer: ReturnType<typeof setTimeout> | undefined
 
-  /** @param typed Whether more of it may come at once; then going back skips what is in between. */
+  /** @param typed Whether more may follow at once; going back then skips the steps in between. */
   function change(changes: Partial<RunFilters>, typed = false) {
     filters.value = { ...filters.value, ...changes }
     address.write(writeFilters(filters.value), !typed)

@@ -37,7 +37,7 @@ export const NO_FILTERS: RunFilters = {
   otherTraces: false,
 }
 
-/** The filters that are a name, and what each is called. */
+/** The filters that are a name, and their labels. */
 export const NAMED_FILTERS = {
   agent: 'runs.agent',
   tool: 'filters.tool',
@@ -51,7 +51,7 @@ const TYPED = /(?:^|\s)(agent|tool|session|subject|tag|status):(?:"([^"]+)"|(\S+
 /**
  * Takes a finished filter such as `agent:billing` out of a typed text.
  *
- * @returns The filter with the text that is left; null if there is none.
+ * @returns The filter with the remaining text, or null.
  */
 export function typedFilter(text: string): Partial<RunFilters> | null {
   const found = TYPED.exec(text)
@@ -120,7 +120,7 @@ export function askFor(filters: RunFilters, now: number) {
     subject: filters.subject || null,
     tag: filters.tag || null,
     ...boundsOf(filters.range, now),
-    // Left out where it is the rule, so that a plain list has a plain address.
+    // Left out by default, so that a plain list has a plain address.
     ...(filters.otherTraces ? { otherTraces: true } : {}),
   }
 }

@@ -11,10 +11,10 @@ const PAGE = 50
 /** The API's longest page. */
 const LONGEST_PAGE = 500
 const DELAY_ACTIVE = 2_000
-/** Also an idle list looks for new runs: somebody may have just started their first. */
+/** An idle list also looks for new runs: a first one may have just started. */
 const DELAY_IDLE = 5_000
 
-/** @param first How many runs to begin with: more than a page for who goes back to more. */
+/** @param first How many runs to begin with: more than a page after a return to a longer list. */
 export function useRunList(filters: Ref<RunFilters>, first = PAGE) {
   const loaded = shallowRef(NO_RUNS)
   /** Whose runs are loaded; null while none are. */
@@ -33,7 +33,7 @@ export function useRunList(filters: Ref<RunFilters>, first = PAGE) {
     const isSame = loadedFor.value === wanted
     const limit = isSame ? worthReading(loaded.value, PAGE, LONGEST_PAGE) : least
     const answer = await listRuns({ ...askFor(wanted, Date.now()), limit })
-    // They have been changed meanwhile, and whoever did asks again.
+    // The filters have changed; the change has started another request.
     if (wanted !== filters.value) return 0
     if (!answer.ok) {
       failure.value = answer.failure
@@ -76,9 +76,9 @@ export function useRunList(filters: Ref<RunFilters>, first = PAGE) {
   return {
     runs: computed(() => shown.value.runs),
     waiting: computed(() => shown.value.waiting),
-    /** Where older ones begin; null where there are none. */
+    /** The start of the next page; null at the end. */
     nextCursor: computed(() => loaded.value.nextCursor),
-    /** How far back it was searched, where that found little. */
+    /** How far back the search reached, if it found little. */
     searchedBackTo: computed(() => loaded.value.searchedBackTo),
     loadedFor,
     loadingMore,

@@ -4,7 +4,7 @@ import { activityOf } from '../api/activity'
 
 export const NO_RUNS: RunPage = { items: [], nextCursor: null, searchedBackTo: null }
 
-/** Adds the next page below what is loaded. */
+/** Adds the next page below the loaded runs. */
 export function appendPage(loaded: RunPage, next: RunPage): RunPage {
   const known = new Set(loaded.items.map((run) => run.rootPlanId))
   return {
@@ -15,9 +15,9 @@ export function appendPage(loaded: RunPage, next: RunPage): RunPage {
 }
 
 /**
- * Takes over the newest runs, read again. Older loaded ones stay below them where the two meet;
+ * Takes over the newest runs, read again. Older loaded ones stay below them if the two meet;
  * where so many new ones came that they do not, only the fresh ones stay, so that none is skipped.
- * What was searched for is taken over as far as the search got; below, it is as it was.
+ * Search results are replaced as far as the search reached; older ones stay.
  *
  */
 export function refreshPage(loaded: RunPage, fresh: RunPage): RunPage {
@@ -34,12 +34,12 @@ export function refreshPage(loaded: RunPage, fresh: RunPage): RunPage {
   return { ...loaded, items: [...fresh.items, ...older] }
 }
 
-/** When a run started, which the list goes by; without a start, when it was first recorded. */
+/** The start of a run, by which the list is ordered; without a start, its first record. */
 function placeOf(run: Run): number {
   return Date.parse(run.startedAt ?? run.recordedAt ?? '')
 }
 
-/** The list as its reader left it: without the runs above `topId` that came since. */
+/** The list as its reader left it: without the newer runs above `topId`. */
 export function below(loaded: RunPage, topId: string | null): { runs: Run[]; waiting: number } {
   const top = loaded.items.findIndex((run) => run.rootPlanId === topId)
   const waiting = Math.max(0, top)
@@ -50,7 +50,7 @@ export function below(loaded: RunPage, topId: string | null): { runs: Run[]; wai
  * How many runs to read again so that all that may still change are among them.
  *
  * @param least At least so many, for new ones.
- * @param most At most so many, however old the last one is that goes on.
+ * @param most At most so many, however old the last open one is.
  */
 export function worthReading(loaded: RunPage, least: number, most: number): number {
   const last = loaded.items.findLastIndex((run) => activityOf(run.status) !== 'ended')

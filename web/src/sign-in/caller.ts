@@ -1,4 +1,4 @@
-/** Who the reader is to the server, and the way to the page where they say it. */
+/** The signed-in reader, and the way to the sign-in page. */
 import { shallowRef } from 'vue'
 import type { Router } from 'vue-router'
 import { readCaller, signIn, signOut, tellNotIdentified } from '../api/client'
@@ -7,7 +7,7 @@ import type { Caller } from '../api/shapes'
 
 const caller = shallowRef<Caller | null>(null)
 
-/** The caller is null until the server has said it. */
+/** The caller is null until the server has answered. */
 export function useCaller() {
   return { caller, askWho, enter, leave }
 }
@@ -30,11 +30,11 @@ async function leave(): Promise<boolean> {
   return isOut
 }
 
-/** Leads to the sign-in page, and from there back, whenever the server does not know who asks. */
+/** Goes to the sign-in page, and from there back, if the server answers that nobody is signed in. */
 export function leadToSignIn(router: Router) {
   tellNotIdentified(async () => {
     caller.value = null
-    // A page's code may still be loading: before that, the router does not know where it is.
+    // The code of a page may still be loading; until then the router has no location.
     await router.isReady()
     const here = router.currentRoute.value
     if (here.name !== 'signIn')
@@ -42,7 +42,7 @@ export function leadToSignIn(router: Router) {
   })
 }
 
-/** The page to go back to: one of the viewer's own, whatever the address says. */
+/** The page to return to: always one of the viewer's own. */
 export function placeAfterSignIn(to: unknown): string {
   return typeof to === 'string' && /^\/(?![/\\])/.test(to) ? to : '/'
 }

@@ -4,7 +4,7 @@ import type { CallBucket, ToolHistory } from '../api/shapes'
 export interface Slot {
   /** When it begins, in milliseconds. */
   at: number
-  /** Null where there were no calls. */
+  /** Null without calls. */
   bucket: CallBucket | null
 }
 
@@ -25,7 +25,7 @@ export function slotsOf({ buckets, bucketSeconds }: ToolHistory): Slot[] {
   })
 }
 
-/** The calls of a slot, told apart as they are stacked, from the bottom up. */
+/** The calls of a slot by outcome, from the bottom of the stack up. */
 export function stackOf(
   bucket: CallBucket | null,
 ): { part: 'succeeded' | 'other' | 'failed'; calls: number }[] {
@@ -48,8 +48,8 @@ export function roundTop(most: number): number {
 export type Percentile = 'p50Ms' | 'p95Ms' | 'p99Ms'
 
 /**
- * A line through the slots' values, broken where there are none, in a box of 1 by 1 with its zero
- * at the bottom; a value that stands alone is as wide as its slot.
+ * A line through the slots' values, broken at empty slots, in a box of 1 by 1 with its zero
+ * at the bottom; an isolated value is as wide as its slot.
  */
 export function linePath(slots: readonly Slot[], field: Percentile, top: number): string {
   const width = 1 / slots.length

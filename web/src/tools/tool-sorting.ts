@@ -19,7 +19,7 @@ export interface Sorting {
   descending: boolean
 }
 
-/** What is called most is worth a look first. */
+/** The tools with the most calls are first by default. */
 export const MOST_CALLED: Sorting = { by: 'calls', descending: true }
 
 export function readSorting(text: string | null): Sorting {
@@ -32,7 +32,7 @@ export function writeSorting({ by, descending }: Sorting): string | null {
   return descending ? `-${by}` : by
 }
 
-/** What a click on a column's name leads to: the other way round, or the most first. */
+/** The sorting after a click on a column's name: reversed, or the greatest first. */
 export function sortingAfter(now: Sorting, column: Column): Sorting {
   if (now.by === column) return { by: column, descending: !now.descending }
   return { by: column, descending: column !== 'name' }

@@ -5,7 +5,7 @@ import { mountInRun } from '../forest/mounting'
 
 import RecordDetails from './record-details.vue'
 
-// The rest of a record is asked of a server; here there is none, unless a test has its own answers.
+// The rest of a record comes from a server, which is away unless a test has its own answers.
 beforeEach(() => vi.stubGlobal('fetch', () => Promise.reject(new TypeError('no server'))))
 afterEach(() => vi.unstubAllGlobals())
 
@@ -77,7 +77,7 @@ test('a failed call shows its error, and a call that ended late its late end', a
   for (const text of ['TimedOut', 'It took too long.', 'timed_out', 'after all', 'as succeeded']) {
     expect(page.text()).toContain(text)
   }
-  expect(page.text()).toContain('The parent of this record is not known yet.')
+  expect(page.text()).toContain('The parent of this record has not arrived yet.')
 })
 
 test('a call says what hooks made of it, and what it changed', async () => {
@@ -131,7 +131,7 @@ test('a tool that goes on after its timeout is said to, until its late end comes
   const page = await detailsOf('call', plan('root', { unplaced: [call] }))
 
   expect(page.get('header').text()).toContain('failedtimed_outstill running')
-  expect(page.text()).toContain('went on regardless')
+  expect(page.text()).toContain('cannot be stopped and continues')
 
   const ended = { ...call, lateStatus: 'succeeded' as const }
   const later = await detailsOf('call', plan('root', { unplaced: [ended] }))
@@ -141,7 +141,7 @@ test('a tool that goes on after its timeout is said to, until its late end comes
 
 test.each([
   ['unknown', 'A placeholder'],
-  ['abandoned', 'went silent'],
+  ['abandoned', 'fell silent'],
   ['pending', 'not started'],
 ] as const)('a record that is %s is explained', async (status, words) => {
   const tree = plan('root', { status, title: null, abandonedAt: '2026-11-21T22:30:00Z' })
@@ -150,8 +150,8 @@ test.each([
 })
 
 test.each([
-  ['01a2-recorder', ['01a2-recorder', 'last sign of life', '1m'], ['01a2-recorder', '有效期为']],
-  ['root', ['No recorder is named', '1m'], ['静默']],
+  ['01a2-recorder', ['01a2-recorder', 'last heartbeat', '1m'], ['01a2-recorder', '租约时长']],
+  ['root', ['no recorder sends heartbeats', '1m'], ['静默']],
 ])('an abandoned record says whose lease ran out: %s', async (recorderId, english, chinese) => {
   const lease = {
     recorderId,
@@ -211,7 +211,7 @@ test('a place that was worked out says from what', async () => {
   const tree = plan('root', { unplaced: [call] })
 
   expect((await detailsOf('call', tree)).text()).toContain(
-    'worked out from its first message is the text of the call',
+    'inferred from its first message is the text of the call',
   )
   expect((await detailsOf('call', tree, 'zh-CN')).text()).toContain('推断')
 })

@@ -29,7 +29,7 @@ function span(spanId: string, attributes: object, more: object = {}) {
   }
 }
 
-/** Answers with these spans, a page each, and tells what was asked. */
+/** Answers with these spans, a page each, and returns the requested paths. */
 function serve(...pages: object[][]): URL[] {
   return serveWithLogs([], ...pages)
 }

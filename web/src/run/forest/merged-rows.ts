@@ -3,7 +3,7 @@ import type { PlanNode } from '../../api/shapes'
 import { inOrder, isRecord, type Forest, type RecordRow, type Row } from './rows'
 
 /**
- * Merges rows that say the same: a plan with a single step of the same agent is one row, and a tool
+ * Merges rows that repeat each other: a plan with a single step of the same agent is one row, and a tool
  * call that opened one sub-agent carries it. The merged row is found by the keys of all its records.
  */
 export function mergeRows(forest: Forest): Forest {

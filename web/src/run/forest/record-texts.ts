@@ -1,4 +1,4 @@
-/** What a record is called, and one line about it, in the reader's language. */
+/** The name of a record, and one line about it, in the reader's language. */
 import { useI18n } from 'vue-i18n'
 import type { ThinkActNode, ToolCallNode, TreeNode } from '../../api/shapes'
 import { gist, visibleText } from '../../lib/payload-text'
@@ -36,7 +36,7 @@ export function useRecordTexts() {
     return row.kind === 'unplaced' ? t('kind.unplaced') : nameOf(row.record)
   }
 
-  /** The sub-agent that a tool call's row carries; empty if there is none. */
+  /** The sub-agent that a tool call's row carries, or an empty text. */
   function agentOf(row: Row): string {
     const plan = row.kind === 'toolCall' ? planOf(row) : null
     return plan ? nameOf(plan) : ''
@@ -45,7 +45,7 @@ export function useRecordTexts() {
   return { kindOf, nameOf, rowName, agentOf }
 }
 
-/** One line about a row: what was asked, chosen, or passed on, and what came out. */
+/** One line about a row: its request, choice or arguments, and its outcome. */
 export function gistOf(row: Row): string {
   if (!isRecord(row)) return ''
   const { record } = row

@@ -175,7 +175,7 @@ export function recordsOf(row: Row): TreeNode[] {
   return isRecord(row) ? [row.record, ...row.carried.map((each) => each.record)] : []
 }
 
-/** The plan that a row shows, its own or a carried one; null if there is none. */
+/** The plan that a row shows, its own or a carried one, or null. */
 export function planOf(row: Row): PlanNode | null {
   return recordsOf(row).find((record) => record.kind === 'plan') ?? null
 }
@@ -213,7 +213,7 @@ export function depthOf(row: Row): number {
   return depth
 }
 
-/** A row and those beside it. */
+/** A row and its siblings. */
 export function siblingsOf(forest: Forest, row: Row): readonly Row[] {
   return row.parent?.children ?? forest.tops
 }

@@ -5,17 +5,17 @@ import type { TreeNode } from '../../api/shapes'
 /** In milliseconds. */
 export interface Span {
   start: number
-  /** Infinity while it goes on. */
+  /** Infinity while it runs. */
   end: number
 }
 
 /** From the first moment of several spans to their last. */
 export interface Extent extends Span {
-  /** The last moment that is known, however much still goes on. */
+  /** The last known moment, even if something still runs. */
   known: number
 }
 
-/** How long a moment is as the API writes it where its second is not whole. */
+/** The length of a moment whose second is not whole, as the API writes it. */
 const TO_THE_MICROSECOND = '2026-01-31T12:00:00.000000Z'.length
 
 /** A moment in milliseconds since 1970, to the microsecond that `Date` leaves out; null for none. */
@@ -45,7 +45,7 @@ export function spanOf(
   return { start: started, end: Math.max(started, ...known) }
 }
 
-/** The extent of a span and of all that is below it; null where there is no time at all. */
+/** The extent of a span and of everything below it; null without any time. */
 export function extentOf(
   own: Span | null,
   below: readonly { extent: Extent | null }[],
@@ -73,7 +73,7 @@ export function united(spans: readonly Span[], gap = 0): Span[] {
   return joined
 }
 
-/** When a span ends, for one that goes on seen at `now`. */
+/** The end of a span; a span that still runs ends at `now`. */
 export function endAt(span: Span, now: number): number {
   return span.end === Infinity ? Math.max(span.start, now) : span.end
 }

@@ -1,4 +1,4 @@
-/** Sums over a record and what is below it, as `tracer.lineage` adds them up. */
+/** Sums over a record and the records below it, as `tracer.lineage` adds them up. */
 import type { NodeTotals, TreeNode } from '../../api/shapes'
 
 interface Summed {
@@ -17,7 +17,7 @@ export function totalsOf({ record, children }: Summed): {
     if (child.kind !== 'plan') add(own, child.own)
     add(cumulative, child.cumulative)
   }
-  // A failure counts once, at the record where it began.
+  // A failure counts once, at its origin.
   if (record.status === 'failed' && cumulative.failures === 0) {
     own.failures = cumulative.failures = 1
   }

@@ -36,7 +36,7 @@ export class PlayedEventSource extends EventTarget {
     this.dispatchEvent(new Event('error'))
   }
 
-  /** What answered is no stream, and the browser gives up. */
+  /** The answer was no stream, and the browser gives up. */
   refuse() {
     this.readyState = PlayedEventSource.CLOSED
     this.dispatchEvent(new Event('error'))

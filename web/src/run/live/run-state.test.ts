@@ -44,7 +44,7 @@ function hide(isHidden: boolean) {
   document.dispatchEvent(new Event('visibilitychange'))
 }
 
-/** The connection that is open now; the test fails where there is not exactly one. */
+/** The connection that is open now; the test fails unless exactly one is open. */
 function stream(): PlayedEventSource {
   expect(PlayedEventSource.open).toHaveLength(1)
   return PlayedEventSource.open[0]!

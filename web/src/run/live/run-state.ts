@@ -10,7 +10,7 @@ import { applyChanges, readRecords, type Records } from '../forest/records'
 import { buildForest, EMPTY_FOREST, treeActivity, type Forest } from '../forest/rows'
 import { useRunStream } from './run-stream'
 
-/** How often the run is asked for where there is no stream. */
+/** How often to ask for the run without a stream. */
 const DELAYS: Record<Activity, number | null> = { active: 1_000, uncertain: 5_000, ended: null }
 /** How often whether the stream still brings everything. */
 const CHECK = 15_000
@@ -18,7 +18,7 @@ const CHECK = 15_000
 const GRACE = 2_000
 /** How long after a change the run's own figures are asked for. */
 const FIGURES = 500
-/** After so long without a word what is shown is old. */
+/** After this silence, the shown state is marked as old. */
 const SILENCE = 40_000
 
 export function useRun(rootPlanId: string) {
@@ -34,7 +34,7 @@ export function useRun(rootPlanId: string) {
   /** The known records; null before the first answer. */
   let records: Records | null = null
   let rootId = rootPlanId
-  /** The animation frame in which the forest is built anew. */
+  /** The animation frame in which the forest is rebuilt. */
   let frame: number | undefined
   let mustRead = false
   /** Since when the server is known to have what the stream did not bring yet. */
@@ -92,7 +92,7 @@ export function useRun(rootPlanId: string) {
 
   async function ask(): Promise<number | null> {
     const asking = readRun(rootPlanId)
-    // A reader who comes waits for both at once.
+    // A reader who opens the page waits for both at once.
     const first = records === null ? readTree(rootPlanId) : null
     const answer = await asking
     if (!answer.ok) return failed(answer.failure)

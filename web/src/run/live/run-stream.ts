@@ -2,7 +2,7 @@
 import { onScopeDispose } from 'vue'
 import type { RunChanges } from '../../api/shapes'
 
-/** So many breaks in a row, of a server that answers else, and the stream is left alone a while. */
+/** After so many breaks in a row, although the server answers otherwise, the stream pauses. */
 const MOST_BREAKS = 3
 const LEFT_ALONE = 60_000
 /** A connection that lasted so long worked, however it ended. */
@@ -14,7 +14,7 @@ export interface StreamHearer {
   /** The revision that is known. */
   revision: () => number
   changes: (changes: RunChanges, revision: number) => void
-  /** Too much happened: the tree has to be read anew. */
+  /** Too many changes: the tree must be read again. */
   reset: () => void
   deleted: () => void
   /** The connection broke, or is there again. */
@@ -29,11 +29,11 @@ export function useRunStream(rootPlanId: string, hearer: StreamHearer) {
   let breaks = 0
   let leftAloneUntil = 0
 
-  /** Opens it, unless it is open, nobody would look or listen, or it does not work here. */
+  /** Opens it, unless it is open, the page is hidden, nothing is wanted, or streams do not work here. */
   function connect() {
     if (source || document.hidden || !hearer.wanted() || Date.now() < leftAloneUntil) return
     const path = `/api/runs/${encodeURIComponent(rootPlanId)}/events`
-    // A connection that breaks is resumed by the browser, which says what it heard last.
+    // The browser resumes a broken connection, and sends the id of the last message.
     source = new EventSource(`${path}?after=${hearer.revision()}`)
     source.addEventListener('open', onOpen)
     source.addEventListener('error', onError)
@@ -59,7 +59,7 @@ export function useRunStream(rootPlanId: string, hearer: StreamHearer) {
     if (Date.now() - openedAt >= LASTING) breaks = 0
     breaks += 1
     openedAt = Infinity
-    // The browser gave up: whatever answered was no stream.
+    // The browser gave up: the answer was no stream.
     if (source?.readyState === EventSource.CLOSED) close()
     if (isBroken) return
     isBroken = true
@@ -107,7 +107,7 @@ export function useRunStream(rootPlanId: string, hearer: StreamHearer) {
     close()
     document.removeEventListener('visibilitychange', onVisibility)
   })
-  /** Whether it can be expected to bring what is new. */
+  /** Whether new changes can be expected from it. */
   function isUp(): boolean {
     return source !== null && !isBroken
   }

@@ -15,10 +15,10 @@ export function writeRule(rule: OpeningRule): string | null {
 }
 
 const SHORTEST_END = 6
-/** An address has room for this many; what was opened first is left out. */
+/** An address has room for this many; the keys that were opened first are left out. */
 const MOST_KEYS = 60
 
-/** Keys by their ends, each as short as tells it from all others. */
+/** Keys by their ends, each as short as it can be and still be unique. */
 export function writeKeys(keys: ReadonlySet<string>, all: Iterable<string>): string | null {
   if (keys.size === 0) return null
   const wanted = [...keys].slice(-MOST_KEYS)

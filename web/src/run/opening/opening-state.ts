@@ -86,7 +86,7 @@ export function useOpening(
     exceptions.value = NO_EXCEPTIONS
   }
 
-  /** Opens everything above a row, and begins the tree where the row can be seen. */
+  /** Opens everything above a row, and begins the tree at a row from which it can be seen. */
   function reveal(row: Row) {
     setOpen(closedAbove(row, expandedKeys.value), true)
     beginWithin(row)

@@ -1,9 +1,9 @@
-/** Which rows of a tree are open: those of a rule, but for what its reader opened and closed. */
+/** The open rows of a tree: those of a rule, with the exceptions that the reader made. */
 import { planOf, type Forest, type Row } from '../forest/rows'
 
 /**
- * What is open unless somebody says otherwise: as much as fits the screen; what is above the steps,
- * rounds or calls, so that these are the last to be seen; what leads to sub-plans; everything. A
+ * The rows that are open by default: as many as fit the screen; the rows above the steps,
+ * LLM calls or tools, so that these are the last visible ones; the rows above sub-agents; all. A
  * number opens the plans that lie so deep or less, whole: 1 is the root plan without its sub-plans.
  */
 export type OpeningRule = 'fit' | ClosedKind | 'subPlans' | 'all' | number
@@ -15,7 +15,7 @@ export type ClosedKind = keyof typeof OPEN_ABOVE
 
 const KINDS: readonly Row['kind'][] = ['plan', 'step', 'thinkAct', 'toolCall']
 
-/** What the rule `fit` has opened so far. */
+/** The rows that the rule `fit` has opened so far. */
 export interface Fit {
   /** Keys of the open rows. */
   expanded: ReadonlySet<string>
@@ -25,7 +25,7 @@ export interface Fit {
 
 export const NOTHING_FIT: Fit = { expanded: new Set(), settled: new Set() }
 
-/** What differs from the rule, by row keys. */
+/** Exceptions from the rule, by row keys. */
 export interface Exceptions {
   opened: ReadonlySet<string>
   closed: ReadonlySet<string>
@@ -129,7 +129,7 @@ export function openRows(
   return open
 }
 
-/** Takes over that these rows are open or closed, whatever the rule says of them. */
+/** Makes these rows open or closed, as exceptions from the rule. */
 export function except(
   before: Exceptions,
   byRule: ReadonlySet<string>,

@@ -43,7 +43,7 @@ function waitedFor(row: Row): ReadonlySet<string> {
   return keys
 }
 
-/** Unlike a difference, right for what goes on too: Infinity less Infinity is no number. */
+/** Unlike a difference, right for open spans too: Infinity less Infinity is no number. */
 function order(one: number, other: number): number {
   return one === other ? 0 : one < other ? -1 : 1
 }

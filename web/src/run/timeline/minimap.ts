@@ -72,7 +72,7 @@ export interface Stroke {
 
 const LANES = 5
 
-/** What models and tools did, the work of each level of agents in a lane. */
+/** The work of models and tools; each level of agents has a lane. */
 export function strokesOf(forest: Forest, zero: number, now: number): Stroke[] {
   const lanes = new Map<Row, number>()
   const strokes: Stroke[] = []

@@ -7,7 +7,7 @@ export interface TimeWindow {
   to: number
 }
 
-/** Recorded times are exact to a microsecond; less than ten of them tell nothing. */
+/** Recorded times are exact to a microsecond; a shorter window shows nothing. */
 const SHORTEST = 0.01
 
 /** The window that shows all until `end`. */
@@ -26,7 +26,7 @@ export function withinWhole(wished: TimeWindow, whole: TimeWindow): TimeWindow {
 /**
  * Makes the shown time `factor` times as long.
  *
- * @param place Which moment stays where it is: 0 is the window's start, 1 its end.
+ * @param place The moment that stays in place: 0 is the window's start, 1 its end.
  */
 export function zoomed(shown: TimeWindow, factor: number, place = 0.5): TimeWindow {
   const length = shown.to - shown.from

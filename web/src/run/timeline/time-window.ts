@@ -17,7 +17,7 @@ import { buildTimeline, NO_TIMELINE } from './timeline'
 
 /** How many pixels a tick's name needs. */
 const TICK_WIDTH = 112
-/** So many that two moments at least are named: one alone tells nothing of the scale. */
+/** At least two moments have names: one alone does not show the scale. */
 const FEWEST_TICKS = 3
 const NARROW = '(width < 48rem)'
 
@@ -31,7 +31,7 @@ export function useTimeWindow(forest: Ref<Forest>, address: Address) {
     return wholeWindow(open ? Math.max(end, now.value) : end)
   })
 
-  /** What the reader chose to see; null for all, also of what is still to come. */
+  /** The window that the reader chose; null for all, including future moments. */
   const chosen = shallowRef(readWindow(address.read('time')))
   const shown = computed(() =>
     chosen.value === null ? whole.value : withinWhole(chosen.value, whole.value),
@@ -88,7 +88,7 @@ export function useTimeWindow(forest: Ref<Forest>, address: Address) {
 
 export const TIMES: InjectionKey<ReturnType<typeof useTimeWindow>> = Symbol('times')
 
-/** When the shown run's records took place; null where no run is shown. */
+/** The times of the shown run's records; null without a run. */
 export function useTimes() {
   return inject(TIMES, null)
 }

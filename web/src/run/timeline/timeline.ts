@@ -5,9 +5,9 @@ import { endAt, united, type Span } from '../forest/spans'
 export interface Timeline {
   /** The run's first moment, in milliseconds since 1970. */
   zero: number
-  /** The last moment that is known, however much still goes on. */
+  /** The last known moment, even if something still runs. */
   end: number
-  /** Whether anything goes on. */
+  /** Whether anything still runs. */
   open: boolean
   /** By row key, the parts of a row's span during which sub-plans ran below it, in no order. */
   within: ReadonlyMap<string, readonly Span[]>
@@ -24,7 +24,7 @@ export function buildTimeline(forest: Forest): Timeline {
   return { zero, end, open, within: spansWithin(forest, zero) }
 }
 
-/** When a row took place; null where no time of it is known. */
+/** The time of a row; null if it is unknown. */
 export function spanIn(timeline: Timeline, row: Row): Span | null {
   return row.span && since(timeline.zero, row.span)
 }
@@ -33,7 +33,7 @@ function since(zero: number, { start, end }: Span): Span {
   return { start: start - zero, end: end - zero }
 }
 
-/** For each row, when the sub-plans ran that it or what is below it in its own plan opened. */
+/** For each row, the times of the sub-agents that were opened within its own plan. */
 function spansWithin(forest: Forest, zero: number) {
   const found = new Map<string, Span[]>()
   for (const row of forest.all) {
@@ -54,7 +54,7 @@ function spansWithin(forest: Forest, zero: number) {
   return found
 }
 
-/** How long sub-plans ran within a row, in milliseconds, what goes on counting until `now`. */
+/** How long sub-agents ran within a row, in milliseconds; open ones count until `now`. */
 export function timeWithin(timeline: Timeline, row: Row, now: number): number {
   const parts = united(timeline.within.get(row.key) ?? [])
   return parts.reduce((sum, part) => sum + endAt(part, now) - part.start, 0)

@@ -1,20 +1,20 @@
 /** Where a run went wrong. */
 import { isRecord, planOf, rootOf, type Forest, type RecordRow, type Row } from '../forest/rows'
 
-/** A failure where it began: a failed or abandoned record without another one below it. */
+/** The origin of a failure: a failed or abandoned record without another one below it. */
 export interface Failure {
   row: RecordRow
-  /** Whether an agent went on, so that the failure did not end the run. */
+  /** Whether an agent continued, so that the failure did not end the run. */
   isHandled: boolean
   /** How many agents are above it. */
   depth: number
 }
 
-/** Returns each failure once, at the row where it began, from top to bottom. */
+/** Returns each failure once, at its origin, from top to bottom. */
 export function failures(all: readonly Row[]): Failure[] {
   const withFailure = new Set<Row>()
   const found: Failure[] = []
-  // From the bottom, so that what is below a row is known before the row.
+  // From the bottom, so that the rows below a row are known before the row.
   for (let at = all.length - 1; at >= 0; at -= 1) {
     const row = all[at]!
     const isOrigin = isRecord(row) && isBad(row.record.status) && !withFailure.has(row)
@@ -24,11 +24,12 @@ export function failures(all: readonly Row[]): Failure[] {
   return found.reverse()
 }
 
-function isBad(status: string): boolean {
+/** Whether a record ended badly, as far as is known. */
+export function isBad(status: string): boolean {
   return status === 'failed' || status === 'abandoned'
 }
 
-/** A model call ends before its tools run, so that its status says nothing about their failures. */
+/** A model call ends before its tools run, so its status does not reflect their failures. */
 function isHandled(row: RecordRow): boolean {
   for (let above = row.parent; above; above = above.parent) {
     if (!isRecord(above) || above.kind === 'thinkAct') continue
@@ -43,7 +44,7 @@ function agentsAbove(row: RecordRow): number {
   return Math.max(0, agents)
 }
 
-/** The failure that ended the run: the deepest that nobody handled, and of these the earliest. */
+/** The failure that ended the run: the deepest unhandled one; the earliest of these. */
 export function originOf(forest: Forest, found: readonly Failure[]): Failure | null {
   const status = rootOf(forest)?.status
   if (status === undefined || !isBad(status)) return null

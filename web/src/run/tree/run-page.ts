@@ -4,12 +4,12 @@ import { useAddress, type Address } from '../../page/address'
 import { SOUGHT } from '../../ui/payload/sought'
 import { FOREST } from '../forest/forest-key'
 import { mergeRows } from '../forest/merged-rows'
-import { ancestors, type Forest, type Row } from '../forest/rows'
+import { ancestors, isRecord, type Forest, type Row } from '../forest/rows'
 import { useOpening } from '../opening/opening-state'
 import { windowAround } from '../timeline/time-scale'
 import { TIMES, useTimeWindow } from '../timeline/time-window'
 import { spanIn } from '../timeline/timeline'
-import { countsBelow, failures, neighbour, originOf } from './failures'
+import { countsBelow, failures, isBad, neighbour, originOf } from './failures'
 import { useSearch } from './search-state'
 
 export type RunPage = ReturnType<typeof makeRunPage>
@@ -57,13 +57,19 @@ function makeRunPage(records: Ref<Forest>) {
   const failedBelow = computed(() => countsBelow(failedRows.value))
   const origin = computed(() => originOf(forest.value, failed.value))
 
+  const unhandledBelow = computed(() =>
+    countsBelow(failed.value.filter(({ isHandled }) => !isHandled).map(({ row }) => row)),
+  )
   const failedByKey = computed(() => new Map(failed.value.map((each) => [each.row.key, each])))
 
   /** Whether a failure began at a row, or somewhere below it. */
   function failureOf(row: Row): 'here' | 'handled' | 'below' | null {
     const failure = failedByKey.value.get(row.key)
     if (failure) return failure.isHandled ? 'handled' : 'here'
-    return failedBelow.value.has(row.key) ? 'below' : null
+    // An agent that went on despite a failure below did not fail itself.
+    const hasFailed = isRecord(row) && isBad(row.record.status)
+    const passesOn = row.kind === 'thinkAct' && unhandledBelow.value.has(row.key)
+    return (hasFailed || passesOn) && failedBelow.value.has(row.key) ? 'below' : null
   }
 
   /** Returns a row's part of the run's cost; of its tokens if no price is known. */
@@ -101,7 +107,7 @@ function makeRunPage(records: Ref<Forest>) {
     select(call.key, true)
   }
 
-  /** Opens the selected row and all beside it. */
+  /** Opens the selected row and its siblings. */
   function openSiblings() {
     const row = selectedRow.value
     const beside = row?.parent ? row.parent.children : forest.value.tops

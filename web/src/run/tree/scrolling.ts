@@ -1,4 +1,4 @@
-/** Which row a reader looks at, and where it is after rows came or went. */
+/** The row that a reader looks at, and its position after rows appeared or disappeared. */
 import type { Row } from '../forest/rows'
 
 export interface Anchor {
@@ -16,7 +16,7 @@ export interface View {
 }
 
 /**
- * The row that is to stay where it is: the selected one where it is in view, else the first in
+ * The row that must not move: the selected one if it is in view, else the first in
  * view; null at the very top, which stays the top whatever comes.
  */
 export function anchorRow(
@@ -39,7 +39,7 @@ export function anchorRow(
   return { key: row.key, offset: (first + place) * rowHeight - scrollTop, above }
 }
 
-/** Where to scroll so that the row is where it was; null where nothing of it is left. */
+/** The scroll position at which the row has not moved; null if no row of it is left. */
 export function scrollTopFor(
   rows: readonly Row[],
   anchor: Anchor | null,

@@ -1,4 +1,4 @@
-/** What is looked for in a run, and where it is. */
+/** The search in a run: its query and its hits. */
 import { computed, shallowRef, watch, type Ref } from 'vue'
 import { foldedQuery } from '../../lib/text-search'
 import type { Address } from '../../page/address'
@@ -22,7 +22,7 @@ export function useSearch(ordered: Ref<readonly Row[]>, address: Address) {
     timer = setTimeout(settle, PAUSE)
   })
 
-  /** Looks for what was typed without waiting for more. */
+  /** Searches for the typed text without waiting for more. */
   function settle() {
     clearTimeout(timer)
     sought.value = foldedQuery(query.value)

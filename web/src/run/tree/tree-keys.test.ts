@@ -4,7 +4,7 @@ import { forestOf, nested } from '../forest/example-tree'
 import { isRecord, visibleRows, type Row } from '../forest/rows'
 import { rowTyped, treeKeys } from './tree-keys'
 
-/** A tree with everything open, and what was done with it. */
+/** A tree with everything open, and a list of the calls that it received. */
 function walked() {
   const forest = forestOf(nested())
   const open = new Set(forest.byKey.keys())

@@ -1,4 +1,4 @@
-/** What keys do in a run's tree. */
+/** The keys of a run's tree. */
 import type { Row } from '../forest/rows'
 
 /** A name that is typed to be found ends when nothing is typed for so long, in milliseconds. */

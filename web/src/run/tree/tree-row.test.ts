@@ -28,9 +28,9 @@ function show(fields: Partial<ToolCallNode>, props = {}) {
 
 test('what is unusual about a record is marked and explained', async () => {
   for (const [fields, mark, words] of [
-    [{ inferred: true, inferredFrom: 'its time' }, 'inferred', 'worked out from its time'],
-    [{ inferred: true }, 'inferred', 'worked out from other records'],
-    [{ status: 'abandoned' }, 'abandoned', 'went silent'],
+    [{ inferred: true, inferredFrom: 'its time' }, 'inferred', 'inferred from its time'],
+    [{ inferred: true }, 'inferred', 'inferred from other records'],
+    [{ status: 'abandoned' }, 'abandoned', 'fell silent'],
     [{ status: 'unknown' }, 'unknown', 'has not arrived yet'],
     [{ attempt: 3 }, '×3', 'Attempt'],
     [{ stillRunning: true }, 'still running', 'cannot be stopped'],

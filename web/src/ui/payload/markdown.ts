@@ -5,7 +5,7 @@ const markdown = new MarkdownIt({ html: false, linkify: false, breaks: true })
 
 markdown.validateLink = (url) => /^(https?:|mailto:|#)/i.test(url.trim())
 
-// A picture would tell its server who reads this: its text and address are shown instead.
+// Loading a picture would reveal the reader to its server: its text and address are shown instead.
 markdown.renderer.rules['image'] = (tokens, at) => {
   const token = tokens[at]!
   const address = markdown.utils.escapeHtml(String(token.attrGet('src') ?? ''))

@@ -1,4 +1,4 @@
-/** What a call of a model was told that the agent's call before it was not. */
+/** The messages of a model call that the agent's previous call did not contain. */
 import type { Message } from '../../../api/shapes'
 
 export interface Told {

@@ -3,7 +3,7 @@
 export interface OfferedTool {
   name: string
   description: string
-  /** Its parameters, as the text of a JSON schema; empty if there are none. */
+  /** Its parameters, as the text of a JSON schema; may be empty. */
   parameters: string
 }
 
