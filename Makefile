@@ -110,11 +110,11 @@ fields: setup #: Write what derives from the fields of records: rows, contracts,
 	$(BIN)/python -m scripts.rows
 	$(MAKE) openapi data
 
-openapi: setup #: Write docs/openapi.json, docs/events.schema.json, merge rules in docs/protocol.md, viewer's types
+openapi: setup #: Write docs/openapi.json, docs/events.schema.json, merge rules in docs/reference/protocol.md, viewer's types
 	$(BIN)/python -m api.openapi
 	cd web && npm run types
 
-data: setup #: Bring views.sql up to date with fields; write docs/data.md and docs/queries.md
+data: setup #: Bring views.sql up to date with fields; write docs/reference/data.md and docs/guides/queries.md
 	$(BIN)/python -m scripts.views
 	$(BIN)/python -m tests.analysts
 

@@ -1,7 +1,7 @@
 """The contracts as files: `make openapi` writes `docs/openapi.json` and those of the protocol.
 
 The viewer's types are generated from the first. Programs in other languages follow the events'
-schema and the merge rules in `docs/protocol.md`. A test compares the files with the code.
+schema and the merge rules in `docs/reference/protocol.md`. A test compares the files with the code.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def events_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Event",
-        "description": "One moment of an agent's run. docs/protocol.md explains it.",
+        "description": "One moment of an agent's run. docs/reference/protocol.md explains it.",
         **EVENT.json_schema(by_alias=True, mode="validation"),
     }
 
 
 def protocol_page() -> str:
-    """Return `docs/protocol.md` with the current merge rule of every field."""
-    page = (DOCS / "protocol.md").read_text(encoding="utf-8")
+    """Return `docs/reference/protocol.md` with the current merge rule of every field."""
+    page = (DOCS / "reference" / "protocol.md").read_text(encoding="utf-8")
     rows = [
         f"| {kind} | {rule.value} | {' '.join(f'`{name}`' for name in fields)} |\n"
         for kind, rules in RULES.items()
@@ -53,7 +53,7 @@ def contract_files() -> dict[Path, bytes]:
     return {
         DOCS / "openapi.json": _pretty(openapi_document()),
         DOCS / "events.schema.json": _pretty(events_schema()),
-        DOCS / "protocol.md": protocol_page().encode(),
+        DOCS / "reference" / "protocol.md": protocol_page().encode(),
     }
 
 

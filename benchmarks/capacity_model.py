@@ -1,7 +1,7 @@
 """What a load needs: a sum of prices that were measured, to be checked with a pencil.
 
 What a span or an event costs was measured for some sizes; in between it goes straight from one to
-the next. Everything else is multiplication; `docs/scale.md` has the formula.
+the next. Everything else is multiplication; `docs/guides/scale.md` has the formula.
 """
 
 from __future__ import annotations

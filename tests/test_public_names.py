@@ -170,7 +170,7 @@ def test_guides_and_examples_import_public_names_only() -> None:
         if each.name == "README.md" or each.parts[0] in ("docs", "examples")
     ]
 
-    assert Path("docs/tools.md") in shown
+    assert Path("docs/guides/tools.md") in shown
     assert [
         (str(path), line) for path in shown for line in PRIVATE_IMPORT.findall(text_of(path) or "")
     ] == []

@@ -3,10 +3,9 @@
 Postgres does not allow NUL in text, and UTF-8 has no lone surrogates, but tools return both. In
 stored form such a character is written as `␛` (U+241B, SYMBOL FOR ESCAPE) and four lowercase hex
 digits: NUL is `␛0000`, U+D800 is `␛d800`. A `␛` that is followed by four hex digits is itself
-    written
-`␛241b`; any other `␛` is unchanged. Strings in events, records, the database and the REST JSON are
-in stored form; only the recorder handles unescaped ones. `docs/protocol.md` has the rule for other
-languages.
+written `␛241b`; any other `␛` is unchanged. Strings in events, records, the database and the REST
+JSON are in stored form; only the recorder handles unescaped ones. `docs/reference/protocol.md` has
+the rule for other languages.
 """
 
 from __future__ import annotations

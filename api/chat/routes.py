@@ -79,8 +79,8 @@ async def chat(started: Annotated[ChatRun, Depends(_started)]) -> AsyncIterator[
     """Send a message to the agents.
 
     Streams `run` (the run that it started), one event for each moment of the run, named by its type
-    as `docs/protocol.md` has them, and at the end `answer`. Who leaves the stream does not stop the
-    run.
+    as in `docs/reference/protocol.md`, and at the end `answer`. Closing the stream does not stop
+    the run.
     """
     run = RunSchema.model_validate(started.run)
     yield ServerSentEvent(event="run", data=run.model_dump(mode="json", by_alias=True))

@@ -30,7 +30,7 @@ class RefusedEvent(BaseModel):
     index: int
     """Its place among the events sent, from 0; blank lines do not count."""
     code: str
-    """Stable, for programs: see docs/protocol.md."""
+    """Stable, for programs: see docs/reference/protocol.md."""
     detail: str
     """A sentence for people."""
 

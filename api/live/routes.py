@@ -61,8 +61,8 @@ async def watch_run(
 ) -> _Stream:
     """Watch a run: each message has what changed since the one before; its `id` is the revision.
 
-    Of many changes at once the latest state comes, not each in between. `docs/protocol.md` says how
-    to fold them into a tree.
+    Changes that happen close together arrive as one: the latest state of each record.
+    `docs/reference/protocol.md` explains how to apply them to a tree.
     """
     start = after if last_event_id is None else last_event_id
     events = run_events(reader, watch, woken, root_plan_id, start, check_caller, settings)

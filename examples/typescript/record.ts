@@ -1,4 +1,4 @@
-// Records a run from TypeScript, with nothing but fetch: docs/protocol.md, section "Over HTTP".
+// Records a run from TypeScript, with nothing but fetch: docs/reference/protocol.md, section "Over HTTP".
 //
 // An agent chooses three tools at once. Each call is recorded before its tool runs and after; one of
 // them asks another agent, whose plan is the call's sub-plan.

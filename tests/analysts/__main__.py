@@ -1,4 +1,4 @@
-"""Writes `docs/data.md`, and the answers in `docs/queries.md`, anew: `make data`."""
+"""Write `docs/reference/data.md` and the answers in `docs/guides/queries.md` (`make data`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docs/queries.md`: its questions, asked as an analyst of the ward, with the answers."""
+"""`docs/guides/queries.md`: its questions, asked as an analyst of the ward, with the answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracer.storage.postgres.administration.analysts import add_analyst, remove_
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.projects.projects import ensure_project
 
-PAGE = Path(__file__).parents[2] / "docs" / "queries.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "queries.md"
 WARD = "ward"
 
 # A question's query, and its result as far as the page has one.

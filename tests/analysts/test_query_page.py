@@ -1,4 +1,4 @@
-"""The questions of `docs/queries.md` are answered as it says there."""
+"""The questions of `docs/guides/queries.md` are answered as it says there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A week on the ward: the data of `docs/queries.md`.
+"""A week on the ward: the data of `docs/guides/queries.md`.
 
 Five runs of agents, recorded as events, and one that came as OpenTelemetry spans; ids and times are
 fixed. Another project holds the same again: an analyst must not see it.

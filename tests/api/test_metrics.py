@@ -169,7 +169,7 @@ async def test_it_is_for_keys_that_read_the_server_s_own_project(
 async def test_the_operations_page_lists_every_metric_and_no_other(
     database_url: str, tmp_path: Path
 ) -> None:
-    page = (DOCS / "operations.md").read_text(encoding="utf-8")
+    page = (DOCS / "guides" / "operations.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(tracer_\w+)`", page, re.MULTILINE)
     async with parts(read_settings(home=tmp_path), database_url, ward.application) as made_parts:
         assert made_parts.reaper is not None

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
 def test_shell_example_records_a_run(database_url: str, tmp_path: Path) -> None:
-    page = (DOCS / "protocol.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "protocol.md").read_text(encoding="utf-8")
     [(recording, answer), (renewing, lease)] = re.findall(
         r"```sh\n(.*?)```\n\n```json\n(.*?)```", page, re.DOTALL
     )

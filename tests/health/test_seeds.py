@@ -1,4 +1,4 @@
-"""The examples of the design notes that the application goes back to (`docs/seeds.md`)."""
+"""The examples of the design notes (`docs/explanation/seeds.md`)."""
 
 from __future__ import annotations
 

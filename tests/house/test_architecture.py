@@ -17,7 +17,10 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 PAGES = [
     ARCHITECTURE,
     *sorted((ROOT / "docs" / "contributing").glob("*.md")),
-    *sorted((ROOT / "docs" / "explanation").glob("*.md")),
+    *(
+        ROOT / "docs" / "explanation" / name
+        for name in ("background-jobs.md", "projection.md", "reading.md")
+    ),
 ]
 PLACEHOLDER = re.compile("NAME|KIND|NOUN")
 

@@ -63,7 +63,7 @@ def test_guide_records_a_run_in_a_clean_environment(
 
     with serving_here(database_url, tmp_path / "server") as url:
         done = subprocess.run(
-            [python, "-c", PROGRAM, str(ROOT / "docs" / "frameworks" / f"{guide}.md")],
+            [python, "-c", PROGRAM, str(ROOT / "docs" / "get-started" / f"{guide}.md")],
             cwd=tmp_path,
             env={**os.environ, "TRACER_URL": url, "TRACER_HOME": str(tmp_path / "home")},
             capture_output=True,

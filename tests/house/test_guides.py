@@ -38,13 +38,13 @@ from tracer.tools.service import ToolService
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = (
-    "tools.md",
-    "migrating-tools.md",
-    "seeds.md",
-    "recording.md",
+    "guides/tools.md",
+    "guides/migrating-tools.md",
+    "explanation/seeds.md",
+    "guides/recording.md",
     *sorted(
-        f"frameworks/{page.name}"
-        for page in (DOCS / "frameworks").glob("*.md")
+        f"get-started/{page.name}"
+        for page in (DOCS / "get-started").glob("*.md")
         if page.name != "coding-agents.md"  # settings of programs, no code
     ),
 )

@@ -1,7 +1,7 @@
 """The example of seed 004: a hook that answers for a customer database and changes the state.
 
 The toolkit, the hook and the instructions are the document's. Differences: the method's parameters
-have type hints, and the agent takes hooks as `hooks=` (`docs/seeds.md`).
+have type hints, and the agent takes hooks as `hooks=` (`docs/explanation/seeds.md`).
 """
 
 from __future__ import annotations

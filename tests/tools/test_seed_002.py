@@ -1,7 +1,7 @@
 """The example of seed 002: one service, four registrations, the thread's instance used again.
 
 Differences: the REST tool's secret is a reference, and the MCP server describes its own tool
-(`docs/seeds.md`).
+(`docs/explanation/seeds.md`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Events: one for each moment of the lifecycle, written by the runtime and by HTTP clients.
 
-The wire format is JSON in camelCase, with the discriminator `type`. `docs/protocol.md` explains it,
-and `docs/events.schema.json` is generated from these classes. Each event contains the ids of all
-its record's parents, so that it can be stored in any order.
+The wire format is JSON in camelCase, with the discriminator `type`.
+`docs/reference/protocol.md` explains it, and `docs/events.schema.json` is generated from these
+classes. Each event contains the ids of all its record's parents, so that it can be stored in any
+order.
 
 Strings in an event are in stored form (`tracer.text`). An event that is constructed in Python
 escapes its strings; an event that is read from JSON contains stored ones already.
@@ -90,7 +91,8 @@ def _true_or_none(fact: bool | None) -> bool | None:
 
 
 PROTOCOL_VERSION = 2
-"""Rises when an event or a field is added: older servers refuse it. See `docs/protocol.md`."""
+"""The protocol version (`docs/reference/protocol.md`). Each new event or field increments it;
+servers of an older version reject events of a newer one."""
 
 PROTOCOL_HEADER = "Tracer-Protocol"
 """The header with which clients and servers state the version that they speak."""

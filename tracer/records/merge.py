@@ -3,8 +3,8 @@
 Every store applies the same rules, so that any permutation, split or repetition of the same events
 produces the same records. The definition of each field in `tracer.records.record_classes` states
 its rule. A batch is merged in Python (`merge_records`). The Postgres store generates its SQL from
-the rules, and the memory store uses `merged`. `docs/protocol.md` shows the rules for other
-languages.
+the rules, and the memory store uses `merged`. `docs/reference/protocol.md` lists the rules
+for other languages.
 """
 
 from __future__ import annotations

@@ -312,8 +312,8 @@ export interface paths {
          * Watch Run
          * @description Watch a run: each message has what changed since the one before; its `id` is the revision.
          *
-         *     Of many changes at once the latest state comes, not each in between. `docs/protocol.md` says how
-         *     to fold them into a tree.
+         *     Changes that happen close together arrive as one: the latest state of each record.
+         *     `docs/reference/protocol.md` explains how to apply them to a tree.
          */
         get: operations["watch_run"];
         put?: never;
@@ -529,8 +529,8 @@ export interface paths {
          * @description Send a message to the agents.
          *
          *     Streams `run` (the run that it started), one event for each moment of the run, named by its type
-         *     as `docs/protocol.md` has them, and at the end `answer`. Who leaves the stream does not stop the
-         *     run.
+         *     as in `docs/reference/protocol.md`, and at the end `answer`. Closing the stream does not stop
+         *     the run.
          */
         post: operations["chat"];
         delete?: never;
@@ -2154,7 +2154,7 @@ export interface components {
             index: number;
             /**
              * Code
-             * @description Stable, for programs: see docs/protocol.md.
+             * @description Stable, for programs: see docs/reference/protocol.md.
              */
             code: string;
             /**

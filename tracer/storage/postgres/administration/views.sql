@@ -693,7 +693,7 @@ SELECT
     min(call.began_at) AS first_at,
     max(call.began_at) AS latest_at
 FROM trace.tool_calls AS call GROUP BY call.project_id, call.name;
-COMMENT ON VIEW trace.tool_stats IS 'How the calls of each tool went, over all time; narrow it as docs/queries.md shows.';
+COMMENT ON VIEW trace.tool_stats IS 'How the calls of each tool went, over all time; narrow it as docs/guides/queries.md shows.';
 COMMENT ON COLUMN trace.tool_stats.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.tool_stats.name IS 'The tool.';
 COMMENT ON COLUMN trace.tool_stats.calls IS 'How often it was called.';
