@@ -36,7 +36,7 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help programs setup demo serve test test-thorough test-web watch coverage check check-python check-web \
-	audit format fields openapi data bench screenshots torture dist lock browser clean
+	audit format fields openapi docs data bench screenshots torture dist lock browser clean
 
 # Run a command, and report how long it took.
 timed = TIMEFORMAT='$(1): %0R s'; time $(2)
@@ -114,6 +114,10 @@ openapi: setup #: Write docs/openapi.json, docs/events.schema.json, merge rules 
 	$(BIN)/python -m api.openapi
 	cd web && npm run types
 
+docs: setup #: Build the documentation site in dist/site; a broken link fails
+	$(BIN)/python -m scripts.site
+	$(BIN)/zensical build --clean --strict
+
 data: setup #: Bring views.sql up to date with fields; write docs/reference/data.md and docs/guides/queries.md
 	$(BIN)/python -m scripts.views
 	$(BIN)/python -m tests.analysts
@@ -152,7 +156,7 @@ browser: $(PYTHON_READY) #: Find a browser for the tests, or install one
 
 clean: #: Remove everything that was installed or built
 	rm -rf .venv web/node_modules web/dist api/static dist .coverage .coverage.* \
-		.mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .testmondata*
+		.cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .testmondata*
 
 $(PYTHON_READY): pyproject.toml server/pyproject.toml requirements.lock
 	@$(CHECK_PYTHON)

@@ -1,4 +1,4 @@
-"""What a server counts of itself, for Prometheus. `docs/guides/operations.md` lists it.
+"""The Prometheus metrics of a server. `docs/reference/metrics.md` lists them.
 
 Labels take their values from the program alone: route templates, methods, statuses and codes. So
 the number of series has a bound that no request can move.

@@ -166,10 +166,10 @@ async def test_it_is_for_keys_that_read_the_server_s_own_project(
     assert statuses == [401, 403, 200]
 
 
-async def test_the_operations_page_lists_every_metric_and_no_other(
+async def test_metrics_page_lists_exactly_the_served_metrics(
     database_url: str, tmp_path: Path
 ) -> None:
-    page = (DOCS / "guides" / "operations.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(tracer_\w+)`", page, re.MULTILINE)
     async with parts(read_settings(home=tmp_path), database_url, ward.application) as made_parts:
         assert made_parts.reaper is not None

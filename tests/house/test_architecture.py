@@ -56,13 +56,6 @@ def test_named_paths_exist(page: Path) -> None:
     assert [each for each in ends if each not in known] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
-
-    assert [each for each in links if not (page.parent / each).exists()] == []
-
-
 def test_named_classes_and_methods_exist() -> None:
     # Such as `ActiveRun.record`, or `_store_state` at the beginning of a line of a sketch.
     text = ARCHITECTURE.read_text(encoding="utf-8")
