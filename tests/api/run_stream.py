@@ -81,7 +81,7 @@ class Folded:
 def flattened(top: Node) -> dict[tuple[str, str], Node]:
     """Return the nodes of a tree by kind and id, without what the tree made of them."""
     made = {"own", "cumulative", "subPlanCount", "parentActToolCall", "unplaced"}
-    made |= {"revision", "behind"}
+    made |= {"revision", "behind", "failureOrigins"}
     made |= {"agentExecutions", "thinkActs", "toolCalls", "subPlans"}
     found: dict[tuple[str, str], Node] = {}
     waiting = [top]

@@ -90,7 +90,7 @@ async def test_all_signals_are_taken_with_and_without_compression(
         assert dropped.partial_success.error_message == NOTICE
     await project(DatabaseProjection(connection_options(database_url)))
 
-    assert (await parts.reader.read_run(RUN)).title == "planner"
+    assert (await parts.reader.read_run(RUN)).agent_name == "planner"
     assert [each.name for each in await parts.reader.read_logs(RUN)] == ["asked"]
     counted = metrics.text(()).decode()
     assert 'tracer_ingest_stored_total{way="logs"} 1.0' in counted
@@ -245,7 +245,7 @@ async def test_the_python_exporter_needs_the_endpoint_alone(
 
         trace_id = await asyncio.to_thread(trace)
     await project(DatabaseProjection(connection_options(database_url)))
-    assert (await parts.reader.read_run(UUID(int=trace_id))).title == "nurse"
+    assert (await parts.reader.read_run(UUID(int=trace_id))).agent_name == "nurse"
 
 
 def free_port() -> int:

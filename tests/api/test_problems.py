@@ -24,7 +24,7 @@ async def test_malformed_cursor_is_refused(api: Api) -> None:
             if (response.status_code, problem.get("code")) != (
                 400,
                 "bad_cursor",
-            ) or "start without one" not in problem["detail"]:
+            ) or "Send `nextCursor`" not in problem["detail"]:
                 failures.append(
                     f"{path}, cursor {cursor!r}: expected 400 bad_cursor with advice, "
                     f"got {response.status_code} {response.text[:200]}"

@@ -213,7 +213,7 @@ async def test_the_callers_identity_appears_only_in_the_diary(
     empty = {name for name, text in searched.items() if not text} - {"spool", *rolled_up}
     assert empty == {
         *("analyst", "api_key", "sign_in"),
-        *("otel_block", "otel_span", "pending_run", "removed_record"),
+        *("otel_block", "otel_session", "otel_span", "pending_run", "removed_record"),
     }
     found = [
         f"{name}: {text[max(0, at - 200) : at + 100]}"

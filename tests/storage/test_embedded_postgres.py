@@ -235,7 +235,7 @@ def test_home_that_is_a_file_is_rejected(home: Path) -> None:
 @as_root
 def test_home_closed_to_the_service_user_is_rejected_unchanged(home: Path) -> None:
     home.mkdir(mode=0o700)
-    with pytest.raises(StoreUnavailable, match=r"can't enter .*home\. Set TRACER_HOME"):
+    with pytest.raises(StoreUnavailable, match=r"cannot access .*home\. Set TRACER_HOME"):
         start_embedded_postgres(home / "below")
     assert list(home.iterdir()) == []
     assert home.stat().st_mode & 0o777 == 0o700

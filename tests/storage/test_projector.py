@@ -326,7 +326,7 @@ def test_dialect_error_keeps_spans_and_records_and_says_why(server: Server) -> N
     assert error.startswith("The projection raised KeyError (test_projector.py, line ")
     assert "4711" not in error
     assert (attempts, is_over, spans) == (5, True, 1)
-    assert run_row(server.url, "status", "title") == ("running", "planner")
+    assert run_row(server.url, "status", "agent_name") == ("running", "planner")
 
 
 @pytest.mark.usefixtures("faulty_dialect")

@@ -376,7 +376,7 @@ def test_a_prompt_that_is_not_logged_is_absent() -> None:
     (run,) = projected(changed(singles("codex-two-tools"), record=redact))
 
     (plan,) = run.records[Kind.PLAN].values()
-    assert (plan["title"], plan["user_request"]) == ("codex", None)
+    assert (plan["title"], plan["user_request"]) == (None, None)
 
 
 def test_a_request_that_fails_is_a_failed_round() -> None:
