@@ -211,7 +211,10 @@ async def test_new_runs_wait_above_whoever_reads_further_down(
 async def test_two_runs_are_picked_by_keyboard_and_compared_with_the_older_one_on_the_left(
     page: Page, site: Site, records: Records
 ) -> None:
-    older, newer = [await records.record(sample_run(title=f"Picked {n}")) for n in range(2)]
+    older, newer = [
+        await records.record(sample_run(title=f"Picked {n}", start=START + timedelta(hours=n)))
+        for n in range(2)
+    ]
     await _open(page, site.address, "?q=Picked")
 
     await page.get_by_role("checkbox", name="Compare Picked 1").focus()
