@@ -130,3 +130,31 @@ def test_client_installation_is_small_and_consistent(client_wheel: Path, tmp_pat
     assert len(packages) <= MAX_PACKAGES, packages
     assert sum(each.stat().st_size for each in files) <= MAX_BYTES
     run(python, "-c", "import tracer; tracer.connect('http://127.0.0.1:1').close()", cwd=tmp_path)
+
+
+NEEDED = {
+    "cli": "import tracer.cli.main",
+    "otel": "import tracer.adapters.opentelemetry, tracer.otel.otlp.redact_spans",
+    "runtime": "import tracer; [getattr(tracer, name) for name in tracer.__all__]",
+}
+"""What each extra of the client makes work."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("extra", "program"), NEEDED.items(), ids=NEEDED)
+def test_extra_installs_what_it_is_for(
+    extra: str, program: str, client_wheel: Path, tmp_path: Path
+) -> None:
+    python = tmp_path / "environment" / "bin" / "python"
+    uv = PROGRAMS / "uv"
+    run(uv, "venv", "--quiet", "--python", sys.executable, tmp_path / "environment")
+    install = (uv, "pip", "install", "--quiet", "--python", python)
+    run(*install, client_wheel)
+    before = subprocess.run(
+        [python, "-c", program], cwd=tmp_path, check=False, stderr=subprocess.DEVNULL
+    )
+    run(*install, f"{client_wheel}[{extra}]")
+    run(uv, "pip", "check", "--python", python)
+
+    assert before.returncode != 0
+    run(python, "-c", program, cwd=tmp_path)

@@ -101,10 +101,16 @@ async def _http_writer(
 async def _postgres_writer(
     url: str, terms: LeaseTerms, redaction: Redaction, has_sessions: bool
 ) -> AsyncIterator[TraceWriter]:
-    from tracer.storage.postgres.connection.pool import open_pool
-    from tracer.storage.postgres.connection.project_session import ProjectPool
-    from tracer.storage.postgres.writer import PostgresWriter
-    from tracer.storage.write_redaction import Admission
+    try:
+        from tracer.storage.postgres.connection.pool import open_pool
+        from tracer.storage.postgres.connection.project_session import ProjectPool
+        from tracer.storage.postgres.writer import PostgresWriter
+        from tracer.storage.write_redaction import Admission
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"Recording into a database needs the package {error.name!r}: "
+            "pip install 'tracer-lineage[server]'. Recording to a server does not: set TRACER_URL."
+        ) from error
 
     async with open_pool(url, has_sessions=has_sessions, is_quiet=True) as pool:
         admission = Admission(redaction)
