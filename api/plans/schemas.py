@@ -89,7 +89,7 @@ class PlanFields(_Fields):
     root_plan_id: UUID
     """The run: the id of its root plan."""
     plan_id: UUID
-    """The plan's own id; that of a root plan is the run's."""
+    """The plan's id. The id of a root plan is also the id of the run."""
     parent_plan_id: UUID | None
     """The plan whose tool call or step opened this one; null for the root plan."""
     tool_call_id: UUID | None
@@ -97,27 +97,27 @@ class PlanFields(_Fields):
     opened_by_step_id: UUID | None
     """The step that opened this sub-plan without a tool call: a hand-off."""
     depth: int | None
-    """How many sub-plans lie above it: 0 for the root plan."""
+    """The number of plans above this one: 0 for the root plan."""
     title: str | None
-    """Its name in lists: the given title, or else the first line of the request."""
+    """The title; if none was recorded, the first line of the request."""
     agent_name: str | None
-    """The agent that the plan was given to."""
+    """The agent that runs the plan."""
     follows_provider_call_id: str | None
-    """The provider's id of the call whose end it follows; that call is in another run."""
+    """The provider call id of the call in another run whose end this plan follows."""
     template: str | None
-    """The plan template that it was made from."""
+    """The plan template that the plan was created from."""
     template_version: str | None
-    """Which version of the template."""
+    """The version of the template."""
     inferred: bool
-    """Whether what it hangs under was reconstructed rather than recorded."""
+    """True if the link to its parent was reconstructed rather than recorded."""
     inferred_from: str | None
-    """The evidence that it was reconstructed from."""
+    """The evidence for the reconstructed link."""
     user_request: str | None
-    """What was asked, in the words that were used."""
+    """The request, word for word."""
     user_request_bytes: int | None
     user_request_truncated: bool
     summary: str | None
-    """What came of it."""
+    """The outcome of the plan, as text."""
     summary_bytes: int | None
     summary_truncated: bool
 
@@ -127,13 +127,13 @@ class StepFields(_Fields):
 
     kind: Literal["step"]
     step_id: UUID
-    """The step's own id."""
+    """The step's id."""
     plan_id: UUID | None
-    """The plan that it is a step of; null while only its id is known."""
+    """The plan of the step; null if only the step's id is known."""
     agent_name: str | None
-    """The agent that carries it out."""
+    """The agent that executes the step."""
     request: str | None
-    """What the agent was asked to do."""
+    """The request to the agent."""
     request_bytes: int | None
     request_truncated: bool
     result: str | None
@@ -147,21 +147,21 @@ class ThinkActFields(_Fields):
 
     kind: Literal["thinkAct"]
     think_act_id: UUID
-    """The round's own id."""
+    """The think-act's id."""
     step_id: UUID | None
-    """The step that it is a round of; null while only its id is known."""
+    """The step of the think-act; null if only the think-act's id is known."""
     requested_model: str | None
-    """The model asked, as it was asked for."""
+    """The name of the requested model."""
     model: str | None
-    """The model that answered, as the provider names it."""
+    """The name of the model that answered, as the provider reports it."""
     input_tokens: int | None
-    """Tokens that the model was given."""
+    """The number of input tokens."""
     output_tokens: int | None
-    """Tokens that it answered with."""
+    """The number of output tokens."""
     cost_usd: float | None
-    """The cost reported, or else computed from the price list, in US dollars."""
+    """The cost in US dollars: reported, or computed from the price list."""
     thought: str | None
-    """The text that the model answered with."""
+    """The text of the model's answer."""
     thought_bytes: int | None
     thought_truncated: bool
 
@@ -171,55 +171,55 @@ class ToolCallFields(_Fields):
 
     kind: Literal["toolCall"]
     tool_call_id: UUID
-    """The call's own id."""
+    """The tool call's id."""
     step_id: UUID | None
-    """The step that made it; null while only its id is known."""
+    """The step that made the call; null if only the call's id is known."""
     think_act_id: UUID | None
-    """The round whose model chose it; null for calls made outside any."""
+    """The think-act that requested the call; null for a call outside of any think-act."""
     parent_tool_call_id: UUID | None
     """The batch call that this call is an item of."""
     continued_plan_id: UUID | None
     """The sub-plan that the call continued after another call had opened it."""
     provider_call_id: str | None
-    """The id that the model's provider gave; repeats, may be empty."""
+    """The id that the model provider assigned. It may repeat or be empty."""
     name: str | None
     """The tool's name as the model called it."""
     tool_type: str | None
     """The kind of tool, such as `STATELESS` or `SUBPLAN`."""
     attempt: int | None
-    """How many times it was tried, the latest included, from 1."""
+    """The number of attempts, at least 1."""
     forged_arguments: list[str]
-    """The hidden parameters that somebody but the runtime tried to give: their names, sorted."""
+    """The names of hidden parameters that the model or a hook tried to supply, sorted."""
     short_circuited_by: str | None
-    """The hook that answered in the tool's place."""
+    """The hook that returned the result instead of the tool."""
     still_running: bool | None
-    """True where it was given up on and its tool went on regardless; else null."""
+    """True if the call ended while its tool continued to run, after a timeout for example."""
     late_finished_at: datetime | None
-    """When a call that was recorded as timed out ended after all."""
+    """When the tool ended after the call had been recorded as timed out."""
     late_status: Status | None
-    """How it ended then."""
+    """The status of this late end."""
     inferred: bool
-    """Whether what it hangs under was reconstructed rather than recorded."""
+    """True if the link to its parent was reconstructed rather than recorded."""
     inferred_from: str | None
-    """The evidence that it was reconstructed from."""
+    """The evidence for the reconstructed link."""
     arguments: str | None
-    """The arguments as the text that they were, usually JSON."""
+    """The arguments as the received text, usually JSON."""
     arguments_bytes: int | None
     arguments_truncated: bool
     result: str | None
-    """The result as the text that it was, usually JSON."""
+    """The result as the received text, usually JSON."""
     result_bytes: int | None
     result_truncated: bool
     effective_arguments: str | None
-    """What the latest attempt was called with, where hooks changed the arguments."""
+    """The arguments of the latest attempt, if hooks changed them."""
     effective_arguments_bytes: int | None
     effective_arguments_truncated: bool
     state_changes: str | None
-    """What it changed in the session's state, as the text of a JSON array."""
+    """The call's changes of the session state, as the text of a JSON array."""
     state_changes_bytes: int | None
     state_changes_truncated: bool
     late_result: str | None
-    """What it returned then, or the error that it raised."""
+    """The result or the error of this late end."""
     late_result_bytes: int | None
     late_result_truncated: bool
 

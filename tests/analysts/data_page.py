@@ -10,7 +10,7 @@ import psycopg
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "data.md"
 
 WIDTH = 100
-HEADINGS = "| column | type | what it is |\n| --- | --- | --- |\n"
+HEADINGS = "| column | type | meaning |\n| --- | --- | --- |\n"
 
 INTRODUCTION = """# Views and tables
 

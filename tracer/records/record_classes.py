@@ -1,4 +1,4 @@
-"""Records: what Tracer keeps of a run, one class a kind.
+"""Records of a run, one class for each kind.
 
 These classes are the one definition of each field. The tables
 (`tracer.storage.postgres.schema.record_tables`) and the API's read schemas (`api.schemas`) derive
@@ -80,23 +80,23 @@ class Record(_Fields):
     root_plan_id: UUID
     """The run: the id of its root plan."""
     status: Annotated[Status, Merge.ENDING] = Status.UNKNOWN
-    """How far it has come. `unknown` is a placeholder that another record named."""
+    """The status. `unknown` marks a placeholder that another record referenced."""
     reason: Annotated[str | None, Merge.ENDING] = None
-    """Which kind of ending it was, such as `timed_out` or `round_limit`."""
+    """The kind of ending, such as `timed_out` or `round_limit`."""
     started_at: Annotated[datetime | None, Merge.LEAST] = None
-    """When it began, by the recording process's clock."""
+    """The start time, by the recording process's clock."""
     finished_at: Annotated[datetime | None, Merge.ENDING] = None
-    """When it ended, by the recording process's clock."""
+    """The end time, by the recording process's clock."""
     abandoned_at: datetime | None = None
-    """When its recorder's lease ran out while it was open."""
+    """When its recorder's lease expired while the record was open."""
     recorder_id: Annotated[UUID | None, Merge.GREATEST] = None
-    """The youngest recorder that wrote it."""
+    """The recorder that wrote it; if there were several, the one with the greatest id."""
     recorded_at: datetime | None = None
-    """When the server first stored it."""
+    """When the server stored the first version of it."""
     revision: Int64 = 0
     """The run's revision at the write that changed this record last."""
     masked: Annotated[list[str], Merge.UNION] = Field(default_factory=list)
-    """Where secrets were masked, or payloads not kept: `arguments:/password`, sorted."""
+    """Pointers to masked or omitted values, such as `arguments:/password`, sorted."""
 
     @property
     def shown_status(self) -> str:
@@ -108,63 +108,63 @@ class Totals(_Fields):
     """Sums over some part of a run."""
 
     input_tokens: Int64 = 0
-    """Tokens that models were given."""
+    """The input tokens of all models."""
     output_tokens: Int64 = 0
-    """Tokens that models answered with."""
+    """The output tokens of all models."""
     cost_usd: Decimal = Decimal(0)
-    """What the models cost, in US dollars: the sum of the costs that are known."""
+    """The cost of all models in US dollars; unknown costs count as 0."""
     tool_calls: Int64 = 0
-    """Tool calls, items of batches included."""
+    """The number of tool calls, including the items of batches."""
     failures: Int64 = 0
-    """Think-acts and tool calls that ended `failed`."""
+    """The number of think-acts and tool calls that failed."""
 
 
 class Run(Record, Totals):
     """One root plan and everything below it, as a row of the run list."""
 
     title: str | None = None
-    """The root plan's title: the given one, or else the first line of the question."""
+    """The title of the root plan; if none was recorded, the first line of the request."""
     agent_name: str | None = None
-    """The agent that the root plan was given to."""
+    """The agent that runs the root plan."""
     session_id: Annotated[str | None, Merge.GREATEST] = None
     """The conversation that the run belongs to."""
     subject: Annotated[str | None, Merge.GREATEST] = None
-    """Whom the run is about: the person whose data it holds."""
+    """The person whose data the run contains."""
     tags: Annotated[list[str], Merge.UNION] = Field(default_factory=list)
-    """Labels given at the start, sorted."""
+    """The labels of the run, sorted."""
     traceparent: Annotated[str | None, Merge.GREATEST] = None
-    """The W3C trace context that the request came with."""
+    """The W3C trace context of the request that started the run."""
     cancel_requested_at: datetime | None = None
-    """When somebody asked for the run to be cancelled."""
+    """When cancellation of the run was requested."""
     run_metadata: Annotated[str | None, Merge.GREATEST] = None
-    """Metadata that the program gave it, as the text of a JSON object."""
+    """The metadata of the run, as the text of a JSON object."""
 
 
 class Outcome(_Fields):
-    """What went wrong, for the kinds of record that can fail."""
+    """The error of a record."""
 
     error_type: Annotated[str | None, Merge.ENDING] = None
-    """The error's class or code."""
+    """The class or code of the error."""
     error_message: Annotated[str | None, Merge.ENDING] = None
-    """What it says."""
+    """The message of the error."""
     error_stack: Annotated[str | None, Merge.ENDING] = None
-    """Its stack, where there is one."""
+    """The stack trace of the error; null if none was recorded."""
 
 
 class Inferred(_Fields):
     """Whether a record's place was recorded or reconstructed."""
 
     inferred: bool = False
-    """Whether what it hangs under was reconstructed rather than recorded."""
+    """True if the link to its parent was reconstructed rather than recorded."""
     inferred_from: str | None = None
-    """The evidence that it was reconstructed from."""
+    """The evidence for the reconstructed link."""
 
 
 class PlanExecutionRecord(Record, Outcome, Inferred):
-    """What an agent set out to do: the root plan of a run, or a sub-plan."""
+    """An agent's task: the root plan of a run, or a sub-plan."""
 
     plan_id: UUID
-    """The plan's own id; that of a root plan is the run's."""
+    """The plan's id. The id of a root plan is also the id of the run."""
     parent_plan_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The plan whose tool call or step opened this one; null for the root plan."""
     tool_call_id: Annotated[UUID | None, Merge.GREATEST] = None
@@ -172,65 +172,65 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
     opened_by_step_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The step that opened this sub-plan without a tool call: a hand-off."""
     position: Annotated[int | None, Merge.GREATEST] = None
-    """The place among the sub-plans of one opener, from 0."""
+    """The position among the sub-plans of one tool call or step, from 0."""
     depth: Annotated[int | None, Merge.GREATEST] = None
-    """How many sub-plans lie above it: 0 for the root plan."""
+    """The number of plans above this one: 0 for the root plan."""
     title: Annotated[str | None, Merge.GREATEST] = None
-    """Its name in lists: the given title, or else the first line of the request."""
+    """The title; if none was recorded, the first line of the request."""
     user_request: Annotated[str | None, Merge.GREATEST, Shown.CUT] = None
-    """What was asked, in the words that were used."""
+    """The request, word for word."""
     agent_name: Annotated[str | None, Merge.GREATEST] = None
-    """The agent that the plan was given to."""
+    """The agent that runs the plan."""
     follows_provider_call_id: Annotated[str | None, Merge.GREATEST] = None
-    """The provider's id of the call whose end it follows; that call is in another run."""
+    """The provider call id of the call in another run whose end this plan follows."""
     template: Annotated[str | None, Merge.GREATEST] = None
-    """The plan template that it was made from."""
+    """The plan template that the plan was created from."""
     template_version: Annotated[str | None, Merge.GREATEST] = None
-    """Which version of the template."""
+    """The version of the template."""
     summary: Annotated[str | None, Merge.ENDING, Shown.CUT] = None
-    """What came of it."""
+    """The outcome of the plan, as text."""
 
 
 class AgentExecutionRecord(Record, Outcome):
-    """A step: one item of a plan, carried out by one agent."""
+    """A step: one item of a plan, executed by one agent."""
 
     step_id: UUID
-    """The step's own id."""
+    """The step's id."""
     plan_id: Annotated[UUID | None, Merge.GREATEST] = None
-    """The plan that it is a step of; null while only its id is known."""
+    """The plan of the step; null if only the step's id is known."""
     position: Annotated[int | None, Merge.GREATEST] = None
-    """The place among the plan's steps, from 0."""
+    """The position among the plan's steps, from 0."""
     agent_name: Annotated[str | None, Merge.GREATEST] = None
-    """The agent that carries it out."""
+    """The agent that executes the step."""
     request: Annotated[str | None, Merge.GREATEST, Shown.CUT] = None
-    """What the agent was asked to do."""
+    """The request to the agent."""
     result: Annotated[str | None, Merge.ENDING, Shown.CUT] = None
     """The agent's final answer."""
 
 
 class ThinkActRecord(Record, Outcome):
-    """One round of an agent: the model thinks, then chooses tools."""
+    """A think-act: one model request and the tool calls that it requests."""
 
     think_act_id: UUID
-    """The round's own id."""
+    """The think-act's id."""
     step_id: Annotated[UUID | None, Merge.GREATEST] = None
-    """The step that it is a round of; null while only its id is known."""
+    """The step of the think-act; null if only the think-act's id is known."""
     position: Annotated[int | None, Merge.GREATEST] = None
     """The round's number within the step, from 0."""
     thought: Annotated[str | None, Merge.ENDING, Shown.CUT] = None
-    """The text that the model answered with."""
+    """The text of the model's answer."""
     requested_model: Annotated[str | None, Merge.GREATEST] = None
-    """The model asked, as it was asked for."""
+    """The name of the requested model."""
     model: Annotated[str | None, Merge.ENDING] = None
-    """The model that answered, as the provider names it."""
+    """The name of the model that answered, as the provider reports it."""
     messages: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
-    """The messages that the model was given, as the text of a JSON array."""
+    """The messages to the model, as the text of a JSON array."""
     input_tokens: Annotated[Int64 | None, Merge.ENDING] = None
-    """Tokens that the model was given."""
+    """The number of input tokens."""
     output_tokens: Annotated[Int64 | None, Merge.ENDING] = None
-    """Tokens that it answered with."""
+    """The number of output tokens."""
     cost_usd: Annotated[Decimal | None, Merge.ENDING] = None
-    """The cost reported, or else computed from the price list, in US dollars."""
+    """The cost in US dollars: reported, or computed from the price list."""
     provider: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
     """The provider of the model, such as `openai`."""
     parameters: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
@@ -257,45 +257,45 @@ class ActToolInfo(Record, Outcome, Inferred):
     """One tool call: one request to run one tool."""
 
     tool_call_id: UUID
-    """The call's own id."""
+    """The tool call's id."""
     step_id: Annotated[UUID | None, Merge.GREATEST] = None
-    """The step that made it; null while only its id is known."""
+    """The step that made the call; null if only the call's id is known."""
     think_act_id: Annotated[UUID | None, Merge.GREATEST] = None
-    """The round whose model chose it; null for calls made outside any."""
+    """The think-act that requested the call; null for a call outside of any think-act."""
     parent_tool_call_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The batch call that this call is an item of."""
     continued_plan_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The sub-plan that the call continued after another call had opened it."""
     position: Annotated[int | None, Merge.GREATEST] = None
-    """The place in the round, or in the batch, from 0."""
+    """The position in the think-act or in the batch, from 0."""
     provider_call_id: Annotated[str | None, Merge.GREATEST] = None
-    """The id that the model's provider gave; repeats, may be empty."""
+    """The id that the model provider assigned. It may repeat or be empty."""
     name: Annotated[str | None, Merge.GREATEST] = None
     """The tool's name as the model called it."""
     tool_type: Annotated[str | None, Merge.GREATEST] = None
     """The kind of tool, such as `STATELESS` or `SUBPLAN`."""
     arguments: Annotated[str | None, Merge.GREATEST, Shown.CUT] = None
-    """The arguments as the text that they were, usually JSON."""
+    """The arguments as the received text, usually JSON."""
     result: Annotated[str | None, Merge.ENDING, Shown.CUT] = None
-    """The result as the text that it was, usually JSON."""
+    """The result as the received text, usually JSON."""
     attempt: Annotated[int | None, Merge.LATEST] = None
-    """How many times it was tried, the latest included, from 1."""
+    """The number of attempts, at least 1."""
     effective_arguments: Annotated[str | None, Merge.LATEST, Shown.CUT] = None
-    """What the latest attempt was called with, where hooks changed the arguments."""
+    """The arguments of the latest attempt, if hooks changed them."""
     forged_arguments: Annotated[list[str], Merge.UNION] = Field(default_factory=list)
-    """The hidden parameters that somebody but the runtime tried to give: their names, sorted."""
+    """The names of hidden parameters that the model or a hook tried to supply, sorted."""
     short_circuited_by: Annotated[str | None, Merge.ENDING] = None
-    """The hook that answered in the tool's place."""
+    """The hook that returned the result instead of the tool."""
     state_changes: Annotated[str | None, Merge.ENDING, Shown.CUT] = None
-    """What it changed in the session's state, as the text of a JSON array."""
+    """The call's changes of the session state, as the text of a JSON array."""
     still_running: Annotated[bool | None, Merge.ENDING] = None
-    """True where it was given up on and its tool went on regardless; else null."""
+    """True if the call ended while its tool continued to run, after a timeout for example."""
     late_finished_at: Annotated[datetime | None, Merge.LATE] = None
-    """When a call that was recorded as timed out ended after all."""
+    """When the tool ended after the call had been recorded as timed out."""
     late_status: Annotated[Status | None, Merge.LATE] = None
-    """How it ended then."""
+    """The status of this late end."""
     late_result: Annotated[str | None, Merge.LATE, Shown.CUT] = None
-    """What it returned then, or the error that it raised."""
+    """The result or the error of this late end."""
 
 
 RECORDS: dict[Kind, type[Any]] = {

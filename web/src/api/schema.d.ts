@@ -1583,7 +1583,7 @@ export interface components {
             /**
              * Planid
              * Format: uuid
-             * @description The plan's own id; that of a root plan is the run's.
+             * @description The plan's id. The id of a root plan is also the id of the run.
              */
             planId: string;
             /**
@@ -1603,47 +1603,47 @@ export interface components {
             openedByStepId: string | null;
             /**
              * Depth
-             * @description How many sub-plans lie above it: 0 for the root plan.
+             * @description The number of plans above this one: 0 for the root plan.
              */
             depth: number | null;
             /**
              * Title
-             * @description Its name in lists: the given title, or else the first line of the request.
+             * @description The title; if none was recorded, the first line of the request.
              */
             title: string | null;
             /**
              * Agentname
-             * @description The agent that the plan was given to.
+             * @description The agent that runs the plan.
              */
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider's id of the call whose end it follows; that call is in another run.
+             * @description The provider call id of the call in another run whose end this plan follows.
              */
             followsProviderCallId: string | null;
             /**
              * Template
-             * @description The plan template that it was made from.
+             * @description The plan template that the plan was created from.
              */
             template: string | null;
             /**
              * Templateversion
-             * @description Which version of the template.
+             * @description The version of the template.
              */
             templateVersion: string | null;
             /**
              * Inferred
-             * @description Whether what it hangs under was reconstructed rather than recorded.
+             * @description True if the link to its parent was reconstructed rather than recorded.
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence that it was reconstructed from.
+             * @description The evidence for the reconstructed link.
              */
             inferredFrom: string | null;
             /**
              * Userrequest
-             * @description What was asked, in the words that were used.
+             * @description The request, word for word.
              */
             userRequest: string | null;
             /** Userrequestbytes */
@@ -1652,7 +1652,7 @@ export interface components {
             userRequestTruncated: boolean;
             /**
              * Summary
-             * @description What came of it.
+             * @description The outcome of the plan, as text.
              */
             summary: string | null;
             /** Summarybytes */
@@ -1697,13 +1697,13 @@ export interface components {
         PlanSchema: {
             /**
              * Inferred
-             * @description Whether what it hangs under was reconstructed rather than recorded.
+             * @description True if the link to its parent was reconstructed rather than recorded.
              * @default false
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence that it was reconstructed from.
+             * @description The evidence for the reconstructed link.
              */
             inferredFrom: string | null;
             /**
@@ -1721,32 +1721,32 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was, such as `timed_out` or `round_limit`.
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
              */
             reason: string | null;
             /**
              * Startedat
-             * @description When it began, by the recording process's clock.
+             * @description The start time, by the recording process's clock.
              */
             startedAt: string | null;
             /**
              * Finishedat
-             * @description When it ended, by the recording process's clock.
+             * @description The end time, by the recording process's clock.
              */
             finishedAt: string | null;
             /**
              * Abandonedat
-             * @description When its recorder's lease ran out while it was open.
+             * @description When its recorder's lease expired while the record was open.
              */
             abandonedAt: string | null;
             /**
              * Recorderid
-             * @description The youngest recorder that wrote it.
+             * @description The recorder that wrote it; if there were several, the one with the greatest id.
              */
             recorderId: string | null;
             /**
              * Recordedat
-             * @description When the server first stored it.
+             * @description When the server stored the first version of it.
              */
             recordedAt: string | null;
             /**
@@ -1757,13 +1757,13 @@ export interface components {
             revision: number;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
              */
             masked: string[];
             /**
              * Planid
              * Format: uuid
-             * @description The plan's own id; that of a root plan is the run's.
+             * @description The plan's id. The id of a root plan is also the id of the run.
              */
             planId: string;
             /**
@@ -1783,47 +1783,47 @@ export interface components {
             openedByStepId: string | null;
             /**
              * Position
-             * @description The place among the sub-plans of one opener, from 0.
+             * @description The position among the sub-plans of one tool call or step, from 0.
              */
             position: number | null;
             /**
              * Depth
-             * @description How many sub-plans lie above it: 0 for the root plan.
+             * @description The number of plans above this one: 0 for the root plan.
              */
             depth: number | null;
             /**
              * Title
-             * @description Its name in lists: the given title, or else the first line of the request.
+             * @description The title; if none was recorded, the first line of the request.
              */
             title: string | null;
             /**
              * Userrequest
-             * @description What was asked, in the words that were used.
+             * @description The request, word for word.
              */
             userRequest: string | null;
             /**
              * Agentname
-             * @description The agent that the plan was given to.
+             * @description The agent that runs the plan.
              */
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider's id of the call whose end it follows; that call is in another run.
+             * @description The provider call id of the call in another run whose end this plan follows.
              */
             followsProviderCallId: string | null;
             /**
              * Template
-             * @description The plan template that it was made from.
+             * @description The plan template that the plan was created from.
              */
             template: string | null;
             /**
              * Templateversion
-             * @description Which version of the template.
+             * @description The version of the template.
              */
             templateVersion: string | null;
             /**
              * Summary
-             * @description What came of it.
+             * @description The outcome of the plan, as text.
              */
             summary: string | null;
             /**
@@ -1868,13 +1868,13 @@ export interface components {
         PlanWithParent: {
             /**
              * Inferred
-             * @description Whether what it hangs under was reconstructed rather than recorded.
+             * @description True if the link to its parent was reconstructed rather than recorded.
              * @default false
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence that it was reconstructed from.
+             * @description The evidence for the reconstructed link.
              */
             inferredFrom: string | null;
             /**
@@ -1892,32 +1892,32 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was, such as `timed_out` or `round_limit`.
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
              */
             reason: string | null;
             /**
              * Startedat
-             * @description When it began, by the recording process's clock.
+             * @description The start time, by the recording process's clock.
              */
             startedAt: string | null;
             /**
              * Finishedat
-             * @description When it ended, by the recording process's clock.
+             * @description The end time, by the recording process's clock.
              */
             finishedAt: string | null;
             /**
              * Abandonedat
-             * @description When its recorder's lease ran out while it was open.
+             * @description When its recorder's lease expired while the record was open.
              */
             abandonedAt: string | null;
             /**
              * Recorderid
-             * @description The youngest recorder that wrote it.
+             * @description The recorder that wrote it; if there were several, the one with the greatest id.
              */
             recorderId: string | null;
             /**
              * Recordedat
-             * @description When the server first stored it.
+             * @description When the server stored the first version of it.
              */
             recordedAt: string | null;
             /**
@@ -1928,13 +1928,13 @@ export interface components {
             revision: number;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
              */
             masked: string[];
             /**
              * Planid
              * Format: uuid
-             * @description The plan's own id; that of a root plan is the run's.
+             * @description The plan's id. The id of a root plan is also the id of the run.
              */
             planId: string;
             /**
@@ -1954,47 +1954,47 @@ export interface components {
             openedByStepId: string | null;
             /**
              * Position
-             * @description The place among the sub-plans of one opener, from 0.
+             * @description The position among the sub-plans of one tool call or step, from 0.
              */
             position: number | null;
             /**
              * Depth
-             * @description How many sub-plans lie above it: 0 for the root plan.
+             * @description The number of plans above this one: 0 for the root plan.
              */
             depth: number | null;
             /**
              * Title
-             * @description Its name in lists: the given title, or else the first line of the request.
+             * @description The title; if none was recorded, the first line of the request.
              */
             title: string | null;
             /**
              * Userrequest
-             * @description What was asked, in the words that were used.
+             * @description The request, word for word.
              */
             userRequest: string | null;
             /**
              * Agentname
-             * @description The agent that the plan was given to.
+             * @description The agent that runs the plan.
              */
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider's id of the call whose end it follows; that call is in another run.
+             * @description The provider call id of the call in another run whose end this plan follows.
              */
             followsProviderCallId: string | null;
             /**
              * Template
-             * @description The plan template that it was made from.
+             * @description The plan template that the plan was created from.
              */
             template: string | null;
             /**
              * Templateversion
-             * @description Which version of the template.
+             * @description The version of the template.
              */
             templateVersion: string | null;
             /**
              * Summary
-             * @description What came of it.
+             * @description The outcome of the plan, as text.
              */
             summary: string | null;
             /** @description The tool call that opened this sub-plan; null for a root plan and for a hand-off. */
@@ -2250,13 +2250,13 @@ export interface components {
         RunPreviewSchema: {
             /**
              * Inputtokens
-             * @description Tokens that models were given.
+             * @description The input tokens of all models.
              * @default 0
              */
             inputTokens: number;
             /**
              * Outputtokens
-             * @description Tokens that models answered with.
+             * @description The output tokens of all models.
              * @default 0
              */
             outputTokens: number;
@@ -2268,13 +2268,13 @@ export interface components {
             costUsd: number;
             /**
              * Toolcalls
-             * @description Tool calls, items of batches included.
+             * @description The number of tool calls, including the items of batches.
              * @default 0
              */
             toolCalls: number;
             /**
              * Failures
-             * @description Think-acts and tool calls that ended `failed`.
+             * @description The number of think-acts and tool calls that failed.
              * @default 0
              */
             failures: number;
@@ -2293,32 +2293,32 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was, such as `timed_out` or `round_limit`.
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
              */
             reason: string | null;
             /**
              * Startedat
-             * @description When it began, by the recording process's clock.
+             * @description The start time, by the recording process's clock.
              */
             startedAt: string | null;
             /**
              * Finishedat
-             * @description When it ended, by the recording process's clock.
+             * @description The end time, by the recording process's clock.
              */
             finishedAt: string | null;
             /**
              * Abandonedat
-             * @description When its recorder's lease ran out while it was open.
+             * @description When its recorder's lease expired while the record was open.
              */
             abandonedAt: string | null;
             /**
              * Recorderid
-             * @description The youngest recorder that wrote it.
+             * @description The recorder that wrote it; if there were several, the one with the greatest id.
              */
             recorderId: string | null;
             /**
              * Recordedat
-             * @description When the server first stored it.
+             * @description When the server stored the first version of it.
              */
             recordedAt: string | null;
             /**
@@ -2329,17 +2329,17 @@ export interface components {
             revision: number;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
              */
             masked: string[];
             /**
              * Title
-             * @description The root plan's title: the given one, or else the first line of the question.
+             * @description The title of the root plan; if none was recorded, the first line of the request.
              */
             title: string | null;
             /**
              * Agentname
-             * @description The agent that the root plan was given to.
+             * @description The agent that runs the root plan.
              */
             agentName: string | null;
             /**
@@ -2349,27 +2349,27 @@ export interface components {
             sessionId: string | null;
             /**
              * Subject
-             * @description Whom the run is about: the person whose data it holds.
+             * @description The person whose data the run contains.
              */
             subject: string | null;
             /**
              * Tags
-             * @description Labels given at the start, sorted.
+             * @description The labels of the run, sorted.
              */
             tags: string[];
             /**
              * Traceparent
-             * @description The W3C trace context that the request came with.
+             * @description The W3C trace context of the request that started the run.
              */
             traceparent: string | null;
             /**
              * Cancelrequestedat
-             * @description When somebody asked for the run to be cancelled.
+             * @description When cancellation of the run was requested.
              */
             cancelRequestedAt: string | null;
             /**
              * Runmetadata
-             * @description Metadata that the program gave it, as the text of a JSON object.
+             * @description The metadata of the run, as the text of a JSON object.
              */
             runMetadata: string | null;
             /**
@@ -2468,13 +2468,13 @@ export interface components {
         RunSchema: {
             /**
              * Inputtokens
-             * @description Tokens that models were given.
+             * @description The input tokens of all models.
              * @default 0
              */
             inputTokens: number;
             /**
              * Outputtokens
-             * @description Tokens that models answered with.
+             * @description The output tokens of all models.
              * @default 0
              */
             outputTokens: number;
@@ -2486,13 +2486,13 @@ export interface components {
             costUsd: number;
             /**
              * Toolcalls
-             * @description Tool calls, items of batches included.
+             * @description The number of tool calls, including the items of batches.
              * @default 0
              */
             toolCalls: number;
             /**
              * Failures
-             * @description Think-acts and tool calls that ended `failed`.
+             * @description The number of think-acts and tool calls that failed.
              * @default 0
              */
             failures: number;
@@ -2511,32 +2511,32 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was, such as `timed_out` or `round_limit`.
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
              */
             reason: string | null;
             /**
              * Startedat
-             * @description When it began, by the recording process's clock.
+             * @description The start time, by the recording process's clock.
              */
             startedAt: string | null;
             /**
              * Finishedat
-             * @description When it ended, by the recording process's clock.
+             * @description The end time, by the recording process's clock.
              */
             finishedAt: string | null;
             /**
              * Abandonedat
-             * @description When its recorder's lease ran out while it was open.
+             * @description When its recorder's lease expired while the record was open.
              */
             abandonedAt: string | null;
             /**
              * Recorderid
-             * @description The youngest recorder that wrote it.
+             * @description The recorder that wrote it; if there were several, the one with the greatest id.
              */
             recorderId: string | null;
             /**
              * Recordedat
-             * @description When the server first stored it.
+             * @description When the server stored the first version of it.
              */
             recordedAt: string | null;
             /**
@@ -2547,17 +2547,17 @@ export interface components {
             revision: number;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
              */
             masked: string[];
             /**
              * Title
-             * @description The root plan's title: the given one, or else the first line of the question.
+             * @description The title of the root plan; if none was recorded, the first line of the request.
              */
             title: string | null;
             /**
              * Agentname
-             * @description The agent that the root plan was given to.
+             * @description The agent that runs the root plan.
              */
             agentName: string | null;
             /**
@@ -2567,27 +2567,27 @@ export interface components {
             sessionId: string | null;
             /**
              * Subject
-             * @description Whom the run is about: the person whose data it holds.
+             * @description The person whose data the run contains.
              */
             subject: string | null;
             /**
              * Tags
-             * @description Labels given at the start, sorted.
+             * @description The labels of the run, sorted.
              */
             tags: string[];
             /**
              * Traceparent
-             * @description The W3C trace context that the request came with.
+             * @description The W3C trace context of the request that started the run.
              */
             traceparent: string | null;
             /**
              * Cancelrequestedat
-             * @description When somebody asked for the run to be cancelled.
+             * @description When cancellation of the run was requested.
              */
             cancelRequestedAt: string | null;
             /**
              * Runmetadata
-             * @description Metadata that the program gave it, as the text of a JSON object.
+             * @description The metadata of the run, as the text of a JSON object.
              */
             runMetadata: string | null;
             /**
@@ -2675,13 +2675,13 @@ export interface components {
         SingleRunSchema: {
             /**
              * Inputtokens
-             * @description Tokens that models were given.
+             * @description The input tokens of all models.
              * @default 0
              */
             inputTokens: number;
             /**
              * Outputtokens
-             * @description Tokens that models answered with.
+             * @description The output tokens of all models.
              * @default 0
              */
             outputTokens: number;
@@ -2693,13 +2693,13 @@ export interface components {
             costUsd: number;
             /**
              * Toolcalls
-             * @description Tool calls, items of batches included.
+             * @description The number of tool calls, including the items of batches.
              * @default 0
              */
             toolCalls: number;
             /**
              * Failures
-             * @description Think-acts and tool calls that ended `failed`.
+             * @description The number of think-acts and tool calls that failed.
              * @default 0
              */
             failures: number;
@@ -2718,32 +2718,32 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was, such as `timed_out` or `round_limit`.
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
              */
             reason: string | null;
             /**
              * Startedat
-             * @description When it began, by the recording process's clock.
+             * @description The start time, by the recording process's clock.
              */
             startedAt: string | null;
             /**
              * Finishedat
-             * @description When it ended, by the recording process's clock.
+             * @description The end time, by the recording process's clock.
              */
             finishedAt: string | null;
             /**
              * Abandonedat
-             * @description When its recorder's lease ran out while it was open.
+             * @description When its recorder's lease expired while the record was open.
              */
             abandonedAt: string | null;
             /**
              * Recorderid
-             * @description The youngest recorder that wrote it.
+             * @description The recorder that wrote it; if there were several, the one with the greatest id.
              */
             recorderId: string | null;
             /**
              * Recordedat
-             * @description When the server first stored it.
+             * @description When the server stored the first version of it.
              */
             recordedAt: string | null;
             /**
@@ -2754,17 +2754,17 @@ export interface components {
             revision: number;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
              */
             masked: string[];
             /**
              * Title
-             * @description The root plan's title: the given one, or else the first line of the question.
+             * @description The title of the root plan; if none was recorded, the first line of the request.
              */
             title: string | null;
             /**
              * Agentname
-             * @description The agent that the root plan was given to.
+             * @description The agent that runs the root plan.
              */
             agentName: string | null;
             /**
@@ -2774,27 +2774,27 @@ export interface components {
             sessionId: string | null;
             /**
              * Subject
-             * @description Whom the run is about: the person whose data it holds.
+             * @description The person whose data the run contains.
              */
             subject: string | null;
             /**
              * Tags
-             * @description Labels given at the start, sorted.
+             * @description The labels of the run, sorted.
              */
             tags: string[];
             /**
              * Traceparent
-             * @description The W3C trace context that the request came with.
+             * @description The W3C trace context of the request that started the run.
              */
             traceparent: string | null;
             /**
              * Cancelrequestedat
-             * @description When somebody asked for the run to be cancelled.
+             * @description When cancellation of the run was requested.
              */
             cancelRequestedAt: string | null;
             /**
              * Runmetadata
-             * @description Metadata that the program gave it, as the text of a JSON object.
+             * @description The metadata of the run, as the text of a JSON object.
              */
             runMetadata: string | null;
             /**
@@ -3056,22 +3056,22 @@ export interface components {
             /**
              * Stepid
              * Format: uuid
-             * @description The step's own id.
+             * @description The step's id.
              */
             stepId: string;
             /**
              * Planid
-             * @description The plan that it is a step of; null while only its id is known.
+             * @description The plan of the step; null if only the step's id is known.
              */
             planId: string | null;
             /**
              * Agentname
-             * @description The agent that carries it out.
+             * @description The agent that executes the step.
              */
             agentName: string | null;
             /**
              * Request
-             * @description What the agent was asked to do.
+             * @description The request to the agent.
              */
             request: string | null;
             /** Requestbytes */
@@ -3167,42 +3167,42 @@ export interface components {
             /**
              * Thinkactid
              * Format: uuid
-             * @description The round's own id.
+             * @description The think-act's id.
              */
             thinkActId: string;
             /**
              * Stepid
-             * @description The step that it is a round of; null while only its id is known.
+             * @description The step of the think-act; null if only the think-act's id is known.
              */
             stepId: string | null;
             /**
              * Requestedmodel
-             * @description The model asked, as it was asked for.
+             * @description The name of the requested model.
              */
             requestedModel: string | null;
             /**
              * Model
-             * @description The model that answered, as the provider names it.
+             * @description The name of the model that answered, as the provider reports it.
              */
             model: string | null;
             /**
              * Inputtokens
-             * @description Tokens that the model was given.
+             * @description The number of input tokens.
              */
             inputTokens: number | null;
             /**
              * Outputtokens
-             * @description Tokens that it answered with.
+             * @description The number of output tokens.
              */
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost reported, or else computed from the price list, in US dollars.
+             * @description The cost in US dollars: reported, or computed from the price list.
              */
             costUsd: number | null;
             /**
              * Thought
-             * @description The text that the model answered with.
+             * @description The text of the model's answer.
              */
             thought: string | null;
             /** Thoughtbytes */
@@ -3232,32 +3232,32 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was, such as `timed_out` or `round_limit`.
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
              */
             reason: string | null;
             /**
              * Startedat
-             * @description When it began, by the recording process's clock.
+             * @description The start time, by the recording process's clock.
              */
             startedAt: string | null;
             /**
              * Finishedat
-             * @description When it ended, by the recording process's clock.
+             * @description The end time, by the recording process's clock.
              */
             finishedAt: string | null;
             /**
              * Abandonedat
-             * @description When its recorder's lease ran out while it was open.
+             * @description When its recorder's lease expired while the record was open.
              */
             abandonedAt: string | null;
             /**
              * Recorderid
-             * @description The youngest recorder that wrote it.
+             * @description The recorder that wrote it; if there were several, the one with the greatest id.
              */
             recorderId: string | null;
             /**
              * Recordedat
-             * @description When the server first stored it.
+             * @description When the server stored the first version of it.
              */
             recordedAt: string | null;
             /**
@@ -3268,18 +3268,18 @@ export interface components {
             revision: number;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
              */
             masked: string[];
             /**
              * Thinkactid
              * Format: uuid
-             * @description The round's own id.
+             * @description The think-act's id.
              */
             thinkActId: string;
             /**
              * Stepid
-             * @description The step that it is a round of; null while only its id is known.
+             * @description The step of the think-act; null if only the think-act's id is known.
              */
             stepId: string | null;
             /**
@@ -3289,17 +3289,17 @@ export interface components {
             position: number | null;
             /**
              * Thought
-             * @description The text that the model answered with.
+             * @description The text of the model's answer.
              */
             thought: string | null;
             /**
              * Requestedmodel
-             * @description The model asked, as it was asked for.
+             * @description The name of the requested model.
              */
             requestedModel: string | null;
             /**
              * Model
-             * @description The model that answered, as the provider names it.
+             * @description The name of the model that answered, as the provider reports it.
              */
             model: string | null;
             /**
@@ -3309,12 +3309,12 @@ export interface components {
             messages: string | null;
             /**
              * Inputtokens
-             * @description Tokens that the model was given.
+             * @description The number of input tokens.
              */
             inputTokens: number | null;
             /**
              * Outputtokens
-             * @description Tokens that it answered with.
+             * @description The number of output tokens.
              */
             outputTokens: number | null;
             /**
@@ -3392,13 +3392,13 @@ export interface components {
         ToolCallInPlaceSchema: {
             /**
              * Inferred
-             * @description Whether what it hangs under was reconstructed rather than recorded.
+             * @description True if the link to its parent was reconstructed rather than recorded.
              * @default false
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence that it was reconstructed from.
+             * @description The evidence for the reconstructed link.
              */
             inferredFrom: string | null;
             /**
@@ -3416,32 +3416,32 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was, such as `timed_out` or `round_limit`.
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
              */
             reason: string | null;
             /**
              * Startedat
-             * @description When it began, by the recording process's clock.
+             * @description The start time, by the recording process's clock.
              */
             startedAt: string | null;
             /**
              * Finishedat
-             * @description When it ended, by the recording process's clock.
+             * @description The end time, by the recording process's clock.
              */
             finishedAt: string | null;
             /**
              * Abandonedat
-             * @description When its recorder's lease ran out while it was open.
+             * @description When its recorder's lease expired while the record was open.
              */
             abandonedAt: string | null;
             /**
              * Recorderid
-             * @description The youngest recorder that wrote it.
+             * @description The recorder that wrote it; if there were several, the one with the greatest id.
              */
             recorderId: string | null;
             /**
              * Recordedat
-             * @description When the server first stored it.
+             * @description When the server stored the first version of it.
              */
             recordedAt: string | null;
             /**
@@ -3452,23 +3452,23 @@ export interface components {
             revision: number;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
              */
             masked: string[];
             /**
              * Toolcallid
              * Format: uuid
-             * @description The call's own id.
+             * @description The tool call's id.
              */
             toolCallId: string;
             /**
              * Stepid
-             * @description The step that made it; null while only its id is known.
+             * @description The step that made the call; null if only the call's id is known.
              */
             stepId: string | null;
             /**
              * Thinkactid
-             * @description The round whose model chose it; null for calls made outside any.
+             * @description The think-act that requested the call; null for a call outside of any think-act.
              */
             thinkActId: string | null;
             /**
@@ -3483,12 +3483,12 @@ export interface components {
             continuedPlanId: string | null;
             /**
              * Position
-             * @description The place in the round, or in the batch, from 0.
+             * @description The position in the think-act or in the batch, from 0.
              */
             position: number | null;
             /**
              * Providercallid
-             * @description The id that the model's provider gave; repeats, may be empty.
+             * @description The id that the model provider assigned. It may repeat or be empty.
              */
             providerCallId: string | null;
             /**
@@ -3503,54 +3503,54 @@ export interface components {
             toolType: string | null;
             /**
              * Arguments
-             * @description The arguments as the text that they were, usually JSON.
+             * @description The arguments as the received text, usually JSON.
              */
             arguments: string | null;
             /**
              * Result
-             * @description The result as the text that it was, usually JSON.
+             * @description The result as the received text, usually JSON.
              */
             result: string | null;
             /**
              * Attempt
-             * @description How many times it was tried, the latest included, from 1.
+             * @description The number of attempts, at least 1.
              */
             attempt: number | null;
             /**
              * Effectivearguments
-             * @description What the latest attempt was called with, where hooks changed the arguments.
+             * @description The arguments of the latest attempt, if hooks changed them.
              */
             effectiveArguments: string | null;
             /**
              * Forgedarguments
-             * @description The hidden parameters that somebody but the runtime tried to give: their names, sorted.
+             * @description The names of hidden parameters that the model or a hook tried to supply, sorted.
              */
             forgedArguments: string[];
             /**
              * Shortcircuitedby
-             * @description The hook that answered in the tool's place.
+             * @description The hook that returned the result instead of the tool.
              */
             shortCircuitedBy: string | null;
             /**
              * Statechanges
-             * @description What it changed in the session's state, as the text of a JSON array.
+             * @description The call's changes of the session state, as the text of a JSON array.
              */
             stateChanges: string | null;
             /**
              * Stillrunning
-             * @description True where it was given up on and its tool went on regardless; else null.
+             * @description True if the call ended while its tool continued to run, after a timeout for example.
              */
             stillRunning: boolean | null;
             /**
              * Latefinishedat
-             * @description When a call that was recorded as timed out ended after all.
+             * @description When the tool ended after the call had been recorded as timed out.
              */
             lateFinishedAt: string | null;
-            /** @description How it ended then. */
+            /** @description The status of this late end. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Lateresult
-             * @description What it returned then, or the error that it raised.
+             * @description The result or the error of this late end.
              */
             lateResult: string | null;
             /**
@@ -3620,17 +3620,17 @@ export interface components {
             /**
              * Toolcallid
              * Format: uuid
-             * @description The call's own id.
+             * @description The tool call's id.
              */
             toolCallId: string;
             /**
              * Stepid
-             * @description The step that made it; null while only its id is known.
+             * @description The step that made the call; null if only the call's id is known.
              */
             stepId: string | null;
             /**
              * Thinkactid
-             * @description The round whose model chose it; null for calls made outside any.
+             * @description The think-act that requested the call; null for a call outside of any think-act.
              */
             thinkActId: string | null;
             /**
@@ -3645,7 +3645,7 @@ export interface components {
             continuedPlanId: string | null;
             /**
              * Providercallid
-             * @description The id that the model's provider gave; repeats, may be empty.
+             * @description The id that the model provider assigned. It may repeat or be empty.
              */
             providerCallId: string | null;
             /**
@@ -3660,44 +3660,44 @@ export interface components {
             toolType: string | null;
             /**
              * Attempt
-             * @description How many times it was tried, the latest included, from 1.
+             * @description The number of attempts, at least 1.
              */
             attempt: number | null;
             /**
              * Forgedarguments
-             * @description The hidden parameters that somebody but the runtime tried to give: their names, sorted.
+             * @description The names of hidden parameters that the model or a hook tried to supply, sorted.
              */
             forgedArguments: string[];
             /**
              * Shortcircuitedby
-             * @description The hook that answered in the tool's place.
+             * @description The hook that returned the result instead of the tool.
              */
             shortCircuitedBy: string | null;
             /**
              * Stillrunning
-             * @description True where it was given up on and its tool went on regardless; else null.
+             * @description True if the call ended while its tool continued to run, after a timeout for example.
              */
             stillRunning: boolean | null;
             /**
              * Latefinishedat
-             * @description When a call that was recorded as timed out ended after all.
+             * @description When the tool ended after the call had been recorded as timed out.
              */
             lateFinishedAt: string | null;
-            /** @description How it ended then. */
+            /** @description The status of this late end. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Inferred
-             * @description Whether what it hangs under was reconstructed rather than recorded.
+             * @description True if the link to its parent was reconstructed rather than recorded.
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence that it was reconstructed from.
+             * @description The evidence for the reconstructed link.
              */
             inferredFrom: string | null;
             /**
              * Arguments
-             * @description The arguments as the text that they were, usually JSON.
+             * @description The arguments as the received text, usually JSON.
              */
             arguments: string | null;
             /** Argumentsbytes */
@@ -3706,7 +3706,7 @@ export interface components {
             argumentsTruncated: boolean;
             /**
              * Result
-             * @description The result as the text that it was, usually JSON.
+             * @description The result as the received text, usually JSON.
              */
             result: string | null;
             /** Resultbytes */
@@ -3715,7 +3715,7 @@ export interface components {
             resultTruncated: boolean;
             /**
              * Effectivearguments
-             * @description What the latest attempt was called with, where hooks changed the arguments.
+             * @description The arguments of the latest attempt, if hooks changed them.
              */
             effectiveArguments: string | null;
             /** Effectiveargumentsbytes */
@@ -3724,7 +3724,7 @@ export interface components {
             effectiveArgumentsTruncated: boolean;
             /**
              * Statechanges
-             * @description What it changed in the session's state, as the text of a JSON array.
+             * @description The call's changes of the session state, as the text of a JSON array.
              */
             stateChanges: string | null;
             /** Statechangesbytes */
@@ -3733,7 +3733,7 @@ export interface components {
             stateChangesTruncated: boolean;
             /**
              * Lateresult
-             * @description What it returned then, or the error that it raised.
+             * @description The result or the error of this late end.
              */
             lateResult: string | null;
             /** Lateresultbytes */
@@ -3783,13 +3783,13 @@ export interface components {
         ToolCallPreviewSchema: {
             /**
              * Inferred
-             * @description Whether what it hangs under was reconstructed rather than recorded.
+             * @description True if the link to its parent was reconstructed rather than recorded.
              * @default false
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence that it was reconstructed from.
+             * @description The evidence for the reconstructed link.
              */
             inferredFrom: string | null;
             /**
@@ -3807,32 +3807,32 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was, such as `timed_out` or `round_limit`.
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
              */
             reason: string | null;
             /**
              * Startedat
-             * @description When it began, by the recording process's clock.
+             * @description The start time, by the recording process's clock.
              */
             startedAt: string | null;
             /**
              * Finishedat
-             * @description When it ended, by the recording process's clock.
+             * @description The end time, by the recording process's clock.
              */
             finishedAt: string | null;
             /**
              * Abandonedat
-             * @description When its recorder's lease ran out while it was open.
+             * @description When its recorder's lease expired while the record was open.
              */
             abandonedAt: string | null;
             /**
              * Recorderid
-             * @description The youngest recorder that wrote it.
+             * @description The recorder that wrote it; if there were several, the one with the greatest id.
              */
             recorderId: string | null;
             /**
              * Recordedat
-             * @description When the server first stored it.
+             * @description When the server stored the first version of it.
              */
             recordedAt: string | null;
             /**
@@ -3843,23 +3843,23 @@ export interface components {
             revision: number;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
              */
             masked: string[];
             /**
              * Toolcallid
              * Format: uuid
-             * @description The call's own id.
+             * @description The tool call's id.
              */
             toolCallId: string;
             /**
              * Stepid
-             * @description The step that made it; null while only its id is known.
+             * @description The step that made the call; null if only the call's id is known.
              */
             stepId: string | null;
             /**
              * Thinkactid
-             * @description The round whose model chose it; null for calls made outside any.
+             * @description The think-act that requested the call; null for a call outside of any think-act.
              */
             thinkActId: string | null;
             /**
@@ -3874,12 +3874,12 @@ export interface components {
             continuedPlanId: string | null;
             /**
              * Position
-             * @description The place in the round, or in the batch, from 0.
+             * @description The position in the think-act or in the batch, from 0.
              */
             position: number | null;
             /**
              * Providercallid
-             * @description The id that the model's provider gave; repeats, may be empty.
+             * @description The id that the model provider assigned. It may repeat or be empty.
              */
             providerCallId: string | null;
             /**
@@ -3894,54 +3894,54 @@ export interface components {
             toolType: string | null;
             /**
              * Arguments
-             * @description The arguments as the text that they were, usually JSON.
+             * @description The arguments as the received text, usually JSON.
              */
             arguments: string | null;
             /**
              * Result
-             * @description The result as the text that it was, usually JSON.
+             * @description The result as the received text, usually JSON.
              */
             result: string | null;
             /**
              * Attempt
-             * @description How many times it was tried, the latest included, from 1.
+             * @description The number of attempts, at least 1.
              */
             attempt: number | null;
             /**
              * Effectivearguments
-             * @description What the latest attempt was called with, where hooks changed the arguments.
+             * @description The arguments of the latest attempt, if hooks changed them.
              */
             effectiveArguments: string | null;
             /**
              * Forgedarguments
-             * @description The hidden parameters that somebody but the runtime tried to give: their names, sorted.
+             * @description The names of hidden parameters that the model or a hook tried to supply, sorted.
              */
             forgedArguments: string[];
             /**
              * Shortcircuitedby
-             * @description The hook that answered in the tool's place.
+             * @description The hook that returned the result instead of the tool.
              */
             shortCircuitedBy: string | null;
             /**
              * Statechanges
-             * @description What it changed in the session's state, as the text of a JSON array.
+             * @description The call's changes of the session state, as the text of a JSON array.
              */
             stateChanges: string | null;
             /**
              * Stillrunning
-             * @description True where it was given up on and its tool went on regardless; else null.
+             * @description True if the call ended while its tool continued to run, after a timeout for example.
              */
             stillRunning: boolean | null;
             /**
              * Latefinishedat
-             * @description When a call that was recorded as timed out ended after all.
+             * @description When the tool ended after the call had been recorded as timed out.
              */
             lateFinishedAt: string | null;
-            /** @description How it ended then. */
+            /** @description The status of this late end. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Lateresult
-             * @description What it returned then, or the error that it raised.
+             * @description The result or the error of this late end.
              */
             lateResult: string | null;
             /** Argumentsbytes */
@@ -5146,7 +5146,7 @@ export interface components {
             /**
              * Planid
              * Format: uuid
-             * @description The plan's own id; that of a root plan is the run's.
+             * @description The plan's id. The id of a root plan is also the id of the run.
              */
             planId: string;
             /**
@@ -5166,47 +5166,47 @@ export interface components {
             openedByStepId: string | null;
             /**
              * Depth
-             * @description How many sub-plans lie above it: 0 for the root plan.
+             * @description The number of plans above this one: 0 for the root plan.
              */
             depth: number | null;
             /**
              * Title
-             * @description Its name in lists: the given title, or else the first line of the request.
+             * @description The title; if none was recorded, the first line of the request.
              */
             title: string | null;
             /**
              * Agentname
-             * @description The agent that the plan was given to.
+             * @description The agent that runs the plan.
              */
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider's id of the call whose end it follows; that call is in another run.
+             * @description The provider call id of the call in another run whose end this plan follows.
              */
             followsProviderCallId: string | null;
             /**
              * Template
-             * @description The plan template that it was made from.
+             * @description The plan template that the plan was created from.
              */
             template: string | null;
             /**
              * Templateversion
-             * @description Which version of the template.
+             * @description The version of the template.
              */
             templateVersion: string | null;
             /**
              * Inferred
-             * @description Whether what it hangs under was reconstructed rather than recorded.
+             * @description True if the link to its parent was reconstructed rather than recorded.
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence that it was reconstructed from.
+             * @description The evidence for the reconstructed link.
              */
             inferredFrom: string | null;
             /**
              * Userrequest
-             * @description What was asked, in the words that were used.
+             * @description The request, word for word.
              */
             userRequest: string | null;
             /** Userrequestbytes */
@@ -5215,7 +5215,7 @@ export interface components {
             userRequestTruncated: boolean;
             /**
              * Summary
-             * @description What came of it.
+             * @description The outcome of the plan, as text.
              */
             summary: string | null;
             /** Summarybytes */
@@ -5315,22 +5315,22 @@ export interface components {
             /**
              * Stepid
              * Format: uuid
-             * @description The step's own id.
+             * @description The step's id.
              */
             stepId: string;
             /**
              * Planid
-             * @description The plan that it is a step of; null while only its id is known.
+             * @description The plan of the step; null if only the step's id is known.
              */
             planId: string | null;
             /**
              * Agentname
-             * @description The agent that carries it out.
+             * @description The agent that executes the step.
              */
             agentName: string | null;
             /**
              * Request
-             * @description What the agent was asked to do.
+             * @description The request to the agent.
              */
             request: string | null;
             /** Requestbytes */
@@ -5392,42 +5392,42 @@ export interface components {
             /**
              * Thinkactid
              * Format: uuid
-             * @description The round's own id.
+             * @description The think-act's id.
              */
             thinkActId: string;
             /**
              * Stepid
-             * @description The step that it is a round of; null while only its id is known.
+             * @description The step of the think-act; null if only the think-act's id is known.
              */
             stepId: string | null;
             /**
              * Requestedmodel
-             * @description The model asked, as it was asked for.
+             * @description The name of the requested model.
              */
             requestedModel: string | null;
             /**
              * Model
-             * @description The model that answered, as the provider names it.
+             * @description The name of the model that answered, as the provider reports it.
              */
             model: string | null;
             /**
              * Inputtokens
-             * @description Tokens that the model was given.
+             * @description The number of input tokens.
              */
             inputTokens: number | null;
             /**
              * Outputtokens
-             * @description Tokens that it answered with.
+             * @description The number of output tokens.
              */
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost reported, or else computed from the price list, in US dollars.
+             * @description The cost in US dollars: reported, or computed from the price list.
              */
             costUsd: number | null;
             /**
              * Thought
-             * @description The text that the model answered with.
+             * @description The text of the model's answer.
              */
             thought: string | null;
             /** Thoughtbytes */
@@ -5480,17 +5480,17 @@ export interface components {
             /**
              * Toolcallid
              * Format: uuid
-             * @description The call's own id.
+             * @description The tool call's id.
              */
             toolCallId: string;
             /**
              * Stepid
-             * @description The step that made it; null while only its id is known.
+             * @description The step that made the call; null if only the call's id is known.
              */
             stepId: string | null;
             /**
              * Thinkactid
-             * @description The round whose model chose it; null for calls made outside any.
+             * @description The think-act that requested the call; null for a call outside of any think-act.
              */
             thinkActId: string | null;
             /**
@@ -5505,7 +5505,7 @@ export interface components {
             continuedPlanId: string | null;
             /**
              * Providercallid
-             * @description The id that the model's provider gave; repeats, may be empty.
+             * @description The id that the model provider assigned. It may repeat or be empty.
              */
             providerCallId: string | null;
             /**
@@ -5520,44 +5520,44 @@ export interface components {
             toolType: string | null;
             /**
              * Attempt
-             * @description How many times it was tried, the latest included, from 1.
+             * @description The number of attempts, at least 1.
              */
             attempt: number | null;
             /**
              * Forgedarguments
-             * @description The hidden parameters that somebody but the runtime tried to give: their names, sorted.
+             * @description The names of hidden parameters that the model or a hook tried to supply, sorted.
              */
             forgedArguments: string[];
             /**
              * Shortcircuitedby
-             * @description The hook that answered in the tool's place.
+             * @description The hook that returned the result instead of the tool.
              */
             shortCircuitedBy: string | null;
             /**
              * Stillrunning
-             * @description True where it was given up on and its tool went on regardless; else null.
+             * @description True if the call ended while its tool continued to run, after a timeout for example.
              */
             stillRunning: boolean | null;
             /**
              * Latefinishedat
-             * @description When a call that was recorded as timed out ended after all.
+             * @description When the tool ended after the call had been recorded as timed out.
              */
             lateFinishedAt: string | null;
-            /** @description How it ended then. */
+            /** @description The status of this late end. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Inferred
-             * @description Whether what it hangs under was reconstructed rather than recorded.
+             * @description True if the link to its parent was reconstructed rather than recorded.
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence that it was reconstructed from.
+             * @description The evidence for the reconstructed link.
              */
             inferredFrom: string | null;
             /**
              * Arguments
-             * @description The arguments as the text that they were, usually JSON.
+             * @description The arguments as the received text, usually JSON.
              */
             arguments: string | null;
             /** Argumentsbytes */
@@ -5566,7 +5566,7 @@ export interface components {
             argumentsTruncated: boolean;
             /**
              * Result
-             * @description The result as the text that it was, usually JSON.
+             * @description The result as the received text, usually JSON.
              */
             result: string | null;
             /** Resultbytes */
@@ -5575,7 +5575,7 @@ export interface components {
             resultTruncated: boolean;
             /**
              * Effectivearguments
-             * @description What the latest attempt was called with, where hooks changed the arguments.
+             * @description The arguments of the latest attempt, if hooks changed them.
              */
             effectiveArguments: string | null;
             /** Effectiveargumentsbytes */
@@ -5584,7 +5584,7 @@ export interface components {
             effectiveArgumentsTruncated: boolean;
             /**
              * Statechanges
-             * @description What it changed in the session's state, as the text of a JSON array.
+             * @description The call's changes of the session state, as the text of a JSON array.
              */
             stateChanges: string | null;
             /** Statechangesbytes */
@@ -5593,7 +5593,7 @@ export interface components {
             stateChangesTruncated: boolean;
             /**
              * Lateresult
-             * @description What it returned then, or the error that it raised.
+             * @description The result or the error of this late end.
              */
             lateResult: string | null;
             /** Lateresultbytes */

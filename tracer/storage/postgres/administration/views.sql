@@ -34,7 +34,7 @@ CREATE FUNCTION trace.lineage_of(run uuid) RETURNS TABLE (
 END;
 COMMENT ON FUNCTION trace.lineage_of(uuid) IS
     'The plans of one run with their paths from the root: `trace.lineage` for one run.';
-COMMENT ON SCHEMA trace IS 'Views for people who ask Postgres; the columns keep their names.';
+COMMENT ON SCHEMA trace IS 'Views for analysts. Their column names are stable.';
 
 CREATE VIEW trace.runs WITH (security_invoker) AS
 SELECT
@@ -69,37 +69,37 @@ SELECT
     run.removed_spans,
     run.run_metadata
 FROM run WHERE run.deleted_at IS NULL;
-COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over everything below it.';
+COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all its records.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.runs.root_plan_id IS 'The run: the id of its root plan.';
-COMMENT ON COLUMN trace.runs.title IS 'The root plan''s title: the given one, or else the first line of the question.';
-COMMENT ON COLUMN trace.runs.agent_name IS 'The agent that the root plan was given to.';
+COMMENT ON COLUMN trace.runs.title IS 'The title of the root plan; if none was recorded, the first line of the request.';
+COMMENT ON COLUMN trace.runs.agent_name IS 'The agent that runs the root plan.';
 COMMENT ON COLUMN trace.runs.session_id IS 'The conversation that the run belongs to.';
-COMMENT ON COLUMN trace.runs.subject IS 'Whom the run is about: the person whose data it holds.';
-COMMENT ON COLUMN trace.runs.tags IS 'Labels given at the start, sorted.';
-COMMENT ON COLUMN trace.runs.traceparent IS 'The W3C trace context that the request came with.';
-COMMENT ON COLUMN trace.runs.began_at IS 'When it started, or else was recorded: ranges of this go along an index.';
-COMMENT ON COLUMN trace.runs.status IS 'How far it has come, as it is shown: `unknown` (named by another record only), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open when its recorder was heard no more).';
-COMMENT ON COLUMN trace.runs.is_open IS 'Whether it has not ended. Chooses an index.';
-COMMENT ON COLUMN trace.runs.is_failed IS 'Whether it failed. Chooses an index.';
-COMMENT ON COLUMN trace.runs.reason IS 'Which kind of ending it was, such as `timed_out` or `round_limit`.';
-COMMENT ON COLUMN trace.runs.started_at IS 'When it began, by the recording process''s clock.';
-COMMENT ON COLUMN trace.runs.finished_at IS 'When it ended, by the recording process''s clock.';
-COMMENT ON COLUMN trace.runs.duration_ms IS 'Milliseconds from start to end; null while it is open.';
-COMMENT ON COLUMN trace.runs.abandoned_at IS 'When its recorder''s lease ran out while it was open.';
-COMMENT ON COLUMN trace.runs.recorder_id IS 'The youngest recorder that wrote it.';
-COMMENT ON COLUMN trace.runs.recorded_at IS 'When the server first stored it.';
-COMMENT ON COLUMN trace.runs.masked IS 'Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.';
-COMMENT ON COLUMN trace.runs.input_tokens IS 'Tokens that models were given.';
-COMMENT ON COLUMN trace.runs.output_tokens IS 'Tokens that models answered with.';
-COMMENT ON COLUMN trace.runs.cost_usd IS 'What the models cost, in US dollars: the sum of the costs that are known.';
-COMMENT ON COLUMN trace.runs.tool_calls IS 'Tool calls, items of batches included.';
-COMMENT ON COLUMN trace.runs.failures IS 'Think-acts and tool calls that ended `failed`.';
-COMMENT ON COLUMN trace.runs.cancel_requested_at IS 'When somebody asked for the run to be cancelled.';
-COMMENT ON COLUMN trace.runs.source IS 'Where the records come from: `events`, or `spans` that they are projected from.';
-COMMENT ON COLUMN trace.runs.is_agent_work IS 'False for a trace without any agent, model or tool: it is listed only on request.';
-COMMENT ON COLUMN trace.runs.removed_spans IS 'How many of its spans were removed because its project keeps those of agent work only.';
-COMMENT ON COLUMN trace.runs.run_metadata IS 'Metadata that the program gave it, as the text of a JSON object.';
+COMMENT ON COLUMN trace.runs.subject IS 'The person whose data the run contains.';
+COMMENT ON COLUMN trace.runs.tags IS 'The labels of the run, sorted.';
+COMMENT ON COLUMN trace.runs.traceparent IS 'The W3C trace context of the request that started the run.';
+COMMENT ON COLUMN trace.runs.began_at IS 'The start time, or the time of recording if the start is unknown. An index supports ranges of it.';
+COMMENT ON COLUMN trace.runs.status IS 'The status: `unknown` (a placeholder that another record referenced), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open, and its recorder''s lease has expired).';
+COMMENT ON COLUMN trace.runs.is_open IS 'True if it has not ended. A condition on this column uses an index.';
+COMMENT ON COLUMN trace.runs.is_failed IS 'True if it failed. A condition on this column uses an index.';
+COMMENT ON COLUMN trace.runs.reason IS 'The kind of ending, such as `timed_out` or `round_limit`.';
+COMMENT ON COLUMN trace.runs.started_at IS 'The start time, by the recording process''s clock.';
+COMMENT ON COLUMN trace.runs.finished_at IS 'The end time, by the recording process''s clock.';
+COMMENT ON COLUMN trace.runs.duration_ms IS 'The duration in milliseconds; null if it has not ended.';
+COMMENT ON COLUMN trace.runs.abandoned_at IS 'When its recorder''s lease expired while the record was open.';
+COMMENT ON COLUMN trace.runs.recorder_id IS 'The recorder that wrote it; if there were several, the one with the greatest id.';
+COMMENT ON COLUMN trace.runs.recorded_at IS 'When the server stored the first version of it.';
+COMMENT ON COLUMN trace.runs.masked IS 'JSON pointers to values that were masked or not stored, such as `arguments:/password`, sorted.';
+COMMENT ON COLUMN trace.runs.input_tokens IS 'The input tokens of all models.';
+COMMENT ON COLUMN trace.runs.output_tokens IS 'The output tokens of all models.';
+COMMENT ON COLUMN trace.runs.cost_usd IS 'The cost of all models in US dollars; unknown costs count as 0.';
+COMMENT ON COLUMN trace.runs.tool_calls IS 'The number of tool calls, including the items of batches.';
+COMMENT ON COLUMN trace.runs.failures IS 'The number of think-acts and tool calls that failed.';
+COMMENT ON COLUMN trace.runs.cancel_requested_at IS 'When cancellation of the run was requested.';
+COMMENT ON COLUMN trace.runs.source IS 'The source of the records: `events`, or `spans` (a projection).';
+COMMENT ON COLUMN trace.runs.is_agent_work IS 'False for a trace without agents, models and tools. It is listed only on request.';
+COMMENT ON COLUMN trace.runs.removed_spans IS 'The number of spans that were removed because the project stores spans of agent work only.';
+COMMENT ON COLUMN trace.runs.run_metadata IS 'The metadata of the run, as the text of a JSON object.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT
@@ -145,38 +145,38 @@ JOIN run ON run.project_id = plan.project_id
 COMMENT ON VIEW trace.plans IS 'Plans: root plans and sub-plans.';
 COMMENT ON COLUMN trace.plans.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.plans.root_plan_id IS 'The run: the id of its root plan.';
-COMMENT ON COLUMN trace.plans.plan_id IS 'The plan''s own id; that of a root plan is the run''s.';
+COMMENT ON COLUMN trace.plans.plan_id IS 'The plan''s id. The id of a root plan is also the id of the run.';
 COMMENT ON COLUMN trace.plans.parent_plan_id IS 'The plan whose tool call or step opened this one; null for the root plan.';
 COMMENT ON COLUMN trace.plans.tool_call_id IS 'The tool call that opened this sub-plan.';
 COMMENT ON COLUMN trace.plans.opened_by_step_id IS 'The step that opened this sub-plan without a tool call: a hand-off.';
-COMMENT ON COLUMN trace.plans.position IS 'The place among the sub-plans of one opener, from 0.';
-COMMENT ON COLUMN trace.plans.depth IS 'How many sub-plans lie above it: 0 for the root plan.';
-COMMENT ON COLUMN trace.plans.title IS 'Its name in lists: the given title, or else the first line of the request.';
-COMMENT ON COLUMN trace.plans.agent_name IS 'The agent that the plan was given to.';
-COMMENT ON COLUMN trace.plans.user_request IS 'What was asked, in the words that were used.';
-COMMENT ON COLUMN trace.plans.summary IS 'What came of it.';
-COMMENT ON COLUMN trace.plans.template IS 'The plan template that it was made from.';
-COMMENT ON COLUMN trace.plans.template_version IS 'Which version of the template.';
-COMMENT ON COLUMN trace.plans.began_at IS 'When it started, or else was recorded: ranges of this, with tool_call_id IS NOT NULL, go along an index.';
-COMMENT ON COLUMN trace.plans.status IS 'How far it has come, as it is shown: `unknown` (named by another record only), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open when its recorder was heard no more).';
-COMMENT ON COLUMN trace.plans.is_open IS 'Whether it has not ended. Chooses an index.';
-COMMENT ON COLUMN trace.plans.is_failed IS 'Whether it failed. Chooses an index.';
-COMMENT ON COLUMN trace.plans.reason IS 'Which kind of ending it was, such as `timed_out` or `round_limit`.';
-COMMENT ON COLUMN trace.plans.started_at IS 'When it began, by the recording process''s clock.';
-COMMENT ON COLUMN trace.plans.finished_at IS 'When it ended, by the recording process''s clock.';
-COMMENT ON COLUMN trace.plans.duration_ms IS 'Milliseconds from start to end; null while it is open.';
-COMMENT ON COLUMN trace.plans.abandoned_at IS 'When its recorder''s lease ran out while it was open.';
-COMMENT ON COLUMN trace.plans.recorder_id IS 'The youngest recorder that wrote it.';
-COMMENT ON COLUMN trace.plans.recorded_at IS 'When the server first stored it.';
-COMMENT ON COLUMN trace.plans.masked IS 'Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.';
-COMMENT ON COLUMN trace.plans.error_type IS 'The error''s class or code.';
-COMMENT ON COLUMN trace.plans.error_message IS 'What it says.';
-COMMENT ON COLUMN trace.plans.error_stack IS 'Its stack, where there is one.';
-COMMENT ON COLUMN trace.plans.inferred IS 'Whether what it hangs under was reconstructed rather than recorded.';
-COMMENT ON COLUMN trace.plans.inferred_from IS 'The evidence that it was reconstructed from.';
+COMMENT ON COLUMN trace.plans.position IS 'The position among the sub-plans of one tool call or step, from 0.';
+COMMENT ON COLUMN trace.plans.depth IS 'The number of plans above this one: 0 for the root plan.';
+COMMENT ON COLUMN trace.plans.title IS 'The title; if none was recorded, the first line of the request.';
+COMMENT ON COLUMN trace.plans.agent_name IS 'The agent that runs the plan.';
+COMMENT ON COLUMN trace.plans.user_request IS 'The request, word for word.';
+COMMENT ON COLUMN trace.plans.summary IS 'The outcome of the plan, as text.';
+COMMENT ON COLUMN trace.plans.template IS 'The plan template that the plan was created from.';
+COMMENT ON COLUMN trace.plans.template_version IS 'The version of the template.';
+COMMENT ON COLUMN trace.plans.began_at IS 'The start time, or the time of recording if the start is unknown. An index supports ranges of it together with `tool_call_id IS NOT NULL`.';
+COMMENT ON COLUMN trace.plans.status IS 'The status: `unknown` (a placeholder that another record referenced), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open, and its recorder''s lease has expired).';
+COMMENT ON COLUMN trace.plans.is_open IS 'True if it has not ended. A condition on this column uses an index.';
+COMMENT ON COLUMN trace.plans.is_failed IS 'True if it failed. A condition on this column uses an index.';
+COMMENT ON COLUMN trace.plans.reason IS 'The kind of ending, such as `timed_out` or `round_limit`.';
+COMMENT ON COLUMN trace.plans.started_at IS 'The start time, by the recording process''s clock.';
+COMMENT ON COLUMN trace.plans.finished_at IS 'The end time, by the recording process''s clock.';
+COMMENT ON COLUMN trace.plans.duration_ms IS 'The duration in milliseconds; null if it has not ended.';
+COMMENT ON COLUMN trace.plans.abandoned_at IS 'When its recorder''s lease expired while the record was open.';
+COMMENT ON COLUMN trace.plans.recorder_id IS 'The recorder that wrote it; if there were several, the one with the greatest id.';
+COMMENT ON COLUMN trace.plans.recorded_at IS 'When the server stored the first version of it.';
+COMMENT ON COLUMN trace.plans.masked IS 'JSON pointers to values that were masked or not stored, such as `arguments:/password`, sorted.';
+COMMENT ON COLUMN trace.plans.error_type IS 'The class or code of the error.';
+COMMENT ON COLUMN trace.plans.error_message IS 'The message of the error.';
+COMMENT ON COLUMN trace.plans.error_stack IS 'The stack trace of the error; null if none was recorded.';
+COMMENT ON COLUMN trace.plans.inferred IS 'True if the link to its parent was reconstructed rather than recorded.';
+COMMENT ON COLUMN trace.plans.inferred_from IS 'The evidence for the reconstructed link.';
 COMMENT ON COLUMN trace.plans.session_id IS 'The conversation that the run belongs to.';
-COMMENT ON COLUMN trace.plans.subject IS 'Whom the run is about: the person whose data it holds.';
-COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider''s id of the call whose end it follows; that call is in another run.';
+COMMENT ON COLUMN trace.plans.subject IS 'The person whose data the run contains.';
+COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider call id of the call in another run whose end this plan follows.';
 
 CREATE VIEW trace.sub_plans WITH (security_invoker) AS
 SELECT
@@ -235,44 +235,44 @@ WHERE plan.plan_id <> plan.root_plan_id;
 COMMENT ON VIEW trace.sub_plans IS 'Sub-plans, each with the tool call that opened it.';
 COMMENT ON COLUMN trace.sub_plans.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.sub_plans.root_plan_id IS 'The run: the id of its root plan.';
-COMMENT ON COLUMN trace.sub_plans.plan_id IS 'The plan''s own id; that of a root plan is the run''s.';
+COMMENT ON COLUMN trace.sub_plans.plan_id IS 'The plan''s id. The id of a root plan is also the id of the run.';
 COMMENT ON COLUMN trace.sub_plans.parent_plan_id IS 'The plan whose tool call or step opened this one; null for the root plan.';
 COMMENT ON COLUMN trace.sub_plans.tool_call_id IS 'The tool call that opened this sub-plan.';
 COMMENT ON COLUMN trace.sub_plans.opened_by_step_id IS 'The step that opened this sub-plan without a tool call: a hand-off.';
-COMMENT ON COLUMN trace.sub_plans.position IS 'The place among the sub-plans of one opener, from 0.';
-COMMENT ON COLUMN trace.sub_plans.depth IS 'How many sub-plans lie above it: 0 for the root plan.';
-COMMENT ON COLUMN trace.sub_plans.title IS 'Its name in lists: the given title, or else the first line of the request.';
-COMMENT ON COLUMN trace.sub_plans.agent_name IS 'The agent that the plan was given to.';
-COMMENT ON COLUMN trace.sub_plans.user_request IS 'What was asked, in the words that were used.';
-COMMENT ON COLUMN trace.sub_plans.summary IS 'What came of it.';
-COMMENT ON COLUMN trace.sub_plans.template IS 'The plan template that it was made from.';
-COMMENT ON COLUMN trace.sub_plans.template_version IS 'Which version of the template.';
-COMMENT ON COLUMN trace.sub_plans.began_at IS 'When it started, or else was recorded: ranges of this, with tool_call_id IS NOT NULL, go along an index.';
-COMMENT ON COLUMN trace.sub_plans.status IS 'How far it has come, as it is shown: `unknown` (named by another record only), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open when its recorder was heard no more).';
-COMMENT ON COLUMN trace.sub_plans.is_open IS 'Whether it has not ended. Chooses an index.';
-COMMENT ON COLUMN trace.sub_plans.is_failed IS 'Whether it failed. Chooses an index.';
-COMMENT ON COLUMN trace.sub_plans.reason IS 'Which kind of ending it was, such as `timed_out` or `round_limit`.';
-COMMENT ON COLUMN trace.sub_plans.started_at IS 'When it began, by the recording process''s clock.';
-COMMENT ON COLUMN trace.sub_plans.finished_at IS 'When it ended, by the recording process''s clock.';
-COMMENT ON COLUMN trace.sub_plans.duration_ms IS 'Milliseconds from start to end; null while it is open.';
-COMMENT ON COLUMN trace.sub_plans.abandoned_at IS 'When its recorder''s lease ran out while it was open.';
-COMMENT ON COLUMN trace.sub_plans.recorder_id IS 'The youngest recorder that wrote it.';
-COMMENT ON COLUMN trace.sub_plans.recorded_at IS 'When the server first stored it.';
-COMMENT ON COLUMN trace.sub_plans.masked IS 'Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.';
-COMMENT ON COLUMN trace.sub_plans.error_type IS 'The error''s class or code.';
-COMMENT ON COLUMN trace.sub_plans.error_message IS 'What it says.';
-COMMENT ON COLUMN trace.sub_plans.error_stack IS 'Its stack, where there is one.';
-COMMENT ON COLUMN trace.sub_plans.inferred IS 'Whether what it hangs under was reconstructed rather than recorded.';
-COMMENT ON COLUMN trace.sub_plans.inferred_from IS 'The evidence that it was reconstructed from.';
+COMMENT ON COLUMN trace.sub_plans.position IS 'The position among the sub-plans of one tool call or step, from 0.';
+COMMENT ON COLUMN trace.sub_plans.depth IS 'The number of plans above this one: 0 for the root plan.';
+COMMENT ON COLUMN trace.sub_plans.title IS 'The title; if none was recorded, the first line of the request.';
+COMMENT ON COLUMN trace.sub_plans.agent_name IS 'The agent that runs the plan.';
+COMMENT ON COLUMN trace.sub_plans.user_request IS 'The request, word for word.';
+COMMENT ON COLUMN trace.sub_plans.summary IS 'The outcome of the plan, as text.';
+COMMENT ON COLUMN trace.sub_plans.template IS 'The plan template that the plan was created from.';
+COMMENT ON COLUMN trace.sub_plans.template_version IS 'The version of the template.';
+COMMENT ON COLUMN trace.sub_plans.began_at IS 'The start time, or the time of recording if the start is unknown. An index supports ranges of it together with `tool_call_id IS NOT NULL`.';
+COMMENT ON COLUMN trace.sub_plans.status IS 'The status: `unknown` (a placeholder that another record referenced), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open, and its recorder''s lease has expired).';
+COMMENT ON COLUMN trace.sub_plans.is_open IS 'True if it has not ended. A condition on this column uses an index.';
+COMMENT ON COLUMN trace.sub_plans.is_failed IS 'True if it failed. A condition on this column uses an index.';
+COMMENT ON COLUMN trace.sub_plans.reason IS 'The kind of ending, such as `timed_out` or `round_limit`.';
+COMMENT ON COLUMN trace.sub_plans.started_at IS 'The start time, by the recording process''s clock.';
+COMMENT ON COLUMN trace.sub_plans.finished_at IS 'The end time, by the recording process''s clock.';
+COMMENT ON COLUMN trace.sub_plans.duration_ms IS 'The duration in milliseconds; null if it has not ended.';
+COMMENT ON COLUMN trace.sub_plans.abandoned_at IS 'When its recorder''s lease expired while the record was open.';
+COMMENT ON COLUMN trace.sub_plans.recorder_id IS 'The recorder that wrote it; if there were several, the one with the greatest id.';
+COMMENT ON COLUMN trace.sub_plans.recorded_at IS 'When the server stored the first version of it.';
+COMMENT ON COLUMN trace.sub_plans.masked IS 'JSON pointers to values that were masked or not stored, such as `arguments:/password`, sorted.';
+COMMENT ON COLUMN trace.sub_plans.error_type IS 'The class or code of the error.';
+COMMENT ON COLUMN trace.sub_plans.error_message IS 'The message of the error.';
+COMMENT ON COLUMN trace.sub_plans.error_stack IS 'The stack trace of the error; null if none was recorded.';
+COMMENT ON COLUMN trace.sub_plans.inferred IS 'True if the link to its parent was reconstructed rather than recorded.';
+COMMENT ON COLUMN trace.sub_plans.inferred_from IS 'The evidence for the reconstructed link.';
 COMMENT ON COLUMN trace.sub_plans.session_id IS 'The conversation that the run belongs to.';
-COMMENT ON COLUMN trace.sub_plans.subject IS 'Whom the run is about: the person whose data it holds.';
-COMMENT ON COLUMN trace.sub_plans.opened_by IS 'What opened it: `tool call`, or `hand-off` where a step did without one.';
-COMMENT ON COLUMN trace.sub_plans.tool_name IS 'The tool that was called to open it.';
+COMMENT ON COLUMN trace.sub_plans.subject IS 'The person whose data the run contains.';
+COMMENT ON COLUMN trace.sub_plans.opened_by IS 'How it was opened: `tool call`, or `hand-off` by a step.';
+COMMENT ON COLUMN trace.sub_plans.tool_name IS 'The name of the tool whose call opened it.';
 COMMENT ON COLUMN trace.sub_plans.tool_arguments IS 'The arguments of that call, as text.';
-COMMENT ON COLUMN trace.sub_plans.tool_status IS 'How far that call has come, as it is shown.';
-COMMENT ON COLUMN trace.sub_plans.tool_duration_ms IS 'How long that call took, in milliseconds.';
-COMMENT ON COLUMN trace.sub_plans.opener_agent_name IS 'The agent that made the call, or handed off.';
-COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider''s id of the call whose end it follows; that call is in another run.';
+COMMENT ON COLUMN trace.sub_plans.tool_status IS 'The status of that call.';
+COMMENT ON COLUMN trace.sub_plans.tool_duration_ms IS 'The duration of that call in milliseconds.';
+COMMENT ON COLUMN trace.sub_plans.opener_agent_name IS 'The agent that made the call or handed over.';
+COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider call id of the call in another run whose end this plan follows.';
 
 CREATE VIEW trace.steps WITH (security_invoker) AS
 SELECT
@@ -309,32 +309,32 @@ JOIN run ON run.project_id = step.project_id
 LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
     AND plan.root_plan_id = step.root_plan_id
     AND plan.plan_id = step.plan_id;
-COMMENT ON VIEW trace.steps IS 'Steps: the items of plans, each carried out by one agent.';
+COMMENT ON VIEW trace.steps IS 'Steps: the items of plans, each executed by one agent.';
 COMMENT ON COLUMN trace.steps.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.steps.root_plan_id IS 'The run: the id of its root plan.';
-COMMENT ON COLUMN trace.steps.step_id IS 'The step''s own id.';
-COMMENT ON COLUMN trace.steps.plan_id IS 'The plan that it is a step of; null while only its id is known.';
-COMMENT ON COLUMN trace.steps.position IS 'The place among the plan''s steps, from 0.';
-COMMENT ON COLUMN trace.steps.agent_name IS 'The agent that carries it out.';
-COMMENT ON COLUMN trace.steps.request IS 'What the agent was asked to do.';
+COMMENT ON COLUMN trace.steps.step_id IS 'The step''s id.';
+COMMENT ON COLUMN trace.steps.plan_id IS 'The plan of the step; null if only the step''s id is known.';
+COMMENT ON COLUMN trace.steps.position IS 'The position among the plan''s steps, from 0.';
+COMMENT ON COLUMN trace.steps.agent_name IS 'The agent that executes the step.';
+COMMENT ON COLUMN trace.steps.request IS 'The request to the agent.';
 COMMENT ON COLUMN trace.steps.result IS 'The agent''s final answer.';
-COMMENT ON COLUMN trace.steps.status IS 'How far it has come, as it is shown: `unknown` (named by another record only), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open when its recorder was heard no more).';
-COMMENT ON COLUMN trace.steps.is_open IS 'Whether it has not ended. Chooses an index.';
-COMMENT ON COLUMN trace.steps.is_failed IS 'Whether it failed. Chooses an index.';
-COMMENT ON COLUMN trace.steps.reason IS 'Which kind of ending it was, such as `timed_out` or `round_limit`.';
-COMMENT ON COLUMN trace.steps.started_at IS 'When it began, by the recording process''s clock.';
-COMMENT ON COLUMN trace.steps.finished_at IS 'When it ended, by the recording process''s clock.';
-COMMENT ON COLUMN trace.steps.duration_ms IS 'Milliseconds from start to end; null while it is open.';
-COMMENT ON COLUMN trace.steps.abandoned_at IS 'When its recorder''s lease ran out while it was open.';
-COMMENT ON COLUMN trace.steps.recorder_id IS 'The youngest recorder that wrote it.';
-COMMENT ON COLUMN trace.steps.recorded_at IS 'When the server first stored it.';
-COMMENT ON COLUMN trace.steps.masked IS 'Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.';
-COMMENT ON COLUMN trace.steps.error_type IS 'The error''s class or code.';
-COMMENT ON COLUMN trace.steps.error_message IS 'What it says.';
-COMMENT ON COLUMN trace.steps.error_stack IS 'Its stack, where there is one.';
-COMMENT ON COLUMN trace.steps.depth IS 'How many sub-plans lie above its plan: 0 in the root plan.';
+COMMENT ON COLUMN trace.steps.status IS 'The status: `unknown` (a placeholder that another record referenced), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open, and its recorder''s lease has expired).';
+COMMENT ON COLUMN trace.steps.is_open IS 'True if it has not ended. A condition on this column uses an index.';
+COMMENT ON COLUMN trace.steps.is_failed IS 'True if it failed. A condition on this column uses an index.';
+COMMENT ON COLUMN trace.steps.reason IS 'The kind of ending, such as `timed_out` or `round_limit`.';
+COMMENT ON COLUMN trace.steps.started_at IS 'The start time, by the recording process''s clock.';
+COMMENT ON COLUMN trace.steps.finished_at IS 'The end time, by the recording process''s clock.';
+COMMENT ON COLUMN trace.steps.duration_ms IS 'The duration in milliseconds; null if it has not ended.';
+COMMENT ON COLUMN trace.steps.abandoned_at IS 'When its recorder''s lease expired while the record was open.';
+COMMENT ON COLUMN trace.steps.recorder_id IS 'The recorder that wrote it; if there were several, the one with the greatest id.';
+COMMENT ON COLUMN trace.steps.recorded_at IS 'When the server stored the first version of it.';
+COMMENT ON COLUMN trace.steps.masked IS 'JSON pointers to values that were masked or not stored, such as `arguments:/password`, sorted.';
+COMMENT ON COLUMN trace.steps.error_type IS 'The class or code of the error.';
+COMMENT ON COLUMN trace.steps.error_message IS 'The message of the error.';
+COMMENT ON COLUMN trace.steps.error_stack IS 'The stack trace of the error; null if none was recorded.';
+COMMENT ON COLUMN trace.steps.depth IS 'The number of plans above its plan: 0 in the root plan.';
 COMMENT ON COLUMN trace.steps.session_id IS 'The conversation that the run belongs to.';
-COMMENT ON COLUMN trace.steps.subject IS 'Whom the run is about: the person whose data it holds.';
+COMMENT ON COLUMN trace.steps.subject IS 'The person whose data the run contains.';
 
 CREATE VIEW trace.think_acts WITH (security_invoker) AS
 SELECT
@@ -390,38 +390,38 @@ LEFT JOIN agent_execution_record AS step ON step.project_id = round.project_id
 LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
     AND plan.root_plan_id = step.root_plan_id
     AND plan.plan_id = step.plan_id;
-COMMENT ON VIEW trace.think_acts IS 'Think-acts: the rounds in which a model thinks and chooses tools.';
+COMMENT ON VIEW trace.think_acts IS 'Think-acts: one model request each, with the tool calls that it requests.';
 COMMENT ON COLUMN trace.think_acts.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.think_acts.root_plan_id IS 'The run: the id of its root plan.';
-COMMENT ON COLUMN trace.think_acts.think_act_id IS 'The round''s own id.';
-COMMENT ON COLUMN trace.think_acts.step_id IS 'The step that it is a round of; null while only its id is known.';
+COMMENT ON COLUMN trace.think_acts.think_act_id IS 'The think-act''s id.';
+COMMENT ON COLUMN trace.think_acts.step_id IS 'The step of the think-act; null if only the think-act''s id is known.';
 COMMENT ON COLUMN trace.think_acts.position IS 'The round''s number within the step, from 0.';
-COMMENT ON COLUMN trace.think_acts.requested_model IS 'The model asked, as it was asked for.';
-COMMENT ON COLUMN trace.think_acts.model IS 'The model that answered, as the provider names it.';
-COMMENT ON COLUMN trace.think_acts.thought IS 'The text that the model answered with.';
-COMMENT ON COLUMN trace.think_acts.messages IS 'The messages that the model was given, as the text of a JSON array.';
-COMMENT ON COLUMN trace.think_acts.input_tokens IS 'Tokens that the model was given.';
-COMMENT ON COLUMN trace.think_acts.output_tokens IS 'Tokens that it answered with.';
-COMMENT ON COLUMN trace.think_acts.cost_usd IS 'The cost reported, or else computed from the price list, in US dollars.';
-COMMENT ON COLUMN trace.think_acts.status IS 'How far it has come, as it is shown: `unknown` (named by another record only), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open when its recorder was heard no more).';
-COMMENT ON COLUMN trace.think_acts.is_open IS 'Whether it has not ended. Chooses an index.';
-COMMENT ON COLUMN trace.think_acts.is_failed IS 'Whether it failed. Chooses an index.';
-COMMENT ON COLUMN trace.think_acts.reason IS 'Which kind of ending it was, such as `timed_out` or `round_limit`.';
-COMMENT ON COLUMN trace.think_acts.started_at IS 'When it began, by the recording process''s clock.';
-COMMENT ON COLUMN trace.think_acts.finished_at IS 'When it ended, by the recording process''s clock.';
-COMMENT ON COLUMN trace.think_acts.duration_ms IS 'Milliseconds from start to end; null while it is open.';
-COMMENT ON COLUMN trace.think_acts.abandoned_at IS 'When its recorder''s lease ran out while it was open.';
-COMMENT ON COLUMN trace.think_acts.recorder_id IS 'The youngest recorder that wrote it.';
-COMMENT ON COLUMN trace.think_acts.recorded_at IS 'When the server first stored it.';
-COMMENT ON COLUMN trace.think_acts.masked IS 'Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.';
-COMMENT ON COLUMN trace.think_acts.error_type IS 'The error''s class or code.';
-COMMENT ON COLUMN trace.think_acts.error_message IS 'What it says.';
-COMMENT ON COLUMN trace.think_acts.error_stack IS 'Its stack, where there is one.';
-COMMENT ON COLUMN trace.think_acts.agent_name IS 'The agent whose step it belongs to.';
-COMMENT ON COLUMN trace.think_acts.plan_id IS 'The plan that its step belongs to.';
-COMMENT ON COLUMN trace.think_acts.depth IS 'How many sub-plans lie above its plan: 0 in the root plan.';
+COMMENT ON COLUMN trace.think_acts.requested_model IS 'The name of the requested model.';
+COMMENT ON COLUMN trace.think_acts.model IS 'The name of the model that answered, as the provider reports it.';
+COMMENT ON COLUMN trace.think_acts.thought IS 'The text of the model''s answer.';
+COMMENT ON COLUMN trace.think_acts.messages IS 'The messages to the model, as the text of a JSON array.';
+COMMENT ON COLUMN trace.think_acts.input_tokens IS 'The number of input tokens.';
+COMMENT ON COLUMN trace.think_acts.output_tokens IS 'The number of output tokens.';
+COMMENT ON COLUMN trace.think_acts.cost_usd IS 'The cost in US dollars: reported, or computed from the price list.';
+COMMENT ON COLUMN trace.think_acts.status IS 'The status: `unknown` (a placeholder that another record referenced), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open, and its recorder''s lease has expired).';
+COMMENT ON COLUMN trace.think_acts.is_open IS 'True if it has not ended. A condition on this column uses an index.';
+COMMENT ON COLUMN trace.think_acts.is_failed IS 'True if it failed. A condition on this column uses an index.';
+COMMENT ON COLUMN trace.think_acts.reason IS 'The kind of ending, such as `timed_out` or `round_limit`.';
+COMMENT ON COLUMN trace.think_acts.started_at IS 'The start time, by the recording process''s clock.';
+COMMENT ON COLUMN trace.think_acts.finished_at IS 'The end time, by the recording process''s clock.';
+COMMENT ON COLUMN trace.think_acts.duration_ms IS 'The duration in milliseconds; null if it has not ended.';
+COMMENT ON COLUMN trace.think_acts.abandoned_at IS 'When its recorder''s lease expired while the record was open.';
+COMMENT ON COLUMN trace.think_acts.recorder_id IS 'The recorder that wrote it; if there were several, the one with the greatest id.';
+COMMENT ON COLUMN trace.think_acts.recorded_at IS 'When the server stored the first version of it.';
+COMMENT ON COLUMN trace.think_acts.masked IS 'JSON pointers to values that were masked or not stored, such as `arguments:/password`, sorted.';
+COMMENT ON COLUMN trace.think_acts.error_type IS 'The class or code of the error.';
+COMMENT ON COLUMN trace.think_acts.error_message IS 'The message of the error.';
+COMMENT ON COLUMN trace.think_acts.error_stack IS 'The stack trace of the error; null if none was recorded.';
+COMMENT ON COLUMN trace.think_acts.agent_name IS 'The agent of its step.';
+COMMENT ON COLUMN trace.think_acts.plan_id IS 'The plan of its step.';
+COMMENT ON COLUMN trace.think_acts.depth IS 'The number of plans above its plan: 0 in the root plan.';
 COMMENT ON COLUMN trace.think_acts.session_id IS 'The conversation that the run belongs to.';
-COMMENT ON COLUMN trace.think_acts.subject IS 'Whom the run is about: the person whose data it holds.';
+COMMENT ON COLUMN trace.think_acts.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.think_acts.provider IS 'The provider of the model, such as `openai`.';
 COMMENT ON COLUMN trace.think_acts.parameters IS 'The parameters of the request, such as `temperature`, as the text of a JSON object.';
 COMMENT ON COLUMN trace.think_acts.offered_tools IS 'The tools that it could choose, as the text of a JSON array.';
@@ -493,53 +493,53 @@ LEFT JOIN agent_execution_record AS step ON step.project_id = call.project_id
 LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
     AND plan.root_plan_id = step.root_plan_id
     AND plan.plan_id = step.plan_id;
-COMMENT ON VIEW trace.tool_calls IS 'Tool calls, the items of batches included; one row for a call, however often it was tried.';
+COMMENT ON VIEW trace.tool_calls IS 'Tool calls, including the items of batches. A retried call has one row.';
 COMMENT ON COLUMN trace.tool_calls.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.tool_calls.root_plan_id IS 'The run: the id of its root plan.';
-COMMENT ON COLUMN trace.tool_calls.tool_call_id IS 'The call''s own id.';
-COMMENT ON COLUMN trace.tool_calls.step_id IS 'The step that made it; null while only its id is known.';
-COMMENT ON COLUMN trace.tool_calls.think_act_id IS 'The round whose model chose it; null for calls made outside any.';
+COMMENT ON COLUMN trace.tool_calls.tool_call_id IS 'The tool call''s id.';
+COMMENT ON COLUMN trace.tool_calls.step_id IS 'The step that made the call; null if only the call''s id is known.';
+COMMENT ON COLUMN trace.tool_calls.think_act_id IS 'The think-act that requested the call; null for a call outside of any think-act.';
 COMMENT ON COLUMN trace.tool_calls.parent_tool_call_id IS 'The batch call that this call is an item of.';
-COMMENT ON COLUMN trace.tool_calls.position IS 'The place in the round, or in the batch, from 0.';
+COMMENT ON COLUMN trace.tool_calls.position IS 'The position in the think-act or in the batch, from 0.';
 COMMENT ON COLUMN trace.tool_calls.name IS 'The tool''s name as the model called it.';
 COMMENT ON COLUMN trace.tool_calls.tool_type IS 'The kind of tool, such as `STATELESS` or `SUBPLAN`.';
-COMMENT ON COLUMN trace.tool_calls.provider_call_id IS 'The id that the model''s provider gave; repeats, may be empty.';
-COMMENT ON COLUMN trace.tool_calls.arguments IS 'The arguments as the text that they were, usually JSON.';
+COMMENT ON COLUMN trace.tool_calls.provider_call_id IS 'The id that the model provider assigned. It may repeat or be empty.';
+COMMENT ON COLUMN trace.tool_calls.arguments IS 'The arguments as the received text, usually JSON.';
 COMMENT ON COLUMN trace.tool_calls.arguments_json IS 'The arguments as `jsonb`; null if Postgres cannot cast them.';
-COMMENT ON COLUMN trace.tool_calls.effective_arguments IS 'What the latest attempt was called with, where hooks changed the arguments.';
-COMMENT ON COLUMN trace.tool_calls.result IS 'The result as the text that it was, usually JSON.';
+COMMENT ON COLUMN trace.tool_calls.effective_arguments IS 'The arguments of the latest attempt, if hooks changed them.';
+COMMENT ON COLUMN trace.tool_calls.result IS 'The result as the received text, usually JSON.';
 COMMENT ON COLUMN trace.tool_calls.result_json IS 'The result as `jsonb`; null if Postgres cannot cast it.';
-COMMENT ON COLUMN trace.tool_calls.began_at IS 'When it started, or else was recorded: ranges of this go along an index.';
-COMMENT ON COLUMN trace.tool_calls.status IS 'How far it has come, as it is shown: `unknown` (named by another record only), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open when its recorder was heard no more).';
-COMMENT ON COLUMN trace.tool_calls.is_open IS 'Whether it has not ended. Chooses an index.';
-COMMENT ON COLUMN trace.tool_calls.is_failed IS 'Whether it failed. Chooses an index.';
-COMMENT ON COLUMN trace.tool_calls.reason IS 'Which kind of ending it was, such as `timed_out` or `round_limit`.';
-COMMENT ON COLUMN trace.tool_calls.started_at IS 'When it began, by the recording process''s clock.';
-COMMENT ON COLUMN trace.tool_calls.finished_at IS 'When it ended, by the recording process''s clock.';
-COMMENT ON COLUMN trace.tool_calls.duration_ms IS 'Milliseconds from start to end; null while it is open.';
-COMMENT ON COLUMN trace.tool_calls.abandoned_at IS 'When its recorder''s lease ran out while it was open.';
-COMMENT ON COLUMN trace.tool_calls.recorder_id IS 'The youngest recorder that wrote it.';
-COMMENT ON COLUMN trace.tool_calls.recorded_at IS 'When the server first stored it.';
-COMMENT ON COLUMN trace.tool_calls.masked IS 'Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.';
-COMMENT ON COLUMN trace.tool_calls.error_type IS 'The error''s class or code.';
-COMMENT ON COLUMN trace.tool_calls.error_message IS 'What it says.';
-COMMENT ON COLUMN trace.tool_calls.error_stack IS 'Its stack, where there is one.';
-COMMENT ON COLUMN trace.tool_calls.attempts IS 'How many times it was tried, the latest included, from 1.';
-COMMENT ON COLUMN trace.tool_calls.retries IS 'How many times it was tried again.';
-COMMENT ON COLUMN trace.tool_calls.forged_arguments IS 'The hidden parameters that somebody but the runtime tried to give: their names, sorted.';
-COMMENT ON COLUMN trace.tool_calls.short_circuited_by IS 'The hook that answered in the tool''s place.';
-COMMENT ON COLUMN trace.tool_calls.state_changes IS 'What it changed in the session''s state, as the text of a JSON array.';
-COMMENT ON COLUMN trace.tool_calls.still_running IS 'True where it was given up on and its tool went on regardless; else null.';
-COMMENT ON COLUMN trace.tool_calls.late_finished_at IS 'When a call that was recorded as timed out ended after all.';
-COMMENT ON COLUMN trace.tool_calls.late_status IS 'How it ended then.';
-COMMENT ON COLUMN trace.tool_calls.late_result IS 'What it returned then, or the error that it raised.';
-COMMENT ON COLUMN trace.tool_calls.inferred IS 'Whether what it hangs under was reconstructed rather than recorded.';
-COMMENT ON COLUMN trace.tool_calls.inferred_from IS 'The evidence that it was reconstructed from.';
-COMMENT ON COLUMN trace.tool_calls.agent_name IS 'The agent whose step it belongs to.';
-COMMENT ON COLUMN trace.tool_calls.plan_id IS 'The plan that its step belongs to.';
-COMMENT ON COLUMN trace.tool_calls.depth IS 'How many sub-plans lie above its plan: 0 in the root plan.';
+COMMENT ON COLUMN trace.tool_calls.began_at IS 'The start time, or the time of recording if the start is unknown. An index supports ranges of it.';
+COMMENT ON COLUMN trace.tool_calls.status IS 'The status: `unknown` (a placeholder that another record referenced), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open, and its recorder''s lease has expired).';
+COMMENT ON COLUMN trace.tool_calls.is_open IS 'True if it has not ended. A condition on this column uses an index.';
+COMMENT ON COLUMN trace.tool_calls.is_failed IS 'True if it failed. A condition on this column uses an index.';
+COMMENT ON COLUMN trace.tool_calls.reason IS 'The kind of ending, such as `timed_out` or `round_limit`.';
+COMMENT ON COLUMN trace.tool_calls.started_at IS 'The start time, by the recording process''s clock.';
+COMMENT ON COLUMN trace.tool_calls.finished_at IS 'The end time, by the recording process''s clock.';
+COMMENT ON COLUMN trace.tool_calls.duration_ms IS 'The duration in milliseconds; null if it has not ended.';
+COMMENT ON COLUMN trace.tool_calls.abandoned_at IS 'When its recorder''s lease expired while the record was open.';
+COMMENT ON COLUMN trace.tool_calls.recorder_id IS 'The recorder that wrote it; if there were several, the one with the greatest id.';
+COMMENT ON COLUMN trace.tool_calls.recorded_at IS 'When the server stored the first version of it.';
+COMMENT ON COLUMN trace.tool_calls.masked IS 'JSON pointers to values that were masked or not stored, such as `arguments:/password`, sorted.';
+COMMENT ON COLUMN trace.tool_calls.error_type IS 'The class or code of the error.';
+COMMENT ON COLUMN trace.tool_calls.error_message IS 'The message of the error.';
+COMMENT ON COLUMN trace.tool_calls.error_stack IS 'The stack trace of the error; null if none was recorded.';
+COMMENT ON COLUMN trace.tool_calls.attempts IS 'The number of attempts, at least 1.';
+COMMENT ON COLUMN trace.tool_calls.retries IS 'The number of retries.';
+COMMENT ON COLUMN trace.tool_calls.forged_arguments IS 'The names of hidden parameters that the model or a hook supplied, sorted. Their values were discarded.';
+COMMENT ON COLUMN trace.tool_calls.short_circuited_by IS 'The hook that returned the result instead of the tool.';
+COMMENT ON COLUMN trace.tool_calls.state_changes IS 'The call''s changes of the session state, as the text of a JSON array.';
+COMMENT ON COLUMN trace.tool_calls.still_running IS 'True if the call ended while its tool continued to run, after a timeout for example.';
+COMMENT ON COLUMN trace.tool_calls.late_finished_at IS 'When the tool ended after the call had been recorded as timed out.';
+COMMENT ON COLUMN trace.tool_calls.late_status IS 'The status of this late end.';
+COMMENT ON COLUMN trace.tool_calls.late_result IS 'The result or the error of this late end.';
+COMMENT ON COLUMN trace.tool_calls.inferred IS 'True if the link to its parent was reconstructed rather than recorded.';
+COMMENT ON COLUMN trace.tool_calls.inferred_from IS 'The evidence for the reconstructed link.';
+COMMENT ON COLUMN trace.tool_calls.agent_name IS 'The agent of its step.';
+COMMENT ON COLUMN trace.tool_calls.plan_id IS 'The plan of its step.';
+COMMENT ON COLUMN trace.tool_calls.depth IS 'The number of plans above its plan: 0 in the root plan.';
 COMMENT ON COLUMN trace.tool_calls.session_id IS 'The conversation that the run belongs to.';
-COMMENT ON COLUMN trace.tool_calls.subject IS 'Whom the run is about: the person whose data it holds.';
+COMMENT ON COLUMN trace.tool_calls.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.tool_calls.continued_plan_id IS 'The sub-plan that the call continued after another call had opened it.';
 
 CREATE VIEW trace.lineage WITH (security_invoker) AS
@@ -555,16 +555,16 @@ SELECT
     walk.tool_call_ids
 FROM run JOIN LATERAL trace.lineage_of(run.root_plan_id) AS walk ON walk.project_id = run.project_id
 WHERE run.deleted_at IS NULL;
-COMMENT ON VIEW trace.lineage IS 'The path from the root to each plan that is reached from there. Ask for one root_plan_id, or for few: each run is walked by itself. On Citus ask trace.lineage_of(''…'') instead.';
+COMMENT ON VIEW trace.lineage IS 'The path from the root plan to each plan. Select one or a few values of root_plan_id, because the query traverses each run separately. On Citus, use trace.lineage_of(''…'') instead.';
 COMMENT ON COLUMN trace.lineage.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.lineage.root_plan_id IS 'The run: the id of its root plan.';
-COMMENT ON COLUMN trace.lineage.plan_id IS 'The plan that the path leads to.';
-COMMENT ON COLUMN trace.lineage.depth IS 'How many sub-plans lie above it, by the path: 0 for the root.';
-COMMENT ON COLUMN trace.lineage.titles IS 'The titles of the plans on the path, from the root on.';
-COMMENT ON COLUMN trace.lineage.agents IS 'The agents that these plans were given to.';
-COMMENT ON COLUMN trace.lineage.tools IS 'The tools that opened the sub-plans on the path: one fewer than plans; null where a hand-off did.';
-COMMENT ON COLUMN trace.lineage.plan_ids IS 'The plans on the path, itself the last.';
-COMMENT ON COLUMN trace.lineage.tool_call_ids IS 'The tool calls that opened them, as in `tools`.';
+COMMENT ON COLUMN trace.lineage.plan_id IS 'The last plan of the path.';
+COMMENT ON COLUMN trace.lineage.depth IS 'The number of plans above it in the path: 0 for the root.';
+COMMENT ON COLUMN trace.lineage.titles IS 'The titles of the plans in the path, starting at the root.';
+COMMENT ON COLUMN trace.lineage.agents IS 'The agents of these plans.';
+COMMENT ON COLUMN trace.lineage.tools IS 'The tools that opened the sub-plans in the path, so one fewer than plans; null for a hand-off.';
+COMMENT ON COLUMN trace.lineage.plan_ids IS 'The ids of the plans in the path, including this plan.';
+COMMENT ON COLUMN trace.lineage.tool_call_ids IS 'The ids of the tool calls that opened them, in the order of `tools`.';
 
 CREATE VIEW trace.plan_costs WITH (security_invoker) AS
 SELECT
@@ -608,18 +608,18 @@ FROM (
         AND step.root_plan_id = each.root_plan_id
         AND step.step_id = each.step_id
 ) AS part GROUP BY part.project_id, part.root_plan_id, part.plan_id;
-COMMENT ON VIEW trace.plan_costs IS 'What each plan took by itself, without its sub-plans; trace.runs has what a whole run took.';
+COMMENT ON VIEW trace.plan_costs IS 'Tokens, cost and time of each plan without its sub-plans. trace.runs has the totals of whole runs.';
 COMMENT ON COLUMN trace.plan_costs.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.plan_costs.root_plan_id IS 'The run: the id of its root plan.';
-COMMENT ON COLUMN trace.plan_costs.plan_id IS 'The plan; null for what hangs under none that is known.';
-COMMENT ON COLUMN trace.plan_costs.think_acts IS 'Rounds that were taken.';
-COMMENT ON COLUMN trace.plan_costs.tool_calls IS 'Tool calls that were made.';
-COMMENT ON COLUMN trace.plan_costs.failures IS 'How many of both failed.';
-COMMENT ON COLUMN trace.plan_costs.input_tokens IS 'Tokens that models were given.';
-COMMENT ON COLUMN trace.plan_costs.output_tokens IS 'Tokens that models answered with.';
-COMMENT ON COLUMN trace.plan_costs.cost_usd IS 'What the models cost, in US dollars: the sum of the costs that are known.';
-COMMENT ON COLUMN trace.plan_costs.model_ms IS 'How long models were waited for, in milliseconds.';
-COMMENT ON COLUMN trace.plan_costs.tool_ms IS 'How long tools took, in milliseconds, added up: calls that ran at the same time, and what sub-plans took within the calls that opened them, count in full.';
+COMMENT ON COLUMN trace.plan_costs.plan_id IS 'The plan; null for records without a known plan.';
+COMMENT ON COLUMN trace.plan_costs.think_acts IS 'The number of rounds.';
+COMMENT ON COLUMN trace.plan_costs.tool_calls IS 'The number of tool calls.';
+COMMENT ON COLUMN trace.plan_costs.failures IS 'The number of these rounds and calls that failed.';
+COMMENT ON COLUMN trace.plan_costs.input_tokens IS 'The input tokens of all models.';
+COMMENT ON COLUMN trace.plan_costs.output_tokens IS 'The output tokens of all models.';
+COMMENT ON COLUMN trace.plan_costs.cost_usd IS 'The cost of all models in US dollars; unknown costs count as 0.';
+COMMENT ON COLUMN trace.plan_costs.model_ms IS 'The sum of the durations of model requests in milliseconds.';
+COMMENT ON COLUMN trace.plan_costs.tool_ms IS 'The sum of the durations of tool calls in milliseconds. Parallel calls and the time of sub-plans inside a call count in full.';
 
 CREATE VIEW trace.agent_costs WITH (security_invoker) AS
 SELECT
@@ -663,18 +663,18 @@ FROM (
         AND step.root_plan_id = each.root_plan_id
         AND step.step_id = each.step_id
 ) AS part GROUP BY part.project_id, part.root_plan_id, part.agent_name;
-COMMENT ON VIEW trace.agent_costs IS 'What each agent took in each run, in all its plans, without what it delegated.';
+COMMENT ON VIEW trace.agent_costs IS 'Tokens, cost and time of each agent in each run, without the work that it delegated.';
 COMMENT ON COLUMN trace.agent_costs.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.agent_costs.root_plan_id IS 'The run: the id of its root plan.';
-COMMENT ON COLUMN trace.agent_costs.agent_name IS 'The agent; null for what hangs under none that is known.';
-COMMENT ON COLUMN trace.agent_costs.think_acts IS 'Rounds that were taken.';
-COMMENT ON COLUMN trace.agent_costs.tool_calls IS 'Tool calls that were made.';
-COMMENT ON COLUMN trace.agent_costs.failures IS 'How many of both failed.';
-COMMENT ON COLUMN trace.agent_costs.input_tokens IS 'Tokens that models were given.';
-COMMENT ON COLUMN trace.agent_costs.output_tokens IS 'Tokens that models answered with.';
-COMMENT ON COLUMN trace.agent_costs.cost_usd IS 'What the models cost, in US dollars: the sum of the costs that are known.';
-COMMENT ON COLUMN trace.agent_costs.model_ms IS 'How long models were waited for, in milliseconds.';
-COMMENT ON COLUMN trace.agent_costs.tool_ms IS 'How long tools took, in milliseconds, added up: calls that ran at the same time, and what sub-plans took within the calls that opened them, count in full.';
+COMMENT ON COLUMN trace.agent_costs.agent_name IS 'The agent; null for records without a known agent.';
+COMMENT ON COLUMN trace.agent_costs.think_acts IS 'The number of rounds.';
+COMMENT ON COLUMN trace.agent_costs.tool_calls IS 'The number of tool calls.';
+COMMENT ON COLUMN trace.agent_costs.failures IS 'The number of these rounds and calls that failed.';
+COMMENT ON COLUMN trace.agent_costs.input_tokens IS 'The input tokens of all models.';
+COMMENT ON COLUMN trace.agent_costs.output_tokens IS 'The output tokens of all models.';
+COMMENT ON COLUMN trace.agent_costs.cost_usd IS 'The cost of all models in US dollars; unknown costs count as 0.';
+COMMENT ON COLUMN trace.agent_costs.model_ms IS 'The sum of the durations of model requests in milliseconds.';
+COMMENT ON COLUMN trace.agent_costs.tool_ms IS 'The sum of the durations of tool calls in milliseconds. Parallel calls and the time of sub-plans inside a call count in full.';
 
 CREATE VIEW trace.tool_stats WITH (security_invoker) AS
 SELECT
@@ -693,21 +693,21 @@ SELECT
     min(call.began_at) AS first_at,
     max(call.began_at) AS latest_at
 FROM trace.tool_calls AS call GROUP BY call.project_id, call.name;
-COMMENT ON VIEW trace.tool_stats IS 'How the calls of each tool went, over all time; narrow it as docs/guides/queries.md shows.';
+COMMENT ON VIEW trace.tool_stats IS 'Statistics of each tool over all time. docs/guides/queries.md shows how to limit the time.';
 COMMENT ON COLUMN trace.tool_stats.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.tool_stats.name IS 'The tool.';
-COMMENT ON COLUMN trace.tool_stats.calls IS 'How often it was called.';
-COMMENT ON COLUMN trace.tool_stats.succeeded IS 'How many succeeded.';
-COMMENT ON COLUMN trace.tool_stats.failed IS 'How many failed.';
-COMMENT ON COLUMN trace.tool_stats.cancelled IS 'How many were cancelled.';
-COMMENT ON COLUMN trace.tool_stats.abandoned IS 'How many are abandoned.';
-COMMENT ON COLUMN trace.tool_stats.retried IS 'How many were tried again.';
-COMMENT ON COLUMN trace.tool_stats.p50_ms IS 'Of those that ended 50 in 100 took no longer, in milliseconds.';
-COMMENT ON COLUMN trace.tool_stats.p95_ms IS 'Of those that ended 95 in 100 took no longer, in milliseconds.';
-COMMENT ON COLUMN trace.tool_stats.p99_ms IS 'Of those that ended 99 in 100 took no longer, in milliseconds.';
-COMMENT ON COLUMN trace.tool_stats.total_ms IS 'How long they took together, in milliseconds.';
-COMMENT ON COLUMN trace.tool_stats.first_at IS 'When the first call began.';
-COMMENT ON COLUMN trace.tool_stats.latest_at IS 'When the latest call began.';
+COMMENT ON COLUMN trace.tool_stats.calls IS 'The number of calls.';
+COMMENT ON COLUMN trace.tool_stats.succeeded IS 'The number of succeeded calls.';
+COMMENT ON COLUMN trace.tool_stats.failed IS 'The number of failed calls.';
+COMMENT ON COLUMN trace.tool_stats.cancelled IS 'The number of cancelled calls.';
+COMMENT ON COLUMN trace.tool_stats.abandoned IS 'The number of abandoned calls.';
+COMMENT ON COLUMN trace.tool_stats.retried IS 'The number of calls that were retried.';
+COMMENT ON COLUMN trace.tool_stats.p50_ms IS 'The median duration of ended calls in milliseconds.';
+COMMENT ON COLUMN trace.tool_stats.p95_ms IS 'The 95th percentile of the durations of ended calls in milliseconds.';
+COMMENT ON COLUMN trace.tool_stats.p99_ms IS 'The 99th percentile of the durations of ended calls in milliseconds.';
+COMMENT ON COLUMN trace.tool_stats.total_ms IS 'The sum of their durations in milliseconds.';
+COMMENT ON COLUMN trace.tool_stats.first_at IS 'The start of the first call.';
+COMMENT ON COLUMN trace.tool_stats.latest_at IS 'The start of the latest call.';
 
 CREATE VIEW trace.blocks WITH (security_invoker) AS
 SELECT
@@ -743,7 +743,7 @@ FROM pending_run AS pending
 JOIN run ON run.project_id = pending.project_id
     AND run.root_plan_id = pending.root_plan_id
     AND run.deleted_at IS NULL;
-COMMENT ON VIEW trace.behind IS 'Runs with spans that are not projected yet: their records lack what these spans say.';
+COMMENT ON VIEW trace.behind IS 'Runs with spans that are not projected yet. Their records lack the data of these spans.';
 COMMENT ON COLUMN trace.behind.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.behind.root_plan_id IS 'The run: the id of its root plan.';
 COMMENT ON COLUMN trace.behind.spans IS 'The number of spans in the blocks that are pending.';
@@ -751,4 +751,4 @@ COMMENT ON COLUMN trace.behind.bytes IS 'The uncompressed size of the blocks tha
 COMMENT ON COLUMN trace.behind.since IS 'When the first of the pending blocks arrived.';
 COMMENT ON COLUMN trace.behind.due_at IS 'When to project the run. `infinity` if its projection failed too often.';
 COMMENT ON COLUMN trace.behind.attempts IS 'How many projections began and did not commit since the last one that did.';
-COMMENT ON COLUMN trace.behind.error IS 'Why the last projection failed; null if none did, or if it did not say.';
+COMMENT ON COLUMN trace.behind.error IS 'The error of the last failed projection; null if none failed or the projector was killed.';

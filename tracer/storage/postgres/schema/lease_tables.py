@@ -17,7 +17,7 @@ from tracer.storage.postgres.schema.columns import TableRow
 
 
 class RecorderLeaseRow(TableRow, table=True):
-    """How long a recorder counts as alive; deleted with its last row in `recorder_run`."""
+    """The lease of a recorder. It is deleted with the recorder's last row in `recorder_run`."""
 
     __tablename__ = "recorder_lease"
     __table_args__ = (
@@ -37,11 +37,11 @@ class RecorderLeaseRow(TableRow, table=True):
     lag: timedelta | None = None
     """The least time between an event and its arrival; events that took longer were spooled."""
     due_at: datetime
-    """When the reaper looks at it next."""
+    """When the reaper checks the lease next."""
 
 
 class RecorderRunRow(TableRow, table=True):
-    """A run that a recorder wrote to, and whether the recorder is dead in it."""
+    """A run that a recorder wrote to, and whether its lease has expired there."""
 
     __tablename__ = "recorder_run"
     __table_args__ = (
@@ -63,7 +63,9 @@ class RecorderRunRow(TableRow, table=True):
     root_plan_id: UUID = Field(primary_key=True)
     """The run."""
     abandoned_at: datetime | None = None
-    """When its lease expired: its open records in the run are abandoned. Null while it lives."""
+    """When its lease expired; its open records in the run are abandoned. Null while the recorder is
+    alive.
+    """
 
 
 def whose(row: str, run: str) -> str:

@@ -31,7 +31,7 @@ from tracer.storage.postgres.schema.columns import TableRow
 
 
 class ProjectRow(TableRow, table=True):
-    """What keys open: records of one project are not seen from another."""
+    """A project: the owner of keys and records. Projects cannot see each other's records."""
 
     __tablename__ = "project"
     __table_args__ = (
@@ -47,26 +47,26 @@ class ProjectRow(TableRow, table=True):
 
     # No sequence: who makes one takes the next number, under a lock.
     project_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
-    """What its records carry."""
+    """The project's id."""
     name: str
-    """What it is called by who makes keys for it."""
+    """The project's name."""
     created_at: datetime
-    """When it was made."""
+    """When it was created."""
     keep_days: int | None = None
-    """Runs are pruned that many days after they ended; null: by age never."""
+    """Runs are deleted this many days after their end; null: age does not matter."""
     keep_runs: Int64 | None = None
-    """Of more runs than that, the oldest are pruned; null: however many there are."""
+    """If the project has more runs, the oldest are deleted; null: no limit."""
     payloads: str = Field(sa_column_kwargs={"server_default": "keep"})
-    """What is kept of payloads that are recorded: `keep`, `preview` or `drop`."""
+    """How payloads are stored: `keep`, `preview` (the beginning) or `drop`."""
     keep_spans: str = Field(sa_column_kwargs={"server_default": "all"})
-    """Which spans are kept of a run that has been quiet: `all`, or those of `agent` work."""
+    """Which spans of a settled run are stored: `all`, or those of `agent` work."""
     summed_at: datetime | None = None
     """The roll-ups of tool statistics contain all changes that were committed before this time;
     null if no pass of the job has ended yet."""
 
 
 class ApiKeyRow(TableRow, table=True):
-    """What a program or a person shows to be let into one project."""
+    """An API key, which gives a program or a person access to one project."""
 
     __tablename__ = "api_key"
     __table_args__ = (
@@ -81,25 +81,25 @@ class ApiKeyRow(TableRow, table=True):
     )
 
     key_id: UUID = Field(primary_key=True)
-    """The key's own id, which opens nothing."""
+    """The key's id. It is not secret."""
     project_id: int
-    """The project that it opens."""
+    """The project that the key gives access to."""
     name: str
-    """What it is for, in somebody's words."""
+    """The name that its creator gave it."""
     scopes: list[str]
-    """What it allows: `record`, `read`, `admin`."""
+    """The allowed actions: `record`, `read`, `admin`."""
     digest: bytes
-    """The SHA-256 of the key, which is kept nowhere."""
+    """The SHA-256 of the key. The key itself is not stored."""
     created_at: datetime
-    """When it was made."""
+    """When it was created."""
     last_used_at: datetime | None = None
-    """When it was used last, to the minute."""
+    """The time of the last use, to the minute."""
     revoked_at: datetime | None = None
-    """When it was taken back; the row stays, to say that there was one."""
+    """When the key was revoked. The row is kept as a record."""
 
 
 class SignInRow(TableRow, table=True):
-    """A browser that showed a key, and is let in by a cookie since."""
+    """A browser session that was opened with a key and is identified by a cookie."""
 
     __tablename__ = "sign_in"
     __table_args__ = (
@@ -108,15 +108,15 @@ class SignInRow(TableRow, table=True):
     )
 
     digest: bytes = Field(primary_key=True)
-    """The SHA-256 of what the cookie holds."""
+    """The SHA-256 of the cookie's value."""
     key_id: UUID
-    """The key that was shown: the sign-in ends with it."""
+    """The key that was used. Revoking it ends the sign-in."""
     expires_at: datetime
-    """When it ends by itself."""
+    """When the sign-in expires."""
 
 
 class AnalystRow(TableRow, table=True):
-    """A role of the database that sees one project, by the views and tables."""
+    """A database role that can read one project in views and tables."""
 
     __tablename__ = "analyst"
     __table_args__ = (
@@ -124,11 +124,11 @@ class AnalystRow(TableRow, table=True):
     )
 
     role_name: str = Field(primary_key=True)
-    """The role, as it logs in."""
+    """The name of the database role."""
     project_id: int
-    """The project that it sees."""
+    """The project that the role can read."""
     was_made: bool
-    """Whether the role was made with this row, and goes with it."""
+    """True if `tracer analysts add` created the role. `tracer analysts remove` then drops it."""
 
 
 _SESSION = "regexp_replace(session_id, '@[0-9a-f]*$', '')"
@@ -148,7 +148,7 @@ class SessionStateRow(TableRow, table=True):
     session_id: str = Field(primary_key=True)
     """The session's id, `@`, and a digest of the caller's id if there is a caller."""
     state: object = Field(sa_column=Column(JSON, nullable=False))
-    """A JSON object. No `jsonb`: that cannot hold NUL, or a number exactly."""
+    """A JSON object, as text. `jsonb` cannot represent NUL or all numbers exactly."""
     revision: Int64
     """How many times the state was changed."""
     updated_at: datetime

@@ -181,11 +181,13 @@ class _Stored(TableRow):
 
 class _Projectable(_Stored):
     digest: Int64 | None = None
-    """64 bits of BLAKE2b over the columns that a projection wrote; null if none did, or before."""
+    """64 bits of BLAKE2b over the columns that a projection wrote; null if the row has another
+    source or is older than this column.
+    """
 
 
 class RunTable(_Stored, Run, table=True):
-    """One root plan and everything below it, with running totals."""
+    """A root plan and all its records, with running totals."""
 
     __tablename__ = "run"
     __table_args__ = (
@@ -222,13 +224,15 @@ class RunTable(_Stored, Run, table=True):
     )
 
     source: str = "events"
-    """Where the records come from: `events`, or `spans` that they are projected from."""
+    """The source of the records: `events`, or `spans` (a projection)."""
     is_agent_work: bool = True
-    """False for a trace without any agent, model or tool: it is listed only on request."""
+    """False for a trace without agents, models and tools. It is listed only on request."""
     deleted_at: datetime | None = None
-    """When it was deleted; the row stays as a tombstone, which refuses late events."""
+    """When the run was deleted. The row remains as a tombstone, which rejects late events."""
     swept_at: datetime | None = None
-    """When the last row below a deleted run was gone; till then nobody is shown what is left."""
+    """When the last row of a deleted run was purged. Readers never see the remaining rows before
+    that.
+    """
     projected: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The value of `pending_run.arrived` that the last projection read; 0 before the first one."""
     projection_version: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
@@ -236,14 +240,15 @@ class RunTable(_Stored, Run, table=True):
     projection_error: str | None = None
     """Why the newest spans are not projected; null if they are, or will be shortly."""
     next_projection_at: datetime | None = None
-    """Before this the run is not projected again: ten times the duration of the last projection
-    has to pass."""
+    """The run is not projected again before this time: ten times the duration of the last
+    projection.
+    """
     span_bytes: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The uncompressed size of its blocks in bytes, without those that are pending."""
     settle_at: datetime | None = None
-    """When to merge its blocks; null if there is nothing to merge."""
+    """When to merge its blocks; null if no blocks are left to merge."""
     removed_spans: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
-    """How many of its spans were removed because its project keeps those of agent work only."""
+    """The number of spans that were removed because the project stores spans of agent work only."""
     summed_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The revision that `run_group` contains."""
     is_summed: bool = Field(
@@ -252,7 +257,7 @@ class RunTable(_Stored, Run, table=True):
             Boolean, Computed("revision <= summed_revision", persisted=True), nullable=False
         ),
     )
-    """Whether `run_group` contains the newest revision."""
+    """True if `run_group` contains the newest revision."""
 
 
 # pydantic's mypy plugin gives both bases a `model_construct` of their own.
@@ -303,7 +308,7 @@ class PlanTable(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[
 
 
 class StepTable(_Projectable, AgentExecutionRecord, table=True):
-    """A step: one item of a plan, carried out by one agent."""
+    """A step: one item of a plan, executed by one agent."""
 
     __tablename__ = "agent_execution_record"
     __table_args__ = (
@@ -320,7 +325,7 @@ class StepTable(_Projectable, AgentExecutionRecord, table=True):
 
 
 class ThinkActTable(_Projectable, ThinkActRecord, table=True):
-    """One round of an agent: the model thinks, then chooses tools."""
+    """A think-act: one model request and the tool calls that it requests."""
 
     __tablename__ = "think_act_record"
     __table_args__ = (
@@ -385,7 +390,7 @@ class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc
 
 
 class SpanRow(TableRow, table=True):
-    """An OpenTelemetry span as it came; the records of its run are projected from all of them."""
+    """An OpenTelemetry span as received by an earlier version, not yet moved into a block."""
 
     __tablename__ = "otel_span"
     __table_args__ = (
@@ -412,17 +417,17 @@ class SpanRow(TableRow, table=True):
     span_id: bytes = Field(primary_key=True)
     """The span's own id, within its trace."""
     parent_span_id: bytes | None = None
-    """The span that it names as its parent, whether that has come or not."""
+    """The parent span, whether it has arrived or not."""
     name: str
-    """What its program calls it."""
+    """The span's name."""
     start_time: Int64
     """Nanoseconds since 1970."""
     end_time: Int64
-    """Nanoseconds since 1970; 0 while it has not ended."""
+    """Nanoseconds since 1970; 0 if the span has not ended."""
     body: bytes
     """The span with its resource and scope: a serialized OTLP `ResourceSpans` with it alone."""
     recorded_at: datetime
-    """When the server first stored it."""
+    """When the server stored the first version of it."""
 
 
 def _comment(row_class: type[SQLModel]) -> None:

@@ -86,7 +86,9 @@ class PendingRunRow(TableRow, table=True):
     since: datetime
     """When the first of the pending blocks arrived."""
     seen_at: datetime | None = None
-    """When the last of them arrived: a sign of life. Null if the run is only projected again."""
+    """When the last of them arrived; it counts as a heartbeat. Null if the run is only projected
+    again.
+    """
     due_at: datetime
     """When to project the run. `infinity` if its projection failed too often."""
     attempts: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
@@ -96,7 +98,7 @@ class PendingRunRow(TableRow, table=True):
     with_prices: bool = False
     """Whether the projection replaces computed costs by those of the current price list."""
     failure: str | None = None
-    """Why the last attempt failed; null if it did not say."""
+    """The error of the last attempt; null if it left none."""
 
 
 class SessionRow(TableRow, table=True):
@@ -121,7 +123,7 @@ class SessionRow(TableRow, table=True):
 
 
 class RemovedRecordRow(TableRow, table=True):
-    """A record that a later projection of its run's spans had no more: for who watches the run."""
+    """A record that a later projection removed. Clients with a live view of the run need it."""
 
     __tablename__ = "removed_record"
     __table_args__ = (
@@ -143,9 +145,9 @@ class RemovedRecordRow(TableRow, table=True):
     root_plan_id: UUID = Field(primary_key=True)
     """The run."""
     record_id: UUID = Field(primary_key=True)
-    """The record; where it came back since, its table has it again."""
+    """The record's id. If a later projection created the record again, its table also has it."""
     kind: str
-    """What it was: `plan`, `step`, `thinkAct` or `toolCall`."""
+    """The kind of the record: `plan`, `step`, `thinkAct` or `toolCall`."""
     revision: Int64
     """The run's revision at the write that removed it last."""
 
