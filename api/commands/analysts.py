@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tracer import assembly
-from tracer.cli.terminal import AsJson, Project, carry_out, said
+from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import ConfigurationError, StoreUnavailable
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
@@ -55,13 +55,13 @@ def add(role: Role, project: Project = DEFAULT_PROJECT, as_json: AsJson = False)
                 typer.echo(orjson.dumps(asdict(new)).decode())
                 return
             typer.echo(shlex.join([_psql(), new.url]))
-        said.print(f"{role!r} reads the project {project!r}.", markup=False)
+        console.print(f"{role!r} reads the project {project!r}.", markup=False)
         if new.password is not None:
-            said.print("The line contains the role's password, which is shown only once.")
+            console.print("The line contains the role's password, which is shown only once.")
         if settings.database_url is None:
-            said.print("The embedded Postgres answers while `tracer serve` runs.")
+            console.print("The embedded Postgres answers while `tracer serve` runs.")
 
-    carry_out(run)
+    run_command(run)
 
 
 @analysts.command()
@@ -72,9 +72,9 @@ def remove(role: Role) -> None:
         async with _database(settings) as pool:
             removed = await remove_analyst(pool, role)
         what = "dropped" if removed.was_made else "no analyst any more"
-        said.print(f"The role {role!r} is {what}.", markup=False)
+        console.print(f"The role {role!r} is {what}.", markup=False)
 
-    carry_out(run)
+    run_command(run)
 
 
 @analysts.command(name="list")
@@ -92,7 +92,7 @@ def list_all(as_json: AsJson = False) -> None:
             table.add_row(each.role, each.project)
         Console(markup=False).print(table)
 
-    carry_out(run)
+    run_command(run)
 
 
 def psql(
@@ -117,7 +117,7 @@ def psql(
         if code:
             raise typer.Exit(code)
 
-    carry_out(run)
+    run_command(run)
 
 
 async def _run_psql(analyst: NewAnalyst, arguments: list[str]) -> int:

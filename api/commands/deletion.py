@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from tracer import assembly
-from tracer.cli.terminal import AsJson, Project, carry_out, progress_bar, said
+from tracer.cli.terminal import AsJson, Project, console, progress_bar, run_command
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
@@ -51,9 +51,9 @@ def prune(
             typer.echo(orjson.dumps(told).decode())
             return
         for line in told:
-            said.print(f"{line['project']}: {_in_words(line)}", markup=False)
+            console.print(f"{line['project']}: {_in_words(line)}", markup=False)
 
-    carry_out(run)
+    run_command(run)
 
 
 async def _prune(
@@ -95,7 +95,7 @@ def erase(
     project: Project = DEFAULT_PROJECT,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a run, or all runs of a subject, with everything below; count what is left."""
+    """Delete a run or all runs of a subject, then count the records that remain."""
 
     async def run(settings: Settings) -> None:
         if subject and run_id is not None:
@@ -107,7 +107,7 @@ def erase(
             assembly.deletion(url, project) as deletion,
             assembly.reprojection(url, project) as reprojection,
         ):
-            with said.status("Deleting …"):
+            with console.status("Deleting …"):
                 if run_id is not None:
                     done = await deletion.erase_run(run_id)
                 else:
@@ -116,12 +116,12 @@ def erase(
         if as_json:
             typer.echo(orjson.dumps(asdict(done)).decode())
         else:
-            said.print(
+            console.print(
                 f"Deleted: {done.runs} runs, {done.records} records, {done.spans} spans."
                 f" Left of them: {done.left}."
             )
             if done.unprojected:
-                said.print(
+                console.print(
                     "The spans of these runs could not be projected, so their subject is not known:"
                     f" {', '.join(map(str, done.unprojected))}. Run `tracer reproject RUN …` and"
                     " erase the subject again, or delete a run with `tracer erase --run RUN`.",
@@ -130,4 +130,4 @@ def erase(
         if done.left or done.unprojected:
             raise typer.Exit(1)
 
-    carry_out(run)
+    run_command(run)

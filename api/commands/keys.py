@@ -16,14 +16,14 @@ from rich.table import Column, Table
 from api.commands.first_key import first_key_notice
 from tracer import assembly
 from tracer.assembly import KeyRing
-from tracer.cli.terminal import AsJson, Project, carry_out, said
+from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import BadRequest
 from tracer.records.access import ApiKey, Scope
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
 
 keys = typer.Typer(
-    name="keys", help="Make, list and revoke the keys that let in.", no_args_is_help=True
+    name="keys", help="Create, list and revoke API keys.", no_args_is_help=True
 )
 
 
@@ -53,7 +53,7 @@ def create(
             if not must_ask:
                 closed = await ring.closed_by_first_key(project)
                 if closed is not None:
-                    said.print(first_key_notice(closed), markup=False)
+                    console.print(first_key_notice(closed), markup=False)
                 must_ask = bool(closed) and not is_confirmed
                 if must_ask:
                     _check_terminal()
@@ -62,14 +62,14 @@ def create(
         if as_json:
             _print_json({**_shown(new.key), "secret": new.secret})
             return
-        said.print(f"The key {new.key.name!r} of the project {new.key.project!r}:", markup=False)
+        console.print(f"The key {new.key.name!r} of the project {new.key.project!r}:", markup=False)
         typer.echo(new.secret)
-        said.print("It is shown this once: keep it where secrets are kept.")
+        console.print("It is shown this once: keep it where secrets are kept.")
 
-    carry_out(run)
+    run_command(run)
     if must_ask:  # outside of the event loop, so that Ctrl-C ends the question
         typer.confirm("Create the key?", abort=True, err=True)
-        carry_out(run)
+        run_command(run)
 
 
 @keys.command(name="list")
@@ -91,7 +91,7 @@ def list_keys(as_json: AsJson = False) -> None:
         # An id that is cut short is of no use: rather let the terminal break the line.
         Console(markup=False, width=400).print(table)
 
-    carry_out(run)
+    run_command(run)
 
 
 @keys.command()
@@ -105,11 +105,11 @@ def revoke(
             for each in await ring.all():
                 if any(key.key_id == key_id for key in await each.list_keys()):
                     await each.revoke(key_id)
-                    said.print("The key is revoked.")
+                    console.print("The key is revoked.")
                     return
         raise BadRequest(f"There is no key with the id '{key_id}'. See `tracer keys list`.")
 
-    carry_out(run)
+    run_command(run)
 
 
 def _check_terminal() -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from tracer import assembly
-from tracer.cli.terminal import AsJson, carry_out, said
+from tracer.cli.terminal import AsJson, console, run_command
 from tracer.errors import BadRequest
 from tracer.records.project_settings import KeptSpans, ProjectSettings
 from tracer.redaction.payloads import PayloadPolicy
@@ -18,7 +18,7 @@ from tracer.settings import Settings
 from tracer.storage.postgres.projects.projects import SettingsChange
 
 projects = typer.Typer(
-    name="projects", help="Say what projects keep, and for how long.", no_args_is_help=True
+    name="projects", help="Set what projects keep, and for how long.", no_args_is_help=True
 )
 
 _FOR_EVER = "none"
@@ -44,7 +44,7 @@ def list_projects(as_json: AsJson = False) -> None:
             )
         Console(markup=False, width=400).print(table)
 
-    carry_out(run)
+    run_command(run)
 
 
 @projects.command(name="set")
@@ -83,9 +83,9 @@ def set_project(
             assembly.project_settings(url, name) as found,
         ):
             kept = await found[name].change(**changes)
-        said.print(f"{name}: {_in_words(kept)}", markup=False)
+        console.print(f"{name}: {_in_words(kept)}", markup=False)
 
-    carry_out(run)
+    run_command(run)
 
 
 def _limit(given: str) -> int | None:

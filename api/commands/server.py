@@ -20,7 +20,7 @@ from api.commands.transfer import export_run, import_files
 from tracer import assembly
 from tracer.cli.launching import check_outcome, print_outcome, run_and_report
 from tracer.cli.run import AsJson
-from tracer.cli.terminal import TERMINATED, Project, carry_out, said
+from tracer.cli.terminal import TERMINATED, Project, console, run_command
 from tracer.context import Identity
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.runtime.application import Application
@@ -65,12 +65,12 @@ def serve(
         async with served(
             settings, application, host, port, migrate, project, first_key, grpc=True
         ) as server:
-            said.print(f"Tracer listens on {server.address}")
+            console.print(f"Tracer listens on {server.address}")
             if server.grpc_port is not None:
-                said.print(f"It takes OTLP over gRPC on port {server.grpc_port}")
+                console.print(f"It takes OTLP over gRPC on port {server.grpc_port}")
             await asyncio.shield(server.serving)
 
-    carry_out(run, terminated=0)
+    run_command(run, terminated=0)
 
 
 @commands.command()
@@ -90,7 +90,7 @@ def demo(
             _with_thread(settings), demonstration.application, host, FREE_PORT if once else port
         ) as server:
             if not once:
-                said.print(f"Tracer listens on {server.address}")
+                console.print(f"Tracer listens on {server.address}")
             outcome = await run_and_report(
                 server.parts.launcher,
                 demonstration.request,
@@ -103,11 +103,11 @@ def demo(
             if once:
                 check_outcome(outcome)
                 return
-            said.print(f"The demonstration run: {server.address}/runs/{outcome.root_plan_id}")
-            said.print("Stop with Ctrl-C.")
+            console.print(f"The demonstration run: {server.address}/runs/{outcome.root_plan_id}")
+            console.print("Stop with Ctrl-C.")
             await asyncio.shield(server.serving)
 
-    carry_out(run, terminated=TERMINATED if once else 0)
+    run_command(run, terminated=TERMINATED if once else 0)
 
 
 @commands.command()
@@ -127,14 +127,14 @@ def migrate(
             if check and (plan := await asyncio.to_thread(plan_upgrade, url)).steps:
                 _print_plan(plan)
                 raise typer.Exit(1)
-            said.print("The schema is up to date.")
+            console.print("The schema is up to date.")
 
-    carry_out(run)
+    run_command(run)
 
 
 def _print_plan(plan: UpgradePlan) -> None:
     """Print the migrations that a database lacks, and the lock that each takes on each table."""
-    said.print(
+    console.print(
         f"The schema has version {plan.current or 'none'}. `tracer migrate` runs "
         f"{len(plan.steps)} migrations in one transaction, which holds all locks until it ends:",
         markup=False,
@@ -143,7 +143,7 @@ def _print_plan(plan: UpgradePlan) -> None:
         print(f"{step.revision}  {step.title}")
         for table, lock in step.locks.items():
             print(f"      {lock} on {table}")
-    said.print("It then replaces the views of the schema trace.")
+    console.print("It then replaces the views of the schema trace.")
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import typer
 from rich.progress import Progress
 
 from tracer import assembly
-from tracer.cli.terminal import AsJson, Project, carry_out, progress_bar, said
+from tracer.cli.terminal import AsJson, Project, console, progress_bar, run_command
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
@@ -41,11 +41,11 @@ def pack_spans(project: AnyProject = None, as_json: AsJson = False) -> None:
             return
         for line in done:
             left = f" {line['left']} runs are left: run the command again." if line["left"] else ""
-            said.print(
+            console.print(
                 f"{line['project']}: packed the spans of {line['runs']} runs.{left}", markup=False
             )
 
-    carry_out(run)
+    run_command(run)
 
 
 async def _packed(packing: SpanPacking, name: str, progress: Progress) -> int:
@@ -71,7 +71,7 @@ def reproject(
     project: Project = DEFAULT_PROJECT,
     as_json: AsJson = False,
 ) -> None:
-    """Derive the records of runs from their spans again, as the current version does."""
+    """Compute the records of runs from their spans again, with the current version."""
 
     async def run(settings: Settings) -> None:
         if bool(runs) == all_runs:
@@ -90,14 +90,16 @@ def reproject(
                     before, count = done.runs, len(waiting.goals)
                     async for state in reprojection.wait(waiting):
                         if state.is_here and not done.is_here:
-                            said.print("No projector takes the runs: projecting in this process.")
+                            console.print(
+                                "No projector takes the runs: projecting in this process."
+                            )
                             done.is_here = True
                         done.runs = before + count - len(state.goals) - len(state.failed)
                         progress.update(shown, completed=done.runs + len(done.failed))
                     done.failed += sorted(waiting.failed | waiting.goals.keys())
         _tell(done, as_json=as_json)
 
-    carry_out(run)
+    run_command(run)
 
 
 @dataclass
@@ -128,7 +130,7 @@ def _tell(done: Reprojected, *, as_json: bool) -> None:
         shown = {"runs": done.runs, "failed": done.failed, "rejected": done.rejected}
         typer.echo(orjson.dumps(shown).decode())
     else:
-        said.print(f"{done.runs} runs were projected again.")
+        console.print(f"{done.runs} runs were projected again.")
         for why, found in (
             ("The projection of these runs failed; see their `projectionError`", done.failed),
             (
@@ -138,6 +140,6 @@ def _tell(done: Reprojected, *, as_json: bool) -> None:
             ),
         ):
             if found:
-                said.print(f"{why}: {', '.join(map(str, found))}.", markup=False)
+                console.print(f"{why}: {', '.join(map(str, found))}.", markup=False)
     if done.failed or done.rejected:
         raise typer.Exit(1)

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from api.freshness import FRESH_SECONDS
 from tracer import assembly
 from tracer.assembly import Stores
-from tracer.cli.terminal import Project, carry_out, said
+from tracer.cli.terminal import Project, console, run_command
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.records.record_classes import Kind
@@ -42,7 +42,7 @@ def export_run(
     ] = None,
     project: Project = DEFAULT_PROJECT,
 ) -> None:
-    """Write a run, whole: `tracer import` brings it back."""
+    """Write a complete run to a file. `tracer import` reads it."""
 
     async def run(settings: Settings) -> None:
         if output is None and wanted is Format.OTLP and sys.stdout.isatty():
@@ -54,7 +54,7 @@ def export_run(
             whole = await stores.reader.read_whole_run(root_plan_id)
         if behind is not None:
             reason = behind.error or "they wait for a projector"
-            said.print(
+            console.print(
                 f"The records in this file lack {behind.spans} of its spans: {reason}.",
                 style="red",
                 markup=False,
@@ -62,7 +62,7 @@ def export_run(
         with _written_to(output) as file:
             file.writelines(exported(whole, wanted))
 
-    carry_out(run)
+    run_command(run)
 
 
 def import_files(
@@ -71,7 +71,7 @@ def import_files(
     ],
     project: Project = DEFAULT_PROJECT,
 ) -> None:
-    """Read runs from files of JSON lines or OTLP, packed with gzip or not.
+    """Read runs from files of JSON lines or OTLP, optionally compressed with gzip.
 
     What is there already is merged with what a file says: importing it again changes nothing.
     """
@@ -87,7 +87,7 @@ def import_files(
                         await Importer(stores.writer, imported).take(read)
         _tell(imported)
 
-    carry_out(run)
+    run_command(run)
 
 
 @asynccontextmanager
@@ -133,7 +133,7 @@ def _read_from(path: Path) -> Iterator[BinaryIO]:
 
 def _progress() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=said)
+    return Progress(*columns, TimeRemainingColumn(), console=console)
 
 
 def _counted(progress: Progress, path: Path, file: BinaryIO) -> Iterable[Piece]:
@@ -155,11 +155,11 @@ def _tell(imported: Imported) -> None:
         typer.Exit: Something was refused.
     """
     for reason in imported.reasons:
-        said.print(reason, style="red", markup=False)
+        console.print(reason, style="red", markup=False)
     left_out = imported.refused - len(imported.reasons)
     if left_out:
-        said.print(f"And {left_out} more.", style="red")
-    said.print(
+        console.print(f"And {left_out} more.", style="red")
+    console.print(
         f"Runs: {len(imported.runs)}, records: {imported.records}, spans: {imported.spans},"
         f" refused: {imported.refused}."
     )

@@ -28,7 +28,7 @@ def recorded(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Recordi
         yield both
 
 
-async def test_what_a_block_raises_is_how_it_failed(recorded: Recording) -> None:
+async def test_exception_in_a_block_is_its_error(recorded: Recording) -> None:
     tracing, store = recorded
 
     errors = (
@@ -60,7 +60,7 @@ async def test_what_a_block_raises_is_how_it_failed(recorded: Recording) -> None
     }
 
 
-async def test_cancelling_a_task_cancels_what_runs_in_it(recorded: Recording) -> None:
+async def test_cancelled_task_cancels_its_open_work(recorded: Recording) -> None:
     tracing, store = recorded
     entered = asyncio.Event()
 
@@ -80,7 +80,7 @@ async def test_cancelling_a_task_cancels_what_runs_in_it(recorded: Recording) ->
     assert (tree["status"], call["status"]) == ("cancelled", "cancelled")
 
 
-async def test_who_is_cancelled_while_entering_a_block_leaves_nothing_open(
+async def test_block_cancelled_while_entering_is_closed(
     tmp_path: Path,
 ) -> None:
     is_held, goes_on = threading.Event(), threading.Event()
@@ -108,7 +108,7 @@ async def test_who_is_cancelled_while_entering_a_block_leaves_nothing_open(
     assert tree["status"] == "cancelled"
 
 
-async def test_a_chosen_call_that_nobody_made_is_cancelled_with_its_step(
+async def test_chosen_call_that_never_starts_is_cancelled_with_its_step(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -127,7 +127,7 @@ async def test_a_chosen_call_that_nobody_made_is_cancelled_with_its_step(
     ]
 
 
-async def test_what_is_no_chosen_call_is_a_call_nonetheless(recorded: Recording) -> None:
+async def test_malformed_chosen_call_is_recorded_as_a_call(recorded: Recording) -> None:
     tracing, store = recorded
     too_much = ("look", "{}", "id", "type", "more")
     odd: list[Any] = [5, {"id": "call_0"}, None, ["look", "{}"], too_much]
@@ -155,7 +155,7 @@ async def test_what_is_no_chosen_call_is_a_call_nonetheless(recorded: Recording)
     ("given", "kept"),
     [(None, []), (5, []), ([1], []), ("night", ["night"]), ({"night"}, ["night"])],
 )
-async def test_labels_that_are_none_lose_nothing_else(
+async def test_invalid_labels_are_omitted_without_losing_other_fields(
     recorded: Recording, given: Any, kept: list[str]
 ) -> None:
     tracing, store = recorded
@@ -167,7 +167,7 @@ async def test_labels_that_are_none_lose_nothing_else(
     assert (await store.read_run(plan.root_plan_id)).tags == kept
 
 
-async def test_what_is_no_announced_step_is_a_step_nonetheless(recorded: Recording) -> None:
+async def test_malformed_announced_step_is_recorded_as_a_step(recorded: Recording) -> None:
     tracing, store = recorded
     odd: list[Any] = ["Look.", ("nurse",), ("nurse", "Look.", "more"), ["nurse", None], None]
     none: Any = None
@@ -185,7 +185,7 @@ async def test_what_is_no_announced_step_is_a_step_nonetheless(recorded: Recordi
     ]
 
 
-async def test_chosen_calls_may_be_names_alone(recorded: Recording) -> None:
+async def test_chosen_calls_may_be_names(recorded: Recording) -> None:
     tracing, store = recorded
     nothing: Any = ()
     with tracing.plan("one"):
@@ -226,7 +226,7 @@ async def test_chosen_calls_may_be_names_alone(recorded: Recording) -> None:
         ({"cost_usd": 1e17}, None),
     ],
 )
-async def test_a_round_costs_what_is_said_or_else_what_the_price_list_says(
+async def test_cost_defaults_to_the_price_list(
     recorded: Recording, answer: dict[str, Any], cost: float | None
 ) -> None:
     tracing, store = recorded
@@ -238,7 +238,7 @@ async def test_a_round_costs_what_is_said_or_else_what_the_price_list_says(
     assert (thought_node["thought"], thought_node["costUsd"]) == ("Well.", cost)
 
 
-async def test_what_outlives_the_block_it_began_in_still_hangs_under_it(
+async def test_work_that_outlives_its_block_stays_below_it(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -259,7 +259,7 @@ async def test_what_outlives_the_block_it_began_in_still_hangs_under_it(
     assert [each["title"] for each in call["subPlans"]] == ["late"]
 
 
-async def test_a_generator_that_is_left_unread_does_not_stay_current(recorded: Recording) -> None:
+async def test_abandoned_generator_does_not_stay_current(recorded: Recording) -> None:
     tracing, store = recorded
 
     def numbers() -> Iterator[int]:
@@ -282,7 +282,7 @@ async def test_a_generator_that_is_left_unread_does_not_stay_current(recorded: R
     assert one["agentExecutions"][0]["toolCalls"][0]["status"] == "cancelled"
 
 
-async def test_an_asynchronous_generator_may_be_closed_elsewhere(recorded: Recording) -> None:
+async def test_async_generator_may_be_closed_in_another_context(recorded: Recording) -> None:
     tracing, store = recorded
 
     async def numbers() -> AsyncIterator[int]:
@@ -305,7 +305,7 @@ async def test_an_asynchronous_generator_may_be_closed_elsewhere(recorded: Recor
     ]
 
 
-async def test_values_that_cannot_be_recorded_are_left_out_and_the_rest_stays(
+async def test_invalid_values_are_omitted_without_losing_other_fields(
     recorded: Recording, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracing, store = recorded
@@ -338,7 +338,7 @@ async def test_values_that_cannot_be_recorded_are_left_out_and_the_rest_stays(
     assert "fields_left_out" in caplog.text
 
 
-async def test_an_ending_is_told_once(recorded: Recording) -> None:
+async def test_end_is_recorded_once(recorded: Recording) -> None:
     tracing, store = recorded
     with suppress(ValueError), tracing.plan("one") as plan:
         plan.finish("done")
@@ -350,7 +350,7 @@ async def test_an_ending_is_told_once(recorded: Recording) -> None:
     assert (tree["status"], tree["summary"]) == ("succeeded", "done")
 
 
-async def test_what_is_prepared_and_never_entered_leaves_no_record(recorded: Recording) -> None:
+async def test_work_that_never_starts_leaves_no_record(recorded: Recording) -> None:
     tracing, store = recorded
     tracing.tool_call("never")
     tracing.step("never")
@@ -359,7 +359,7 @@ async def test_what_is_prepared_and_never_entered_leaves_no_record(recorded: Rec
     assert await trees_of(store) == []
 
 
-async def test_a_step_that_the_plan_announced_and_never_came_to_is_not_reached(
+async def test_announced_step_that_never_starts_is_not_reached(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -373,7 +373,7 @@ async def test_a_step_that_the_plan_announced_and_never_came_to_is_not_reached(
     ] == [("nurse", "succeeded", None), ("doctor", "cancelled", "not_reached")]
 
 
-async def test_an_item_of_a_batch_hangs_under_the_call_it_is_made_in(recorded: Recording) -> None:
+async def test_call_inside_a_call_is_its_child(recorded: Recording) -> None:
     tracing, store = recorded
     with tracing.tool_call("batch") as batch:
         for _ in range(2):

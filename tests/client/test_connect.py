@@ -171,7 +171,7 @@ def test_importing_tracer_imports_little() -> None:
     assert modules.isdisjoint({"pydantic", "sqlalchemy", "opentelemetry", "asyncio"})
 
 
-def test_the_public_names_are_there() -> None:
+def test_public_names_are_exported() -> None:
     assert [getattr(tracer, name).__name__ for name in tracer.__all__] == tracer.__all__
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         tracer.nothing  # type: ignore[attr-defined]  # noqa: B018

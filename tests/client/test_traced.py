@@ -33,18 +33,18 @@ def only_call(tree: Node) -> Node:
     return call
 
 
-def test_a_kind_that_is_none_is_told_before_any_call(recorded: Recording) -> None:
+def test_unknown_kind_is_rejected_before_any_call(recorded: Recording) -> None:
     tracing, _ = recorded
     unknown: Any = "toolcall"
     unmade: Any = len
 
-    with pytest.raises(ValueError, match="Name one of: plan, step, think_act, tool_call"):
+    with pytest.raises(ValueError, match="Use one of: plan, step, think_act, tool_call"):
         tracing.traced(unknown)
-    with pytest.raises(ValueError, match="with parentheses"):
+    with pytest.raises(ValueError, match="without parentheses"):
         tracing.traced(unmade)
 
 
-async def test_an_agent_of_decorated_functions_has_its_tree(recorded: Recording) -> None:
+async def test_decorated_functions_are_recorded_as_a_tree(recorded: Recording) -> None:
     tracing, store = recorded
 
     @tracing.traced("plan")
@@ -80,7 +80,7 @@ async def test_an_agent_of_decorated_functions_has_its_tree(recorded: Recording)
     assert json.loads(call["result"]) == json.loads(tree["summary"]) == {"systolic": 121}
 
 
-async def test_methods_are_recorded_without_their_object(recorded: Recording) -> None:
+async def test_methods_are_recorded_without_self(recorded: Recording) -> None:
     tracing, store = recorded
 
     class Cuff:
@@ -100,7 +100,7 @@ async def test_methods_are_recorded_without_their_object(recorded: Recording) ->
     )
 
 
-async def test_what_a_function_raises_is_recorded_and_raised(recorded: Recording) -> None:
+async def test_exception_of_a_function_is_recorded_and_raised(recorded: Recording) -> None:
     tracing, store = recorded
 
     @tracing.traced()
@@ -121,7 +121,7 @@ async def test_what_a_function_raises_is_recorded_and_raised(recorded: Recording
     )
 
 
-async def test_a_stream_that_a_function_is_given_or_returns_is_left_to_who_reads_it(
+async def test_streams_in_arguments_and_results_are_not_consumed(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -137,7 +137,7 @@ async def test_a_stream_that_a_function_is_given_or_returns_is_left_to_who_reads
     assert json.loads(call["result"])["type"] == "builtins.map"
 
 
-async def test_a_generator_gives_and_takes_what_it_did(recorded: Recording) -> None:
+async def test_decorated_generator_yields_and_receives_the_same_values(recorded: Recording) -> None:
     tracing, store = recorded
 
     def converse(first: int) -> Generator[Any, str, str]:
@@ -165,7 +165,7 @@ async def test_a_generator_gives_and_takes_what_it_did(recorded: Recording) -> N
     )
 
 
-async def test_a_generator_is_current_while_it_runs_and_not_while_its_reader_does(
+async def test_generator_is_current_work_only_while_it_runs(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -201,7 +201,7 @@ async def test_a_generator_is_current_while_it_runs_and_not_while_its_reader_doe
     ]
 
 
-async def test_a_generator_that_is_closed_early_is_cancelled_with_what_it_gave(
+async def test_generator_closed_early_is_cancelled_with_its_items(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -235,7 +235,7 @@ async def test_a_generator_that_is_closed_early_is_cancelled_with_what_it_gave(
     assert [(each["status"], each["result"]) for each in calls] == [("cancelled", "a")] * 2
 
 
-async def test_of_a_generator_without_end_the_beginning_is_kept(recorded: Recording) -> None:
+async def test_endless_generator_is_recorded_up_to_the_limit(recorded: Recording) -> None:
     tracing, store = recorded
 
     @tracing.traced()

@@ -38,7 +38,7 @@ def tools_of(tracing: Tracing) -> list[Tool]:
     return [ask, ask_in_a_thread]
 
 
-async def test_a_plan_within_a_native_tool_is_its_sub_plan(
+async def test_plan_inside_a_native_tool_is_its_sub_plan(
     database_url: str, tmp_path: Path
 ) -> None:
     tracing = await asyncio.to_thread(connect, database_url)

@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from tracer.cli.server import server_launcher
-from tracer.cli.terminal import said
+from tracer.cli.terminal import console
 from tracer.errors import ConfigurationError
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import spool_for
@@ -31,7 +31,7 @@ def open_launcher(
         return server_launcher(settings, application, project)
     if project != DEFAULT_PROJECT:
         raise ConfigurationError(
-            "TRACER_URL is set: its key says which project the run belongs to. Leave out --project."
+            "TRACER_URL is set, so the API key determines the project. Omit --project."
         )
     return _launcher_over_http(settings, settings.url, application)
 
@@ -40,7 +40,7 @@ def open_launcher(
 async def _launcher_over_http(
     settings: Settings, url: str, application: Application
 ) -> AsyncIterator[RunLauncher]:
-    """Give a launcher that records to a server over HTTP; sessions' state lives in memory.
+    """Yield a launcher that records to a server over HTTP. Session state is in memory only.
 
     Args:
         settings: The server's key, the model, the home of the recorder's spool, and the database
@@ -70,11 +70,11 @@ async def run_and_report(
     launcher: RunLauncher, request: str, **options: Unpack[RunOptions]
 ) -> RunOutcome:
     """Run `request` and return its outcome; print a sentence if it failed."""
-    with said.status("The agents are at work …"):
+    with console.status("The agents are working …"):
         outcome = await launcher.run(request, **options)
     if outcome.status is not Status.SUCCEEDED:
         why = outcome.error.message if outcome.error else outcome.reason
-        said.print(f"The run ended {outcome.status}: {why}", markup=False)
+        console.print(f"The run ended {outcome.status}: {why}", markup=False)
     return outcome
 
 
@@ -90,6 +90,6 @@ def print_outcome(outcome: RunOutcome) -> None:
 
 
 def check_outcome(outcome: RunOutcome) -> None:
-    """Make a run that did not succeed the command's own failure."""
+    """Exit with code 1 if the run did not succeed."""
     if outcome.status is not Status.SUCCEEDED:
         raise typer.Exit(1)

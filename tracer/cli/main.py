@@ -14,7 +14,7 @@ from tracer.cli.names import SERVER_COMMANDS, SERVER_GROUPS
 from tracer.cli.run import run_request
 from tracer.cli.server import add_server_commands
 from tracer.cli.spools import spool
-from tracer.cli.terminal import said
+from tracer.cli.terminal import console
 
 commands = typer.Typer(
     name="tracer",
@@ -30,20 +30,22 @@ add_server_commands(commands, SERVER_GROUPS)
 commands.add_typer(spool)
 
 
-def _tell_version(is_asked: bool) -> None:
-    if is_asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(version("tracer-lineage"))
         raise typer.Exit
 
 
 @commands.callback()
 def tracer(
-    is_asked: Annotated[
+    is_requested: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
-    """Take the options before a command."""
+    """Handle the options before a command."""
 
 
 def run() -> None:
@@ -55,11 +57,11 @@ def run() -> None:
 
 
 def _leave(code: str | int | None) -> NoReturn:
-    """End the process, also where a tool's thread never ends: nothing can stop a thread."""
-    here = threading.current_thread()
-    left = [each for each in threading.enumerate() if each is not here and not each.daemon]
-    if not left:
+    """Exit, even if a tool's thread never ends: Python cannot stop a thread."""
+    current = threading.current_thread()
+    running = [each for each in threading.enumerate() if each is not current and not each.daemon]
+    if not running:
         sys.exit(code)
-    said.print(f"{len(left)} tool calls were given up and still run: ending without them.")
+    console.print(f"Exiting while {len(running)} tool calls that were given up still run.")
     sys.stdout.flush()
     os._exit(code if isinstance(code, int) else code is not None)

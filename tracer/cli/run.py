@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tracer.cli.terminal import Project, carry_out
+from tracer.cli.terminal import Project, run_command
 from tracer.context import Identity
 from tracer.errors import ConfigurationError
 from tracer.records.ids import DEFAULT_PROJECT
@@ -17,24 +17,24 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 def run_request(
     request: Annotated[
-        str, typer.Argument(metavar="REQUEST", help="What is asked, in plain words.")
+        str, typer.Argument(metavar="REQUEST", help="The request to the agent, as text.")
     ],
-    agent: Annotated[str | None, typer.Option(help="The agent to ask.")] = None,
+    agent: Annotated[str | None, typer.Option(help="The agent that handles the request.")] = None,
     token_id: Annotated[
         str | None,
         typer.Option(
             envvar="TRACER_TOKEN_ID",
             show_envvar=True,
-            help="Who asks: a user's id or token, which tools get and models do not.",
+            help="The caller's id or token. Tools receive it, models do not.",
         ),
     ] = None,
     session: Annotated[
-        str | None, typer.Option(help="The conversation that it belongs to.")
+        str | None, typer.Option(help="The id of the conversation that the run belongs to.")
     ] = None,
     project: Project = DEFAULT_PROJECT,
     as_json: AsJson = False,
 ) -> None:
-    """Run a request through the application's agents, and print its outcome."""
+    """Run a request with the application's agents, and print its outcome."""
 
     async def run(settings: Settings) -> None:
         try:
@@ -58,4 +58,4 @@ def run_request(
                 print(outcome.summary or "")
             launching.check_outcome(outcome)
 
-    carry_out(run)
+    run_command(run)

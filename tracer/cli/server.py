@@ -31,7 +31,7 @@ class ServerCommand(TyperCommand):
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
-        """Parse the arguments as the server's command does, which then takes this one's place."""
+        """Return the context of the server's command, which replaces this one."""
         with report_errors():
             commands = _load(f"`tracer {self.name}`", "commands")
         command = get_group(commands).commands[str(self.name)]
@@ -52,16 +52,18 @@ def server_launcher(
     Raises:
         ConfigurationError: The server is not installed.
     """
-    found = _load("`tracer run` without TRACER_URL", "launcher")
-    launcher: AbstractAsyncContextManager[RunLauncher] = found(settings, application, project)
+    open_launcher = _load("`tracer run` without TRACER_URL", "launcher")
+    launcher: AbstractAsyncContextManager[RunLauncher] = open_launcher(
+        settings, application, project
+    )
     return launcher
 
 
-def _load(what: str, name: str) -> Any:
-    """Return what the server registers as `name`.
+def _load(feature: str, name: str) -> Any:
+    """Return the object that the server registers as the entry point `name`.
 
     Raises:
-        ConfigurationError: The server is not installed, which `what` needs.
+        ConfigurationError: The server is not installed, which `feature` needs.
     """
     missing = ""
     for entry in entry_points(group=GROUP, name=name):
@@ -70,6 +72,6 @@ def _load(what: str, name: str) -> Any:
         except ModuleNotFoundError as error:
             missing = f" ({error})"
     raise ConfigurationError(
-        f"{what} needs the server, which is not installed{missing}. Install it with "
+        f"{feature} needs the server, which is not installed{missing}. Install it with "
         "`pip install 'tracer-lineage[server]'`."
     )

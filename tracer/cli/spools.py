@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from tracer.cli.terminal import AsJson, carry_out, said
+from tracer.cli.terminal import AsJson, console, run_command
 from tracer.errors import BadRequest, ConfigurationError, StoreUnavailable
 from tracer.recorder.counts import RecorderCounts
 from tracer.recorder.drainer import BATCH_EVENTS
@@ -37,7 +37,9 @@ spool = typer.Typer(
     no_args_is_help=True,
 )
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="The file, as listed, or its path.")]
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="The name in `tracer spool list`, or a path.")
+]
 
 
 @spool.command(name="list")
@@ -50,9 +52,9 @@ def list_spools(as_json: AsJson = False) -> None:
             typer.echo(orjson.dumps(found, option=orjson.OPT_UTC_Z).decode())
             return
         if not found:
-            said.print(f"There are no spool files in {settings.home / DIRECTORY}.", markup=False)
+            console.print(f"There are no spool files in {settings.home / DIRECTORY}.", markup=False)
             return
-        said.print(f"Spool files in {settings.home / DIRECTORY}:", markup=False)
+        console.print(f"Spool files in {settings.home / DIRECTORY}:", markup=False)
         headings = ("file", "address", "key", "events", "oldest", "size", "open")
         table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)
         for each in found:
@@ -68,26 +70,26 @@ def list_spools(as_json: AsJson = False) -> None:
             )
         Console(markup=False, width=400).print(table)
 
-    carry_out(run)
+    run_command(run)
 
 
 @spool.command()
 def send(file: File) -> None:
     """Send a file's events to its address with the key in TRACER_API_KEY.
 
-    The key may be of another project than the key that the events were recorded with: the events
-    are then stored in that project.
+    The events are stored in the project of this key, even if they were recorded with a key of
+    another project.
     """
 
     async def run(settings: Settings) -> None:
         counts = await _send_spool(settings, _path(settings, file))
-        said.print(f"{counts.stored} events were sent.", markup=False)
+        console.print(f"{counts.stored} events were sent.", markup=False)
         if counts.refused:
-            said.print(f"{counts.refused} were rejected by the server: see the lines above.")
+            console.print(f"{counts.refused} were rejected by the server: see the lines above.")
         if counts.dropped:
-            said.print(f"{counts.dropped} could not be read and were removed.")
+            console.print(f"{counts.dropped} could not be read and were removed.")
 
-    carry_out(run)
+    run_command(run)
 
 
 @spool.command()
@@ -102,9 +104,9 @@ def discard(
         if not is_confirmed:
             typer.confirm(f"Delete {path} with {events} events?", abort=True, err=True)
         delete_spool_file(path)
-        said.print(f"{events} events were deleted.", markup=False)
+        console.print(f"{events} events were deleted.", markup=False)
 
-    carry_out(run)
+    run_command(run)
 
 
 def _path(settings: Settings, file: str) -> Path:
@@ -125,7 +127,7 @@ def _shown(file: SpoolFile, settings: Settings) -> dict[str, object]:
 
 
 def _key(file: SpoolFile, settings: Settings) -> str | None:
-    """Return which key the events were recorded with; None for a database, which has no keys."""
+    """Return the origin of the key for these events; None for a database, which has no keys."""
     if file.destination is None:
         return "unknown"
     if not is_http(file.destination.address):
@@ -147,7 +149,7 @@ async def _send_spool(settings: Settings, path: Path) -> RecorderCounts:
         path: The file.
 
     Raises:
-        BadRequest: The file is no spool of a server, or a process has it open.
+        BadRequest: The file is no spool for a server, or a process has it open.
         ConfigurationError: The file's address is not `TRACER_URL`, or neither is known.
         StoreUnavailable: The server cannot be used. The rest of the events stays in the file.
     """
@@ -180,14 +182,15 @@ def _address_to_send_to(file: SpoolFile, settings: Settings) -> str:
         address = file.destination.address
         if not is_http(address):
             raise BadRequest(
-                f"The events in {file.path} belong to the database {address}. Any program that "
-                "records into it stores them: `tracer spool send` sends to servers only."
+                f"The events in {file.path} belong to the database {address}, but `tracer spool "
+                "send` sends to servers only. Start a program that records into this database: it "
+                "stores them."
             )
         if configured not in (None, address):
-            # The key must not reach a server that it is not for.
+            # The key must not be sent to another server.
             raise ConfigurationError(
                 f"The events in {file.path} belong to {address}, and TRACER_URL is {configured}. "
-                "Set TRACER_URL to the former and TRACER_API_KEY to a key of that server."
+                f"Set TRACER_URL to {address} and TRACER_API_KEY to a key of that server."
             )
         return address
     if configured is None or earlier_spool_path(settings.home, configured).name != file.path.name:

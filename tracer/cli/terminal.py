@@ -1,4 +1,4 @@
-"""What all commands have in common: where they say things, and how they end."""
+"""Shared by all commands: the console for messages, exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from tracer.settings import Settings, read_settings
 Project = Annotated[str, typer.Option(help="The project.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-# What a program reads goes to standard output, what a person reads beside it to standard error.
-said = Console(stderr=True, highlight=False, soft_wrap=True)
+# Messages for people go to standard error, so that programs can parse standard output.
+console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def progress_bar() -> Progress:
-    """Return a bar for work in known pieces, with the time that it has taken."""
+    """Return a progress bar with a count of finished items and the elapsed time."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), console=said)
+    return Progress(*columns, TimeElapsedColumn(), console=console)
 
 
 THREADS = 32
-"""How many there may be beside the event loop. Each connection to Postgres takes one while it reads
-something large; with Python's own number, six on two cores, those could keep all large bodies
-from being masked."""
+"""The size of the thread pool. Each Postgres connection uses a thread while it reads a large
+result. With Python's default, six threads on two cores, such reads could block the redaction of all
+large bodies."""
 
 INTERRUPTED = 130
 TERMINATED = 143
-"""What shells say of a program that Ctrl-C or a polite kill ended before its work was done."""
+"""The exit codes that shells use for programs that were ended by SIGINT and SIGTERM."""
 
 
-def carry_out(
+def run_command(
     run: Callable[[Settings], Coroutine[Any, Any, None]], terminated: int = TERMINATED
 ) -> None:
-    """Carry out a command; an error that is ours becomes one sentence and exit code 1.
+    """Run a command. A `TracerError` becomes one sentence on standard error and exit code 1.
 
     Args:
-        run: What the command does.
-        terminated: The exit code where a polite kill ends it: 0 for what goes on until then.
+        run: The command's work.
+        terminated: The exit code after SIGTERM: 0 for commands that run until they are stopped.
     """
     try:
         with report_errors():
@@ -62,16 +62,16 @@ def carry_out(
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Turn an error of ours into one sentence on standard error, and exit code 1."""
+    """Turn a `TracerError` into one sentence on standard error and exit code 1."""
     try:
         yield
     except TracerError as error:
-        said.print(f"tracer: {error}", style="red", markup=False)
+        console.print(f"tracer: {error}", style="red", markup=False)
         raise typer.Exit(1) from None
 
 
 async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
-    """Do `work`; a polite kill ends it as Ctrl-C does: by cancelling it, so that it tidies up."""
+    """Await `work`. SIGTERM cancels it, as Ctrl-C does, so that it cleans up."""
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()

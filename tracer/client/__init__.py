@@ -1,1 +1,1 @@
-"""Recording by hand: a connection to a store, and what was started and will end."""
+"""Recording by hand: the connection to a store, and the blocks that record work."""

@@ -1,9 +1,10 @@
-"""What was started and will end, as a block: the innermost one around some code is current there.
+"""`Work`, the base of plans, steps, think-acts and tool calls that are recorded by hand.
 
-A block ends with its code, as failed where that raises, unless it was ended before. A program that
-is told of starts and ends by callbacks calls `start` and `finish`, `fail` or `cancel` itself.
+As a `with` block, work starts and ends with the block, and the innermost block is the current work
+of the code inside. Work fails if its block raises, unless it has ended before. A program that
+receives starts and ends as callbacks calls `start` and `finish`, `fail` or `cancel` itself.
 
-Nothing here raises because of what is recorded: what an event cannot hold is left out, and logged.
+Invalid values never raise here: a field that an event cannot hold is omitted and logged.
 
 Finalizers that the garbage collector runs may record, too. The collector interrupts any code, so
 their work does not nest under the current work. It is not current in the context either: CPython
@@ -39,15 +40,15 @@ from tracer.tools.definition.results import error_info, result_text
 
 log = get_logger(__name__)
 
-Made = TypeVar("Made", bound=BaseModel)
+Model = TypeVar("Model", bound=BaseModel)
 
 _CURRENT = otel_context.create_key("tracer-work")
 _finders: list[Callable[[], Work | None]] = []
 _CANCELLATIONS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
-class Ending(TypedDict):
-    """What every ending says."""
+class EndingFields(TypedDict):
+    """The fields that every finishing event has."""
 
     status: EndingStatus
     reason: str | None
@@ -59,8 +60,8 @@ class _Collection:
 
     thread: int | None = None
     """The thread that it runs in; None between collections."""
-    innermost: _Place | None = None
-    """The innermost place of the finalizer that it runs."""
+    innermost: _ContextFrame | None = None
+    """The innermost frame of the finalizer that it runs."""
 
 
 def _note_collection(phase: str, info: dict[str, int]) -> None:
@@ -76,17 +77,17 @@ def is_finalizing() -> bool:
     return _Collection.thread is not None and _Collection.thread == threading.get_ident()
 
 
-class _Place:
-    """Where a piece of work is current, and what was so before."""
+class _ContextFrame:
+    """A piece of work that is current, and the frame that was current before."""
 
-    __slots__ = ("before", "is_stranded", "token", "work")
+    __slots__ = ("is_detached", "outer", "token", "work")
 
     def __init__(self, work: Work) -> None:
         """Make `work` current."""
         self.work = work
-        self.before = _innermost()
-        self.is_stranded = False
-        """Whether it was left from where it could not be taken back."""
+        self.outer = _innermost()
+        self.is_detached = False
+        """Whether it was left in another context than the one in which it was entered."""
         self.token: Token[Context] | None = None
         if is_finalizing():
             _Collection.innermost = self
@@ -94,14 +95,14 @@ class _Place:
             self.token = otel_context.attach(otel_context.set_value(_CURRENT, self))
 
     def leave(self) -> None:
-        """Restore what was before, whatever was made current within and never left."""
-        inner = _innermost()
-        while inner is not None and inner is not self:
-            inner = inner.before
+        """Make the outer frame current, even if frames inside this one were never left."""
+        frame = _innermost()
+        while frame is not None and frame is not self:
+            frame = frame.outer
         try:
-            if inner is self:
+            if frame is self:
                 if self.token is None:
-                    _Collection.innermost = self.before
+                    _Collection.innermost = self.outer
                 else:
                     # `detach` would log an error if the token belongs to another context.
                     self.token.var.reset(self.token)
@@ -109,29 +110,29 @@ class _Place:
         except (ValueError, RuntimeError):
             pass
         # A generator that was not read to its end is closed in another context, or by the garbage
-        # collector. The context of its reader keeps this place.
-        self.is_stranded = True
+        # collector. This frame then remains in its reader's context, where it must not count.
+        self.is_detached = True
 
 
-def _innermost() -> _Place | None:
+def _innermost() -> _ContextFrame | None:
     if is_finalizing():
         return _Collection.innermost
-    place = otel_context.get_value(_CURRENT)
-    return place if isinstance(place, _Place) else None
+    frame = otel_context.get_value(_CURRENT)
+    return frame if isinstance(frame, _ContextFrame) else None
 
 
 def current_work(connection: Connection | None = None) -> Work | None:
     """Return the innermost work that this code runs in; None outside of any.
 
     Args:
-        connection: Whose work; unless given, anybody's.
+        connection: The connection that records the work; None: any connection.
     """
-    place = _innermost()
-    while place is not None and (
-        place.is_stranded or (connection is not None and place.work.connection is not connection)
+    frame = _innermost()
+    while frame is not None and (
+        frame.is_detached or (connection is not None and frame.work.connection is not connection)
     ):
-        place = place.before
-    work = None if place is None else place.work
+        frame = frame.outer
+    work = None if frame is None else frame.work
     for find in () if is_finalizing() else _finders:
         try:
             found = find()
@@ -139,84 +140,84 @@ def current_work(connection: Connection | None = None) -> Work | None:
             log.error("current_work_not_found", error=error_location(error))
             continue
         if found is not None and connection in (None, found.connection):
-            work = inner(found, work)
+            work = innermost_of(found, work)
     return work
 
 
-def find_current_with(find: Callable[[], Work | None]) -> Callable[[], None]:
-    """Look for current work in a framework's own context, too.
+def add_work_finder(find: Callable[[], Work | None]) -> Callable[[], None]:
+    """Make `current_work` search a framework's own context, too.
 
     Args:
-        find: Returns the work that this code runs in, as the framework has it.
+        find: Returns the work that the calling code runs in, by the framework's context.
 
     Returns:
-        What takes it back.
+        A function that removes `find` again.
     """
     _finders.append(find)
 
-    def take_back() -> None:
+    def remove_finder() -> None:
         with suppress(ValueError):
             _finders.remove(find)
 
-    return take_back
+    return remove_finder
 
 
-def inner(work: Work | None, other: Work | None) -> Work | None:
-    """Return the one of two that lies below the other; the first where neither does."""
+def innermost_of(work: Work | None, other: Work | None) -> Work | None:
+    """Return `other` if it lies below `work`, otherwise `work`. None counts as absent."""
     if work is None or other is None:
         return work or other
-    above = other.above
-    while above is not None:
-        if above.work_id == work.work_id:
+    parent_work = other.parent_work
+    while parent_work is not None:
+        if parent_work.work_id == work.work_id:
             return other
-        above = above.above
+        parent_work = parent_work.parent_work
     return work
 
 
 def text_of(value: Any) -> str | None:
-    """Return a value as it is recorded: text as it is, None as nothing, anything else as JSON."""
+    """Return a value as it is recorded: text and None unchanged, anything else as JSON."""
     return None if value is None else result_text(value)
 
 
-def sound(event: type[Made], **fields: Any) -> Made:
-    """Return an event without those of its fields that are not valid, which are logged.
+def valid_event(event: type[Model], **fields: Any) -> Model:
+    """Create an event, without the fields that are invalid. Their names are logged.
 
     Raises:
-        ValueError: It cannot do without them.
+        ValueError: An invalid field is required.
     """
-    make: Callable[[dict[str, Any]], Made] = event.__pydantic_validator__.validate_python
+    validate: Callable[[dict[str, Any]], Model] = event.__pydantic_validator__.validate_python
     try:
-        return make(fields)  # what the class does, without two more calls in Python
+        return validate(fields)  # as `event(**fields)` does, with two calls in Python fewer
     except ValidationError as error:
-        wrong = {to_snake(str(each["loc"][0])) for each in error.errors() if each["loc"]}
-        log.error("fields_left_out", event_type=error.title, fields=sorted(wrong))
-        return make({name: value for name, value in fields.items() if name not in wrong})
+        invalid = {to_snake(str(each["loc"][0])) for each in error.errors() if each["loc"]}
+        log.error("fields_left_out", event_type=error.title, fields=sorted(invalid))
+        return validate({name: value for name, value in fields.items() if name not in invalid})
 
 
 class Work:
-    """Something that was started and will end.
+    """A record that starts and ends: a plan, a step, a think-act or a tool call.
 
-    No `ABC`: asking what kind it is would take several times as long.
+    It is no `ABC`, which would make `isinstance` several times slower.
     """
 
     failed_for: ClassVar[Reason | None] = None
-    """The reason of a failure that gives none."""
+    """The reason of a failure, unless the failure has its own."""
     ids: dict[str, UUID]
-    """The ids that every event of it carries."""
+    """The ids that all of its events contain."""
 
-    def __init__(self, connection: Connection, around: Work | None = None) -> None:
-        """Take a place; nothing is recorded yet.
+    def __init__(self, connection: Connection, implicit_plan: Work | None = None) -> None:
+        """Create the work. Nothing is recorded before it starts.
 
         Args:
-            connection: Where to record.
-            around: What was made for this alone, and ends with it.
+            connection: The connection that records it.
+            implicit_plan: A plan that was created only for this work, and ends with it.
         """
         self.connection = connection
         self.has_started = False
         self.has_ended = False
-        self._around = around
+        self._implicit_plan = implicit_plan
         self._durable: Future[None] = DONE
-        self._places: list[_Place] = []
+        self._frames: list[_ContextFrame] = []
 
     @property
     def work_id(self) -> UUID:
@@ -224,12 +225,12 @@ class Work:
         raise NotImplementedError
 
     @property
-    def above(self) -> Work | None:
-        """What it hangs under; None for a root plan."""
+    def parent_work(self) -> Work | None:
+        """The work that contains it; None for a root plan."""
         raise NotImplementedError
 
     def stamp(self) -> dict[str, Any]:
-        """Return what every event of it starts with."""
+        """Return the fields that all of its events contain: time, recorder and ids."""
         return {**self.connection.stamp(), **self.ids}
 
     # --- The block -----------------------------------------------------------------------------
@@ -272,15 +273,15 @@ class Work:
 
     @contextmanager
     def as_current(self) -> Iterator[None]:
-        """Make it current within, without a start or an end."""
-        place = _Place(self)
+        """Make it the current work inside a `with` block, without starting or ending it."""
+        frame = _ContextFrame(self)
         try:
             yield
         finally:
-            place.leave()
+            frame.leave()
 
     def end_with(self, error: BaseException | None) -> None:
-        """Record that it ended as a block does that `error` leaves, or nothing."""
+        """Record its end, as a block does that raised `error`. None means success."""
         if error is None:
             self._end(Status.SUCCEEDED)
         elif isinstance(error, _CANCELLATIONS):
@@ -291,27 +292,27 @@ class Work:
     def _enter(self) -> None:
         if not self.has_started:
             self.start()
-        self._places.append(_Place(self))
+        self._frames.append(_ContextFrame(self))
 
     def _leave(self, error: BaseException | None) -> None:
-        if self._places:
-            self._places.pop().leave()
+        if self._frames:
+            self._frames.pop().leave()
         self.end_with(error)
 
-    # --- Its life ------------------------------------------------------------------------------
+    # --- Start and end -------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Record that it starts, and return before that is durable."""
+        """Record its start, without waiting until the event is durable."""
         self.has_started = True
-        self._start_around()
+        self._start_implicit_plan()
         self._record(self._starting_events)
 
     def fail(self, error: BaseException | ErrorInfo | str, reason: str | None = None) -> None:
         """Record that it failed.
 
         Args:
-            error: What went wrong.
-            reason: Which kind of ending it was, such as `timed_out`.
+            error: The exception, or a message.
+            reason: The reason to record, such as `timed_out`.
         """
         if isinstance(error, str):
             error = ErrorInfo(type="Error", message=error)
@@ -327,16 +328,16 @@ class Work:
 
     @property
     def is_durable(self) -> bool:
-        """Whether everything that was recorded of it is durable."""
+        """Whether all of its events so far are durable."""
         return self._durable.done()
 
     def wait(self) -> None:
-        """Wait until what was recorded of it is durable. Not from an event loop's thread."""
+        """Wait until its events are durable. Blocks: use `durable` in an event loop's thread."""
         if self._durable is not DONE:
             self._durable.result()
 
     async def durable(self) -> None:
-        """Wait until what was recorded of it is durable."""
+        """Wait until its events are durable."""
         if not self.is_durable:
             await asyncio.wrap_future(self._durable)
 
@@ -346,23 +347,23 @@ class Work:
         if self.has_ended:
             return
         self.has_ended = True
-        ending: Ending = {"status": status, "reason": reason, "error": error}
+        ending: EndingFields = {"status": status, "reason": reason, "error": error}
         self._record(lambda: self._ending_events(ending))
-        if self._around is not None:
-            self._start_around()
-            self._around._end(status, None, error)
-            self._durable = self._around._durable
+        if self._implicit_plan is not None:
+            self._start_implicit_plan()
+            self._implicit_plan._end(status, None, error)
+            self._durable = self._implicit_plan._durable
 
-    def _start_around(self) -> None:
-        if self._around is not None and not self._around.has_started:
-            self._around.start()
+    def _start_implicit_plan(self) -> None:
+        if self._implicit_plan is not None and not self._implicit_plan.has_started:
+            self._implicit_plan.start()
 
     def _starting_events(self) -> Iterable[Event]:
-        """Return what is to be recorded of its start."""
+        """Return the events that record its start."""
         raise NotImplementedError
 
-    def _ending_events(self, ending: Ending) -> Iterable[Event]:
-        """Return what is to be recorded of its end."""
+    def _ending_events(self, ending: EndingFields) -> Iterable[Event]:
+        """Return the events that record its end."""
         raise NotImplementedError
 
     def _record(self, events: Callable[[], Iterable[Event]]) -> None:

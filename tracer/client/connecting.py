@@ -1,4 +1,4 @@
-"""`tracer.connect`: a connection by an address or by the environment's settings."""
+"""`tracer.connect`: open a connection to an address, or to the one in the environment."""
 
 from __future__ import annotations
 
@@ -20,71 +20,74 @@ from tracer.settings import Settings, read_settings
 from tracer.store import TraceWriter
 
 LOCAL_SERVER = "http://127.0.0.1:8420"
-"""Where `tracer serve` listens unless told otherwise."""
+"""The default address of `tracer serve`."""
 
 
 def connect(
     url: str | None = None, *, api_key: str | None = None, buffered: bool = False
 ) -> Tracing:
-    """Connect to a store, and return what starts work on it. Close it, or use it with `with`.
+    """Connect to a store and return a `Tracing`, which records to it.
 
-    A store that is away stops nobody: what is recorded waits in the spool under `TRACER_HOME`, and
-    is brought to the store when that answers, by this process or the next. If `TRACER_DISABLED` is
-    set, the connection records nothing.
+    Close the connection at the end, or use it in a `with` statement.
+
+    If the store does not answer, the program continues: events wait in the spool under
+    `TRACER_HOME`, and this process or the next one sends them when the store answers again. If
+    `TRACER_DISABLED` is set, the connection records nothing.
 
     Args:
         url: A tracer server (`http://…`, `https://…`), or the database itself (`postgresql://…`).
-            Unless given, `TRACER_URL`, else `TRACER_DATABASE_URL`, else the server on this machine.
-        api_key: What the server knows us by; unless given, `TRACER_API_KEY`.
-        buffered: Whether to record in the background, so that nothing waits for it. What was
-            recorded in the last moments is lost when the process is killed.
+            The default is `TRACER_URL`, then `TRACER_DATABASE_URL`, then the server on this
+            machine.
+        api_key: The API key for the server. The default is `TRACER_API_KEY`.
+        buffered: Whether to record in the background, so that the program never waits for
+            recording. The latest events are lost if the process is killed.
 
     Raises:
-        ConfigurationError: The address, or a variable of the environment, is wrong.
+        ConfigurationError: The address or an environment variable is invalid.
     """
     settings = read_settings()
     if settings.disabled:
         return DisabledTracing()
     if url is not None:
-        settings = _given(settings, url)
+        settings = _with_address(settings, url)
     key = api_key or (settings.api_key and settings.api_key.get_secret_value())
     database_url = settings.database_url and settings.database_url.get_secret_value()
     redaction = settings.redaction
     open_writer: OpenWriter
     if settings.url is None and database_url:
-        place = database_url
+        destination = database_url
         has_sessions = settings.direct_database_url is None
         open_writer = partial(
             _postgres_writer, database_url, settings.lease_terms, redaction, has_sessions
         )
     else:
-        place = settings.url or LOCAL_SERVER
-        open_writer = partial(_http_writer, place, key or None, redaction)
+        destination = settings.url or LOCAL_SERVER
+        open_writer = partial(_http_writer, destination, key or None, redaction)
     carry_work_into_threads()
     return Tracing(
         open_writer,
-        lambda: spool_for(settings.home, place, api_key=key or None),
+        lambda: spool_for(settings.home, destination, api_key=key or None),
         buffered=buffered,
         redaction=redaction,
     )
 
 
-def _given(settings: Settings, url: str) -> Settings:
-    """Return the settings with the address that was given in place of theirs."""
+def _with_address(settings: Settings, url: str) -> Settings:
+    """Return a copy of the settings with `url` as the address."""
     is_http = url.partition(":")[0] in ("http", "https")
     try:
-        # Of its own, so that only what was given is looked at, not the environment.
-        given = Settings.model_validate({"url" if is_http else "database_url": url})
+        # Separate settings, so that only `url` is validated, not the environment.
+        parsed = Settings.model_validate({"url" if is_http else "database_url": url})
     except ValidationError:
         # `from None`: the original error would print its context, a password included.
         raise ConfigurationError(
-            "The address to connect to can't be used: write it as http://HOST:PORT or "
-            "https://HOST, or for a database as postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
+            "The address to connect to is invalid. Write it as http://HOST:PORT or https://HOST, "
+            "or for a database as postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
         ) from None
-    return settings.model_copy(update={"url": given.url, "database_url": given.database_url})
+    return settings.model_copy(update={"url": parsed.url, "database_url": parsed.database_url})
 
 
-# Imported when they are wanted: each takes a good part of a second.
+# Both import their writer when it is needed: each import takes a considerable part of a second.
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""A connection to a store, from any thread and any event loop of a program that is not ours."""
+"""A connection to a store that any thread and any event loop of a user's program can use."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ log = get_logger(__name__)
 Answer = TypeVar("Answer")
 
 MAX_WAITING = 10_000
-"""How many `record` calls of a buffered connection may wait before recording waits, too."""
+"""The number of pending calls at which `record` of a buffered connection waits (back-pressure)."""
 
 DONE: Future[None] = Future()
 DONE.set_result(None)
 
 
 class Connection:
-    """Records to one store, and never raises for it. Close it at the end, or use it with `with`.
+    """Records to one store. Recording never raises.
 
-    The end of the interpreter closes it, too. In a forked process it begins anew at its first use:
-    what waits goes on in the parent.
+    Close the connection at the end, or use it in a `with` statement. The interpreter closes it at
+    exit, too. A forked process starts a new recorder at the first use; pending events stay with
+    the parent process.
     """
 
     is_disabled = False
@@ -57,19 +58,19 @@ class Connection:
         """Start the recorder.
 
         Args:
-            open_writer: Gives the store, in the recorder's event loop.
-            open_spool: Gives where events wait that the store does not take.
-            buffered: Whether `record` leaves nothing to wait for: what a process recorded in its
-                last moments is then lost when it is killed.
-            clock: Tells when an event happened.
+            open_writer: Opens the store, in the recorder's event loop.
+            open_spool: Opens the spool, which holds events while the store does not accept them.
+            buffered: Whether `record` returns a future that is done already. The latest events are
+                then lost if the process is killed.
+            clock: Returns the time of an event.
             ids: Mints ids.
-            redaction: What masks secrets; None: the standard.
+            redaction: Masks secrets; None: the standard redaction.
             patience: How many seconds an event waits for the store before it is spooled; None: the
                 recorder's default.
             max_queued: How many `record` calls may be queued; more are dropped and logged.
 
         Raises:
-            Exception: Whatever `open_writer` raises.
+            Exception: `open_writer` raised it.
         """
         self.ids = ids
         self._start: Callable[[], RecorderThread] = partial(
@@ -78,8 +79,8 @@ class Connection:
         self._is_buffered = buffered
         self._is_closed = False
         self._lock = threading.Lock()
-        # Those of the processes before this one are kept: to collect their event loops would be
-        # to close files that are shared with them.
+        # The recorders of parent processes stay in the list: if their event loops were garbage
+        # collected, they would close files that this process shares with its parent.
         self._threads = [self._start()]
         _open.add(self)
 
@@ -105,13 +106,14 @@ class Connection:
         return self._thread().waiting
 
     def stamp(self) -> Stamp:
-        """Return what every event starts with: the time and the recorder's id."""
+        """Return the fields that all events contain: the time and the recorder's id."""
         return self._thread().recorder.stamp()
 
     def record(self, *events: Event) -> Future[None]:
-        """Record events, and return what is done once they are durable; it never fails.
+        """Record events. The returned future is done when they are durable; it never fails.
 
-        Of a buffered connection it is done at once, unless too many events wait.
+        If the connection is buffered, the future is done at once, unless `MAX_WAITING` calls are
+        pending.
         """
         thread = self._thread()
         if (self._is_buffered and thread.waiting < MAX_WAITING) or thread.is_current:
@@ -122,12 +124,12 @@ class Connection:
         return durable
 
     def run(self, work: Callable[[TraceWriter], Coroutine[Any, Any, Answer]]) -> Future[Answer]:
-        """Do asynchronous work with the store, in the recorder's event loop.
+        """Run a coroutine function in the recorder's event loop.
 
-        Closing waits for it for a while, and cancels it then.
+        `close` waits up to `CLOSING_SECONDS` for it, then cancels it.
 
         Args:
-            work: What to do; it is given the store's writer.
+            work: The coroutine function. Its argument is the store's writer.
 
         Raises:
             RuntimeError: The connection is closed.
@@ -135,15 +137,15 @@ class Connection:
         return self._thread().run(work)
 
     def flush(self, seconds: float | None = None) -> bool:
-        """Wait until what was recorded before is durable, and return whether it is.
+        """Wait until all earlier events are durable, and return whether they are.
 
         Args:
-            seconds: How long at most; None: until it is so.
+            seconds: The timeout; None: no timeout.
         """
         return not wait([self._flushed()], seconds).not_done
 
     def close(self) -> None:
-        """Make durable what waits, and end. What is recorded afterwards is dropped, and logged."""
+        """Make pending events durable and stop. Later events are dropped and logged."""
         self._is_closed = True
         self._threads[-1].close()
         _open.discard(self)
@@ -154,20 +156,20 @@ class Connection:
         return durable
 
     def _thread(self) -> RecorderThread:
-        """Return this process's recorder: no thread of the parent's runs in a forked one."""
+        """Return this process's recorder. A forked process starts its own, as it has no threads."""
         thread = self._threads[-1]
         if thread.is_inherited and not self._is_closed:
             with self._lock:
                 if self._threads[-1].is_inherited:
-                    self._start_anew()
+                    self._restart()
             thread = self._threads[-1]
         return thread
 
-    def _start_anew(self) -> None:
+    def _restart(self) -> None:
         try:
             self._threads.append(self._start())
         except Exception as error:
-            # At the end of the interpreter, for example, no thread can be started any more.
+            # For example, Python cannot start a thread while the interpreter shuts down.
             log.error("recorder_not_started", error=error_location(error))
             self._is_closed = True
             self._threads[-1].begin_to_close()
@@ -175,7 +177,7 @@ class Connection:
 
 def _promise() -> Future[None]:
     durable: Future[None] = Future()
-    durable.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
+    durable.set_running_or_notify_cancel()  # so that its callers cannot cancel it
     return durable
 
 
@@ -183,13 +185,13 @@ _open: set[Connection] = set()
 
 
 def _flush_all() -> None:
-    """Make durable what waits: a process that was forked ends without the rest."""
+    """Make pending events durable. A forked process may end without calling `_close_all`."""
     of_this_process = [each for each in list(_open) if not each._threads[-1].is_inherited]
     wait([each._flushed() for each in of_this_process], CLOSING_SECONDS)
 
 
 def _close_all() -> None:
-    # All at once: a store that is away keeps each waiting.
+    # Start to close all before waiting for any: each may wait for a store that does not answer.
     for connection in list(_open):
         connection._threads[-1].begin_to_close()
     for connection in list(_open):
@@ -216,14 +218,15 @@ def _after_fork_in_child() -> None:
     _after_fork()
     for connection in _open:
         connection._lock = threading.Lock()
-        # Noted here once: to ask at each event which process this is would be a system call.
+        # A flag, because comparing process ids would take a system call for each event.
         connection._threads[-1].is_inherited = True
 
 
-# A forked process may end after the first of these; threads of the program record until the last.
+# A forked process may end after the first of these. The program's threads record until the second.
 threading._register_atexit(_flush_all)  # type: ignore[attr-defined]
 atexit.register(_close_all)
-# What a thread is about, importing a module for example, stays half done in a forked process.
+# The recorder's thread pauses during a fork, because an import that it has begun, for example,
+# would # stay half done in the forked process.
 os.register_at_fork(
     before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
 )

@@ -47,7 +47,7 @@ class DisabledTracing(Tracing):
 
     def run(self, work: Callable[[TraceWriter], Coroutine[Any, Any, Answer]]) -> Future[Answer]:
         """Raise `RuntimeError`, because the connection has no store."""
-        raise RuntimeError("Recording is turned off by TRACER_DISABLED.")
+        raise RuntimeError("This connection has no store, because TRACER_DISABLED is set.")
 
     def flush(self, seconds: float | None = None) -> bool:
         """Return True."""

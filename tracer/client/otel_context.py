@@ -1,7 +1,7 @@
-"""OpenTelemetry's context: carried into threads, and marked so that our requests are not traced.
+"""Carry OpenTelemetry's context into threads, and suppress tracing of our own requests.
 
-`opentelemetry-instrumentation-threading` does the former, too. It would add five packages to every
-agent, and does not reach threads whose class overrides `run`.
+`opentelemetry-instrumentation-threading` carries the context, too. It would add five packages to
+every agent, and does not reach threads whose class overrides `run`.
 """
 
 from __future__ import annotations

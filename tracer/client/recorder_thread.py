@@ -1,7 +1,7 @@
-"""A recorder in a thread of its own, with an event loop of its own.
+"""A recorder that runs in its own thread and event loop.
 
-Nothing here takes a lock: a signal handler, or the collector that closes a forgotten generator, may
-record in the middle of recording, in any thread.
+Nothing here takes a lock: a signal handler or a finalizer may interrupt `record` in any thread, and
+call it again.
 """
 
 from __future__ import annotations
@@ -35,27 +35,28 @@ OpenWriter = Callable[[], AbstractAsyncContextManager[TraceWriter]]
 OpenSpool = Callable[[], Spool]
 
 GATHER_SECONDS = 0.05
-"""How long events gather that nobody waits for."""
+"""How long events wait for others of the same batch, if no caller waits for them."""
 
 MAX_QUEUED = 100_000
-"""How many `record` calls may be queued, by default. More are dropped: the disk may hang, too."""
+"""How many `record` calls may be queued by default. More are dropped, as if the disk hangs, the
+queue is never emptied."""
 
 ENDING_SECONDS = 30.0
-"""How long closing waits for the thread's end, which a disk that hangs would put off for ever."""
+"""How long `close` waits for the thread to end, which never happens if the disk hangs."""
 
 
 PAUSE_SECONDS = 2.0
-"""How long it may take until the thread stands still, and how long it does."""
+"""How long `pause` waits for the thread to stop, and how long the thread waits for `resume`."""
 
 
 class _Queued(NamedTuple):
     events: Sequence[Event]
     durable: Future[None] | None
-    """Who waits for it, if anybody does."""
+    """The future of the caller; None if the caller does not wait."""
 
 
 class RecorderThread:
-    """Takes events from any thread, in the order in which they come, until it is closed."""
+    """Records events from any thread in the order of the `record` calls, until it is closed."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class RecorderThread:
         patience: float | None = None,
         max_queued: int = MAX_QUEUED,
     ) -> None:
-        """Start it, and wait until it records.
+        """Start the thread, and wait until it can record.
 
         Args:
             open_writer: Opens the store, in the thread's event loop.
@@ -79,10 +80,10 @@ class RecorderThread:
             max_queued: How many `record` calls may be queued; more are dropped.
 
         Raises:
-            Exception: Whatever opening the store raises.
+            Exception: `open_writer` or `open_spool` raised it.
         """
         self.is_inherited = False
-        """Whether this is a forked process: the thread runs in the parent alone."""
+        """Whether this process was forked since: the thread runs only in the parent process."""
         self._open_writer = open_writer
         self._open_spool = open_spool
         self._clock = clock
@@ -91,22 +92,22 @@ class RecorderThread:
         self._patience = patience
         self._max_queued = max_queued
         self._queue: deque[_Queued] = deque()
-        self._taken: Sequence[_Queued] = ()
-        self._asked: set[Future[Any]] = set()
+        self._batch: Sequence[_Queued] = ()
+        self._requests: set[Future[Any]] = set()
         self._is_woken = False
         self._is_hurried = False
         self._is_closing = False
-        self._is_over = False
-        self._goes_on = threading.Event()
+        self._has_ended = False
+        self._resumed = threading.Event()
         self._loop: asyncio.AbstractEventLoop
         self._changed: asyncio.Event
         self._writer: TraceWriter
         self.recorder: Recorder
         ready: Future[None] = Future()
-        # A daemon: else the interpreter would wait for its end before anybody asks for it. In an
-        # empty context: it belongs to nobody's run.
+        # A daemon, because the interpreter joins other threads before it calls `_close_all`. In an
+        # empty context, because the thread belongs to no run.
         self._thread = threading.Thread(
-            target=Context().run, args=(self._live, ready), name="tracer-client", daemon=True
+            target=Context().run, args=(self._run, ready), name="tracer-client", daemon=True
         )
         self._thread.start()
         self._ident = self._thread.ident
@@ -115,36 +116,36 @@ class RecorderThread:
     @property
     def waiting(self) -> int:
         """How many `record` calls are not durable yet."""
-        return len(self._queue) + len(self._taken)
+        return len(self._queue) + len(self._batch)
 
     @property
     def is_current(self) -> bool:
-        """Whether this code runs in it: what waits for it there would wait for ever."""
+        """Whether the caller runs in this thread, where waiting for an event would never end."""
         return self._ident == threading.get_ident()
 
     def record(self, events: Sequence[Event], durable: Future[None] | None = None) -> None:
-        """Record events, and return at once.
+        """Queue events and return at once.
 
         Args:
-            events: What happened.
-            durable: Is done when they are durable, or lost; it never fails.
+            events: The events.
+            durable: Is set when they are durable or dropped; it never fails.
         """
         queued = _Queued(events, durable)
         if self._is_closing:
-            _lose(queued, "recorded_after_close")
+            _drop(queued, "recorded_after_close")
         elif len(self._queue) >= self._max_queued:
-            _lose(queued, "too_many_events_wait")
+            _drop(queued, "too_many_events_wait")
         else:
             self._queue.append(queued)
             self._wake(at_once=durable is not None or len(self._queue) >= BATCH_EVENTS)
-            if self._is_over:
-                self._lose_queue()
+            if self._has_ended:
+                self._drop_queue()
 
     def run(self, work: Callable[[TraceWriter], Coroutine[Any, Any, Answer]]) -> Future[Answer]:
-        """Do asynchronous work with the store in the recorder's event loop.
+        """Run a coroutine function in the thread's event loop; its argument is the store's writer.
 
         Raises:
-            RuntimeError: It is closed.
+            RuntimeError: The thread is closing.
         """
         if self._is_closing:
             raise RuntimeError("The connection is closed.")
@@ -154,37 +155,37 @@ class RecorderThread:
         except RuntimeError:
             coroutine.close()
             raise
-        self._asked.add(answer)
-        answer.add_done_callback(self._asked.discard)
-        if self._is_over:
+        self._requests.add(answer)
+        answer.add_done_callback(self._requests.discard)
+        if self._has_ended:
             answer.cancel()
         return answer
 
     def pause(self) -> None:
-        """Let it stand still between two things that it does, until `resume`."""
+        """Block the thread between two callbacks of its event loop, until `resume`."""
         paused = threading.Event()
 
-        def stand_still() -> None:
+        def block_loop() -> None:
             paused.set()
-            self._goes_on.wait(PAUSE_SECONDS)
+            self._resumed.wait(PAUSE_SECONDS)
 
-        self._goes_on.clear()
+        self._resumed.clear()
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(stand_still)
+            self._loop.call_soon_threadsafe(block_loop)
             paused.wait(PAUSE_SECONDS)
 
     def resume(self) -> None:
-        """Let it go on."""
-        self._goes_on.set()
+        """Unblock the thread."""
+        self._resumed.set()
 
     def begin_to_close(self) -> None:
-        """Let it make durable what waits, and end."""
+        """Ask the thread to make the queue durable and to end, without waiting for it."""
         self._is_closing = True
         if not self.is_inherited:
             self._wake(at_once=True)
 
     def close(self) -> None:
-        """Make durable what waits, and end; a second time, wait for the end."""
+        """Make the queue durable, end the thread and wait for its end."""
         self.begin_to_close()
         if not self.is_inherited and not self.is_current:
             self._thread.join(ENDING_SECONDS)
@@ -201,9 +202,9 @@ class RecorderThread:
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(wake)
 
-    def _live(self, ready: Future[None]) -> None:
+    def _run(self, ready: Future[None]) -> None:
         try:
-            # Else a program's instrumentation would trace what we write, and we would record that.
+            # Otherwise a program's instrumentation would trace our requests, and record them here.
             with suppress_instrumentation():
                 asyncio.run(self._serve(ready))
         except BaseException as error:
@@ -212,11 +213,11 @@ class RecorderThread:
             else:
                 ready.set_exception(error)
         finally:
-            self._is_over = True
-            self._lose_queue()
-            for queued in self._taken:
-                _lose(queued, "recorder_thread_ended")
-            for answer in list(self._asked):
+            self._has_ended = True
+            self._drop_queue()
+            for queued in self._batch:
+                _drop(queued, "recorder_thread_ended")
+            for answer in list(self._requests):
                 answer.cancel()
 
     async def _serve(self, ready: Future[None]) -> None:
@@ -234,42 +235,42 @@ class RecorderThread:
             ) as self.recorder,
         ):
             ready.set_result(None)
-            await self._take_in()
+            await self._record_queued()
 
-    async def _take_in(self) -> None:
-        """Hand what comes to the recorder until it is closed."""
+    async def _record_queued(self) -> None:
+        """Pass queued events to the recorder until the connection is closed."""
         while not self._is_closing or self._queue:
             if not self._queue:
                 await self._changed.wait()
             self._changed.clear()
-            # In this order: whoever comes later than the taking wakes us again.
+            # Reset before the batch is taken, so that a later `record` wakes this loop again.
             self._is_woken = self._is_hurried = False
-            self._taken = self._take()
-            await self.recorder.record(*(event for each in self._taken for event in each.events))
-            taken, self._taken = self._taken, ()
-            for each in taken:
+            self._batch = self._next_batch()
+            await self.recorder.record(*(event for each in self._batch for event in each.events))
+            batch, self._batch = self._batch, ()
+            for each in batch:
                 if each.durable is not None:
                     each.durable.set_result(None)
-        if asked := {asyncio.wrap_future(each) for each in list(self._asked)}:
-            await asyncio.wait(asked, timeout=CLOSING_SECONDS)
+        if requests := {asyncio.wrap_future(each) for each in list(self._requests)}:
+            await asyncio.wait(requests, timeout=CLOSING_SECONDS)
 
-    def _take(self) -> Sequence[_Queued]:
-        taken: list[_Queued] = []
+    def _next_batch(self) -> Sequence[_Queued]:
+        batch: list[_Queued] = []
         size = 0
         while self._queue and size < BATCH_EVENTS:
-            taken.append(self._queue.popleft())
-            size += len(taken[-1].events)
-        return taken
+            batch.append(self._queue.popleft())
+            size += len(batch[-1].events)
+        return batch
 
-    def _lose_queue(self) -> None:
+    def _drop_queue(self) -> None:
         with suppress(IndexError):
             while True:
-                _lose(self._queue.popleft(), "recorder_thread_ended")
+                _drop(self._queue.popleft(), "recorder_thread_ended")
 
 
-def _lose(queued: _Queued, why: str) -> None:
-    """Log events that nobody records any more, and let go who waits for them."""
+def _drop(queued: _Queued, reason: str) -> None:
+    """Log events that are dropped, and release the caller that waits for them."""
     if queued.events:
-        log.error("events_dropped", reason=why, **ids_of(queued.events))
+        log.error("events_dropped", reason=reason, **ids_of(queued.events))
     if queued.durable is not None and not queued.durable.done():
         queued.durable.set_result(None)

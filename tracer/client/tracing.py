@@ -1,4 +1,4 @@
-"""Recording by hand: what `tracer.connect()` returns.
+"""Record by hand: `Tracing`, which `tracer.connect()` returns.
 
 with tracer.connect() as tracing:
     with tracing.plan("How is p-1?", agent="nurse") as plan:
@@ -37,7 +37,7 @@ Kind = Literal["plan", "step", "think_act", "tool_call"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 YIELDED_CHARACTERS = 1_000_000
-"""How much is kept of what a generator yields: it may never end."""
+"""How much of a generator's output is recorded. A generator may never end."""
 
 AnyWork = Plan | Step | ThinkAct | ToolCall
 StartWork = Callable[[tuple[Any, ...], dict[str, Any]], AnyWork]
@@ -46,7 +46,7 @@ StartWork = Callable[[tuple[Any, ...], dict[str, Any]], AnyWork]
 def traced(
     tracing: Tracing, kind: Kind, name: str | None, function: Callable[Parameters, Result]
 ) -> Callable[Parameters, Result]:
-    """Return a function that does the same, and records each call; see `Tracing.traced`."""
+    """Return `function`, wrapped so that each call is recorded; see `Tracing.traced`."""
     start = partial(_work, tracing, kind, name, function)
     wrapper: Callable[..., Any]
     if inspect.isasyncgenfunction(function):
@@ -68,7 +68,7 @@ def _work(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> AnyWork:
-    """Return what a call of the function is recorded as."""
+    """Return the work that records a call of the function."""
     arguments = _bound(function, args, kwargs)
     own_name = name or str(getattr(function, "__name__", type(function).__name__))
     match kind:
@@ -88,23 +88,24 @@ def _work(
 def _bound(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what was given to a function, by the names of its parameters."""
+    """Return the arguments of a call by the names of the function's parameters."""
     try:
         signature = inspect.signature(function)
-        given = signature.bind(*args, **kwargs).arguments
+        bound = signature.bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
-        # It is called wrongly, which it will say itself; or it is one of those that cannot tell.
+        # The arguments do not fit, so the call will raise; or the function has no signature, as
+        # some built-in functions.
         return {"args": args, "kwargs": kwargs}
     for position, parameter in enumerate(signature.parameters.values()):
         if position == 0 and parameter.name in ("self", "cls"):
-            given.pop(parameter.name, None)
+            bound.pop(parameter.name, None)
         elif parameter.kind is parameter.VAR_KEYWORD:
-            given.update(given.pop(parameter.name, {}))
-    return dict(given)
+            bound.update(bound.pop(parameter.name, {}))
+    return dict(bound)
 
 
 def _request(arguments: dict[str, Any]) -> str | None:
-    """Return what was asked: the only text there is, or else all arguments."""
+    """Return the only argument if it is text, otherwise all arguments as JSON."""
     match list(arguments.values()):
         case []:
             return None
@@ -136,7 +137,8 @@ def _coroutine(
     return call
 
 
-# A generator is current while it runs, and not while its reader does: both share a context.
+# A generator shares the context of its reader. So its work is made current while the generator
+# runs, # and restored before the reader continues.
 
 
 def _generator(
@@ -149,19 +151,19 @@ def _generator(
         try:
             work.wait()
             generator = function(*args, **kwargs)
-            go_on = partial(generator.send, None)
+            resume = partial(generator.send, None)
             while True:
                 with work.as_current():
-                    item = go_on()
+                    item = resume()
                 yielded.add(item)
                 try:
-                    go_on = partial(generator.send, (yield item))
+                    resume = partial(generator.send, (yield item))
                 except GeneratorExit:
                     with work.as_current():
                         generator.close()
                     raise
                 except BaseException as thrown:
-                    go_on = partial(generator.throw, thrown)
+                    resume = partial(generator.throw, thrown)
         except StopIteration as end:
             return end.value
         except BaseException as raised:
@@ -184,19 +186,19 @@ def _async_generator(
         try:
             await work.durable()
             generator = function(*args, **kwargs)
-            go_on: Callable[[], Awaitable[Any]] = partial(generator.asend, None)
+            resume: Callable[[], Awaitable[Any]] = partial(generator.asend, None)
             while True:
                 with work.as_current():
-                    item = await go_on()
+                    item = await resume()
                 yielded.add(item)
                 try:
-                    go_on = partial(generator.asend, (yield item))
+                    resume = partial(generator.asend, (yield item))
                 except GeneratorExit:
                     with work.as_current():
                         await generator.aclose()
                     raise
                 except BaseException as thrown:
-                    go_on = partial(generator.athrow, thrown)
+                    resume = partial(generator.athrow, thrown)
         except StopAsyncIteration:
             return
         except BaseException as raised:
@@ -210,7 +212,7 @@ def _async_generator(
 
 
 class _Yielded:
-    """What a generator yielded, as far as it is kept."""
+    """The recorded output of a generator, up to `YIELDED_CHARACTERS`."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -218,7 +220,7 @@ class _Yielded:
         self._characters = 0
 
     def add(self, item: Any) -> None:
-        """Keep an item as it is now: whoever reads it may change it, or use it up."""
+        """Store an item as JSON at once, because its reader may change or consume it."""
         if self._characters < YIELDED_CHARACTERS:
             json = text_of([item]) or ""
             self._jsons.append(json[1:-1])
@@ -227,7 +229,7 @@ class _Yielded:
                 self._texts.append(item)
 
     def end(self, work: AnyWork, error: BaseException | None) -> None:
-        """End `work` with what was yielded, unless it has ended."""
+        """End `work` with the output as its result, unless it has ended."""
         result: str | None = None
         if self._jsons:
             is_text = len(self._texts) == len(self._jsons)
@@ -245,12 +247,12 @@ Result = TypeVar("Result")
 
 
 class Tracing(Connection):
-    """A connection, and what starts work on it.
+    """A connection whose methods create plans, steps, think-acts and tool calls.
 
-    What starts hangs under `within`, or else under the innermost work around this code: a block of
-    this connection, in the same task or thread or above it, or a tool call of our own runtime.
-    Without such work, it gets a root plan of its own. If the garbage collector runs a finalizer,
-    only `within` and the finalizer's own blocks count.
+    New work belongs to `within`. By default it belongs to the innermost work around the calling
+    code: a block of this connection in the same task or thread or in one that started it, or a tool
+    call of our own runtime. If there is no such work, it gets its own root plan. In a finalizer
+    that the garbage collector runs, only `within` and the finalizer's own blocks count.
     """
 
     def plan(
@@ -266,19 +268,19 @@ class Tracing(Connection):
         metadata: Mapping[str, Any] | None = None,
         within: Work | None = None,
     ) -> Plan:
-        """Return a plan that starts with its block: a sub-plan within a tool call or a step.
+        """Return a plan, which starts with its block. Inside a tool call or step it is a sub-plan.
 
         Args:
-            title: What it is called.
-            request: What was asked, in the words that were used.
-            agent: The agent that it is given to.
-            steps: Its steps in order, as pairs of an agent's name and what that is asked; what is
-                done outside of them belongs to a step of its own.
-            session_id: The conversation; of a root plan only.
-            subject: Whom the run is about; of a root plan only.
-            tags: Labels; of a root plan only.
+            title: The title.
+            request: The user's request, unchanged.
+            agent: The agent that carries out the plan.
+            steps: The announced steps in order, as pairs of the agent's name and its request. Work
+                outside of them belongs to an additional step.
+            session_id: The id of the conversation; for a root plan only.
+            subject: The person or thing that the run is about; for a root plan only.
+            tags: Labels; for a root plan only.
             metadata: Metadata of the run, stored as JSON; for a root plan only.
-            within: What it hangs under.
+            within: The work that contains it.
         """
         return Plan(
             self,
@@ -297,18 +299,18 @@ class Tracing(Connection):
     def step(
         self, agent: str | None = None, request: str | None = None, *, within: Plan | None = None
     ) -> Step:
-        """Return a step that its plan did not announce; it starts with its block.
+        """Return a step that its plan did not announce. It starts with its block.
 
         Args:
             agent: The agent that carries it out.
-            request: What that is asked to do.
-            within: The plan; unless given, the one around this code.
+            request: The agent's request.
+            within: The plan. The default is the one around the calling code.
         """
-        plan = within or _plan_of(self._around(None))
+        plan = within or _plan_of(self._parent_work(None))
         if plan is not None:
             return Step(plan, agent, request)
         plan = self.plan(request, request=request, agent=agent)
-        return Step(plan, agent, request, around=plan)
+        return Step(plan, agent, request, implicit_plan=plan)
 
     def think_act(
         self,
@@ -321,18 +323,18 @@ class Tracing(Connection):
         node: str | None = None,
         within: Work | None = None,
     ) -> ThinkAct:
-        """Return a round that starts with its block.
+        """Return a think-act, one request to a model. It starts with its block.
 
         Args:
-            messages: What the model is given: a list, or the text of a JSON array.
-            model: The model, as it is asked for.
+            messages: The messages of the request: a list, or the text of a JSON array.
+            model: The requested model.
             provider: The provider of the model, such as `openai`.
             parameters: The parameters of the request, such as `{"temperature": 0.2}`.
-            tools: The tools that the model can choose, as its API takes them.
-            node: The node of the agent's graph that asks the model.
-            within: What it hangs under.
+            tools: The tools that the model can choose, in the format of its API.
+            node: The node of the agent's graph that calls the model.
+            within: The work that contains it.
         """
-        step, around = self._step(self._around(within), model)
+        step, implicit_plan = self._step(self._parent_work(within), model)
         return ThinkAct(
             step,
             messages=messages,
@@ -341,7 +343,7 @@ class Tracing(Connection):
             parameters=parameters,
             tools=tools,
             node=node,
-            around=around,
+            implicit_plan=implicit_plan,
         )
 
     def tool_call(
@@ -353,19 +355,20 @@ class Tracing(Connection):
         tool_type: str | None = None,
         within: Work | None = None,
     ) -> ToolCall:
-        """Return a tool call that no recorded answer chose; it starts with its block.
+        """Return a tool call that no recorded answer chose. It starts with its block.
 
-        Those that a model chose, `ThinkAct.finish` returns.
+        `ThinkAct.finish` returns the calls that a model chose.
 
         Args:
             name: The tool's name.
-            arguments: Text as it was given, or what becomes JSON.
-            provider_call_id: The id that the model's provider gave, as it came.
+            arguments: The text from the model, unchanged, or a value to convert to JSON.
+            provider_call_id: The id from the model's provider, unchanged.
             tool_type: The kind of tool.
-            within: What it hangs under: a round, a step, or a tool call that it is an item of.
+            within: The work that contains it: a think-act, a step, or a tool call that calls
+                several tools.
         """
-        work = self._around(within)
-        step, around = self._step(work, name)
+        work = self._parent_work(within)
+        step, implicit_plan = self._step(work, name)
         return ToolCall(
             step,
             name,
@@ -374,34 +377,39 @@ class Tracing(Connection):
             parent=work if isinstance(work, ToolCall) else None,
             provider_call_id=provider_call_id,
             tool_type=tool_type,
-            around=around,
+            implicit_plan=implicit_plan,
         )
 
     def traced(
         self, kind: Kind = "tool_call", name: str | None = None
     ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-        """Return a decorator: each call of the function is recorded, with arguments and result.
+        """Return a decorator that records each call of a function, with arguments and result.
 
-        It is for functions, coroutine functions, and generators of both kinds: of those the result
-        is what they yielded, text joined. Outside of any work, each call is a run of its own.
+        It accepts functions, coroutine functions, generators and asynchronous generators. The
+        result of a generator is the list of its items, or their concatenation if all are text.
+        Outside of any work, each call is a run of its own.
 
         Args:
-            kind: What a call is. A `plan` has the name as its title and the arguments as its
-                request; a `step` the name as its agent and the arguments as its request; a
-                `think_act` the argument `messages`, or else all of them, as its messages.
-            name: Instead of the function's own; of a `think_act` the model.
+            kind: The kind of record for a call. A `plan` gets the name as its title and the
+                arguments as its request; a `step` gets the name as its agent and the arguments as
+                its request; a `think_act` gets the argument `messages`, or all arguments, as its
+                messages.
+            name: The name of the record; for a `think_act`, the model. The default is the
+                function's name.
 
         Raises:
-            ValueError: The kind is none of these: said here, so that no call fails by it.
+            ValueError: The kind is unknown. Raised by the decorator, so that no call fails.
         """
         if callable(kind):
-            raise ValueError("Write it with parentheses: @tracing.traced().")
+            raise ValueError(
+                "`@tracing.traced` was used without parentheses. Write `@tracing.traced()`."
+            )
         if kind not in KINDS:
-            raise ValueError(f"There is no kind {kind!r} of work. Name one of: {', '.join(KINDS)}.")
+            raise ValueError(f"The kind {kind!r} is unknown. Use one of: {', '.join(KINDS)}.")
         return lambda function: traced(self, kind, name, function)
 
-    def _around(self, within: Work | None) -> Work | None:
-        """Return what new work hangs under; None where there is nothing."""
+    def _parent_work(self, within: Work | None) -> Work | None:
+        """Return the work that contains new work; None if it needs its own root plan."""
         work = within or current_work(self)
         if work is None and not is_finalizing():
             context = current_tool_context()
@@ -410,7 +418,7 @@ class Tracing(Connection):
         return work
 
     def _opener(self, within: Work | None) -> ToolCall | Step | None:
-        match self._around(within):
+        match self._parent_work(within):
             case ToolCall() | Step() as opener:
                 return opener
             case ThinkAct(step=step):
@@ -421,18 +429,18 @@ class Tracing(Connection):
                 return None
 
     def _step(self, work: Work | None, title: str | None) -> tuple[Step, Plan | None]:
-        """Return the step that what hangs under `work` belongs to, and a plan made for it alone."""
+        """Return the step for new work inside `work`, and the plan if one is created for it."""
         match work:
             case ThinkAct(step=step) | ToolCall(step=step) | (Step() as step):
                 return step, None
             case Plan() as plan:
                 return plan.own_step, None
             case _:
-                made = self.plan(title)
-                return made.own_step, made
+                plan = self.plan(title)
+                return plan.own_step, plan
 
     def _call_of(self, context: ToolContext) -> ToolCall:
-        """Return a tool call of our own runtime, which records its start and its end itself."""
+        """Return our own runtime's tool call as work. The runtime records its start and end."""
         plan = Plan(self, None, plan_id=context.plan_id, root_plan_id=context.root_plan_id)
         plan.depth = context.depth
         step = Step(plan, None, None, step_id=context.step_id)
@@ -452,7 +460,7 @@ def _plan_of(work: Work | None) -> Plan | None:
 
 
 def _traceparent() -> str | None:
-    """Return OpenTelemetry's current span, as W3C writes it."""
+    """Return OpenTelemetry's current span as a W3C `traceparent`."""
     if is_finalizing():
         return None
     span = trace.get_current_span().get_span_context()

@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from tracer.client.block import (
-    Ending,
+    EndingFields,
     Work,
-    sound,
     text_of,
+    valid_event,
 )
 from tracer.client.connection import Connection
 from tracer.records.events import (
@@ -39,7 +39,7 @@ from tracer.records.status import Reason, Status
 
 
 class Plan(Work):
-    """What an agent set out to do: a run's root plan, or a sub-plan of a tool call or a step."""
+    """A run's root plan, or a sub-plan that a tool call or a step opened."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Plan(Work):
         plan_id: UUID | None = None,
         root_plan_id: UUID | None = None,
     ) -> None:
-        """Take a place; see `Tracing.plan`. Ids are given only to what was started elsewhere."""
+        """Create a plan; see `Tracing.plan`. A plan with an id was started elsewhere."""
         super().__init__(connection)
         self.has_started = plan_id is not None
         self.plan_id = plan_id or connection.ids()
@@ -71,7 +71,7 @@ class Plan(Work):
         self.opener = opener
         self.title, self.request, self.agent = text_of(title), text_of(request), text_of(agent)
         self.session_id, self.subject = session_id, subject
-        # One label is no series of labels of one letter each.
+        # A string is one label, not a sequence of labels of one letter each.
         self.tags: Sequence[str] = (tags,) if isinstance(tags, str) else tags or ()
         self.traceparent = traceparent
         self.metadata = text_of(metadata) if metadata else None
@@ -88,14 +88,14 @@ class Plan(Work):
         return self.plan_id
 
     @property
-    def above(self) -> ToolCall | Step | None:
-        """What it hangs under."""
+    def parent_work(self) -> ToolCall | Step | None:
+        """The tool call or step that opened it; None for a root plan."""
         return self.opener
 
     def _starting_events(self) -> Iterable[Event]:
         opener = self.opener
         is_root = opener is None
-        yield sound(
+        yield valid_event(
             PlanStarted,
             **self.stamp(),
             parent_plan_id=self.parent.plan_id if self.parent else None,
@@ -119,45 +119,45 @@ class Plan(Work):
 
     @property
     def own_step(self) -> Step:
-        """The step that does what belongs to no other; it starts when it is first asked for."""
+        """The step for work that belongs to no announced step; created when it is first read."""
         step = self._own_steps.get(None)
         if step is None:
-            made = Step(self, self.agent, self.request)
-            # Several threads may ask for it at once.
-            step = self._own_steps.setdefault(None, made)
-            if step is made and self.has_started:
+            new_step = Step(self, self.agent, self.request)
+            # Several threads may do this at once: `setdefault` lets one of them win.
+            step = self._own_steps.setdefault(None, new_step)
+            if step is new_step and self.has_started:
                 step.start()
         return step
 
     def start(self) -> None:
-        """Record that it starts, and return before that is durable."""
+        """Record its start, without waiting until the event is durable."""
         super().start()
         for step in self._own_steps.values():
             step.start()
 
     def finish(self, summary: Any = None) -> None:
-        """Record that it succeeded, and what came of it."""
+        """Record that it succeeded, with its summary."""
         self.summary = text_of(summary)
         self._end(Status.SUCCEEDED)
 
-    def _ending_events(self, ending: Ending) -> Iterable[Event]:
+    def _ending_events(self, ending: EndingFields) -> Iterable[Event]:
         for step in self._own_steps.values():
             if not step.has_ended:
                 step.has_ended = True
                 step.result = step.result or self.summary
                 yield from step._ending_events(ending)
-        missed = tuple(step.step_id for step in self.steps if not step.has_started)
-        yield sound(
+        unreached = tuple(step.step_id for step in self.steps if not step.has_started)
+        yield valid_event(
             PlanFinished,
             **self.stamp(),
             **ending,
             summary=self.summary,
-            not_reached_step_ids=missed,
+            not_reached_step_ids=unreached,
         )
 
 
 def _planned(step: Any) -> tuple[str | None, str | None]:
-    """Return an announced step's agent and request: whatever it is, the agent goes on."""
+    """Return an announced step's agent and request. A malformed step must not stop the agent."""
     if isinstance(step, (tuple, list)):
         agent, request = (*step, None, None)[:2]
         return agent, request
@@ -173,10 +173,10 @@ class Step(Work):
         agent: str | None,
         request: str | None,
         step_id: UUID | None = None,
-        around: Plan | None = None,
+        implicit_plan: Plan | None = None,
     ) -> None:
-        """Take a place; see `Tracing.step`."""
-        super().__init__(plan.connection, around)
+        """Create a step; see `Tracing.step`."""
+        super().__init__(plan.connection, implicit_plan)
         self.plan = plan
         self.step_id = step_id or plan.connection.ids()
         self.ids = {**plan.ids, "step_id": self.step_id}
@@ -193,12 +193,12 @@ class Step(Work):
         return self.step_id
 
     @property
-    def above(self) -> Plan:
-        """What it hangs under."""
+    def parent_work(self) -> Plan:
+        """The plan that contains it."""
         return self.plan
 
     def _starting_events(self) -> Iterable[Event]:
-        yield sound(
+        yield valid_event(
             StepStarted,
             **self.stamp(),
             position=self._position,
@@ -207,16 +207,16 @@ class Step(Work):
         )
 
     def finish(self, result: Any = None) -> None:
-        """Record that it succeeded, and the agent's answer."""
+        """Record that it succeeded, with the agent's answer."""
         self.result = text_of(result)
         self._end(Status.SUCCEEDED)
 
-    def _ending_events(self, ending: Ending) -> Iterable[Event]:
+    def _ending_events(self, ending: EndingFields) -> Iterable[Event]:
         for call in list(self.unstarted.values()):
             yield from call._ending_events(
                 {"status": Status.CANCELLED, "reason": Reason.NOT_REACHED, "error": None}
             )
-        yield sound(StepFinished, **self.stamp(), **ending, result=self.result)
+        yield valid_event(StepFinished, **self.stamp(), **ending, result=self.result)
 
 
 class Chosen(NamedTuple):
@@ -224,14 +224,14 @@ class Chosen(NamedTuple):
 
     name: str
     arguments: Any = None
-    """Text as the model gave it, or what becomes JSON."""
+    """The text from the model, unchanged, or a value to convert to JSON."""
     provider_call_id: str | None = None
-    """The id that the model's provider gave, as it came."""
+    """The id from the model's provider, unchanged."""
     tool_type: str | None = None
 
 
 class ThinkAct(Work):
-    """One round: the model is asked, answers, and chooses tools."""
+    """One request to the model, with its answer and the tool calls that it chose."""
 
     failed_for = Reason.MODEL_ERROR
 
@@ -245,10 +245,10 @@ class ThinkAct(Work):
         parameters: Mapping[str, Any] | None = None,
         tools: Any = None,
         node: str | None = None,
-        around: Plan | None = None,
+        implicit_plan: Plan | None = None,
     ) -> None:
-        """Take a place; see `Tracing.think_act`."""
-        super().__init__(step.connection, around)
+        """Create a think-act; see `Tracing.think_act`."""
+        super().__init__(step.connection, implicit_plan)
         self.step = step
         self.think_act_id = step.connection.ids()
         self.ids = {**step.ids, "think_act_id": self.think_act_id}
@@ -271,12 +271,12 @@ class ThinkAct(Work):
         return self.think_act_id
 
     @property
-    def above(self) -> Step:
-        """What it hangs under."""
+    def parent_work(self) -> Step:
+        """The step that contains it."""
         return self.step
 
     def _starting_events(self) -> Iterable[Event]:
-        yield sound(
+        yield valid_event(
             ThoughtStarted,
             **self.stamp(),
             position=next(self.step.rounds),
@@ -286,7 +286,7 @@ class ThinkAct(Work):
         )
 
     def _offered(self, tools: Any) -> dict[str, Any]:
-        """Return the fields of its tools: the tools, or the round that holds the same."""
+        """Return the field with the offered tools, or the id of the round that recorded them."""
         text = offered_tools_text(tools) if tools else None
         if text is None:
             return {}
@@ -315,29 +315,29 @@ class ThinkAct(Work):
         reasoning_tokens: int | None = None,
         tool_calls: Iterable[Chosen | tuple[Any, ...] | str] | Chosen | None = (),
     ) -> list[ToolCall]:
-        """Record the model's answer, before any of the tools that it chose runs.
+        """Record the model's answer. Call it before any of the chosen tools runs.
 
         Args:
-            thought: The text that it answered with.
+            thought: The text of the answer.
             model: The model that answered, as the provider names it.
-            input_tokens: How many tokens it was given.
-            output_tokens: How many it answered with.
-            cost_usd: What it cost, in US dollars; to twelve decimal places. Unless given, what the
-                price list says of the model's name and the tokens; None where nobody knows.
+            input_tokens: The number of input tokens.
+            output_tokens: The number of output tokens.
+            cost_usd: The cost in US dollars, to twelve decimal places; None if it is unknown. By
+                default it is computed from the price list, the model's name and the tokens.
             provider: The provider of the model, if it is known only now.
             finish_reasons: Why the model stopped, such as `stop`.
             cache_read_tokens: How many of the input tokens the provider read from its cache.
-            cache_written_tokens: How many of them it wrote to its cache.
+            cache_written_tokens: How many of the input tokens it wrote to its cache.
             reasoning_tokens: How many of the output tokens the model spent on reasoning.
-            tool_calls: The tool calls that it chose, as `Chosen`, tuples in its order or names;
-                one by itself as `Chosen` or as a name.
+            tool_calls: The chosen tool calls. Each is a `Chosen`, a tuple of the fields of
+                `Chosen`, or a name. A single `Chosen` or name is accepted, too.
 
         Returns:
-            The tool calls, pending: each starts with its block, or by `start`.
+            The pending tool calls. Each starts with its `with` block, or with `start`.
         """
         calls: Any = () if tool_calls is None else tool_calls
         if isinstance(calls, (str, Chosen, Mapping)) or not isinstance(calls, Iterable):
-            calls = (calls,)  # a call by itself: a name is no series of names of one letter each
+            calls = (calls,)  # a name is one call, not a sequence of names of one letter each
         chosen = [
             ToolCall(
                 self.step,
@@ -367,14 +367,14 @@ class ThinkAct(Work):
         self._end(Status.SUCCEEDED)
         return chosen
 
-    def _ending_events(self, ending: Ending) -> Iterable[Event]:
+    def _ending_events(self, ending: EndingFields) -> Iterable[Event]:
         answer = dict(self._answer)
         if (cost := answer.get("cost_usd")) == "listed":
             answer["cost_usd"] = _listed_cost(**answer)
-        elif (amount := usd(cost)) is not None:  # what is none is left out, and logged, by `sound`
+        elif (amount := usd(cost)) is not None:  # `valid_event` omits and logs an invalid amount
             answer["cost_usd"] = amount
         chosen = tuple(
-            sound(
+            valid_event(
                 ChosenToolCall,
                 tool_call_id=call.tool_call_id,
                 name=call.name,
@@ -385,30 +385,30 @@ class ThinkAct(Work):
             )
             for call in self._chosen
         )
-        yield sound(ThoughtRecorded, **self.stamp(), **ending, **answer, tool_calls=chosen)
+        yield valid_event(ThoughtRecorded, **self.stamp(), **ending, **answer, tool_calls=chosen)
 
 
 def _chosen(call: Chosen | tuple[Any, ...] | str) -> Chosen:
-    """Return a call as it was given: whatever else it is, the agent goes on, and has its call."""
+    """Convert a call to `Chosen`. A malformed call must not stop the agent, and is recorded."""
     if isinstance(call, (tuple, list)):
         return Chosen(*call[: len(Chosen._fields)] or ("",))
     return Chosen(call)
 
 
 def _texts(values: Iterable[str] | str | None) -> tuple[str, ...]:
-    listed = (values,) if isinstance(values, str) else values or ()
-    return tuple(text for each in listed if (text := text_of(each)))
+    items = (values,) if isinstance(values, str) else values or ()
+    return tuple(text for each in items if (text := text_of(each)))
 
 
 def _listed_cost(
     model: str | None, input_tokens: Any, output_tokens: Any, **others: Any
 ) -> Decimal | None:
-    given, answered = token_count(input_tokens), token_count(output_tokens)
-    if not model or given is None or answered is None:
+    input_count, output_count = token_count(input_tokens), token_count(output_tokens)
+    if not model or input_count is None or output_count is None:
         return None
     kinds = ("cache_read_tokens", "cache_written_tokens", "reasoning_tokens")
     parts = (token_count(others.get(kind)) or 0 for kind in kinds)
-    return cost_of(TokenUsage(given, answered, *parts), model)
+    return cost_of(TokenUsage(input_count, output_count, *parts), model)
 
 
 class ToolCall(Work):
@@ -427,10 +427,10 @@ class ToolCall(Work):
         provider_call_id: str | None = None,
         tool_type: str | None = None,
         tool_call_id: UUID | None = None,
-        around: Plan | None = None,
+        implicit_plan: Plan | None = None,
     ) -> None:
-        """Take a place; see `Tracing.tool_call`."""
-        super().__init__(step.connection, around)
+        """Create a tool call; see `Tracing.tool_call`."""
+        super().__init__(step.connection, implicit_plan)
         self.step = step
         self.thought = thought
         self.parent = parent
@@ -452,22 +452,22 @@ class ToolCall(Work):
         return self.tool_call_id
 
     @property
-    def above(self) -> ToolCall | ThinkAct | Step:
-        """What it hangs under."""
+    def parent_work(self) -> ToolCall | ThinkAct | Step:
+        """The tool call, think-act or step that contains it."""
         return self.parent or self.thought or self.step
 
     def start(self, attempt: int = 1) -> None:
-        """Record that it starts, or that it is tried again.
+        """Record its start, or the start of a retry.
 
         Args:
-            attempt: Which attempt it is, from 1.
+            attempt: The number of the attempt, from 1.
         """
         self.attempt = attempt
         self.step.unstarted.pop(self.tool_call_id, None)
         super().start()
 
     def _starting_events(self) -> Iterable[Event]:
-        yield sound(
+        yield valid_event(
             ToolCallStarted,
             **self.stamp(),
             name=self.name,
@@ -479,12 +479,12 @@ class ToolCall(Work):
         )
 
     def finish(self, result: Any = None) -> None:
-        """Record that it succeeded, and what it returned."""
+        """Record that it succeeded, with its result."""
         self.result = text_of(result)
         self._end(Status.SUCCEEDED)
 
-    def _ending_events(self, ending: Ending) -> Iterable[Event]:
+    def _ending_events(self, ending: EndingFields) -> Iterable[Event]:
         self.step.unstarted.pop(self.tool_call_id, None)
-        yield sound(
+        yield valid_event(
             ToolCallFinished, **self.stamp(), **ending, result=self.result, attempt=self.attempt
         )

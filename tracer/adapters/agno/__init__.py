@@ -139,10 +139,10 @@ def _fail(run: AgentRun, error: BaseException) -> None:
         _end(below, partial(below.fail, error))
 
 
-def _is_below(plan: Plan, above: Plan) -> bool:
-    work: Work | None = plan.above
-    while work is not None and work is not above:
-        work = work.above
+def _is_below(plan: Plan, parent_work: Plan) -> bool:
+    work: Work | None = plan.parent_work
+    while work is not None and work is not parent_work:
+        work = work.parent_work
     return work is not None
 
 

@@ -35,7 +35,7 @@ from tracer.adapters.langchain.messages import (
 )
 from tracer.adapters.langchain.tree import Run, RunTree
 from tracer.adapters.parameters import parameters_of
-from tracer.client.block import Work, find_current_with, text_of
+from tracer.client.block import Work, add_work_finder, text_of
 from tracer.client.tracing import Tracing
 from tracer.client.work import Plan, Step, ThinkAct, ToolCall
 from tracer.records.status import Reason
@@ -64,7 +64,7 @@ def install(tracing: Tracing) -> TakeBack:
         hooks = langchain_context._configure_hooks
         hooks[:] = [each for each in hooks if each[0] is not var]
 
-    _take_back = all_of([forget, find_current_with(handler.current)])
+    _take_back = all_of([forget, add_work_finder(handler.current)])
     return _take_back
 
 

@@ -16,7 +16,7 @@ from langchain_core.runnables.config import var_child_runnable_config
 from tracer.adapters.hooks import unharmed
 from tracer.adapters.langchain.choices import Choices
 from tracer.adapters.langchain.messages import request_in
-from tracer.client.block import Work, current_work, inner, text_of
+from tracer.client.block import Work, current_work, innermost_of, text_of
 from tracer.client.tracing import Tracing
 from tracer.client.work import Plan, Step, ThinkAct
 
@@ -180,7 +180,7 @@ class RunTree:
         A chain at the top becomes a plan for what is recorded in it. None: the run is at the top.
         """
         holder = run.holder
-        place = inner(holder.work if holder else None, current_work(self._tracing))
+        place = innermost_of(holder.work if holder else None, current_work(self._tracing))
         if place is None and run.parent is not None:
             top = run.parent
             while top.parent is not None:
