@@ -22,9 +22,7 @@ from tracer.records.access import ApiKey, Scope
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
 
-keys = typer.Typer(
-    name="keys", help="Create, list and revoke API keys.", no_args_is_help=True
-)
+keys = typer.Typer(name="keys", help="Create, list and revoke API keys.", no_args_is_help=True)
 
 
 @keys.command()
