@@ -79,7 +79,7 @@ ROUTES = (
     subjects,
     metrics,
 )
-"""What asks for something of a project, or for who asks."""
+"""The resources of the API. All of them need a caller unless the route is public."""
 
 
 def create_app(
@@ -94,11 +94,11 @@ def create_app(
     """Return the application.
 
     Args:
-        parts: What it serves; None only to read the OpenAPI document.
-        intake: What bounds the requests that record; one of its own unless given.
-        access: The callers that may use the server; by default those that the parts know.
+        parts: The parts that it serves; None only to read the OpenAPI document.
+        intake: Limits the recording requests; by default a new one.
+        access: The callers that may use the server; by default those of the parts.
         limits: The rate limits; None disables them.
-        spans: Makes the server's own spans; unless given, there are none.
+        spans: Makes the server's own spans; by default none are made.
         stream_settings: Limits and waiting times of the event streams of runs.
         metrics: The server's counters; by default new ones.
     """
@@ -113,10 +113,10 @@ def create_app(
         # The viewer owns the paths that a browser sees; the document is at /openapi.json.
         docs_url=None,
         redoc_url=None,
-        # FastAPI's own would tell whatever traces this process what was looked for and sent.
+        # FastAPI's own handler would report paths and bodies to whatever traces this process.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         generate_unique_id_function=_operation_id,
-        # The outermost first.
+        # The outermost middleware first.
         middleware=[
             Middleware(RequestLog, metrics=metrics, spans=spans),
             Middleware(SecurityHeaders),
@@ -138,7 +138,7 @@ def create_app(
     app.state.metrics = metrics
     app.state.places = KnownPlaces()
     problems.install(app, (route for each in (health, *ROUTES) for route in each.router.routes))
-    # Before FastAPI's routes of the same paths, which document them.
+    # Before FastAPI's routes of the same paths, which document these.
     app.router.routes[:0] = FAST_ROUTES
     app.include_router(health.router)
     for module in ROUTES:
@@ -157,7 +157,7 @@ def create_app(
 
 
 def _openapi_document(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document, with the schemas that only our own parts of it refer to."""
+    """Return the OpenAPI document, with the schemas that only our own additions refer to."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, summary=app.summary, routes=app.routes

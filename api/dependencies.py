@@ -1,6 +1,6 @@
-"""What the routes stand on, as FastAPI dependencies, each of the caller's project.
+"""FastAPI dependencies of the routes, each for the caller's project.
 
-Whoever asks for one has to be allowed to: the scope that a route needs follows from what it uses.
+Each dependency checks the caller's scope. A route's scope follows from the dependencies it uses.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from tracer.store import SpanProjection, TraceReader, TraceWriter
 
 @dataclass(frozen=True)
 class Allowed:
-    """A dependency: the caller, where a scope allows it. The OpenAPI document tells which."""
+    """A dependency: the caller, if it has a scope. The OpenAPI document shows the scope."""
 
     scope: Scope | None
-    """None: whoever is known."""
+    """None admits every authenticated caller."""
 
     async def __call__(self, request: Request) -> Caller:
-        """Return who asks.
+        """Return the caller.
 
         Raises:
-            NotAllowed: The scope is not among the caller's.
+            NotAllowed: The caller lacks the scope.
         """
         caller = request.state.caller
         assert isinstance(caller, Caller)
         if self.scope is not None and not caller.may(self.scope):
-            raise NotAllowed(f"That needs a key with the scope `{self.scope}`.")
+            raise NotAllowed(f"This request needs a key with the scope `{self.scope}`.")
         return caller
 
 
@@ -81,11 +81,11 @@ Spans = Annotated[OwnSpans, Depends(own_spans_of)]
 
 
 async def _store(parts: Parts, caller: Caller) -> Parts | ProjectStore:
-    """Return the two sides of the caller's store: the one place where a request meets a project."""
+    """Return the caller's store. This is the only place that maps a request to a project."""
     if caller.project_id == parts.project_id:
         return parts
     if parts.stores is None:
-        raise NotAllowed("This server has no other project.")
+        raise NotAllowed("The key belongs to another project than this server serves.")
     return await parts.stores.of(caller.project_id)
 
 
@@ -107,7 +107,7 @@ async def reader_for(
         ),
     ] = False,
 ) -> TraceReader:
-    """Return what reads the caller's project, runs and records with their newest spans."""
+    """Return a reader of the caller's project that projects a run's pending spans first."""
     store, freshness = await _store(parts, caller), freshness_of(request)
     freshness.is_wanted = fresh
     projection = None if store.projection is None else spans.around(store.projection)
@@ -115,7 +115,7 @@ async def reader_for(
 
 
 async def projection_for(parts: AllParts, caller: Recording) -> SpanProjection | None:
-    """Return what projects the spans of the caller's project, if anything does."""
+    """Return the projection of the caller's project; None if its store has no projection."""
     return (await _store(parts, caller)).projection
 
 
@@ -138,15 +138,15 @@ async def _watch(parts: AllParts, caller: Reading) -> RunWatch:
 
 async def _launcher(parts: AllParts, caller: Administering) -> RunLauncher:
     if caller.project_id != parts.project_id:
-        raise NotAllowed("The agents of this server work for another project.")
+        raise NotAllowed("The agents of this server belong to another project.")
     return parts.launcher
 
 
 async def _keys(parts: AllParts, caller: Administering) -> ApiKeys:
     if parts.stores is None:
-        raise ConfigurationError("This server keeps no keys.")
+        raise ConfigurationError("This server stores no keys.")
     if caller.key_id is None:
-        raise NotAllowed("The first key is made beside the database: `tracer keys create NAME`.")
+        raise NotAllowed("Create the first key on the server: `tracer keys create NAME`.")
     return (await parts.stores.of(caller.project_id)).keys
 
 
@@ -158,7 +158,7 @@ async def _kept(parts: AllParts, caller: Known) -> SettingsOfProject:
 
 async def _callers(parts: AllParts) -> Callers:
     if parts.callers is None:
-        raise ConfigurationError("This server keeps no keys.")
+        raise ConfigurationError("This server stores no keys.")
     return parts.callers
 
 
@@ -175,15 +175,15 @@ Fresh = Annotated[Freshness, Depends(_freshness)]
 """Whether the answer includes every accepted span. Complete after the last read."""
 Projection = Annotated[SpanProjection | None, Depends(projection_for)]
 Wishes = Annotated[CancelRequestReader, Depends(_wishes)]
-"""What whoever records may read."""
+"""Reads requests to cancel runs. Recording programs may read them."""
 Writer = Annotated[TraceWriter, Depends(writer_for)]
 Keys = Annotated[ApiKeys, Depends(_keys)]
 Kept = Annotated[SettingsOfProject, Depends(_kept)]
-"""What the caller's project keeps, and for how long."""
+"""The settings of the caller's project."""
 WhoCalls = Annotated[Callers, Depends(_callers)]
 Watch = Annotated[RunWatch, Depends(_watch)]
 CallerCheck = Annotated[CheckCaller, Depends(_check_caller)]
-"""Finds out if the caller is still known."""
+"""Raises if the caller's access has ended."""
 Launcher = Annotated[RunLauncher, Depends(_launcher)]
 RecordingIntake = Annotated[Intake, Depends(intake_of)]
 Measures = Annotated[Metrics, Depends(metrics_of)]

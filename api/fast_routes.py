@@ -2,7 +2,7 @@
 
 FastAPI's routing and dependencies take up to 1 ms of processor time for each request: a quarter of
 a tree of 100 records. These routes call the functions of the FastAPI routes, which stay: they serve
-all other forms of these requests, and the OpenAPI document is made from them.
+all other forms of these requests, and FastAPI makes the OpenAPI document from them.
 """
 
 from __future__ import annotations

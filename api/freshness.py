@@ -83,8 +83,8 @@ KINDS: Mapping[str, Kind] = {
     "read_think_act": Kind.THINK_ACT,
     "read_tool_call": Kind.TOOL_CALL,
 }
-"""The methods of a reader that read one run, or one record, and of which kind their first argument
-is the id. `read_revision` takes the kind itself. All others do not wait for projections."""
+"""The methods of a reader that read one run or record, and the kind of record whose id is their
+first argument. `read_revision` takes the kind itself. No other method waits for projections."""
 
 
 def up_to_date(
@@ -95,7 +95,7 @@ def up_to_date(
     Args:
         reader: Reads projected records.
         projection: The projection of the same store; None: nothing is ever pending.
-        freshness: That of the request, which lasts no longer than the reader.
+        freshness: The freshness of the request, which lives at least as long as the reader.
     """
     if projection is None:
         return reader

@@ -1,4 +1,4 @@
-"""The contracts as files: `make openapi` writes `docs/openapi.json` and those of the protocol.
+"""The contracts as files. `make openapi` writes `docs/openapi.json` and the protocol's files.
 
 The viewer's types are generated from the first. Programs in other languages follow the events'
 schema and the merge rules in `docs/reference/protocol.md`. A test compares the files with the code.
@@ -49,7 +49,7 @@ def protocol_page() -> str:
 
 
 def contract_files() -> dict[Path, bytes]:
-    """Return each contract file's path and what it has to hold."""
+    """Return the path of each contract file and its expected content."""
     return {
         DOCS / "openapi.json": _pretty(openapi_document()),
         DOCS / "events.schema.json": _pretty(events_schema()),

@@ -1,6 +1,6 @@
-"""Spans in their places: which record each span of a run belongs to, remembered while it stays so.
+"""The record that each span of a run belongs to, cached until the run changes.
 
-To find that out, all spans of the run are looked at: too much for each page of them.
+Finding the records requires all spans of the run, which is too slow for each page of spans.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tracer.records.record_classes import Kind
 from tracer.store import TraceReader
 
 MAX_SPANS = 30_000
-"""Of how many spans the places are remembered: each takes about 600 bytes."""
+"""The number of spans in the cache. Each takes about 600 bytes."""
 
 SpanOrder = tuple[int, bytes]
 """Start and span id."""
 
 
 class PlacedSpans:
-    """The spans of a run, by their start, with their places."""
+    """The spans of a run ordered by start, each with its record."""
 
     def __init__(
         self, spans: Sequence[Span], logs: Sequence[LogRecord], rows: TreeRows, removed: int
     ) -> None:
-        """Find the places. It takes a while, and belongs into a thread.
+        """Assign the spans to records. Call it in a thread: a large run takes long.
 
         Args:
             spans: All spans of the run, by (start, span id).
             logs: All log records of the run.
             rows: The run's records.
-            removed: How many spans were removed from it.
+            removed: The number of spans that were removed from the run.
         """
         self.removed = removed
         self.has_logs = bool(logs)
@@ -63,19 +63,19 @@ class PlacedSpans:
         return span_id in self._ids
 
     def after(self, last: SpanOrder | None, record_id: UUID | None) -> Sequence[SpanOrder]:
-        """Return the spans behind `last`, or all; of a record only, unless that is None.
+        """Return the spans after `last`, or all. With `record_id`, only the spans of that record.
 
-        An agent's own span counts for its step and for its plan.
+        An agent's own span belongs to its step and to its plan.
         """
         found = self._all if record_id is None else self._of_record.get(record_id, [])
         return found if last is None else found[bisect_right(found, last) :]
 
 
 class KnownPlaces:
-    """The spans of the runs that were asked for last, in the state that they had then."""
+    """A cache of the spans of the most recently read runs, by revision."""
 
     def __init__(self, max_spans: int = MAX_SPANS) -> None:
-        # One more than its spans: a run without any has to go some time, too.
+        # Each run counts one more than its spans, so that runs without spans are evicted, too.
         self._kept: LRUCache[tuple[int, Revision, int], PlacedSpans] = LRUCache(
             max_spans, lambda placed: 1 + len(placed)
         )
@@ -83,18 +83,18 @@ class KnownPlaces:
     async def of_run(
         self, reader: TraceReader, project_id: int, root_plan_id: UUID, freshness: Freshness
     ) -> PlacedSpans:
-        """Return the spans of a run in their places.
+        """Return the spans of a run with their records.
 
         Args:
-            reader: What reads the project.
+            reader: Reads the project.
             project_id: The project.
             root_plan_id: The run.
-            freshness: That of the request, which the reader fills in.
+            freshness: The freshness of the request, which the reader fills in.
 
         Raises:
             RecordNotFound: There is no such run, or it was deleted.
         """
-        # Read first: what is read after it is as new, or newer; then nobody asks for this again.
+        # The revision is read before the records, so an entry is never older than its revision.
         revision = await reader.read_revision(Kind.RUN, root_plan_id)
         # Spans that no projection has read are part of no revision.
         is_complete = freshness.behind is None

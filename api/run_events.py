@@ -1,7 +1,8 @@
-"""What happens in a run while somebody watches it.
+"""The changes of a run for clients that watch it.
 
-Nothing is queued for a watcher: woken, it reads what changed since the revision that it has, and
-reads on only when its client took that. What it costs does not depend on how slow the client is.
+No changes are queued for a client. When a stream is woken, it reads what changed since the client's
+revision, and reads again only after the client took that. The cost does not depend on how slow the
+client is.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RETRY_SECONDS = 1.0
 PING_SECONDS = 15.0
 
 RECONNECT_MS = 1_000
-"""How long a client waits before it comes back."""
+"""How long a client waits before it reconnects."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +60,17 @@ async def run_events(
     check_caller: CheckCaller,
     settings: StreamSettings = DEFAULT_SETTINGS,
 ) -> AsyncGenerator[bytes]:
-    """Yield what changes in a run, as server-sent events, until it is deleted or the server ends.
+    """Yield a run's changes as server-sent events, until it is deleted or the server stops.
 
     The stream ends when the caller's key is revoked. It contains nothing that was written later.
 
     Args:
-        reader: Where to read it.
-        watch: When to end.
+        reader: Reads the run.
+        watch: Reports when the server stops.
         woken: Set whenever the run may have changed.
         root_plan_id: The run.
         after: The revision that the client has.
-        check_caller: Raises `NotIdentified` where the client may not read it any more.
+        check_caller: Raises `NotIdentified` if the client may no longer read the run.
         settings: Limits and waiting times.
     """
     yield format_sse_event(retry=RECONNECT_MS)
@@ -83,7 +84,7 @@ async def run_events(
         except NotIdentified:
             return  # if the client reconnects, it receives the reason
         except StoreUnavailable:
-            # The client keeps what it has: a stream that ended here would only come back.
+            # Keep the stream open: if it ended here, the client would only reconnect.
             yield KEEPALIVE_COMMENT if is_stale else _STALE
             is_stale = True
             await asyncio.sleep(settings.retry_seconds)
@@ -99,7 +100,7 @@ async def run_events(
         with suppress(TimeoutError):
             async with asyncio.timeout(settings.ping_seconds):
                 await woken.wait()
-        if not woken.is_set():  # nothing happened, but the caller may not be known any more
+        if not woken.is_set():  # no change, but the caller's access may have ended
             yield KEEPALIVE_COMMENT
 
 

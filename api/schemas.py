@@ -1,4 +1,4 @@
-"""What the API answers and takes, in camelCase. The read schemas derive from the record classes.
+"""The requests and responses of the API, in camelCase. Read schemas derive from record classes.
 
 The nodes of the tree are in `api.plans.schemas`.
 """
@@ -39,7 +39,7 @@ from tracer.store import AnyRecord, ToolCallPreview
 ShownStatus = Literal[
     "unknown", "pending", "running", "cancelled", "failed", "succeeded", "abandoned"
 ]
-"""A status as it is shown: `abandoned` is an open record whose recorder's lease ran out."""
+"""A status as shown: `abandoned` is an open record whose recorder's lease expired."""
 
 Usd = Annotated[
     Decimal, PlainSerializer(float, return_type=float), WithJsonSchema({"type": "number"})
@@ -57,7 +57,7 @@ TOOL_CALL_ID = "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
 def read_config(**example: Any) -> ConfigDict:
     """Return the configuration of a read schema, with an example for the OpenAPI document."""
     return ConfigDict(
-        # Not for reading records: to look for each field under another name takes most of it.
+        # No validation aliases: looking up each field of a record under another name is slow.
         alias_generator=AliasGenerator(serialization_alias=to_camel),
         from_attributes=True,
         use_attribute_docstrings=True,
@@ -67,45 +67,45 @@ def read_config(**example: Any) -> ConfigDict:
 
 
 class ErrorSchema(BaseModel):
-    """What went wrong."""
+    """An error of a record."""
 
     model_config = read_config(type="ValueError", message="no such patient", stack=None)
 
     type: str
     """The error's class or code."""
     message: str | None
-    """What it says."""
+    """The error's message."""
     stack: str | None
-    """Its stack, where there is one."""
+    """The stack trace, if there is one."""
 
 
 class ShownRecord(Record):
-    """What every record shows beside its own fields."""
+    """The fields that every record shows in addition to its own."""
 
     project_id: int = Field(default=1, exclude=True)
     status: ShownStatus = Field(default="unknown", validation_alias="shown_status")  # type: ignore[assignment]
-    """How far it has come. `unknown` is a placeholder that another record named."""
+    """The progress of the record. `unknown` is a placeholder that another record referenced."""
 
-    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated property
+    @computed_field  # type: ignore[prop-decorator]  # mypy does not support decorated properties
     @property
     def duration_ms(self) -> float | None:
-        """How long it took, in milliseconds; null while it is open or has not started."""
+        """The duration in milliseconds; null while the record is open or has not started."""
         if self.started_at is None or self.finished_at is None:
             return None
         return (self.finished_at - self.started_at).total_seconds() * 1000
 
 
 class ShownOutcome(ShownRecord, Outcome):
-    """What every record that can fail shows beside its own fields."""
+    """The fields that every record that can fail shows in addition to its own."""
 
     error_type: str | None = Field(default=None, exclude=True)
     error_message: str | None = Field(default=None, exclude=True)
     error_stack: str | None = Field(default=None, exclude=True)
 
-    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated property
+    @computed_field  # type: ignore[prop-decorator]  # mypy does not support decorated properties
     @property
     def error(self) -> ErrorSchema | None:
-        """What went wrong."""
+        """The error; null if there is none."""
         if self.error_type is None:
             return None
         return ErrorSchema(type=self.error_type, message=self.error_message, stack=self.error_stack)
@@ -140,12 +140,12 @@ _RUN_EXAMPLE: dict[str, Any] = {
 
 
 class RunSchema(ShownRecord, Run):
-    """A run: its root plan's outcome and the totals of all below it."""
+    """A run: the outcome of its root plan and the totals of all its records."""
 
     model_config = read_config(**_RUN_EXAMPLE)
 
     cost_usd: Usd = Decimal(0)
-    """What the models cost, in US dollars: the sum of the costs that are known."""
+    """The cost of the model calls in US dollars: the sum of the known costs."""
 
 
 class RunFailureSchema(RunFailure):
@@ -189,9 +189,9 @@ class RunPreviewSchema(RunSchema, RunPreview):
     )
 
     failure: RunFailureSchema | None = None
-    """The origin that made a failed run fail: the deepest one, and of several the earliest."""
+    """The origin of a failed run's failure: the deepest one; of equally deep ones the earliest."""
     open_call: OpenCallSchema | None = None
-    """Of a run that has not ended, the longest open call without an agent below it."""
+    """In an open run, the longest open call without an agent below it."""
 
 
 class BehindSchema(BaseModel):
@@ -205,12 +205,12 @@ class BehindSchema(BaseModel):
 
 
 class SingleRunSchema(RunPreviewSchema):
-    """A run, read by itself."""
+    """A single run."""
 
     behind: BehindSchema | None = None
     """The spans that the run's records do not include yet; null if they include all of them."""
     projection_error: str | None = None
-    """Why the newest spans could not be turned into records; null if they were, or will be."""
+    """Why the newest spans could not be projected; null if they were, or are pending."""
 
 
 class ParentActToolCall(BaseModel):
@@ -222,7 +222,7 @@ class ParentActToolCall(BaseModel):
     name: str | None
     """Null while only its id is known."""
     arguments: str | None
-    """The arguments as text; in a tree, as much of them as `payloads` allows."""
+    """The arguments as text; in a tree, as much of them as `payloads` requests."""
     status: ShownStatus = Field(default="unknown", validation_alias="shown_status")
 
 
@@ -238,13 +238,13 @@ class FollowedToolCall(BaseModel):
 
 
 class PlanSchema(ShownOutcome, PlanExecutionRecord):
-    """One plan, whole."""
+    """One plan with all its fields."""
 
     model_config = read_config()
 
 
 class PlanWithParent(PlanSchema):
-    """One plan, whole, and the tool call that opened it."""
+    """One plan with all its fields, and the tool call that opened it."""
 
     model_config = read_config(
         planId=SUB_PLAN_ID,
@@ -291,36 +291,36 @@ class PlanWithParent(PlanSchema):
 
 
 class ThinkActSchema(ShownOutcome, ThinkActRecord):
-    """One round, whole, the model's messages and its offered tools included."""
+    """One round with all its fields, including the model's messages and tools."""
 
     model_config = read_config()
 
     cost_usd: Usd | None = None
-    """The cost reported, or else computed from the price list, in US dollars."""
+    """The cost in US dollars: as reported, or computed from the price list."""
     messages: str | None = None
-    """The messages that the model was given, as the text of a JSON array."""
+    """The messages that the model received, as the text of a JSON array."""
 
-    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated property
+    @computed_field  # type: ignore[prop-decorator]  # mypy does not support decorated properties
     @property
     def conversation(self) -> list[ConversationMessage] | None:
-        """The messages in one form, whatever API they were sent to; null if they are not JSON."""
+        """The messages in one form for all model APIs; null if they are not JSON."""
         return conversation(self.messages)
 
 
 class ToolCallSchema(ShownOutcome, ActToolInfo):
-    """One tool call, whole."""
+    """One tool call with all its fields."""
 
     model_config = read_config()
 
 
 class ToolCallPreviewSchema(ShownOutcome, ToolCallPreview):
-    """One tool call as a list shows it: of each long string the first 2 kB, and its size."""
+    """One tool call in a list: the first 2 kB of each long string, and its size."""
 
     model_config = read_config()
 
 
 class LineageItem(BaseModel):
-    """One record on the way from the root plan down."""
+    """One record of a lineage."""
 
     model_config = read_config(
         kind="plan", id=PLAN_ID, name="Weekly health review", status="running"
@@ -329,12 +329,12 @@ class LineageItem(BaseModel):
     kind: Kind
     id: UUID
     name: str | None
-    """The plan's title or else agent, the step's agent, the round's model or the tool's name."""
+    """The plan's title or agent, the step's agent, the round's model, or the tool's name."""
     status: ShownStatus
 
     @classmethod
     def of(cls, record: AnyRecord) -> LineageItem:
-        """Return the item that stands for `record`."""
+        """Return the lineage item of `record`."""
         match record:
             case PlanExecutionRecord():
                 name = record.title or record.agent_name
@@ -352,42 +352,42 @@ class LineageItem(BaseModel):
 
 
 class ToolCallInPlaceSchema(ToolCallSchema):
-    """One tool call, whole, with what lies above it and what it opened."""
+    """One tool call with all its fields, its lineage and its sub-plans."""
 
     model_config = read_config()
 
     lineage: list[LineageItem] = Field(default_factory=list)
-    """From the root plan down to the call itself, as far as it is known."""
+    """From the root plan down to the call, as far as it is known."""
     sub_plans: list[PlanSchema] = Field(default_factory=list)
-    """The sub-plans that it opened, in order."""
+    """The sub-plans that the call opened, in order."""
 
 
 Item = TypeVar("Item")
 
 
 class PageSchema(BaseModel, Generic[Item]):
-    """Some items of a list, and where to go on."""
+    """A page of a list."""
 
     model_config = read_config()
 
     items: list[Item]
     next_cursor: str | None
-    """Pass it as `cursor` to get the next page; null on the last one."""
+    """The `cursor` of the next page; null on the last page."""
 
 
 class SearchedPageSchema(PageSchema[Item], Generic[Item]):
-    """Some items of a list, and where to go on.
+    """A page of a list that is searched.
 
-    A page looks at so many records and no more: where few of them are wanted it may hold fewer
-    items than were asked for, even none. Go on while there is a `nextCursor`.
+    Each page searches a limited number of records, so it may have fewer items than requested, or
+    none. Continue while there is a `nextCursor`.
     """
 
     searched_back_to: datetime | None
-    """Up to which moment it looked, where that is why it holds fewer items; else null."""
+    """If the page has fewer items because of that limit, the time up to which it searched."""
 
 
 class CancelRequests(BaseModel):
-    """Runs that somebody wished to be cancelled or deleted."""
+    """Runs for which a cancel or delete request exists."""
 
     model_config = read_config(rootPlanIds=[PLAN_ID])
 
@@ -395,18 +395,18 @@ class CancelRequests(BaseModel):
 
 
 class GivenStep(BaseModel):
-    """A step of a given plan."""
+    """A step of a plan that the client supplies."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     request: str = Field(min_length=1)
-    """What the agent is to do."""
+    """The task of the agent."""
     agent: str | None = None
-    """The agent's name; without one, the agent that the run is given to."""
+    """The agent's name; by default the agent of the run."""
 
 
 class GivenPlan(BaseModel):
-    """A plan to carry out instead of having one made."""
+    """A plan that the client supplies."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -415,7 +415,7 @@ class GivenPlan(BaseModel):
 
 
 class RunRequest(BaseModel):
-    """What to run."""
+    """A request to start a run."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -427,16 +427,16 @@ class RunRequest(BaseModel):
     )
 
     request: str = Field(min_length=1)
-    """What is asked, in plain words."""
+    """The task in plain words."""
     agent: str | None = None
-    """The agent to ask; without one, the application's own choice."""
+    """The agent to ask; by default the application's choice."""
     session_id: str | None = None
     """The conversation that the run belongs to."""
     plan: GivenPlan | None = None
-    """A plan to carry out; without one, the planner makes it from the request."""
+    """A plan to execute; if omitted, the planner makes one from the request."""
     token_id: SecretStr | None = Field(default=None, min_length=1)
-    """Who asks: a user's id, or the token that the application's resolver knows them by. Tools get
-    it; models, records and logs do not."""
+    """The user: their id, or a token that the application's resolver accepts. Tools receive it;
+    models, records and logs do not."""
 
 
 class Readiness(BaseModel):
@@ -448,14 +448,14 @@ class Readiness(BaseModel):
 
     status: str
     row_level_security: Literal["on", "off"]
-    """Whether the database, too, keeps projects apart; where not, the server's log says why."""
+    """Whether row-level security also isolates projects; if not, the server's log says why."""
     projectors: int
-    """How many projectors are connected to the database, of all servers. Without one, accepted
-    spans are stored and become records later."""
+    """The number of projectors of all servers that are connected to the database. Without one,
+    accepted spans are stored and projected later."""
 
 
 class Health(BaseModel):
-    """Whether the server is well."""
+    """Whether the server is alive."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ok"}]})
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of keys: what each operation needs, from what it is made of."""
+"""The security sections of the OpenAPI document, derived from the routes' dependencies."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SCHEMES: dict[str, Any] = {
     "key": {
         "type": "http",
         "scheme": "bearer",
-        "description": "A key: `tracer keys create`. None is needed until the first is made.",
+        "description": "A key from `tracer keys create`. Not needed until the first one exists.",
     },
     "signIn": {
         "type": "apiKey",
         "in": "cookie",
         "name": COOKIE,
-        "description": "What a browser gets that signed in with a key.",
+        "description": "The cookie of a browser that signed in with a key.",
     },
 }
 
@@ -35,11 +35,11 @@ _REFUSALS = problems.documented(
 
 
 def tell_security(document: dict[str, Any], routes: Iterable[BaseRoute]) -> None:
-    """Write into an OpenAPI document which scope each operation needs, and how it is refused.
+    """Add each operation's scope and its authentication errors to an OpenAPI document.
 
     Args:
         document: The document, which is changed.
-        routes: What it is of.
+        routes: The routes of the document.
     """
     document["components"]["securitySchemes"] = SCHEMES
     for route in routes:
@@ -57,7 +57,7 @@ def tell_security(document: dict[str, Any], routes: Iterable[BaseRoute]) -> None
 
 
 def scopes_of(dependant: Dependant) -> Iterator[Scope]:
-    """Yield the scopes that something needs, by what it depends on."""
+    """Yield the scopes that a route or dependency needs, including its own dependencies'."""
     if isinstance(dependant.call, Allowed) and dependant.call.scope is not None:
         yield dependant.call.scope
     for each in dependant.dependencies:

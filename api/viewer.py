@@ -1,4 +1,4 @@
-"""The viewer: the built Vue application, served from beside this file."""
+"""The viewer: serve the built Vue application."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracer.logs import get_logger
 log = get_logger(__name__)
 
 BUILT = Path(__file__).parent / "static"
-"""Where the viewer's build puts its files (`web/vite.config.ts`)."""
+"""The folder of the viewer's build (`web/vite.config.ts`)."""
 
 PAGES = (
     "/",
@@ -31,17 +31,17 @@ PAGES = (
     "/compare/{left}/{right}",
     "/sign-in",
 )
-"""The paths that the viewer's router knows; each is answered with its one page."""
+"""The paths of the viewer's router. All are answered with its one page."""
 
 FILES = (
     *("favicon.svg", "favicon-running.svg", "favicon-failed.svg"),
     *("first-answers.js", "appearance.js"),
 )
-"""What is served beside the page under its own name (`web/public`)."""
+"""The files that are served next to the page under their own names (`web/public`)."""
 
 HEADERS = {
-    # What the page needs comes from here, and nothing else may: no CDN, nothing inline, no frame
-    # around it, no form, no plug-in, no other address to talk to.
+    # The page may load from this server only: no CDN, nothing inline, no frame around it, no form,
+    # no plug-in, and no requests to other addresses.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
         "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -49,7 +49,7 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # The page names its assets by hash, so it alone must be asked for anew.
+    # The page names its assets by hash, so only the page itself must be revalidated.
     "Cache-Control": "no-cache",
 }
 
@@ -58,7 +58,7 @@ FOR_EVER = {
     "Vary": "Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
 }
-"""The headers of what the build names by its content."""
+"""The headers of files that the build names by their content."""
 
 MISSING = (
     "<!doctype html><title>Tracer</title>"
@@ -71,7 +71,7 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
 
     Args:
         app: The application to add the paths to; after its API routes.
-        built: The folder with the built viewer. Without one, a line says how to build it.
+        built: The folder with the built viewer. Without one, the page shows how to build it.
     """
     index = built / "index.html"
 
@@ -94,7 +94,7 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
 
 
 def is_of_the_viewer(path: str) -> bool:
-    """Return whether a path is of the viewer's own files, none of which has any data in it."""
+    """Return whether a path belongs to the viewer's own files, which contain no project data."""
     return (
         path.startswith("/assets/")
         or path.removeprefix("/") in FILES
@@ -106,7 +106,7 @@ _PAGE = re.compile("|".join(re.sub("{[^}]*}", "[^/]+", page) for page in PAGES))
 
 
 class _Assets(StaticFiles):
-    """Files that never change, packed by the build (`web/vite.config.ts`) for who can unpack."""
+    """Files that never change, in a compressed form from the build for clients that accept it."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         headers = FOR_EVER

@@ -1,4 +1,4 @@
-"""Chat: a user's message goes to the application's agents, and what they do is streamed."""
+"""Chat: send a user's message to the application's agents and stream the run."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ router = APIRouter(prefix="/api/v1/chat", tags=["chat"])
 
 @dataclass(frozen=True)
 class Shown:
-    """What the stream carries of an event."""
+    """The part of an event that the stream contains."""
 
     type: str
     data: dict[str, Any]
     answer: ChatAnswer | None
-    """The answer, with the last one."""
+    """The agents' answer; only the last event has one."""
 
 
 class ChatStream:
-    """A run's events as they are recorded, until nobody reads them any more."""
+    """A run's events as they are recorded, until the reader leaves."""
 
     def __init__(self) -> None:
         self._events: asyncio.Queue[Shown] = asyncio.Queue()
         self._is_left = False
 
     def observe(self, events: Sequence[Event]) -> None:
-        """Take events in."""
+        """Queue events for the reader."""
         for each in events if not self._is_left else ():
-            # Without the payloads, which a slow reader would have us keep.
+            # Payloads are left out: a slow reader would otherwise keep them in memory.
             self._events.put_nowait(Shown(each.type, shown(each), _answer(each)))
 
     async def read(self) -> AsyncGenerator[Shown]:
-        """Yield the events up to the end of the run."""
+        """Yield the events until the run ends."""
         try:
             while True:
                 event = await self._events.get()
@@ -58,14 +58,14 @@ class ChatStream:
 
 @dataclass
 class ChatRun:
-    """A run that a message has started."""
+    """A run that a message started."""
 
     run: Run
     stream: ChatStream
 
 
 async def _started(asked: ChatRequest, launcher: Launcher) -> ChatRun:
-    """Start the run: before the stream begins, so that a refusal is an answer of its own."""
+    """Start the run before the stream begins, so that a rejection has its own status."""
     stream = ChatStream()
     with identity(token_id=asked.user_id):
         run = await launcher.start(
@@ -78,9 +78,9 @@ async def _started(asked: ChatRequest, launcher: Launcher) -> ChatRun:
 async def chat(started: Annotated[ChatRun, Depends(_started)]) -> AsyncIterator[ServerSentEvent]:
     """Send a message to the agents.
 
-    Streams `run` (the run that it started), one event for each moment of the run, named by its type
-    as in `docs/reference/protocol.md`, and at the end `answer`. Closing the stream does not stop
-    the run.
+    Streams `run` (the run that the message started), one event for each moment of the run, named
+    by its type in `docs/reference/protocol.md`, and finally `answer`. If the client leaves the
+    stream, the run continues.
     """
     run = RunSchema.model_validate(started.run)
     yield ServerSentEvent(event="run", data=run.model_dump(mode="json", by_alias=True))
@@ -93,7 +93,7 @@ async def chat(started: Annotated[ChatRun, Depends(_started)]) -> AsyncIterator[
 
 
 def _answer(event: Event) -> ChatAnswer | None:
-    """Return the answer, where an event ends the run."""
+    """Return the answer if the event ends the run, else None."""
     if isinstance(event, PlanFinished) and event.plan_id == event.root_plan_id:
         return ChatAnswer.of(event)
     return None

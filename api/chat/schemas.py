@@ -1,4 +1,4 @@
-"""What the chat entry takes and streams."""
+"""The request and the event stream of the chat route."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SHOWN = (
     "status",
     "reason",
 )
-"""What the stream carries of an event: who did what, and how it ended. The payloads are in the
-records."""
+"""The fields of an event in the stream: who acted, and how it ended. The records have the
+payloads."""
 
 
 class ChatRequest(BaseModel):
@@ -44,17 +44,17 @@ class ChatRequest(BaseModel):
     )
 
     message: str = Field(min_length=1)
-    """What the user says."""
+    """The user's message."""
     user_id: Annotated[str, Field(min_length=1, validation_alias=AliasChoices("user_id", "userId"))]
-    """Who says it: their id, or the token that the application's resolver knows them by. Tools get
-    it; models, records and logs do not."""
+    """The user: their id, or a token that the application's resolver accepts. Tools receive it;
+    models, records and logs do not."""
     session_id: Annotated[
         str | None, Field(min_length=1, validation_alias=AliasChoices("session_id", "sessionId"))
     ] = None
     """The conversation. The agent receives its earlier messages and answers; tools share its
     state. Callers with different ids have separate conversations."""
     agent: str | None = None
-    """The agent to ask; without one, the planner decides who does what."""
+    """The agent to ask; if omitted, the planner assigns agents."""
 
 
 class ChatAnswer(BaseModel):
@@ -69,12 +69,12 @@ class ChatAnswer(BaseModel):
     status: str
     reason: str | None = None
     answer: str | None = None
-    """What the agents say."""
+    """The agents' answer."""
     error: ErrorInfo | None = None
 
     @classmethod
     def of(cls, ended: PlanFinished) -> ChatAnswer:
-        """Return the answer that a root plan's ending holds."""
+        """Return the answer in the event that ended a root plan."""
         error = ended.error and ended.error.model_copy(update={"stack": None})
         return cls(
             root_plan_id=ended.root_plan_id,
@@ -86,7 +86,7 @@ class ChatAnswer(BaseModel):
 
 
 def shown(event: Event) -> dict[str, Any]:
-    """Return what the stream carries of an event."""
+    """Return the fields of an event that the stream contains."""
     found = event.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(_SHOWN))
     if isinstance(event, ThoughtRecorded) and event.tool_calls:
         found["toolCalls"] = [

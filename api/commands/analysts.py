@@ -148,6 +148,6 @@ def _psql() -> str:
 
 @asynccontextmanager
 async def _database(settings: Settings) -> AsyncIterator[Pool]:
-    """Give connections to the migrated database as its owner."""
+    """Open a pool of connections as the owner of the migrated database."""
     async with assembly.database(settings) as url, open_pool(url) as pool:
         yield pool

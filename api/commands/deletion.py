@@ -1,4 +1,4 @@
-"""The `tracer prune` and `tracer erase` commands: beside the database."""
+"""The `tracer prune` and `tracer erase` commands. They need the database."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tracer.storage.write_redaction import Admission
 
 def prune(
     project: Annotated[
-        str | None, typer.Option(help="The project; unless given, all of them.")
+        str | None, typer.Option(help="The project; all projects if omitted.")
     ] = None,
     older_than: Annotated[
         int | None,
         typer.Option(
-            metavar="DAYS", min=0, max=36_500, help="Instead of what the projects say they keep."
+            metavar="DAYS", min=0, max=36_500, help="Use this limit instead of the projects' own."
         ),
     ] = None,
     dry_run: Annotated[
@@ -34,7 +34,7 @@ def prune(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the runs that projects do not keep any longer. Servers do so by themselves."""
+    """Delete the runs that exceed their project's limits. Servers do so by themselves."""
 
     async def run(settings: Settings) -> None:
         told = []
@@ -63,7 +63,7 @@ async def _prune(
     older_than: int | None,
     dry_run: bool,
 ) -> dict[str, int]:
-    """Prune a project, and return what was done, or with `dry_run` would be."""
+    """Prune a project. Return the numbers of deleted rows, or with `dry_run` of rows to delete."""
     kept = await settings.read()
     if older_than is not None:
         kept = replace(kept, keep_days=older_than, keep_runs=None)
@@ -87,7 +87,7 @@ def _in_words(done: dict[str, Any]) -> str:
 
 def erase(
     subject: Annotated[
-        str | None, typer.Option(help="Whose runs to delete: all with this `subject`.")
+        str | None, typer.Option(help="Delete all runs whose `subject` is this.")
     ] = None,
     run_id: Annotated[
         UUID | None, typer.Option("--run", metavar="ROOT_PLAN_ID", help="The run to delete.")
@@ -95,11 +95,11 @@ def erase(
     project: Project = DEFAULT_PROJECT,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a run or all runs of a subject, then count the records that remain."""
+    """Delete a run, or all runs of a subject, with all their data. Print how many rows remain."""
 
     async def run(settings: Settings) -> None:
         if subject and run_id is not None:
-            raise BadRequest("Name either a subject or a run: --subject and --run are two ways.")
+            raise BadRequest("--subject and --run exclude each other. Pass one of them.")
         if not subject and run_id is None:
             raise BadRequest("Name a subject with --subject or a run with --run.")
         async with (
@@ -118,11 +118,11 @@ def erase(
         else:
             console.print(
                 f"Deleted: {done.runs} runs, {done.records} records, {done.spans} spans."
-                f" Left of them: {done.left}."
+                f" Rows that remain of them: {done.left}."
             )
             if done.unprojected:
                 console.print(
-                    "The spans of these runs could not be projected, so their subject is not known:"
+                    "The spans of these runs could not be projected, so their subject is unknown:"
                     f" {', '.join(map(str, done.unprojected))}. Run `tracer reproject RUN …` and"
                     " erase the subject again, or delete a run with `tracer erase --run RUN`.",
                     markup=False,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 
 def first_key_notice(closed: Sequence[str]) -> str:
-    """Return what the first key changes, and what to do next.
+    """Return a text that explains what the first key changes and what to do next.
 
     Args:
-        closed: The projects with runs that have no key then.
+        closed: The projects that have runs but no key.
     """
     lines = [
         "This is the first key of the server. From now on, every request needs a key, in every "

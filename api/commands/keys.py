@@ -1,4 +1,4 @@
-"""The `tracer keys` commands: beside the database, for every project."""
+"""The `tracer keys` commands, for the keys of all projects. They need the database."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ keys = typer.Typer(name="keys", help="Create, list and revoke API keys.", no_arg
 
 @keys.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the key is for.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The key's purpose.")],
     scopes: Annotated[
         list[Scope],
-        typer.Option("--scope", help="What it allows; may be given several times."),
+        typer.Option("--scope", help="A scope of the key; may be given several times."),
     ],
     project: Project = DEFAULT_PROJECT,
     is_confirmed: Annotated[
@@ -39,7 +39,7 @@ def create(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a key and print it, this once. The project is created if it does not exist.
+    """Create a key and print it once. The project is created if it does not exist.
 
     The first key of a server closes it to requests without a key, in every project.
     """
@@ -62,7 +62,7 @@ def create(
             return
         console.print(f"The key {new.key.name!r} of the project {new.key.project!r}:", markup=False)
         typer.echo(new.secret)
-        console.print("It is shown this once: keep it where secrets are kept.")
+        console.print("The key is shown only once. Store it in a safe place.")
 
     run_command(run)
     if must_ask:  # outside of the event loop, so that Ctrl-C ends the question
@@ -72,7 +72,7 @@ def create(
 
 @keys.command(name="list")
 def list_keys(as_json: AsJson = False) -> None:
-    """List the keys of all projects, with those that were revoked."""
+    """List the keys of all projects, including revoked ones."""
 
     async def run(settings: Settings) -> None:
         async with _key_ring(settings) as ring:
@@ -86,7 +86,7 @@ def list_keys(as_json: AsJson = False) -> None:
             moments = (key.created_at, key.last_used_at, key.revoked_at)
             times = ("" if at is None else f"{at:%Y-%m-%d %H:%M}" for at in moments)
             table.add_row(str(key.key_id), key.project, key.name, " ".join(key.scopes), *times)
-        # An id that is cut short is of no use: rather let the terminal break the line.
+        # A truncated id is useless, so the terminal may break the line instead.
         Console(markup=False, width=400).print(table)
 
     run_command(run)
@@ -96,7 +96,7 @@ def list_keys(as_json: AsJson = False) -> None:
 def revoke(
     key_id: Annotated[UUID, typer.Argument(metavar="KEY_ID", help="The key, as listed.")],
 ) -> None:
-    """Revoke a key: within two seconds it opens nothing any more."""
+    """Revoke a key. Servers reject it within two seconds."""
 
     async def run(settings: Settings) -> None:
         async with _key_ring(settings) as ring:
@@ -105,7 +105,7 @@ def revoke(
                     await each.revoke(key_id)
                     console.print("The key is revoked.")
                     return
-        raise BadRequest(f"There is no key with the id '{key_id}'. See `tracer keys list`.")
+        raise BadRequest(f"No key has the id '{key_id}'. List the keys: `tracer keys list`.")
 
     run_command(run)
 
@@ -113,7 +113,7 @@ def revoke(
 def _check_terminal() -> None:
     if not sys.stdin.isatty():
         raise BadRequest(
-            "The key was not created: it closes the projects above, and standard input is no "
+            "The key was not created: it closes the projects above, and standard input is not a "
             "terminal to ask for confirmation. Run the command again with --yes."
         )
 

@@ -1,4 +1,4 @@
-"""The `tracer projects` commands: beside the database."""
+"""The `tracer projects` commands. They need the database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tracer.settings import Settings
 from tracer.storage.postgres.projects.projects import SettingsChange
 
 projects = typer.Typer(
-    name="projects", help="Set what projects keep, and for how long.", no_args_is_help=True
+    name="projects", help="Show and change how long projects store runs.", no_args_is_help=True
 )
 
 _FOR_EVER = "none"
@@ -26,7 +26,7 @@ _FOR_EVER = "none"
 
 @projects.command(name="list")
 def list_projects(as_json: AsJson = False) -> None:
-    """List the projects, and what they keep."""
+    """List the projects with their limits and policies."""
 
     async def run(settings: Settings) -> None:
         async with assembly.database(settings) as url, assembly.project_settings(url) as found:
@@ -52,21 +52,21 @@ def set_project(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The project.")],
     keep_days: Annotated[
         str | None,
-        typer.Option(metavar="DAYS", help="Delete runs so long after they ended, or `none`."),
+        typer.Option(metavar="DAYS", help="Delete runs this long after they ended, or `none`."),
     ] = None,
     keep_runs: Annotated[
         str | None,
-        typer.Option(metavar="RUNS", help="Delete the oldest of more runs, or `none`."),
+        typer.Option(metavar="RUNS", help="Delete the oldest runs above this number, or `none`."),
     ] = None,
     payloads: Annotated[
-        PayloadPolicy | None, typer.Option(help="What to keep of arguments, results and the like.")
+        PayloadPolicy | None, typer.Option(help="How to store arguments, results and texts.")
     ] = None,
     keep_spans: Annotated[
         KeptSpans | None,
-        typer.Option(help="Which spans to keep of quiet runs: all, or those of agent work."),
+        typer.Option(help="Which spans to store of runs that have ended: all, or agent work only."),
     ] = None,
 ) -> None:
-    """Change what a project keeps. What is not named stays as it is."""
+    """Change the settings of a project. Omitted settings stay as they are."""
 
     async def run(settings: Settings) -> None:
         changes: SettingsChange = {}
@@ -92,8 +92,8 @@ def _limit(given: str) -> int | None:
     if given == _FOR_EVER:
         return None
     if not given.isdecimal():
-        raise BadRequest(f"{given!r} is neither a number nor `{_FOR_EVER}`.")
-    return int(given[:20])  # more digits are too many all the same
+        raise BadRequest(f"{given!r} is not a number. Pass a number or `{_FOR_EVER}`.")
+    return int(given[:20])  # longer numbers are out of range in any case
 
 
 def _shown(settings: ProjectSettings) -> dict[str, object]:

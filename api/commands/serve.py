@@ -1,4 +1,4 @@
-"""Serving the application on an address, and who may reach it there."""
+"""Serve the application on an address, and check who can reach it there."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tracer.settings import Settings
 DEFAULT_HOST = "127.0.0.1"
 FREE_PORT = 0
 DEFAULT_GRPC_PORT = 4317
-"""OTLP's own."""
+"""The standard port of OTLP over gRPC."""
 DRAIN_SECONDS = 5
-"""How long requests in hand have when the server is told to end."""
+"""How long requests in progress may take after the server was asked to stop."""
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the command, which has more than it to put away."""
+    """A server that leaves signals to the command, which also has other parts to shut down."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -57,14 +57,14 @@ class _Server(uvicorn.Server):
 
 @dataclass(frozen=True)
 class Served:
-    """A server that goes on."""
+    """A running server."""
 
     parts: Parts
     address: str
     serving: Task[None]
-    """Ends when the server does."""
+    """Ends when the server ends."""
     grpc_port: int | None = None
-    """The port for OTLP over gRPC; None: it serves no gRPC."""
+    """The port of OTLP over gRPC; None if the server does not serve gRPC."""
 
 
 @asynccontextmanager
@@ -78,20 +78,20 @@ async def served(
     first_key: bool = False,
     grpc: bool = False,
 ) -> AsyncIterator[Served]:
-    """Serve an application while inside: its own tools may call the server, too.
+    """Serve an application while inside. The application's tools may call the server, too.
 
     Args:
-        settings: The environment's.
+        settings: The settings of the environment.
         application: The application.
-        host: Where to listen.
-        port: On which port; 0: a free one.
+        host: The address to listen on.
+        port: The port to listen on; 0 takes a free one.
         migrated: Whether to bring the schema up to date first.
         project: The project of the application's own runs.
-        first_key: Whether to make a key if the database has no key.
-        grpc: Whether to serve OTLP over gRPC, by the settings.
+        first_key: Whether to create a key if the database has none.
+        grpc: Whether to serve OTLP over gRPC, according to the settings.
     """
     with closing(_listen(host, port)) as listener:
-        # What listens everywhere is reached on this machine.
+        # A server that listens on all addresses is reached on this machine's loopback address.
         reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         shown = f"[{reached}]" if ":" in reached else reached
         address = f"http://{shown}:{listener.getsockname()[1]}"
@@ -114,34 +114,34 @@ async def served(
 
 
 async def _make_first_key(parts: Parts, project: str) -> None:
-    """Create and print an admin key, after a notice, if the server never had a key."""
+    """Create and print an admin key, with a notice, if the server has never had a key."""
     assert parts.stores is not None
     closed = await parts.stores.closed_by_first_key(project)
     new = await parts.stores.make_first_key(parts.project_id)
     if new is not None:
-        # On one stream, since a container's log would mix the lines of two.
+        # All on one stream, because a container's log would mix the lines of two.
         print(
             *([] if closed is None else [first_key_notice(closed)]),
-            f"The first key, for everything in the project {new.key.project!r}:",
+            f"The first key, with all scopes in the project {new.key.project!r}:",
             new.secret,
-            "It is shown this once. Sign in with it, or set it as TRACER_API_KEY.",
+            "The key is shown only once. Sign in with it, or set it as TRACER_API_KEY.",
             sep="\n",
             flush=True,
         )
 
 
 async def _check_address(parts: Parts, host: str) -> None:
-    """Refuse an address that others can reach while nobody needs a key.
+    """Reject an address that other machines can reach while the server needs no key.
 
     Raises:
-        ConfigurationError: It is one.
+        ConfigurationError: Other machines can reach it.
     """
     assert parts.callers is not None
     if not is_loopback(host) and not await parts.callers.are_keys_needed():
         raise ConfigurationError(
-            f"On {host} others can reach the server, and nobody needs a key yet. Make one first, "
-            "with `tracer keys create NAME --scope admin` or with --first-key, or listen on "
-            f"{DEFAULT_HOST}."
+            f"Can't listen on {host}: other machines could use the server, which has no key yet. "
+            "Create a key with `tracer keys create NAME --scope admin`, pass --first-key, or "
+            f"listen on {DEFAULT_HOST}."
         )
 
 
@@ -154,7 +154,7 @@ async def _serving(
     metrics: Metrics,
     address_of_grpc: GrpcAddress | None,
 ) -> AsyncIterator[tuple[Task[None], int | None]]:
-    """Serve while inside; give the task that ends when the server does, and the port of gRPC."""
+    """Serve while inside. Give the task that ends when the server does, and the port of gRPC."""
     hosts = None if settings.hosts is None else frozenset(_hosts(settings.hosts))
     limits = RateLimits(settings.requests_per_second, settings.bytes_per_second)
     access = Access(parts.callers, hosts)
@@ -165,17 +165,17 @@ async def _serving(
         proxy_headers=False,  # `behind_proxies` is stricter
         log_config=None,
         access_log=False,  # `RequestLog` writes one without paths
-        # A browser's open connections must not hold the end up.
+        # A browser's open connections must not delay the shutdown.
         timeout_graceful_shutdown=DRAIN_SECONDS,
         server_header=False,
     )
-    # What is there by now stays: each look for garbage would go through all of it again, for as
-    # long as it takes to read a tree. A large tree is no garbage either: look less often.
+    # Exempt the objects that exist by now from garbage collection: traversing them takes as long as
+    # reading a tree. Large trees are not garbage either, so collect less often.
     gc.freeze()
     gc.set_threshold(50_000)
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    # A server that fails before it listens must not be waited for; `serving` tells why.
+    # Do not wait for a server that failed before it listens; `serving` raises the reason.
     serving.add_done_callback(lambda _: server.listens.set())
     try:
         await server.listens.wait()
@@ -206,7 +206,7 @@ async def _grpc_serving(app: ASGIApp, address: GrpcAddress | None) -> AsyncItera
 
 
 def _hosts(listed: str) -> Iterator[str]:
-    """Yield the names of a list with commas, without ports and in lower case."""
+    """Yield the names in a comma-separated list, without ports and in lower case."""
     for each in listed.split(","):
         if each.strip():
             yield urlsplit(f"//{each.strip()}").hostname or ""
@@ -214,8 +214,8 @@ def _hosts(listed: str) -> Iterator[str]:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named, so that asyncio sees TCP and sends each part of an answer at once: a short one would
-    # wait 40 ms for the acknowledgement of its headers.
+    # With the protocol named, asyncio recognises TCP and disables Nagle's algorithm. Otherwise a
+    # short response would wait 40 ms for the acknowledgement of its headers.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -224,6 +224,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise ConfigurationError(
             f"Can't listen on {host} port {port}: {error.strerror}. "
-            "Give another address with --host, or another port with --port: 0 for a free one."
+            "Choose another address with --host or another port with --port; port 0 is a free one."
         ) from error
     return listener

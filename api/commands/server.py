@@ -55,7 +55,7 @@ def serve(
     project: Project = DEFAULT_PROJECT,
     first_key: Annotated[
         bool,
-        typer.Option("--first-key", help="Make a key for everything and print it, if none is."),
+        typer.Option("--first-key", help="Create and print an admin key if the server has no key."),
     ] = False,
 ) -> None:
     """Serve the API and the viewer."""
@@ -67,7 +67,7 @@ def serve(
         ) as server:
             console.print(f"Tracer listens on {server.address}")
             if server.grpc_port is not None:
-                console.print(f"It takes OTLP over gRPC on port {server.grpc_port}")
+                console.print(f"It accepts OTLP over gRPC on port {server.grpc_port}")
             await asyncio.shield(server.serving)
 
     run_command(run, terminated=0)
@@ -150,7 +150,7 @@ def _print_plan(plan: UpgradePlan) -> None:
 async def launcher(
     settings: Settings, application: Application, project: str
 ) -> AsyncIterator[RunLauncher]:
-    """Serve an application in this process, and give its launcher."""
+    """Run an application in this process, and give its launcher."""
     async with served(_with_thread(settings), application, project=project) as server:
         yield server.parts.launcher
 
@@ -168,13 +168,13 @@ class Demonstration:
 
     application: Application
     request: str
-    """The request that its script answers."""
+    """The request that the scripted model answers."""
     token_id: str
-    """The caller."""
+    """The identity of the caller."""
 
 
 def load_demonstration() -> Demonstration:
-    """Return the demonstration."""
+    """Load the demonstration from the package `health`."""
     application = named("health:application")
     request, token_id = named("health.demo:REQUEST"), named("health.demo:TOKEN_ID")
     assert isinstance(application, Application)

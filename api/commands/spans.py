@@ -24,7 +24,7 @@ AnyProject = Annotated[str | None, typer.Option(help="The project; all projects 
 
 
 def pack_spans(project: AnyProject = None, as_json: AsJson = False) -> None:
-    """Move spans that earlier versions stored into compressed blocks. Servers do so, too."""
+    """Move spans of earlier versions into compressed blocks. Servers do so by themselves."""
 
     async def run(settings: Settings) -> None:
         done = []
@@ -40,7 +40,7 @@ def pack_spans(project: AnyProject = None, as_json: AsJson = False) -> None:
             typer.echo(orjson.dumps(done).decode())
             return
         for line in done:
-            left = f" {line['left']} runs are left: run the command again." if line["left"] else ""
+            left = f" {line['left']} runs remain: run the command again." if line["left"] else ""
             console.print(
                 f"{line['project']}: packed the spans of {line['runs']} runs.{left}", markup=False
             )
@@ -49,7 +49,7 @@ def pack_spans(project: AnyProject = None, as_json: AsJson = False) -> None:
 
 
 async def _packed(packing: SpanPacking, name: str, progress: Progress) -> int:
-    """Pack the spans of a project, and return of how many runs."""
+    """Pack the spans of a project. Return the number of runs."""
     total = await packing.count()
     shown = progress.add_task(name, total=total)
     runs = 0
@@ -71,7 +71,7 @@ def reproject(
     project: Project = DEFAULT_PROJECT,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the records of runs from their spans again, with the current version."""
+    """Project the records of runs from their spans again, with this version."""
 
     async def run(settings: Settings) -> None:
         if bool(runs) == all_runs:
@@ -90,9 +90,7 @@ def reproject(
                     before, count = done.runs, len(waiting.goals)
                     async for state in reprojection.wait(waiting):
                         if state.is_here and not done.is_here:
-                            console.print(
-                                "No projector takes the runs: projecting in this process."
-                            )
+                            console.print("No projector runs, so this process projects the runs.")
                             done.is_here = True
                         done.runs = before + count - len(state.goals) - len(state.failed)
                         progress.update(shown, completed=done.runs + len(done.failed))
@@ -107,7 +105,7 @@ class Reprojected:
     """The result of `tracer reproject`."""
 
     runs: int = 0
-    """How many runs were projected or deleted meanwhile."""
+    """The number of runs that were projected or deleted in the meantime."""
     failed: list[UUID] = field(default_factory=list)
     rejected: list[UUID] = field(default_factory=list)
     """Runs that cannot be projected again."""

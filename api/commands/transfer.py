@@ -1,4 +1,4 @@
-"""The commands that write runs to files and read them back."""
+"""The `tracer export` and `tracer import` commands."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ STANDARD_INPUT = "-"
 
 def export_run(
     root_plan_id: Annotated[
-        UUID, typer.Argument(metavar="ROOT_PLAN_ID", help="The run's root plan.")
+        UUID, typer.Argument(metavar="ROOT_PLAN_ID", help="The id of the run's root plan.")
     ],
     wanted: Annotated[
         Format,
-        typer.Option("--format", help="Everything as JSON lines, or OpenTelemetry's protobuf."),
+        typer.Option("--format", help="JSON lines with all fields, or OpenTelemetry's protobuf."),
     ] = Format.JSONL,
     output: Annotated[
-        Path | None, typer.Option(help="The file to write; standard output unless given.")
+        Path | None, typer.Option(help="The file to write; standard output if omitted.")
     ] = None,
     project: Project = DEFAULT_PROJECT,
 ) -> None:
-    """Write a complete run to a file. `tracer import` reads it."""
+    """Export a complete run. `tracer import` restores it."""
 
     async def run(settings: Settings) -> None:
         if output is None and wanted is Format.OTLP and sys.stdout.isatty():
-            raise BadRequest("OTLP is no text: give --output FILE, or send it on to a program.")
+            raise BadRequest("OTLP is binary. Pass --output FILE, or pipe the output to a program.")
         async with _stores(settings, project) as stores:
             behind = await stores.projection.catch_up(
                 Kind.RUN, root_plan_id, seconds=FRESH_SECONDS, any_size=True
             )
             whole = await stores.reader.read_whole_run(root_plan_id)
         if behind is not None:
-            reason = behind.error or "they wait for a projector"
+            reason = behind.error or "no projector has read them yet"
             console.print(
                 f"The records in this file lack {behind.spans} of its spans: {reason}.",
                 style="red",
@@ -71,9 +71,9 @@ def import_files(
     ],
     project: Project = DEFAULT_PROJECT,
 ) -> None:
-    """Read runs from files of JSON lines or OTLP, optionally compressed with gzip.
+    """Import runs from files of JSON lines or OTLP, compressed with gzip or not.
 
-    What is there already is merged with what a file says: importing it again changes nothing.
+    Files are merged with stored runs, so importing a file again changes nothing.
     """
 
     async def run(settings: Settings) -> None:
@@ -101,7 +101,7 @@ async def _stores(settings: Settings, project: str) -> AsyncIterator[Stores]:
 
 @contextmanager
 def _written_to(path: Path | None) -> Iterator[BinaryIO]:
-    """Give the file at `path`, or standard output."""
+    """Open the file at `path`, or standard output."""
     try:
         if path is None:
             yield sys.stdout.buffer
@@ -110,7 +110,7 @@ def _written_to(path: Path | None) -> Iterator[BinaryIO]:
             with path.open("wb") as file:
                 yield file
     except BrokenPipeError:
-        # Who reads has seen enough. Python would fail once more at its end, when it flushes.
+        # The reader closed the pipe. Python would fail again at exit, when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
     except OSError as error:
@@ -119,7 +119,7 @@ def _written_to(path: Path | None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _read_from(path: Path) -> Iterator[BinaryIO]:
-    """Give the file at `path`, or standard input."""
+    """Open the file at `path`, or standard input."""
     if str(path) == STANDARD_INPUT:
         yield sys.stdin.buffer
         return
@@ -137,7 +137,7 @@ def _progress() -> Progress:
 
 
 def _counted(progress: Progress, path: Path, file: BinaryIO) -> Iterable[Piece]:
-    """Yield what a file holds, showing how far it is read."""
+    """Yield the pieces of a file, and show how much of it is read."""
     is_sized = str(path) != STANDARD_INPUT and path.is_file()
     shown = progress.add_task(path.name, total=path.stat().st_size if is_sized else None)
     read = 0
@@ -149,10 +149,10 @@ def _counted(progress: Progress, path: Path, file: BinaryIO) -> Iterable[Piece]:
 
 
 def _tell(imported: Imported) -> None:
-    """Say what was stored and what was not.
+    """Print how much was stored and rejected.
 
     Raises:
-        typer.Exit: Something was refused.
+        typer.Exit: Something was rejected.
     """
     for reason in imported.reasons:
         console.print(reason, style="red", markup=False)
@@ -161,7 +161,7 @@ def _tell(imported: Imported) -> None:
         console.print(f"And {left_out} more.", style="red")
     console.print(
         f"Runs: {len(imported.runs)}, records: {imported.records}, spans: {imported.spans},"
-        f" refused: {imported.refused}."
+        f" rejected: {imported.refused}."
     )
     if imported.refused:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Two runs compared."""
+"""Compare two runs."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ async def diff_runs(
     reader: Reader,
     known: KnownAnswers,
 ) -> Response:
-    """Compare two runs, aligned by plan, step and tool: what the right one has more, less or else.
+    """Compare two runs, aligned by plan, step and tool, and report what differs in the right one.
 
     Siblings match in order: first those with the same name and arguments, then those with the same
-    name. Texts are compared whole, whatever a tree shows of them.
+    name. Whole texts are compared, even if a tree shows only their start.
     """
     revisions = [await reader.read_revision(Kind.RUN, run_id) for run_id in (a, b)]
     headers = known.check(*revisions)

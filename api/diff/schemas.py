@@ -1,4 +1,4 @@
-"""Two runs compared, for the OpenAPI document; a test holds it to `tracer.lineage.diff`."""
+"""The comparison of two runs, for the OpenAPI document. A test checks it against the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.lineage.diff import Change, Difference
 
 
 class ComparedRun(BaseModel):
-    """A run that is compared."""
+    """A compared run."""
 
     model_config = read_config()
 
@@ -29,7 +29,7 @@ class ComparedRun(BaseModel):
 
 
 class ChangeCounts(BaseModel):
-    """How many pairs there are of each kind."""
+    """The number of pairs of each kind."""
 
     model_config = read_config(added=1, removed=0, changed=2, same=11)
 
@@ -40,7 +40,7 @@ class ChangeCounts(BaseModel):
 
 
 class ComparedRecord(BaseModel):
-    """A record as one of the runs has it."""
+    """A record in one of the runs."""
 
     model_config = read_config()
 
@@ -53,26 +53,26 @@ class ComparedRecord(BaseModel):
     started_at: datetime | None
     duration_ms: float | None
     attempt: int | None
-    """Of a tool call."""
+    """Only for a tool call."""
     totals: NodeTotals
-    """The record and all below it."""
+    """The totals of the record and all records below it."""
 
 
 class RecordPair(BaseModel):
-    """A record of the left run and the one of the right run that matches it, or one of them."""
+    """A record of the left run and its match in the right run. One of them may be missing."""
 
     model_config = read_config()
 
     kind: NodeKind
     name: str | None
-    """What the left one is called, else the right one."""
+    """The name of the left record; if it is missing, that of the right one."""
     left: ComparedRecord | None
     right: ComparedRecord | None
     change: Change
     differs: list[Difference]
-    """In what they differ; a duration where one took at least a quarter longer, and 0.1 s."""
+    """The differing aspects. Durations differ if one is at least a quarter and 0.1 s longer."""
     changed_below: int
-    """How many pairs below are not `same`."""
+    """The number of pairs below that are not `same`."""
     children: list[RecordPair]
 
 

@@ -1,4 +1,4 @@
-"""Events as requests bring them: a JSON object, or one event a line."""
+"""Decode the events of a request body: a JSON object, or one event a line."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from tracer.store import Refusal
 from tracer.text import has_more_json_values, most_json_values
 
 MAX_EVENTS = 100_000
-"""How many events a request may hold: there may be as many refusals to answer."""
+"""The most events in a request. The response may contain a refusal for each."""
 
 MAX_FIELDS = 1000
-"""How many fields an object may have where fields are checked: each unknown one is a fault."""
+"""The most fields of an object whose fields are checked: each unknown one is an error."""
 
 MAX_VALUES = 1_000_000
 """The most JSON values in a body that is one object, or in a line. A value takes 60 to 200 bytes of
-memory once it is read, and may take 2 bytes in the body."""
+memory after parsing, but may take only 2 bytes in the body."""
 
 _VALUE_BYTES = 60
-"""About what a value takes up in memory besides what it says."""
+"""About how much memory a value takes in addition to its text."""
 
-_TOO_MANY = f"A request may hold {MAX_EVENTS} events. Send the rest in another."
+_TOO_MANY = f"A request may contain {MAX_EVENTS} events. Send the rest in another request."
 
 _NOT_JSON = object()
-"""Stands for a line that cannot be read."""
+"""Marks a line that cannot be parsed."""
 
 
 async def sent_events(
     kind: str, body: AsyncIterator[bytes], share: Share
 ) -> AsyncIterator[tuple[int, Event | Refusal]]:
-    """Yield what a request's body holds, in order: each event with its index, or its refusal.
+    """Yield the events of a body in order: each event with its index, or its refusal.
 
     Args:
-        kind: The media type that the request says it has.
-        body: Its body in parts, unpacked.
-        share: The request's share of the memory: what is read whole takes up more than it is long.
+        kind: The media type of the request.
+        body: The decompressed body in chunks.
+        share: The request's share of memory. Parsed values take more memory than their text.
 
     Raises:
-        TooBusy: There is no room for that.
-        UnknownFormat: The body is in none of the formats.
-        TooLarge: It holds too much.
-        BadRequest: It cannot be read as what it says that it is.
+        TooBusy: The memory limit leaves no room for the body.
+        UnknownFormat: The media type is not supported.
+        TooLarge: The body contains too many events or values.
+        BadRequest: The body does not match its media type.
     """
     split = _FORMATS.get(kind)
     if split is None:
@@ -71,21 +71,21 @@ async def _in_an_object(body: AsyncIterator[bytes], share: Share) -> AsyncIterat
     try:
         envelope = _parsed(whole)
     except ValueError:
-        raise BadRequest("The body is not JSON: write it as {'events': […]}.") from None
+        raise BadRequest("The body is not JSON. Write it as {'events': […]}.") from None
     del whole
     match envelope:
         case {"events": list(events), **others} if not others:
             if len(events) > MAX_EVENTS:
                 raise TooLarge(_TOO_MANY)
             events.reverse()
-            while events:  # what is read is let go of: it takes up many times its size in the body
+            while events:  # frees each parsed event after use: it is much larger than its text
                 yield events.pop()
         case _:
-            raise BadRequest('The body has to be {"events": […]} and nothing else.')
+            raise BadRequest('The body must be {"events": […]} without other fields.')
 
 
 async def _on_lines(body: AsyncIterator[bytes], share: Share) -> AsyncIterator[Any]:
-    """Yield what the lines say; blank ones do not count."""
+    """Yield the parsed lines, without blank ones."""
     is_empty = True
     async for line in _lines(body):
         is_empty = False
@@ -95,13 +95,13 @@ async def _on_lines(body: AsyncIterator[bytes], share: Share) -> AsyncIterator[A
         except ValueError:
             yield _NOT_JSON
     if is_empty:
-        raise BadRequest("The body is empty: write one event a line.")
+        raise BadRequest("The body is empty. Write one event a line.")
 
 
 async def _check_values(json: bytes) -> None:
-    """Raise `TooLarge` if JSON holds more than `MAX_VALUES` values."""
+    """Raise `TooLarge` if JSON contains more than `MAX_VALUES` values."""
     if len(json) > MAX_VALUES and await asyncio.to_thread(has_more_json_values, json, MAX_VALUES):
-        raise TooLarge(f"An object may hold {MAX_VALUES} values. Send the rest in another.")
+        raise TooLarge(f"A body may contain {MAX_VALUES} values. Send the rest in another request.")
 
 
 _FORMATS: Mapping[str, Callable[[AsyncIterator[bytes], Share], AsyncIterator[Any]]] = {
@@ -127,15 +127,15 @@ async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _parsed(text: bytes) -> Any:
-    """Return what JSON text says.
+    """Return the value of JSON text.
 
     Raises:
-        ValueError: It is not JSON, or nests too deep to be read.
+        ValueError: It is not JSON, or is nested too deeply.
     """
     try:
         return orjson.loads(text)
     except ValueError:
-        pass  # it may have lone surrogates, which orjson refuses and some languages write
+        pass  # it may contain lone surrogates, which orjson rejects but some languages write
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
@@ -150,13 +150,13 @@ def _event_or_refusal(index: int, sent: object) -> Event | Refusal:
     if sent is _NOT_JSON:
         return Refusal(index, "not_json", "The line is not JSON.")
     if _has_too_many_fields(sent):
-        return Refusal(index, "invalid_event", "It has too many fields.")
+        return Refusal(index, "invalid_event", "The event has too many fields.")
     try:
         return EVENT.validate_python(sent, context=FROM_THE_WIRE, by_alias=True, by_name=False)
     except ValidationError as error:
         return Refusal(index, "invalid_event", validation_message(error))
     except RecursionError:
-        return Refusal(index, "invalid_event", "It nests too deep.")
+        return Refusal(index, "invalid_event", "The event is nested too deeply.")
 
 
 def _has_too_many_fields(sent: object) -> bool:

@@ -1,4 +1,4 @@
-"""Events: what programs in any language record."""
+"""Events: record the work of agents in any language."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION, Event
 from tracer.store import Refusal
 
 BATCH_EVENTS = 1000
-"""How many events are stored at once."""
+"""The number of events in one write."""
 
 router = APIRouter(prefix="/api/events", tags=["events"])
 
@@ -37,10 +37,10 @@ router = APIRouter(prefix="/api/events", tags=["events"])
 async def record_events(
     request: Request, writer: Writer, intake: RecordingIntake, metrics: Measures
 ) -> EventsAnswer:
-    """Record events, each stored or refused by itself. Those stored are committed.
+    """Record events. Each is stored or rejected independently; stored ones are committed.
 
-    The body may be packed (`Content-Encoding: gzip`). After any answer but 200, some may be stored
-    and others not: sending the same again is safe.
+    The body may be compressed (`Content-Encoding: gzip`). If the status is not 200, some events may
+    be stored and others not. It is safe to send all of them again.
     """
     stored, refused = 0, list[Refusal]()
     places = set[tuple[UUID, UUID | None]]()
@@ -69,7 +69,7 @@ async def record_events(
 
 
 def _upgrade_hint(request: Request) -> str:
-    """Return what to add to the refusal of an event that a newer client may have sent."""
+    """Return a hint for the refusal of an event if the client is newer than the server, else ""."""
     spoken = request.headers.get(PROTOCOL_HEADER, "")
     if not spoken.isdecimal() or int(spoken[:9]) <= PROTOCOL_VERSION:
         return ""
@@ -88,5 +88,5 @@ async def _batches(
         if len(batch) == BATCH_EVENTS:
             yield batch
             batch = []
-            await asyncio.sleep(0)  # a body that was read at once must not keep others waiting
+            await asyncio.sleep(0)  # let other requests run if the body arrived at once
     yield batch

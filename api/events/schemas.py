@@ -1,4 +1,4 @@
-"""What recording events takes and answers."""
+"""The request and the response of recording events."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class RefusedEvent(BaseModel):
     )
 
     index: int
-    """Its place among the events sent, from 0; blank lines do not count."""
+    """Its index among the events sent, from 0, without blank lines."""
     code: str
-    """Stable, for programs: see docs/reference/protocol.md."""
+    """A stable code for programs; see docs/reference/protocol.md."""
     detail: str
-    """A sentence for people."""
+    """The reason, for people."""
 
 
 class EventsAnswer(BaseModel):
-    """What became of the events sent."""
+    """The result of recording events."""
 
     model_config = read_config(stored=1, refused=[])
 
     stored: int
-    """How many are committed."""
+    """The number of committed events."""
     refused: list[RefusedEvent] = Field(default_factory=list)
-    """The others, in the order in which they were sent."""
+    """The rejected events, in the order in which they were sent."""
 
 
 def event_components() -> dict[str, Any]:
@@ -63,9 +63,9 @@ EVENTS_BODY: dict[str, Any] = {
                 "properties": {
                     "events": {
                         "type": "array",
-                        # What is no event does not make the request a bad one.
+                        # Any value is valid: an invalid event does not fail the request.
                         "items": {"anyOf": [{"$ref": _REF.format(model="Event")}, {}]},
-                        "description": "Events; what is none is refused by itself.",
+                        "description": "Events. An invalid one is rejected by itself.",
                     }
                 },
             },

@@ -1,8 +1,8 @@
-"""Answers that need not be given again: ETags from the revisions of runs, and 304.
+"""Conditional requests: ETags from the revisions of runs, and 304.
 
 Pending spans are projected first. A request with `If-None-Match` then reads the revision with one
 cheap query. A tree has the revision of its own snapshot. Other answers may be newer than their
-ETag: then the client receives them twice. They are never older.
+ETag: the client then receives the same content twice. They are never older.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from api.freshness import freshness_of
 from tracer.lineage.tree import Revision
 
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
-    HTTPStatus.NOT_MODIFIED.value: {"description": "Nothing changed since the ETag that was given."}
+    HTTPStatus.NOT_MODIFIED.value: {"description": "Nothing changed since the given ETag."}
 }
 """The entry of the OpenAPI document."""
 
@@ -35,7 +35,7 @@ class NotModified(Exception):
 
 
 class Known:
-    """What the client has already."""
+    """The responses that the client already has, by their ETags."""
 
     def __init__(self, request: Request, response: Response, tags: str | None) -> None:
         self._request = request
@@ -44,19 +44,19 @@ class Known:
 
     @property
     def is_anything(self) -> bool:
-        """Whether the client has any answer, so that it pays to look whether it is the newest."""
+        """Whether the client has any response, so that the revision is worth reading."""
         return self._tags != {""}
 
     def check(self, *revisions: Revision) -> dict[str, str]:
-        """Return the headers of an answer, which the response has too, unless it is known.
+        """Return the headers of a response, and add them to it, unless the client has it already.
 
-        An answer that lacks accepted spans has no ETag: it must not be kept.
+        A response that lacks accepted spans gets no ETag, because it must not be cached.
 
         Args:
-            revisions: The runs that it is read from.
+            revisions: The revisions of the runs in the response.
 
         Raises:
-            NotModified: The client has it; the middleware `ETags` answers 304.
+            NotModified: The client has this response; the middleware `ETags` answers 304.
         """
         if freshness_of(self._request).behind is not None:
             headers = {"Cache-Control": "private, no-store"}
@@ -65,7 +65,7 @@ class Known:
         asked = [self._request.url.path, *sorted(self._request.query_params.multi_items())]
         states = [(str(r.root_plan_id), r.number, r.recorded_at) for r in revisions]
         digest = hashlib.sha256(orjson.dumps([_program(), asked, states])).hexdigest()[:32]
-        # Weak: the same may be written in other bytes, packed ones for one.
+        # Weak, because the same content may have other bytes, for example when compressed.
         headers = {"ETag": f'W/"{digest}"', "Cache-Control": "private, no-cache"}
         if self._tags & {"*", f'"{digest}"'}:
             raise NotModified(headers)
@@ -79,7 +79,7 @@ def _strong(tag: str) -> str:
 
 @cache
 def _program() -> str:
-    """Return a digest of the program: one that was changed may answer otherwise."""
+    """Return a digest of the program. Another version may answer differently."""
     folders = [Path(__file__).parent.parent, Path(tracer.__file__).parent]
     sources = [each.read_bytes() for folder in folders for each in sorted(folder.rglob("*.py"))]
     return hashlib.sha256(b"\0".join(sources)).hexdigest()
@@ -89,7 +89,7 @@ async def _known(
     request: Request,
     response: Response,
     if_none_match: Annotated[
-        str | None, Header(description="ETags that the client has answers of.")
+        str | None, Header(description="ETags of responses that the client has.")
     ] = None,
 ) -> Known:
     return Known(request, response, if_none_match)

@@ -1,4 +1,4 @@
-"""Work for a client is cancelled if the client leaves."""
+"""Cancel the work of a request if the client leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def until_client_leaves(request: Request, work: Coroutine[Any, Any, T]) ->
         work: The work.
 
     Raises:
-        BadRequest: The client left. The log is all that shows it.
+        BadRequest: The client left. Only the log shows this error.
     """
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_until_disconnect(request))

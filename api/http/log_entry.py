@@ -21,7 +21,7 @@ class LogEntry:
     sent: int = 0
     is_stream: bool = False
     problem: str | None = None
-    """The code of the problem that the response has."""
+    """The code of the problem in the response."""
 
 
 def log_entry(scope: Scope) -> LogEntry | None:

@@ -24,31 +24,31 @@ ToolCallId = Annotated[UUID, Path(alias="toolCallId")]
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
-    """Refuse a query parameter that the route does not have: a misspelt one must not vanish.
+    """Reject query parameters that the route lacks, so that a misspelt one is not ignored.
 
     Raises:
-        BadRequest: There is one.
+        BadRequest: The request has one.
     """
     route = request.scope["route"]
     assert isinstance(route, APIRoute)
     known = _query_parameters(route.dependant)
     unknown = sorted(request.query_params.keys() - known)
     if unknown:
-        offered = f"Use one of {', '.join(sorted(known))}." if known else "It takes none."
-        raise BadRequest(f"There is no query parameter {storable(unknown[0])!r} here. {offered}")
+        offered = f"Use one of {', '.join(sorted(known))}." if known else "It takes no parameters."
+        raise BadRequest(f"This path has no query parameter {storable(unknown[0])!r}. {offered}")
 
 
 def _query_parameters(dependant: Dependant) -> set[str]:
-    """Return those of a route, with those of what it depends on."""
+    """Return the names of a route's query parameters, including those of its dependencies."""
     own = {field.alias for field in dependant.query_params}
     return own.union(*map(_query_parameters, dependant.dependencies))
 
 
 async def name_lineage(request: Request) -> None:
-    """Put the ids in a request's path on every line that is logged for it."""
+    """Add the ids in a request's path to every line that is logged for it."""
     for name, value in request.path_params.items():
         if name in _IDS:
-            with suppress(ValueError):  # what else is there is refused, and not told
+            with suppress(ValueError):  # FastAPI rejects other values; they must not be logged
                 bind_request_ids(**{_IDS[name]: UUID(value)})
 
 
@@ -62,12 +62,10 @@ _IDS = {
 
 
 StoredText = Annotated[str, AfterValidator(storable)]
-"""Text to look for, in stored form."""
+"""Text to search for, in stored form."""
 
-PageSize = Annotated[int, Query(ge=1, le=500, description="How many items at most.")]
-CursorText = Annotated[
-    str | None, Query(description="The `nextCursor` of the page before this one.")
-]
+PageSize = Annotated[int, Query(ge=1, le=500, description="The most items in a page.")]
+CursorText = Annotated[str | None, Query(description="The `nextCursor` of the previous page.")]
 _Since = Annotated[
     Moment | None,
     Query(
@@ -82,9 +80,9 @@ _Until = Annotated[
 
 async def _range(since: _Since = None, until: _Until = None) -> TimeRange:
     if since is not None and until is not None and since > until:
-        raise BadRequest("'from' is later than 'to': nothing starts in such a range of time.")
+        raise BadRequest("'from' is later than 'to', so the range is empty. Swap the two times.")
     return TimeRange(since, until)
 
 
 Within = Annotated[TimeRange, Depends(_range)]
-"""The range of time that a reading is about."""
+"""The time range of a list or of statistics."""

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem details: one table from our errors to HTTP, and FastAPI's own."""
+"""Errors as RFC 9457 problem details, for our own errors and FastAPI's."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
     errors.ConfigurationError: (HTTPStatus.SERVICE_UNAVAILABLE, "not_configured"),
     errors.TracerError: (HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error"),
 }
-"""The status and the stable code of each error; a subclass without a line has its parent's."""
+"""The status and the stable code of each error. A subclass without an entry uses its parent's."""
 
 
 class Problem(BaseModel):
-    """What went wrong, as RFC 9457 problem details."""
+    """An error as RFC 9457 problem details."""
 
     model_config = ConfigDict(
         use_attribute_docstrings=True,
@@ -65,14 +65,14 @@ class Problem(BaseModel):
 
     type: str = "about:blank"
     title: str
-    """The HTTP status in words."""
+    """The HTTP status as text."""
     status: int
     code: str
-    """Stable, for programs."""
+    """A stable code for programs."""
     detail: str
-    """What happened and what to do, for people."""
+    """The problem and its remedy, for people."""
     errors: list[dict[str, Any]] | None = None
-    """Of `invalid_request`: where in the request (`loc`) and what is wrong there (`msg`)."""
+    """For `invalid_request`: the place in the request (`loc`) and its error (`msg`)."""
 
 
 def problem_response(
@@ -100,11 +100,11 @@ def problem_of(error: errors.TracerError) -> tuple[HTTPStatus, str]:
 
 
 def error_response(scope: Scope, error: errors.TracerError) -> Response:
-    """Return the response that tells of one of our errors.
+    """Return the response for one of our errors.
 
     Args:
-        scope: The request.
-        error: What came of it.
+        scope: The ASGI scope of the request.
+        error: The error.
     """
     status, code = problem_of(error)
     note_problem(scope, code)
@@ -129,7 +129,7 @@ def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
-    """Make `app` answer every error with problem details; `routes` say which methods there are."""
+    """Make `app` answer every error with problem details. `routes` give the allowed methods."""
     known = tuple(each for each in routes if isinstance(each, Route))
 
     async def tracer_error(request: Request, error: Exception) -> Response:
@@ -138,7 +138,7 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
 
     async def invalid_request(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        # Without `input` and `ctx`: a validation error must not echo what was sent.
+        # Without `input` and `ctx`, because an error must not echo the request's values.
         places = [
             {"loc": [str(part) for part in each["loc"]], "msg": each["msg"], "type": each["type"]}
             for each in error.errors()
@@ -157,24 +157,24 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
         code = status.phrase.lower().replace(" ", "_").replace("-", "_")
         detail, headers = str(error.detail), dict(error.headers or {})
         if status is HTTPStatus.NOT_FOUND:
-            detail = "There is nothing under this path. /openapi.json lists what there is."
+            detail = "There is no resource at this path. /openapi.json lists all paths."
         elif status is HTTPStatus.METHOD_NOT_ALLOWED:
             if allowed := ", ".join(_methods_of(request.scope["path"], known)):
                 headers["Allow"] = allowed
             allowed = headers.get("Allow", "another method")
-            detail = f"This path does not take {request.method}. Use {allowed}."
+            detail = f"This path does not support {request.method}. Use {allowed}."
         note_problem(request.scope, code)
         return problem_response(status, code, detail, headers)
 
     async def unexpected(request: Request, error: Exception) -> Response:
-        # The request log is further in: it has seen the error, and adds no header any more.
+        # The request log is further in: it has seen the error, and cannot add headers any more.
         entry = log_entry(request.scope)
         request_id = "" if entry is None else entry.request_id
         log.error("request_crashed", request_id=request_id, exc_info=error)
         return problem_response(
             HTTPStatus.INTERNAL_SERVER_ERROR,
             "internal_error",
-            "The server failed. Its log says more under this request's id.",
+            "The server failed. Its log has the error under this request's id.",
             {"X-Request-Id": request_id},
         )
 
@@ -185,6 +185,6 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
 
 
 def _methods_of(path: str, routes: Iterable[Route]) -> list[str]:
-    """Return what a path takes: the error names the methods of the first route alone."""
+    """Return the methods of all routes of a path. FastAPI's error names only the first route's."""
     found = (each.methods or () for each in routes if each.path_regex.match(path))
     return sorted({method for methods in found for method in methods})

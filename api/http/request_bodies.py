@@ -1,4 +1,4 @@
-"""Request bodies as a stream: unpacked, and never larger than a bound."""
+"""Request bodies as a stream: decompressed, and limited in size."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from api.http.intake import Intake, Share
 from tracer.errors import BadRequest, TooBusy, TooLarge, UnknownFormat
 
 MAX_BYTES = 32 * 2**20
-"""How large a body may be, unpacked."""
+"""The largest body in bytes, decompressed."""
 
 GRPC_SCHEME = "grpc"
-"""The scheme of requests that arrived as calls of gRPC."""
+"""The ASGI scheme of requests that arrived by gRPC."""
 
 _PART_BYTES = 64 * 2**10
-"""How much is unpacked at once: a packed body may hold a thousand times its size."""
+"""How many bytes are decompressed at once: a body may expand a thousandfold."""
 
 _WINDOWS: Mapping[str, int | None] = {
     "": None,
@@ -28,11 +28,11 @@ _WINDOWS: Mapping[str, int | None] = {
     "gzip": 16 + zlib.MAX_WBITS,
     "deflate": zlib.MAX_WBITS,
 }
-"""How zlib calls the content encodings; None: as it is."""
+"""zlib's window bits for each content encoding; None: not compressed."""
 
 
 def media_type(request: Request) -> str:
-    """Return what the body says that it is, in lower case and without parameters."""
+    """Return the request's media type in lower case, without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -55,9 +55,9 @@ def admitted_body(
     """
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in _WINDOWS:
-        raise UnknownFormat("This Content-Encoding is not read here. Use gzip, deflate or none.")
+        raise UnknownFormat("This Content-Encoding is not supported. Use gzip, deflate or none.")
     too_large = TooLarge(
-        f"A body may have {max_bytes} bytes, unpacked. Send what it holds in several requests."
+        f"A body may have {max_bytes} bytes, decompressed. Split it into several requests."
     )
     announced = request.headers.get("content-length", "")
     announced_bytes = int(announced[:20]) if announced.isdecimal() else 0
@@ -89,11 +89,11 @@ async def _received(
     try:
         while is_more:
             since = time.monotonic()
-            # Not by `request.stream()`: its end would be one more wait, of each request.
+            # Not `request.stream()`, which waits once more at the end of each request.
             async with asyncio.timeout(intake.patience(size, waited)):
                 message = await request.receive()
             if message["type"] == "http.disconnect":
-                raise BadRequest("The body ended early.")
+                raise BadRequest("The body ended early. Send the request again.")
             waited += time.monotonic() - since
             part, is_more = message.get("body", b""), message.get("more_body", False)
             size += len(part)
@@ -101,7 +101,7 @@ async def _received(
                 raise too_large
             yield part
     except TimeoutError as error:
-        raise TooBusy("The body arrived too slowly. Send the same again later.") from error
+        raise TooBusy("The body arrived too slowly. Send the request again later.") from error
 
 
 async def _unpacked(parts: AsyncIterator[bytes], window: int) -> AsyncIterator[bytes]:
@@ -115,13 +115,13 @@ async def _unpacked(parts: AsyncIterator[bytes], window: int) -> AsyncIterator[b
                     yield piece
                 part = unpacker.unused_data
     except zlib.error as error:
-        raise BadRequest("The body is not what its Content-Encoding says.") from error
+        raise BadRequest("The body does not match its Content-Encoding.") from error
     if not unpacker.eof:
-        raise BadRequest("The body ends early.")
+        raise BadRequest("The compressed body ends early. Send the request again.")
 
 
 def _pieces(unpacker: zlib._Decompress, packed: bytes) -> Iterator[bytes]:
-    """Yield what `packed` holds, up to the end of the archive."""
+    """Yield the decompressed data of `packed`, up to the end of the archive."""
     full = True
     while (packed or full) and not unpacker.eof:
         piece = unpacker.decompress(packed, _PART_BYTES)

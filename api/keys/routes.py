@@ -17,13 +17,13 @@ router = APIRouter(prefix="/api/keys", tags=["access"])
 
 @router.get("")
 async def list_keys(keys: Keys) -> KeyList:
-    """List the project's keys, oldest first, with those that were revoked."""
+    """List the project's keys, oldest first, including revoked ones."""
     return KeyList(items=[KeySchema.model_validate(key) for key in await keys.list_keys()])
 
 
 @router.post("", status_code=HTTPStatus.CREATED)
 async def create_key(wanted: KeyRequest, keys: Keys) -> NewKeySchema:
-    """Make a key for the project. Its `secret` is told this once."""
+    """Create a key for the project. The response contains its `secret` only this once."""
     return NewKeySchema.of_new(await keys.create(wanted.name, wanted.scopes))
 
 
@@ -33,6 +33,6 @@ async def create_key(wanted: KeyRequest, keys: Keys) -> NewKeySchema:
 async def revoke_key(
     key_id: Annotated[UUID, Path(alias="keyId")], keys: Keys, callers: WhoCalls
 ) -> None:
-    """Revoke a key, and whoever signed in with it. Other servers know within two seconds."""
+    """Revoke a key and its sign-ins. Other servers reject it within two seconds."""
     await keys.revoke(key_id)
     callers.forget()

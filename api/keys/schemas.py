@@ -13,7 +13,7 @@ from tracer.records.access import Caller, NewKey, Scope
 
 
 class ClosedSchema(BaseModel):
-    """What the API shows and takes with exactly these fields."""
+    """A schema that rejects unknown fields."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -25,19 +25,19 @@ class ClosedSchema(BaseModel):
 
 
 class CallerSchema(ClosedSchema):
-    """Who asks, as the server knows them."""
+    """The authenticated caller."""
 
     project: str
     """The project's name."""
     scopes: list[Scope]
-    """What they may do."""
+    """The caller's scopes."""
     key_id: UUID | None
-    """The key that they showed; null where none is needed."""
+    """The caller's key; null if the server needs no key."""
     key_name: str | None
 
     @classmethod
     def of(cls, caller: Caller) -> Self:
-        """Return what is shown of a caller."""
+        """Return the schema of a caller."""
         return cls(
             project=caller.project,
             scopes=sorted(caller.scopes),
@@ -47,44 +47,44 @@ class CallerSchema(ClosedSchema):
 
 
 class SignInRequest(ClosedSchema):
-    """What somebody shows to sign in."""
+    """A request to sign in."""
 
     key: Annotated[SecretStr, Field(min_length=1, max_length=200)]
     """A key with the scope `read` or `admin`."""
 
 
 class KeyRequest(ClosedSchema):
-    """A key that is wished for."""
+    """A request to create a key."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
-    """What it is for."""
+    """The key's purpose."""
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))]
-    """What it allows."""
+    """The key's scopes."""
 
 
 class KeySchema(ClosedSchema):
-    """A key, without what programs show."""
+    """A key without its secret."""
 
     key_id: UUID
     project: str
-    """The name of the project that it opens."""
+    """The name of the key's project."""
     name: str
     scopes: list[Scope]
     created_at: datetime
     last_used_at: datetime | None
-    """When it was used last, to the minute."""
+    """When it was last used, to the minute."""
     revoked_at: datetime | None
 
 
 class NewKeySchema(KeySchema):
-    """A key that was just made."""
+    """A new key with its secret."""
 
     secret: str
-    """What programs show. It is told this once, and kept nowhere."""
+    """The secret that programs send. The server returns it only this once and stores its hash."""
 
     @classmethod
     def of_new(cls, new: NewKey) -> Self:
-        """Return the schema of a new key, which is shown once."""
+        """Return the schema of a new key."""
         return cls(**KeySchema.model_validate(new.key).model_dump(), secret=new.secret)
 
 

@@ -1,4 +1,4 @@
-"""Signing in: a browser shows a key once, and holds a cookie that no script can read since."""
+"""Sign-in: a browser sends a key once and gets a cookie that scripts cannot read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(prefix=SIGN_IN, tags=["access"])
 
 @router.get("")
 async def read_caller(caller: Known) -> CallerSchema:
-    """Read who you are to the server: the project, and what you may do there."""
+    """Read the caller: its project and its scopes."""
     return CallerSchema.of(caller)
 
 
@@ -25,7 +25,7 @@ async def read_caller(caller: Known) -> CallerSchema:
 async def sign_in(
     shown: SignInRequest, request: Request, response: Response, callers: WhoCalls
 ) -> CallerSchema:
-    """Sign in with a key; the answer sets a cookie that stands for it."""
+    """Sign in with a key. The response sets a cookie that replaces the key."""
     secret, caller = await callers.sign_in(shown.key.get_secret_value())
     response.set_cookie(
         COOKIE,
@@ -40,6 +40,6 @@ async def sign_in(
 
 @router.delete("", status_code=HTTPStatus.NO_CONTENT)
 async def sign_out(caller: Known, request: Request, response: Response, callers: WhoCalls) -> None:
-    """Sign out: the cookie is worth nothing from then on."""
+    """Sign out. The cookie is invalid from then on."""
     await callers.sign_out(request.cookies.get(COOKIE, ""))
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")

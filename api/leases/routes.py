@@ -1,4 +1,4 @@
-"""Leases: recorders say that they live, and runs say whose lives they go by."""
+"""Leases: recorders send heartbeats, and runs show the leases of their recorders."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ router = APIRouter(prefix="/api", tags=["leases"])
 
 @router.post("/recorders/{recorderId}/lease")
 async def renew_lease(
-    recorder_id: Annotated[UUID, Path(alias="recorderId", description="Who records.")],
+    recorder_id: Annotated[UUID, Path(alias="recorderId", description="The recorder's id.")],
     writer: Writer,
 ) -> LeaseSchema:
-    """Say that a recorder lives. It comes again after `renewAfterSeconds`, until it has ended.
+    """Send a heartbeat of a recorder. Repeat it every `renewAfterSeconds` until the recorder ends.
 
-    What it leaves open when its lease runs out is `abandoned`, until it is heard again.
+    If the lease expires, the recorder's open records are `abandoned` until it sends another one.
     """
     return LeaseSchema.of(await writer.renew(recorder_id))
 
 
 @router.get("/runs/{rootPlanId}/leases", responses=documented(HTTPStatus.NOT_FOUND))
 async def list_leases(root_plan_id: RootPlanId, reader: Reader) -> LeasesSchema:
-    """List the leases of those who left something open in a run, or may have.
+    """List the leases of recorders that have, or may have, open records in a run.
 
-    They say why a record is `abandoned`: its `abandonedAt` is the `expiresAt` of its recorder's.
+    They explain why a record is `abandoned`: its `abandonedAt` is the `expiresAt` of the lease.
     """
     leases = await reader.read_leases(root_plan_id)
     return LeasesSchema(items=[LeaseSchema.of(lease) for lease in leases])

@@ -1,4 +1,4 @@
-"""What is answered of leases."""
+"""Leases as the API shows them."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _EXAMPLE = {
 
 
 class LeaseSchema(BaseModel):
-    """Until when a recorder counts as alive, by the server's clock."""
+    """A recorder's lease: until when it counts as alive, by the server's clock."""
 
     model_config = read_config(**_EXAMPLE)
 
     recorder_id: UUID
-    """The recorder; of what no recorder is named for, such as spans, the run's `rootPlanId`."""
+    """The recorder. The lease of spans, which have no recorder, has the run's `rootPlanId`."""
     seen_at: datetime
-    """When it gave its last sign of life: an event, a span or a renewal."""
+    """When the last heartbeat arrived: an event, a span or a renewal."""
     lease_seconds: float
-    """How long that counts."""
+    """How long a heartbeat counts, in seconds."""
     expires_at: datetime
-    """When the lease runs out, or ran out: the `abandonedAt` of what it left open."""
+    """When the lease expires: the `abandonedAt` of the records that are open then."""
     renew_after_seconds: float
-    """After how long to renew it."""
+    """The time after which to renew the lease, in seconds."""
 
     @classmethod
     def of(cls, lease: Lease) -> Self:
-        """Return how a lease is told."""
+        """Return the schema of a lease."""
         return cls(
             recorder_id=lease.recorder_id,
             seen_at=lease.seen_at,
@@ -49,9 +49,9 @@ class LeaseSchema(BaseModel):
 
 
 class LeasesSchema(BaseModel):
-    """The leases that a run goes by."""
+    """The leases of a run's recorders."""
 
     model_config = read_config(items=[_EXAMPLE])
 
     items: list[LeaseSchema]
-    """By `recorderId`."""
+    """Ordered by `recorderId`."""

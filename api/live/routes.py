@@ -1,4 +1,4 @@
-"""A run as it happens: server-sent events."""
+"""A run's changes as they happen: server-sent events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class _Stream(StreamingResponse):
-    """Messages that are made as the client takes them: FastAPI's own way makes some ahead."""
+    """A stream that makes messages as the client takes them. FastAPI's makes some in advance."""
 
     media_type = "text/event-stream"
 
@@ -33,7 +33,7 @@ class _Stream(StreamingResponse):
 async def _watched(
     root_plan_id: RootPlanId, reader: ProjectedReader, watch: Watch
 ) -> AsyncIterator[asyncio.Event]:
-    """Give what wakes, before the stream begins, so that a refusal is an answer of its own."""
+    """Give the event that wakes the stream. Rejects before the stream begins, with a status."""
     await reader.read_revision(Kind.RUN, root_plan_id)
     with watch.watching(root_plan_id) as woken:
         yield woken
@@ -56,13 +56,13 @@ async def watch_run(
     ] = 0,
     last_event_id: Annotated[
         int | None,
-        Header(ge=0, le=_LARGEST, description="The same, where a connection is resumed."),
+        Header(ge=0, le=_LARGEST, description="The same, if a connection is resumed."),
     ] = None,
 ) -> _Stream:
-    """Watch a run: each message has what changed since the one before; its `id` is the revision.
+    """Watch a run. Each message contains the changes since the previous one; `id` is the revision.
 
-    Changes that happen close together arrive as one: the latest state of each record.
-    `docs/reference/protocol.md` explains how to apply them to a tree.
+    If a record changes several times, only its latest state is sent. `docs/reference/protocol.md` explains
+    how to apply the messages to a tree.
     """
     start = after if last_event_id is None else last_event_id
     events = run_events(reader, watch, woken, root_plan_id, start, check_caller, settings)

@@ -1,4 +1,4 @@
-"""What who watches a run is sent, for the OpenAPI document; a test holds it to what is sent."""
+"""The messages of a run's event stream, for the OpenAPI document. A test compares both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ChangedRecord = Annotated[
 
 
 class RemovedRecord(BaseModel):
-    """A record that is there no more: later spans said that it is something else."""
+    """A record that no longer exists, because later spans changed the projection."""
 
     model_config = read_config(kind="toolCall", id=TOOL_CALL_ID)
 
@@ -34,18 +34,18 @@ class RemovedRecord(BaseModel):
 
 
 class RunChanges(BaseModel):
-    """What became of a run since the revision that a watcher has."""
+    """The changes of a run since the client's revision."""
 
     model_config = read_config()
 
     changed: list[ChangedRecord]
-    """The records that are new or changed, as a tree shows them, without what is below them."""
+    """The new or changed records as in a tree, without the records below them."""
     removed: list[RemovedRecord]
-    """Take these out, and put what hung under them under nothing."""
+    """The records to remove. The records below them lose their parent."""
 
 
 class RunRevision(BaseModel):
-    """How far a run is."""
+    """A revision of a run."""
 
     model_config = read_config(revision=42)
 
@@ -80,14 +80,14 @@ def _event(name: str | None, data: dict[str, Any], description: str) -> dict[str
 
 
 RUN_STREAM: dict[str, Any] = {
-    "description": "The stream, which does not end while the run is there.",
+    "description": "The stream. It does not end while the run exists.",
     "content": {
         "text/event-stream": {
             "itemSchema": {
                 "oneOf": [
-                    _event(None, _data("RunChanges"), "What changed; `id` is the revision."),
-                    _event("reset", _data("RunRevision"), "Too far behind: read the tree anew."),
-                    _event("stale", {"const": "{}"}, "The store is away until the next message."),
+                    _event(None, _data("RunChanges"), "The changes; `id` is the revision."),
+                    _event("reset", _data("RunRevision"), "Too far behind: read the tree again."),
+                    _event("stale", {"const": "{}"}, "The store is down until the next message."),
                     _event("deleted", {"const": "{}"}, "The run was deleted; the stream ends."),
                 ]
             },
@@ -96,4 +96,4 @@ RUN_STREAM: dict[str, Any] = {
         }
     },
 }
-"""The answer in the OpenAPI document: FastAPI knows the stream's frame only."""
+"""The response in the OpenAPI document. FastAPI knows only the frame of the stream."""

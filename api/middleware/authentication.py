@@ -94,7 +94,7 @@ class Authentication:
 
 
 def is_sign_in(scope: Scope) -> bool:
-    """Return whether a request signs in, and so has no caller yet."""
+    """Return whether a request signs in, so that it has no caller yet."""
     return bool(scope["path"] == SIGN_IN and scope["method"] == "POST")
 
 
@@ -139,7 +139,7 @@ def _check_site(request: Request, is_site_required: bool = False) -> None:
     else:
         is_ours = not is_site_required
     if not is_ours:
-        raise NotAllowed("A page of another site may not do that.")
+        raise NotAllowed("The request came from a page of another site, which may not change data.")
 
 
 @lru_cache(maxsize=256)

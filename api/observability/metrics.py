@@ -1,7 +1,7 @@
-"""The Prometheus metrics of a server. `docs/reference/metrics.md` lists them.
+"""The counters of a server, for Prometheus. `docs/guides/operations.md` lists them.
 
-Labels take their values from the program alone: route templates, methods, statuses and codes. So
-the number of series has a bound that no request can move.
+Label values come from the program only: route templates, methods, statuses and codes. So clients
+cannot make the number of series grow.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ class Metrics:
         )
         self.request_seconds = histogram(
             "tracer_http_request_duration_seconds",
-            "How long answers took, streams of live updates left out.",
+            "Duration of responses, without streams of live updates.",
             ["method", "route"],
         )
         self.request_bytes = counter(
             "tracer_http_request_bytes",
-            "Bytes of the requests' bodies, packed as they came.",
+            "Bytes of request bodies as received, before decompression.",
             ["method", "route"],
         )
         self.requests_in_progress = Gauge(
             "tracer_http_requests_in_progress",
-            "Requests that are being answered, streams included.",
+            "Requests in progress, including streams.",
             registry=registry,
         )
         self.problems = counter(
             "tracer_http_problems",
-            "Requests that were answered with a problem, by its code.",
+            "Requests that were answered with a problem, by code.",
             ["code"],
         )
         self.stored = counter(
@@ -62,7 +62,7 @@ class Metrics:
         )
         self.refused = counter(
             "tracer_ingest_refused",
-            "Events, spans and log records that clients sent and that were refused, by code.",
+            "Events, spans and log records that clients sent and that were rejected, by code.",
             ["way", "code"],
         )
         self.dropped = counter(
@@ -72,16 +72,16 @@ class Metrics:
         self._has_dropped = False
         self.commit_seconds = histogram(
             "tracer_commit_duration_seconds",
-            "How long it took to write a group of events, or of spans and log records.",
+            "Duration of writing a batch of events, or of spans and log records.",
             ["written"],
         )
         self.committed = counter(
             "tracer_commit_items",
-            "Events and spans in the groups that were written, the server's own included.",
+            "Events and spans in written batches, including the server's own.",
             ["written"],
         )
 
-        # Labels cost as much as counting.
+        # Looking up a label costs as much as counting.
         self._requests_of = cache(self.requests.labels)
         self._seconds_of = cache(self.request_seconds.labels)
         self._bytes_of = cache(self.request_bytes.labels)
@@ -93,10 +93,10 @@ class Metrics:
         """Count a request.
 
         Args:
-            place: What was asked, and the status of the answer.
-            seconds: How long it took; None: as long as the client stayed.
-            received: How many bytes its body had.
-            problem: The code of the problem that it was answered with.
+            place: The method, the route template and the status.
+            seconds: The duration of the response; None if the client decides it, as for a stream.
+            received: The size of the body in bytes.
+            problem: The code of the problem in the response, if it is one.
         """
         self._requests_of(*place).inc()
         if seconds is not None:
@@ -107,19 +107,19 @@ class Metrics:
             self.problems.labels(problem).inc()
 
     def note_ingest(self, way: str, stored: int, refused: Sequence[Refusal]) -> None:
-        """Count what became of what a client sent.
+        """Count the stored and rejected items of a request.
 
         Args:
             way: `events`, `spans` or `logs`.
-            stored: How many were committed.
-            refused: Those that were not.
+            stored: The number of items that were committed.
+            refused: The rejected items.
         """
         self._stored_by(way).inc(stored)
         for each in refused:
             self.refused.labels(way, each.code).inc()
 
     def note_dropped(self, count: int) -> bool:
-        """Count data points of metrics, and return whether they are the first ones."""
+        """Count data points of metrics. Return whether they are the first ones."""
         self.dropped.inc(count)
         is_first, self._has_dropped = not self._has_dropped, True
         return is_first
@@ -130,16 +130,16 @@ class Metrics:
         self.committed.labels(written).inc(items)
 
     def text(self, figures: Iterable[Metric]) -> bytes:
-        """Return all of it in Prometheus's text format.
+        """Return all metrics in Prometheus's text format.
 
         Args:
-            figures: What was read just now.
+            figures: The metrics that are read at each scrape.
         """
         return generate_latest(_Together(self.registry, figures))
 
 
 class _Together:
-    """The counters and what was read besides, as the library takes it."""
+    """A collector of the counters and of the metrics that are read at each scrape."""
 
     def __init__(self, registry: CollectorRegistry, figures: Iterable[Metric]) -> None:
         self._registry = registry

@@ -1,8 +1,9 @@
-"""The server's own spans, by OpenTelemetry, where the environment says where they go.
+"""The server's own spans, exported if OpenTelemetry's environment variables name a destination.
 
-Each request is a span, and so is each reading or writing of the store within it; neither says
-anything of what is sent or stored. What a Tracer server exports is recognised by who sends it, and
-makes no spans of its own: else two servers, or one, would tell each other for ever.
+Each request is a span, and so is each read or write of the store within it. Spans contain nothing
+of the data that is sent or stored. Requests that export a Tracer server's own spans are recognised
+by their `User-Agent` and make no spans: otherwise a server that exports to itself, or two that
+export to each other, would never stop.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
 AGENT = "tracer-server"
-"""The `User-Agent` of what a server exports of itself."""
+"""The `User-Agent` of a server's exports."""
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 EXPORTERS = "OTEL_TRACES_EXPORTER"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 FLUSH_SECONDS = 3.0
-"""How long the last spans may take to be sent at the end."""
+"""How long sending the last spans may take at shutdown."""
 
 Side = TypeVar("Side")
 
@@ -40,7 +41,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 class OwnSpans:
-    """Makes the server's spans; without a tracer, none."""
+    """Makes the server's spans. Without a tracer it makes none."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer
@@ -48,12 +49,12 @@ class OwnSpans:
     def of_request(
         self, method: str, scheme: str, headers: Headers
     ) -> AbstractContextManager[Span | None]:
-        """Give the span of a request, or None where it has none.
+        """Return a context manager that gives the span of a request, or None if it has none.
 
         Args:
-            method: What it asks with, if that is a method of HTTP.
+            method: The HTTP method.
             scheme: `http` or `https`.
-            headers: Its headers; a `traceparent` there says what it is a part of.
+            headers: The request's headers. A `traceparent` among them names the parent span.
         """
         if self._tracer is None:
             return nullcontext()
@@ -65,23 +66,23 @@ class OwnSpans:
             TraceContextTextMapPropagator().extract(carrier),
             SpanKind.SERVER,
             {"http.request.method": method, "url.scheme": scheme},
-            record_exception=False,  # its text may quote what was sent
+            record_exception=False,  # its text may quote the request
             set_status_on_exception=False,
         )
 
     def around(self, side: Side) -> Side:
-        """Return a side of a store whose every call is a span within that of a request."""
+        """Return a side of a store that makes a span of every call within a request's span."""
         return side if self._tracer is None else cast("Side", _Spanned(side, self._tracer))
 
 
 def end_request(span: Span, method: str, route: str | None, status: int) -> None:
-    """Say what became of a request.
+    """Set the outcome of a request on its span.
 
     Args:
         span: Its span.
-        method: What it asked with.
-        route: The template of its path; None where there is none.
-        status: What it was answered with; 0: nothing.
+        method: The HTTP method.
+        route: The template of the path; None if no route matched.
+        status: The status of the response; 0 without a response.
     """
     if route is not None:
         span.update_name(f"{method} {route}")
@@ -94,7 +95,7 @@ def end_request(span: Span, method: str, route: str | None, status: int) -> None
 
 
 class _Spanned:
-    """Stands before a side of a store."""
+    """Wraps a side of a store and makes a span of each call."""
 
     def __init__(self, side: object, tracer: Tracer) -> None:
         self._side = side
@@ -124,9 +125,10 @@ class _Spanned:
 
 
 def wanted_exporter(environment: Mapping[str, str]) -> str | None:
-    """Return which exporter the environment asks for, by OpenTelemetry's variables; None: none.
+    """Return the exporter that OpenTelemetry's variables name; None if they name none.
 
-    An agent's own variables must not cost a server anything unless they say where spans go.
+    Variables that are meant for an agent must not make the server export spans, so a destination
+    must be set.
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
@@ -144,13 +146,13 @@ def wanted_exporter(environment: Mapping[str, str]) -> str | None:
 
 @asynccontextmanager
 async def own_spans(environment: Mapping[str, str]) -> AsyncIterator[OwnSpans]:
-    """Give what makes the server's spans, and send the last of them at the end.
+    """Give the maker of the server's spans, and send the last spans at the end.
 
     Args:
-        environment: The process's, which the OpenTelemetry SDK reads as well.
+        environment: The environment of the process; the OpenTelemetry SDK reads it, too.
 
     Raises:
-        ConfigurationError: It asks for spans, and what sends them is not installed.
+        ConfigurationError: The environment names an exporter that is not installed.
     """
     name = wanted_exporter(environment)
     if name is None:
@@ -173,13 +175,13 @@ async def own_spans(environment: Mapping[str, str]) -> AsyncIterator[OwnSpans]:
     resource = Resource.create(
         {} if environment.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: AGENT}
     )
-    # Not the process's own provider: the server's agents may be traced by another.
+    # Not the global provider: another program may trace the server's agents with it.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
         yield OwnSpans(provider.get_tracer("tracer"))
     finally:
-        stopping = Thread(target=provider.shutdown, daemon=True)  # a collector may be away
+        stopping = Thread(target=provider.shutdown, daemon=True)  # the collector may not answer
         stopping.start()
         await asyncio.to_thread(stopping.join, FLUSH_SECONDS)
 
@@ -188,7 +190,7 @@ def _exporter(name: str) -> SpanExporter:
     """Return a new exporter.
 
     Raises:
-        ImportError: There is none of that name.
+        ImportError: There is no exporter of that name.
     """
     found = entry_points(group="opentelemetry_traces_exporter", name=name)
     if not found:

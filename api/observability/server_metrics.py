@@ -26,10 +26,10 @@ async def server_figures(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -
     """Return the metrics of a server, without those that cannot be read now.
 
     Args:
-        parts: The server's.
-        answer_seconds: How long the database may take to count leases.
+        parts: The server's parts.
+        answer_seconds: How long the database may take to answer a query.
     """
-    build = Gauge("tracer_build_info", "1. The labels name the program.", labels=_BUILD)
+    build = Gauge("tracer_build_info", "Always 1. The labels name the version.", labels=_BUILD)
     build.add_metric(_build(), 1)
     found: list[Metric] = [build, *_of_jobs(parts)]
     if parts.stores is not None:
@@ -57,7 +57,7 @@ def _of_stores(stores: ProjectStores) -> Iterator[Metric]:
         used=used,
         idle=idle,
     )
-    yield Gauge("tracer_pool_connections_max", "How many there may be.", pool["pool_max"])
+    yield Gauge("tracer_pool_connections_max", "The largest number of these.", pool["pool_max"])
     waiting, timeouts = pool.get("requests_waiting", 0), pool.get("requests_errors", 0)
     yield Gauge("tracer_pool_waiting", "Requests that wait for a connection.", waiting)
     yield Counter("tracer_pool_timeouts", "Requests that got no connection in time.", timeouts)
@@ -72,48 +72,48 @@ def _of_jobs(parts: Parts) -> Iterator[Metric]:
         if reaper.looked_at is not None:
             yield Gauge(
                 "tracer_reaper_last_look_timestamp_seconds",
-                "When the reaper looked last, by the database's clock.",
+                "Time of the reaper's last run, by the database's clock.",
                 reaper.looked_at.timestamp(),
             )
         yield Counter("tracer_reaper_failures", "Failed runs of the reaper.", reaper.failures)
     if (leases := parts.leases) is not None:
         yield Counter(
             "tracer_reaper_abandoned",
-            "How often a recorder was found dead that had left something open in a run.",
+            "How often a recorder's lease expired while it had open records in a run.",
             leases.abandoned,
         )
         yield Counter(
             "tracer_reaper_cleared",
-            "How often a recorder that was found dead in a run reported again.",
+            "How often a recorder whose lease had expired in a run sent a heartbeat again.",
             leases.cleared,
         )
     if parts.pruner is not None:
         done = parts.pruner.done
         yield Counter("tracer_pruned_runs", "Runs deleted after their retention.", done.runs)
         pruned = done.records + done.spans
-        yield Counter("tracer_pruned_records", "Records and spans of those.", pruned)
+        yield Counter("tracer_pruned_records", "Records and spans of these runs.", pruned)
     if (packer := parts.span_packer) is not None:
         yield Counter(
             "tracer_removed_spans",
-            "Spans removed from projects that keep those of agent work only.",
+            "Spans removed from projects that store only spans of agent work.",
             packer.removed_spans,
         )
         yield Counter(
-            "tracer_removed_runs", "Runs of these projects removed whole.", packer.removed_runs
+            "tracer_removed_runs", "Runs of these projects that were removed.", packer.removed_runs
         )
     if (job := parts.rollup_job) is not None:
         yield Counter(
             "tracer_summed_stretches",
-            "Hours whose tool calls were summed up for statistics, again or for the first time.",
+            "Hours whose tool calls were rolled up for statistics, repetitions included.",
             job.hours,
         )
-        yield Counter("tracer_summariser_failures", "Failed attempts of that.", job.failures)
+        yield Counter("tracer_summariser_failures", "Failed roll-ups.", job.failures)
     if (counts := parts.projections) is not None:
         yield Counter("tracer_projections", "Projections of runs by this server.", counts.runs)
-        yield Counter("tracer_projection_seconds", "The time that these took.", counts.seconds)
+        yield Counter("tracer_projection_seconds", "Time spent on projections.", counts.seconds)
         yield Counter(
             "tracer_projection_failures",
-            "Projections that failed, and projectors that ended while they worked.",
+            "Projections that failed, and projectors that died during one.",
             counts.failures,
         )
 
@@ -128,7 +128,7 @@ async def _of_recorder(recorder: Recorder) -> AsyncIterator[Metric]:
     yield events
     yield Counter(
         "tracer_recorder_write_failures",
-        "Their writes that the store failed, or did not answer in time.",
+        "Writes of these agents that the store rejected or did not answer in time.",
         counts.write_failures,
     )
     try:
@@ -161,7 +161,7 @@ async def _of_database(parts: Parts, answer_seconds: float) -> AsyncIterator[Met
             "Bytes of accepted spans that no projector has read yet.",
             figures.size,
         )
-        yield Gauge("tracer_projection_backlog_runs", "Runs that they belong to.", figures.runs)
+        yield Gauge("tracer_projection_backlog_runs", "Runs with such spans.", figures.runs)
         yield Gauge(
             "tracer_projection_lag_seconds", "How long the oldest of these is overdue.", figures.lag
         )

@@ -63,7 +63,7 @@ def _sized(body: bytes, max_size: int | None) -> Decoded:
 
 
 _COPIES = 3
-"""About how often a body is in memory while it is counted."""
+"""About how many copies of a body are in memory while it is counted."""
 
 
 def _items(parent: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:

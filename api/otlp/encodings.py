@@ -28,7 +28,7 @@ from tracer.otel.otlp.signals import SPANS
 from tracer.store import Refusal
 
 _SHOWN_REASONS = 10
-"""How many reasons an answer gives: there may be as many as spans."""
+"""The most reasons in a response: every span may have one."""
 
 _STATUS_MESSAGE = 2
 
@@ -42,13 +42,13 @@ class Received:
     """One of the signals that the server accepts."""
 
     way: str
-    """Its name in metrics."""
+    """The signal's name in metrics."""
     item: str
-    """One of its items, in words."""
+    """The name of one item in messages."""
     code: str
     """The code of an item that cannot be stored."""
     decoders: Mapping[str, Decode]
-    """What reads a request, by media type."""
+    """The decoder of each media type."""
     response_type: Any
     rejected: str
     """The field of a partial success that counts rejected items."""
@@ -81,12 +81,12 @@ GRPC_METHODS: Mapping[str, Received] = {
     f"{_COLLECTOR}.logs.v1.LogsService/Export": LOGS,
     f"{_COLLECTOR}.metrics.v1.MetricsService/Export": METRICS,
 }
-"""The methods of gRPC, which are paths of the application."""
+"""The paths of the application that are gRPC methods."""
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a client writes the requests of one signal and reads the answers."""
+    """The encoding of one client's requests and responses for one signal."""
 
     media_type: str
     received: Received
@@ -102,15 +102,15 @@ class Encoding:
 
     @property
     def decode(self) -> Decode:
-        """What reads a request."""
+        """The decoder of requests."""
         return self.received.decoders[self.media_type]
 
     def success(self, count: int, refused: Sequence[Refusal], notice: str = "") -> Response:
         """Return the response of the signal's service: a partial success if items were refused.
 
         Args:
-            count: How many items the request has.
-            refused: Those that were not stored, by their places in the request.
+            count: The number of items in the request.
+            refused: The rejected items, by their indexes in the request.
             notice: The message if nothing was refused.
         """
         message = self.received.response_type()
@@ -129,7 +129,7 @@ class Encoding:
     def failure(
         self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Return a `google.rpc.Status` that says what is wrong."""
+        """Return a `google.rpc.Status` that describes the error."""
         content = (
             bytes_field(_STATUS_MESSAGE, detail.encode())
             if self.media_type == PROTOBUF
@@ -139,7 +139,7 @@ class Encoding:
 
 
 def _reasons(item: str, count: int, refused: Sequence[Refusal]) -> str:
-    """Return each code and its sentence; `HttpWriter` reads those of a single item."""
+    """Return each code and its message; `HttpWriter` parses those of a single item."""
     reasons = [
         f"{each.code}: {each.detail}" + (f" ({item} {each.index})" if count > 1 else "")
         for each in refused[:_SHOWN_REASONS]
@@ -152,7 +152,7 @@ def _reasons(item: str, count: int, refused: Sequence[Refusal]) -> str:
 
 
 def _body(request: str, field: str, example: dict[str, Any]) -> dict[str, Any]:
-    """Return a request body in the OpenAPI document: the endpoint reads it itself."""
+    """Return a request body for the OpenAPI document, because the endpoint reads it itself."""
     return {
         "required": True,
         "content": {
@@ -225,7 +225,7 @@ METRICS_BODY = _body(
 def answers(
     response: str, rejected: str, meaning: str, *statuses: HTTPStatus
 ) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI entries of the answers: the success, and what may be wrong."""
+    """Return the OpenAPI entries of the responses: the success and the possible errors."""
     binary = {"schema": {"type": "string", "format": "binary"}}
     problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
     return {

@@ -36,7 +36,7 @@ MAX_MESSAGE_BYTES = 16 * 2**20
 """The largest message, compressed or not. The default of the OpenTelemetry Collector is 4 MiB."""
 
 MESSAGES_AT_ONCE = 16
-"""How many messages are received at the same time: gRPC holds each of them in memory whole."""
+"""How many messages are received at the same time. gRPC holds each complete message in memory."""
 
 DRAIN_SECONDS = 5
 
@@ -67,7 +67,7 @@ class GrpcAddress:
     is_required: bool
     """Whether the server must not start without it."""
     certificate: Path | None = None
-    """Of TLS, with its chain, in PEM; so is the key. None: no encryption."""
+    """The TLS certificate with its chain, in PEM, as is the key. None: no encryption."""
     key: Path | None = None
 
 
@@ -157,7 +157,7 @@ class _Handlers(grpc.GenericRpcHandler):
         calls = self._calls.get(handler_call_details.method)
         if calls is None:
             return None
-        # Without (de)serializers: the application gets and answers bytes.
+        # Without (de)serializers, because the application receives and returns bytes.
         return grpc.stream_unary_rpc_method_handler(calls.answer)
 
 
@@ -172,10 +172,10 @@ class _Calls:
         self._answering: set[asyncio.Task[None]] = set()
 
     async def answer(self, messages: AsyncIterator[bytes], context: Any) -> bytes:
-        """Answer a call by the application's answer to the same request."""
+        """Answer a call with the application's response to the same request by HTTP."""
         exchange = _Exchange(messages, self.turns)
         scope = self._scope(context)
-        # As by HTTP, a request goes on if its client leaves.
+        # As by HTTP, a request continues if its client leaves.
         answering = asyncio.create_task(self._app_answers(scope, exchange))
         self._answering.add(answering)
         answering.add_done_callback(self._answering.discard)
@@ -260,7 +260,7 @@ class _Exchange:
 
     @property
     def detail(self) -> str:
-        """The detail of an answer that is no success."""
+        """The detail of an error response."""
         content = b"".join(self.body)
         try:
             if self.headers.get(b"content-type") == PROTOBUF.encode():

@@ -47,10 +47,10 @@ MAX_BYTES = 64 * 2**20
 """The largest body that is accepted, in bytes, decompressed."""
 
 MAX_DECODED_BYTES = 4 * MAX_BYTES
-"""How much memory its items may take: readers return each with its resource and scope."""
+"""The most memory for the decoded items: decoders return each with its resource and scope."""
 
 SMALL_BYTES = 16 * 2**10
-"""Below this, decoding takes less time than handing over to a thread."""
+"""Smaller bodies are decoded in less time than a switch to a thread takes."""
 
 MAX_WAIT_SECONDS = 30
 
@@ -59,7 +59,7 @@ _PREFER: dict[str, Any] = {
     "in": "header",
     "required": False,
     "schema": {"type": "string"},
-    "description": "`wait=5`: answer when the records are there, after that many "
+    "description": "`wait=5`: answer when the records exist, after that many "
     f"seconds at the latest (RFC 7240). At most {MAX_WAIT_SECONDS} seconds.",
     "example": "wait=5",
 }
@@ -76,7 +76,7 @@ _STATUSES = (
     HTTPStatus.UNPROCESSABLE_ENTITY,
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
-_COMMITTED = "what it does not name is committed."
+_COMMITTED = "all items that it does not name are committed."
 
 
 @router.post(
@@ -92,12 +92,13 @@ async def record_traces(
     intake: RecordingIntake,
     metrics: Measures,
 ) -> Response:
-    """Record OpenTelemetry spans, each stored or refused by itself. Those stored are committed.
+    """Record OpenTelemetry spans, each stored or rejected independently. Stored ones are committed.
 
-    The body may be packed (`Content-Encoding: gzip` or `deflate`). Sending the same again is safe.
+    The body may be compressed (`Content-Encoding: gzip` or `deflate`). It is safe to repeat a
+    request.
 
-    Records follow shortly after the answer. With `Prefer: wait=5` (seconds, at most 30; RFC 7240)
-    the answer waits for them, and has the header `Preference-Applied` if all of them are there.
+    Records follow shortly after the response. With `Prefer: wait=5` (seconds, at most 30; RFC 7240)
+    the response waits for them, and has the header `Preference-Applied` if all of them exist.
     """
     return await record(request, TRACES, writer, projection, intake, metrics)
 
@@ -117,8 +118,8 @@ async def record_logs(
 ) -> Response:
     """Record OpenTelemetry log records, as `POST /v1/traces` records spans.
 
-    A log record belongs to the run of its trace. A record without a trace id is refused, unless its
-    emitter is known to name the session that it belongs to.
+    A log record belongs to the run of its trace. A record without a trace id is rejected, unless
+    it comes from a known emitter that names its session.
     """
     return await record(request, LOGS, writer, projection, intake, metrics)
 
@@ -139,8 +140,8 @@ async def drop_metrics(
 ) -> Response:
     """Accept OpenTelemetry metrics, count their data points and drop them.
 
-    So exporters that send all signals report no errors. The first answer of a server process says
-    that nothing is stored.
+    Exporters that send all signals therefore report no errors. The first response of a server
+    process states that data points are not stored.
     """
     return await record(request, METRICS, None, None, intake, metrics)
 
@@ -177,10 +178,10 @@ async def record(
 async def _accept(
     request: Request, encoding: Encoding, writer: TraceWriter | None, intake: Intake
 ) -> tuple[int, list[Refusal], list[UUID]]:
-    """Store the items of a request. When this returns, nothing of its body is in memory.
+    """Store the items of a request, and free the memory of its body.
 
     Returns:
-        The number of items in the request, the rejected ones by their places in it, and the runs.
+        The number of items in the request, the rejected ones with their indexes, and the runs.
     """
     backlog, project_id = (await parts_of(request)).backlog, request.state.caller.project_id
     if backlog is not None and writer is not None:
@@ -203,7 +204,7 @@ async def _accept(
 
 
 async def _write(writer: TraceWriter, code: str, decoded: Decoded) -> list[Refusal]:
-    """Store the items, and return the rejected ones by their places in the request."""
+    """Store the items. Return the rejected ones by their indexes in the request."""
     refused = [Refusal(each.index, code, each.reason) for each in decoded.refused]
     answer = await writer.write_spans(decoded.traces)
     refused += [replace(each, index=decoded.places[each.index]) for each in answer.refused]

@@ -1,4 +1,4 @@
-"""Plans: one plan, and the hierarchy from it down."""
+"""Plans: one plan, and the tree below it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tracer.records.record_classes import Kind
 router = APIRouter(prefix="/api/plans", tags=["plans"])
 
 DEFAULT_PAYLOADS = Payloads.PREVIEW
-"""How much of the long strings a tree has where nobody says."""
+"""The part of long strings in a tree unless the client names another."""
 
 _TREE: dict[int | str, dict[str, Any]] = {
     200: {"model": PlanNode, "content": {"application/json": {"example": TREE_EXAMPLE}}}
@@ -35,7 +35,7 @@ _TREE: dict[int | str, dict[str, Any]] = {
 async def read_plan(
     plan_id: PlanId, reader: Reader, known: KnownAnswers, redirect: RedirectIfMoved
 ) -> PlanWithParent:
-    """Read one plan, and which tool call opened it."""
+    """Read one plan, and the tool call that opened it."""
     async with redirect(Kind.PLAN, plan_id):
         known.check(await reader.read_revision(Kind.PLAN, plan_id))
         found = await reader.read_plan(plan_id)
@@ -60,17 +60,17 @@ async def read_tree(
     fresh: Fresh,
     depth: Annotated[
         int | None,
-        Query(ge=1, le=2**31 - 1, description="How many plans deep; 1 is this plan alone."),
+        Query(ge=1, le=2**31 - 1, description="How many levels of plans; 1 is this plan alone."),
     ] = None,
     payloads: Annotated[
         Payloads,
         Query(
-            description="How much of each long string: a preview is its first 2 kB, a digest the "
-            "SHA-256 of it."
+            description="How much of each long string: a preview is its first 2 kB, a digest its "
+            "SHA-256."
         ),
     ] = DEFAULT_PAYLOADS,
 ) -> Response:
-    """Read the hierarchy from any plan down."""
+    """Read a plan and everything below it as a tree."""
     if known.is_anything:
         known.check(await reader.read_revision(Kind.PLAN, plan_id))
     rows = await until_client_leaves(request, reader.read_tree(plan_id, payloads))

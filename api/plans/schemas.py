@@ -1,6 +1,6 @@
 """The nodes of the tree, for the OpenAPI document.
 
-Answers do not pass through these classes: `tracer.lineage.nodes` is encoded directly. A test
+Responses do not pass through these classes: `tracer.lineage.nodes` is encoded directly. A test
 compares the two.
 """
 
@@ -32,7 +32,7 @@ NodeKind = Literal["plan", "step", "thinkAct", "toolCall"]
 
 
 class NodeTotals(BaseModel):
-    """Sums over a part of the tree."""
+    """Totals of a part of the tree."""
 
     model_config = read_config(
         inputTokens=1200, outputTokens=80, costUsd=0.004, toolCalls=2, failures=0
@@ -48,7 +48,7 @@ class NodeTotals(BaseModel):
 
 
 _NODE_CONFIG = read_config()
-# What has a default is left out where it does not apply.
+# Fields with a default are omitted if they do not apply.
 _NODE_CONFIG["json_schema_serialization_defaults_required"] = False
 
 
@@ -57,16 +57,16 @@ class _Fields(BaseModel):
 
     status: ShownStatus
     reason: str | None
-    """Which kind of ending it was."""
+    """How the record ended, such as `timed_out`."""
     started_at: datetime | None
     finished_at: datetime | None
     abandoned_at: datetime | None
     duration_ms: float | None
     """Milliseconds; null while it is open."""
     position: int | None
-    """The place among its siblings, from 0."""
+    """The position among its siblings, from 0."""
     masked: list[str] | None
-    """Where secrets were masked, or payloads not kept; null where nowhere."""
+    """Where secrets were masked or payloads omitted; null if nowhere."""
     error: ErrorSchema | None
 
 
@@ -74,9 +74,9 @@ class _Totals(BaseModel):
     model_config = _NODE_CONFIG
 
     own: NodeTotals
-    """The node itself and what is below it outside sub-plans."""
+    """The totals of the node and the records below it, without sub-plans."""
     cumulative: NodeTotals
-    """Sub-plans included, whatever `depth` shows."""
+    """The same with sub-plans, whatever `depth` shows."""
 
 
 # Rows: `make fields` writes them.
@@ -231,7 +231,7 @@ class ToolCallNode(ToolCallFields, _Totals):
     """A tool call, with the items of its batch and the sub-plans that it opened."""
 
     sub_plan_count: int
-    """How many sub-plans it opened, shown or not."""
+    """The number of sub-plans that it opened, shown or not."""
     sub_plans: list[PlanNode]
     tool_calls: list[ToolCallNode]
     """The items of a batch."""
@@ -250,9 +250,9 @@ class StepNode(StepFields, _Totals):
     tool_calls: list[ToolCallNode]
     """The calls made outside any round."""
     sub_plan_count: int
-    """How many sub-plans it handed off to, shown or not."""
+    """The number of sub-plans that it handed off to, shown or not."""
     sub_plans: list[PlanNode]
-    """Hand-offs: opened by the agent, not by a tool call."""
+    """The sub-plans that the agent opened without a tool call."""
 
 
 class FailureOrigin(BaseModel):
@@ -273,16 +273,16 @@ class PlanNode(PlanFields, _Totals):
     """The tool call that opened it, in short."""
     agent_executions: list[StepNode]
     sub_plan_count: int
-    """How many sub-plans its steps opened, shown or not."""
+    """The number of sub-plans that its steps opened, shown or not."""
     unplaced: list[PlanNode | StepNode | ThinkActNode | ToolCallNode] = []
     """At a root plan only: nodes whose parent is not known yet."""
     failure_origins: list[FailureOrigin] = []
-    """At the top of the tree only: where its failures began. Those that made it fail come first,
-    the deepest before others, then the earliest."""
+    """Only at the root of the tree: the origins of its failures. Those that made it fail come
+    first, then the deepest, then the earliest."""
     revision: int = 0
-    """At the top of the tree only: the run's revision that was read, to watch the run from."""
+    """Only at the root of the tree: the run's revision, from which to watch the run."""
     behind: BehindSchema | None = None
-    """At the top of the tree only: the spans that it does not include yet; null if it has all."""
+    """Only at the root of the tree: the spans that it does not include yet; null if it has all."""
 
 
 def _names(schema: type[BaseModel]) -> list[str]:
@@ -299,7 +299,7 @@ def _example() -> dict[str, object]:
     }
 
     def node(schema: type[_Fields], **fields: object) -> dict[str, object]:
-        """Return a node whose other fields are null, and whose texts are whole."""
+        """Return a node whose other fields are null, and whose texts are complete."""
         for name in [name for name in fields if f"{name}Bytes" in _names(schema)]:
             fields[f"{name}Bytes"] = len(str(fields[name]))
         unset = {name: False if name.endswith("Truncated") else None for name in _names(schema)}

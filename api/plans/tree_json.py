@@ -1,4 +1,4 @@
-"""A tree as JSON, however deep it is."""
+"""Write a tree of any depth as JSON."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def tree_json(
     """Return a tree as JSON.
 
     Args:
-        top: Its top: a node, or a dictionary.
-        children: The fields in which a node has the nodes below it, as lists.
+        top: The root: a node, or a dictionary.
+        children: The fields with a node's lists of children.
         encode: Encodes a value as JSON; raises `RecursionError` if the value nests too deeply.
     """
     try:
@@ -54,7 +54,7 @@ def _node_by_node(
 
 
 def _fields(item: Any) -> dict[str, Any]:
-    """Return a node's fields by their names in JSON, without going into them."""
+    """Return a node's fields by their JSON names, without converting their values."""
     if isinstance(item, dict):
         return item.copy()
     names = zip(item.__struct_encode_fields__, item.__struct_fields__, strict=True)

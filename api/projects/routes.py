@@ -1,4 +1,4 @@
-"""The caller's project: what it keeps, and for how long."""
+"""The caller's project and its settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ router = APIRouter(prefix="/api/project", tags=["access"])
 
 @router.get("")
 async def read_project(kept: Kept, caller: Reading) -> ProjectSchema:
-    """Read what the key's project keeps, and for how long."""
+    """Read the project of the key: how long it stores runs, and how much of them."""
     return _shown(caller, await kept.read())
 
 
 @router.patch("")
 async def change_project(wanted: ProjectChange, kept: Kept, caller: Administering) -> ProjectSchema:
-    """Change what the project keeps. Other servers go by it within two seconds."""
+    """Change the project's settings. Other servers apply them within two seconds."""
     return _shown(caller, await kept.change(**wanted.changes()))
 
 

@@ -1,4 +1,4 @@
-"""What a project keeps, and what was erased of it, as the API shows and takes it."""
+"""A project's settings, and the result of an erasure, as the API shows them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RUNS = Field(ge=1, lt=2**63)
 
 
 class ProjectSchema(ClosedSchema):
-    """The caller's project, and what it keeps."""
+    """The caller's project and its settings."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -35,39 +35,39 @@ class ProjectSchema(ClosedSchema):
 
     name: str
     keep_days: int | None
-    """Runs are deleted that many days after they ended; null: by age never."""
+    """Runs are deleted this many days after they ended; null: never because of their age."""
     keep_runs: int | None
-    """Of more runs than that, the oldest are deleted; null: however many there are."""
+    """The oldest runs above this number are deleted; null: no limit."""
     payloads: PayloadPolicy
-    """What is kept of payloads: all, their beginnings and sizes, or their sizes alone."""
+    """How payloads are stored: complete, their beginnings and sizes, or their sizes only."""
     keep_spans: KeptSpans
-    """Which spans are kept of a run that has been quiet: all, or those of agent work."""
+    """Which spans of a run that has become quiet are stored: all, or those of agent work."""
 
 
 class ProjectChange(ClosedSchema):
-    """What is to be changed of a project's settings. What is missing stays; null means for ever."""
+    """A change of a project's settings. Omitted settings stay; null removes a limit."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"keepDays": 90}, {"keepRuns": None, "payloads": "drop"}]}
     )
 
     keep_days: Annotated[int, _DAYS] | None = None
-    """Delete runs that many days after they ended."""
+    """Delete runs this many days after they ended."""
     keep_runs: Annotated[int, _RUNS] | None = None
-    """Delete the oldest of more runs than that."""
+    """Delete the oldest runs above this number."""
     payloads: PayloadPolicy = PayloadPolicy.KEEP
-    """What to keep of payloads that are recorded from now on."""
+    """How to store payloads that are recorded from now on."""
     keep_spans: KeptSpans = KeptSpans.ALL
     """`agent`: remove spans that are neither agent, model nor tool work nor above it from runs that
     have been quiet for ten minutes, and traces without agent work. They cannot be restored."""
 
     def changes(self) -> SettingsChange:
-        """Return the settings that the request names."""
+        """Return the settings in the request."""
         return cast("SettingsChange", self.model_dump(exclude_unset=True))
 
 
 class ErasureSchema(ClosedSchema):
-    """What was deleted on request, and what is left of it."""
+    """The result of a deletion on request."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -79,8 +79,8 @@ class ErasureSchema(ClosedSchema):
     records: int
     """Plans, steps, rounds and tool calls."""
     spans: int
-    """OpenTelemetry spans as they came."""
+    """OpenTelemetry spans."""
     left: int
-    """What is still there, counted in every table after the deletion: 0."""
+    """The rows that remain, counted in every table after the deletion: 0."""
     unprojected: list[UUID]
-    """Runs of the project with spans that could not be projected: they may be of the subject."""
+    """Runs whose spans could not be projected: they may belong to the subject."""

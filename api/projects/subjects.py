@@ -1,4 +1,4 @@
-"""Subjects: whose runs they are, and the right to have them erased."""
+"""Subjects: the person or entity that runs belong to, and the erasure of their data."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from api.projects.schemas import ErasureSchema
 
 router = APIRouter(prefix="/api/subjects", tags=["runs"])
 
-# No part of the path: on the way somebody makes `..`, `//` and `%2F` something else.
-Subject = Annotated[StoredText, Query(min_length=1, description="Whose runs, as `subject` says.")]
+# Not in the path, because proxies rewrite `..`, `//` and `%2F`.
+Subject = Annotated[StoredText, Query(min_length=1, description="The `subject` of the runs.")]
 
 
 @router.delete("")
 async def delete_subject(subject: Subject, writer: Writer, caller: Administering) -> ErasureSchema:
-    """Delete every run of a subject with all below it, and what their conversations keep.
+    """Delete all runs of a subject with all their data, and the state of their conversations.
 
-    What comes late of them is refused from then on. The answer says what was deleted, and what is
-    left, which is counted in every table.
+    Events and spans of these runs that arrive later are rejected. The response has the numbers of
+    deleted and of remaining rows; the latter are counted in every table.
     """
     return ErasureSchema.model_validate(await writer.delete_subject(subject))

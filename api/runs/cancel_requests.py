@@ -1,4 +1,4 @@
-"""Wishes to cancel: what a process that runs agents, and has no database, looks out for."""
+"""Cancel requests, for a process that runs agents and has no database connection."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ router = APIRouter(prefix="/api/cancel-requests", tags=["runs"])
 async def find_cancel_requests(
     root_plan_ids: Annotated[
         list[UUID],
-        Query(alias="rootPlanId", max_length=100, description="The runs asked about."),
+        Query(alias="rootPlanId", max_length=100, description="The runs to check."),
     ],
     reader: Wishes,
 ) -> CancelRequests:
-    """Find those of some runs that somebody wished to be cancelled, or deleted.
+    """Find which of the given runs were requested to be cancelled, or deleted.
 
-    A run that is not known yet is not among them.
+    Unknown runs are not included.
     """
     found = await reader.find_cancel_requests(root_plan_ids)
     return CancelRequests(root_plan_ids=sorted(found))

@@ -1,4 +1,4 @@
-"""A run as a file."""
+"""Export a run as a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/api/runs", tags=["runs"])
 
 
 class ExportFormat(StrEnum):
-    """What a run is written as."""
+    """The format of an exported run."""
 
     JSONL = "jsonl"
     OTLP = "otlp"
@@ -31,10 +31,10 @@ _MEDIA_TYPES = {
     Format.OTLP: ("application/x-protobuf", "otlp"),
     Format.OTLP_JSON: ("application/json", "otlp.json"),
 }
-"""The media type of each format, and how its files end."""
+"""The media type of each format, and the extension of its files."""
 
 _PART_BYTES = 2**18
-"""Each part costs a trip to a thread."""
+"""The smallest chunk: each costs a switch to a thread."""
 
 _EXAMPLE = (
     f'{{"kind":"run","rootPlanId":"{PLAN_ID}","status":"succeeded",'
@@ -42,7 +42,7 @@ _EXAMPLE = (
     f'{{"kind":"step","rootPlanId":"{PLAN_ID}","stepId":"{STEP_ID}","planId":"{PLAN_ID}",'
     '"status":"succeeded","agentName":"nurse","result":"All is well.","error":null}\n'
 )
-"""Two lines, most fields left out."""
+"""Two lines, with most fields left out."""
 
 _EXPORT: dict[int | str, dict[str, Any]] = {
     200: {
@@ -76,11 +76,11 @@ async def export_run(
         Query(alias="format", description="`otlp` is protobuf, unless JSON is accepted."),
     ] = ExportFormat.JSONL,
 ) -> StreamingResponse:
-    """Export a run, whole: `tracer import` restores all of it from either format.
+    """Export a complete run. `tracer import` restores all of it from either format.
 
     `jsonl` has one JSON object a line, whose `kind` is `run`, `plan`, `step`, `thinkAct`,
     `toolCall` or `span`. `otlp` is a `TracesData` for any OpenTelemetry backend: the original
-    spans, or spans made of the records of a run that came as events.
+    spans, or spans made from the records of a run that arrived as events.
     """
     form = Format(wanted.value)
     if form is Format.OTLP and "application/json" in request.headers.get("accept", ""):
@@ -98,7 +98,7 @@ async def export_run(
 
 
 def _in_parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield what the pieces make up, in parts of at least `_PART_BYTES`."""
+    """Yield the pieces, joined to chunks of at least `_PART_BYTES`."""
     gathered: list[bytes] = []
     size = 0
     for piece in pieces:

@@ -35,14 +35,14 @@ async def list_runs(
     agent: Annotated[StoredText | None, Query(description="An agent that took part.")] = None,
     tool: Annotated[StoredText | None, Query(description="A tool that was called.")] = None,
     session: Annotated[
-        StoredText | None, Query(description="The conversation that it belongs to, as `sessionId`.")
+        StoredText | None, Query(description="The conversation of the run, as `sessionId`.")
     ] = None,
-    subject: Annotated[StoredText | None, Query(description="Whom it is about.")] = None,
+    subject: Annotated[StoredText | None, Query(description="The subject of the run.")] = None,
     tag: Annotated[StoredText | None, Query(description="One of its tags.")] = None,
     q: Annotated[
         StoredText | None,
         Query(
-            description="Text within the question, the answer, titles, tool and agent names or "
+            description="Text in the question, the answer, titles, tool and agent names or "
             "errors, in any case."
         ),
     ] = None,
@@ -50,13 +50,13 @@ async def list_runs(
         bool,
         Query(
             alias="otherTraces",
-            description="Whether to list traces too that have no agent, model or tool call.",
+            description="Whether to also list traces without an agent, model or tool call.",
         ),
     ] = False,
     limit: PageSize = 50,
     cursor: CursorText = None,
 ) -> SearchedPageSchema[RunPreviewSchema]:
-    """List runs, latest start first. A run that has no start counts from its first record."""
+    """List runs, latest start first. A run without a start is sorted by its first record."""
     wanted = RunFilter(
         status=status,
         agent=agent,
@@ -79,7 +79,7 @@ async def start_run(
     launcher: Launcher,
     traceparent: Annotated[str | None, Header(description="W3C trace context.")] = None,
 ) -> RunSchema:
-    """Start a run of the server's application; it goes on after the answer."""
+    """Start a run of the server's application. The run continues after the response."""
     plan = None
     if wanted.plan is not None:
         plan = (wanted.plan.title, [(step.agent, step.request) for step in wanted.plan.steps])
@@ -114,7 +114,7 @@ async def read_run(
     responses=documented(HTTPStatus.NOT_FOUND),
 )
 async def delete_run(root_plan_id: RootPlanId, writer: Writer, caller: Administering) -> None:
-    """Delete a run with everything below it. Its late events are refused from then on."""
+    """Delete a run with all its data. Events of it that arrive later are rejected."""
     await writer.delete_run(root_plan_id)
 
 
@@ -124,5 +124,5 @@ async def delete_run(root_plan_id: RootPlanId, writer: Writer, caller: Administe
     responses=documented(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
 )
 async def cancel_run(root_plan_id: RootPlanId, writer: Writer, caller: Administering) -> RunSchema:
-    """Wish that a run be cancelled; whichever process runs it carries the wish out."""
+    """Request that a run be cancelled. The process that runs it carries the request out."""
     return RunSchema.model_validate(await writer.request_cancel(root_plan_id))

@@ -1,4 +1,4 @@
-"""Health: is the server alive, and can it serve?"""
+"""Health: whether the server is alive and can serve."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ router = APIRouter(tags=["health"])
 
 @router.get("/healthz")
 async def healthz() -> Health:
-    """Answer while the process lives."""
+    """Answer if the process is alive."""
     return Health(status="ok")
 
 
 @router.get("/readyz", responses=documented(HTTPStatus.SERVICE_UNAVAILABLE))
 async def readyz(parts: AllParts) -> Readiness:
-    """Answer while the database is reachable and its schema is current.
+    """Answer 200 if the database is reachable and its schema is current.
 
-    Without a projector the server is ready, too: it accepts spans, and they are projected later.
+    A server without a projector is ready: it accepts spans, which are projected later.
     """
     await parts.reader.check()
     projectors = 0 if parts.backlog is None else await parts.backlog.count_projectors()

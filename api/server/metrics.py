@@ -1,4 +1,4 @@
-"""Metrics: what Prometheus asks for."""
+"""Metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
     responses={HTTPStatus.OK.value: TEXT, **documented(HTTPStatus.FORBIDDEN)},
 )
 async def read_metrics(parts: AllParts, caller: Reading, metrics: Measures) -> Response:
-    """Return what the server counts of itself, in Prometheus's text format.
+    """Return the server's metrics in Prometheus's text format.
 
-    The figures are of all projects together, so they are for keys of the server's own project.
+    The metrics cover all projects, so only keys of the server's own project may read them.
     """
     if caller.project_id != parts.project_id:
-        raise NotAllowed("The figures of this server are for keys of its own project.")
+        raise NotAllowed("Only keys of the server's own project may read its metrics.")
     return Response(metrics.text(await server_figures(parts)), media_type=MEDIA_TYPE)

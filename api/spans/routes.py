@@ -1,4 +1,4 @@
-"""Original spans: what OpenTelemetry told of a run, as it came."""
+"""Spans: the OpenTelemetry data of a run, as received."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import SPAN_ID_BYTES, Span
 
 MAX_LOGS = 1000
-"""The most log records in one answer."""
+"""The most log records in one response."""
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
 
@@ -37,10 +37,10 @@ async def list_spans(
     limit: PageSize = 50,
     cursor: CursorText = None,
 ) -> SpanPage:
-    """List the OpenTelemetry spans kept under a run, by their start.
+    """List the OpenTelemetry spans of a run, by their start.
 
-    An agent's own span counts for its step and for its plan. A run that came as events has spans
-    where its tools' servers sent some.
+    An agent's own span belongs to its step and to its plan. A run that arrived as events has spans
+    if the servers of its tools sent some.
 
     `logs` has the log records of these spans.
     """

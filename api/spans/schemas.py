@@ -1,4 +1,4 @@
-"""Original spans as the API answers them."""
+"""Spans and log records as the API returns them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tracer.records.record_classes import Kind
 _KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 _STATUSES = ("unset", "ok", "error")
 _EXACT = 2**53
-"""Greater integers are not exact in JavaScript: they are written as text."""
+"""Larger integers are not exact in JavaScript, so they are written as text."""
 
 AttributesJson = dict[str, Any]
-"""As JSON: bytes as base64, integers from 2^53 on and what is no number as text."""
+"""As JSON: bytes as base64; integers from 2^53 on, NaN and infinities as text."""
 
 
 class SpanRecord(BaseModel):
@@ -37,7 +37,7 @@ class SpanRecord(BaseModel):
 
 
 class SpanEventSchema(BaseModel):
-    """A moment within a span."""
+    """An event at a moment within a span."""
 
     model_config = read_config()
 
@@ -58,7 +58,7 @@ class SpanLinkSchema(BaseModel):
 
 
 class SpanSchema(BaseModel):
-    """A span as it came, whatever became of it. Text is in stored form."""
+    """A span as received, whatever it was projected to. Text is in stored form."""
 
     model_config = read_config(
         spanId="eee19b7ec3c1b174",
@@ -88,7 +88,7 @@ class SpanSchema(BaseModel):
     started_at: datetime | None
     """To the microsecond; null for a time of zero."""
     finished_at: datetime | None
-    """Null while it has no end."""
+    """Null while the span is open."""
     start_time_unix_nano: str
     end_time_unix_nano: str
     status_code: str
@@ -101,11 +101,11 @@ class SpanSchema(BaseModel):
     scope: str
     scope_version: str
     record: SpanRecord | None
-    """The record that it became or belongs to: a wrapper goes with the one above it."""
+    """The record of the span. A span without one of its own belongs to the record above it."""
 
     @classmethod
     def of(cls, span: Span, place: RecordPlace | None) -> SpanSchema:
-        """Return what is shown of `span`."""
+        """Return the schema of a span."""
         return cls(
             span_id=span.span_id.hex(),
             parent_span_id=None if span.parent_span_id is None else span.parent_span_id.hex(),
@@ -143,7 +143,7 @@ class SpanSchema(BaseModel):
 
 
 class LogSchema(BaseModel):
-    """A log record as it came. Text is in stored form."""
+    """A log record as received. Text is in stored form."""
 
     model_config = read_config(
         spanId="eee19b7ec3c1b174",
@@ -157,12 +157,12 @@ class LogSchema(BaseModel):
     )
 
     span_id: str | None
-    """The span that it belongs to; null if it names none."""
+    """The span of the log record; null if it names none."""
     at: datetime | None
     """When it happened, else when it was observed, to the microsecond; null for a time of zero."""
     time_unix_nano: str
     name: str
-    """The name of the event: the attribute `event.name`, else the field, else a body of text."""
+    """The name of the event: the attribute `event.name`, else the field, else a text body."""
     body: Any
     attributes: AttributesJson
     resource: AttributesJson
@@ -170,7 +170,7 @@ class LogSchema(BaseModel):
 
     @classmethod
     def of(cls, record: LogRecord) -> LogSchema:
-        """Return what is shown of a log record."""
+        """Return the schema of a log record."""
         return cls(
             span_id=None if record.span_id is None else record.span_id.hex(),
             at=moment(record.time),
@@ -187,12 +187,12 @@ class SpanPage(PageSchema[SpanSchema]):
     """A page of spans, with their log records."""
 
     logs: list[LogSchema]
-    """The log records of the spans on this page, by time. On the first page of a run, also those
-    that name no span that is there. At most 1,000."""
+    """The log records of the spans on this page, by time. The first page of a run also contains
+    those whose span is unknown or missing. At most 1,000."""
     logs_left_out: int
-    """How many more there are."""
+    """The number of log records beyond this limit."""
     removed_spans: int
-    """How many spans of the run were removed because the project keeps those of agent work only."""
+    """The number of spans that were removed because the project stores only agent work."""
 
 
 def _text(text: str) -> str:
@@ -208,7 +208,7 @@ def _json(attributes: Mapping[str, Any]) -> AttributesJson:
 
 
 def _value(value: Any) -> Any:
-    # Recursive: the decoder lets nothing through that nests deeper than a hundred messages.
+    # The recursion is bounded: the decoder rejects messages nested deeper than a hundred levels.
     match value:
         case str():
             return _text(value)

@@ -1,4 +1,4 @@
-"""Statistics: how the calls of tools went."""
+"""Statistics of tool calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from api.stats.schemas import (
 
 router = APIRouter(prefix="/api/stats/tools", tags=["statistics"])
 
-# With slashes: a tool may be called anything.
+# With slashes, because a tool may have any name.
 ToolName = Annotated[StoredText, Path(alias="name", description="The tool's name.")]
 
 
@@ -28,12 +28,12 @@ ToolName = Annotated[StoredText, Path(alias="name", description="The tool's name
 async def read_tool_stats(
     reader: ProjectedReader,
     within: Within,
-    name: Annotated[StoredText | None, Query(description="This tool alone.")] = None,
+    name: Annotated[StoredText | None, Query(description="This tool only.")] = None,
 ) -> ToolStatsList:
-    """Read how the calls of each tool went.
+    """Read the number, outcomes and durations of each tool's calls.
 
     Calls are counted by the hour in the background. `asOf` is the time up to which older hours
-    contain all changes; newer ones are counted when asked. Percentiles are durations that occurred,
+    contain all changes; newer ones are counted at each request. Percentiles are actual durations,
     or within 1 % of them if older hours contribute.
     """
     page = await reader.read_tool_stats(within, name)
@@ -46,7 +46,7 @@ async def read_tool_stats(
 async def read_tool_history(
     name: ToolName, reader: ProjectedReader, within: Within
 ) -> ToolHistorySchema:
-    """Read how the calls of one tool went over time, with the slowest and the latest failures.
+    """Read one tool's calls over time, with the slowest calls and the latest failures.
 
     Calls are counted as in the statistics of all tools.
     """

@@ -1,4 +1,4 @@
-"""How the calls of tools went."""
+"""Statistics of tool calls as the API returns them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _STATS: dict[str, Any] = {
 
 
 class CallFiguresSchema(BaseModel):
-    """How calls went."""
+    """The outcomes and durations of calls."""
 
     model_config = read_config()
 
@@ -51,33 +51,33 @@ class CallFiguresSchema(BaseModel):
     failures: int
     cancelled: int
     abandoned: int
-    """Open, and the lease of their recorder ran out."""
+    """Open, and the lease of their recorder expired."""
     running: int
     """Open otherwise."""
     failure_rate: float | None
-    """The failures among those that succeeded or failed, from 0 to 1; null where none did."""
+    """The failed share of succeeded and failed calls, 0 to 1; null without such calls."""
     p50_ms: float | None
-    """Half of those that ended took no longer, in milliseconds, to 1 %; null where none ended."""
+    """The median duration of ended calls in milliseconds, to 1 %; null without such calls."""
     p95_ms: float | None
     p99_ms: float | None
 
 
 class ToolStatsSchema(CallFiguresSchema):
-    """How the calls of one tool went."""
+    """The statistics of one tool."""
 
     model_config = read_config(**_STATS)
 
     name: str
     tool_type: str | None
-    """The kind of tool; of several, the last by name."""
+    """The kind of tool; if there are several, the last by name."""
     latest_at: datetime
-    """When the latest call started, or else was recorded."""
+    """When the latest call started; without a start, when it was recorded."""
     sub_plans: int
-    """How many sub-plans the calls opened."""
+    """The number of sub-plans that the calls opened."""
 
 
 class ToolStatsList(BaseModel):
-    """Every tool that was called, by name."""
+    """The statistics of every tool that was called, by name."""
 
     model_config = read_config(items=[_STATS], asOf=_AS_OF)
 
@@ -88,16 +88,16 @@ class ToolStatsList(BaseModel):
 
 
 class CallBucketSchema(CallFiguresSchema):
-    """How the calls of a span of time went."""
+    """The statistics of a time interval."""
 
     model_config = read_config()
 
     at: datetime
-    """When it begins."""
+    """The start of the interval."""
 
 
 class NamedCallSchema(BaseModel):
-    """A call that is worth looking at."""
+    """An example call, such as a slow or failed one."""
 
     model_config = read_config(**_CALL)
 
@@ -107,11 +107,11 @@ class NamedCallSchema(BaseModel):
     started_at: datetime | None
     duration_ms: float | None
     error: ErrorSchema | None
-    """Without its stack; of its message the first 2 kB."""
+    """The error without its stack, with the first 2 kB of its message."""
 
     @classmethod
     def of(cls, call: ExampleCall) -> NamedCallSchema:
-        """Return `call` as it is shown."""
+        """Return the schema of an example call."""
         error = None
         if call.error_type is not None:
             error = ErrorSchema(type=call.error_type, message=call.error_message, stack=None)
@@ -119,7 +119,7 @@ class NamedCallSchema(BaseModel):
 
 
 class ToolHistorySchema(BaseModel):
-    """How the calls of one tool went over time."""
+    """The statistics of one tool over time."""
 
     model_config = read_config(
         stats=_STATS,
@@ -132,12 +132,12 @@ class ToolHistorySchema(BaseModel):
 
     stats: ToolStatsSchema
     bucket_seconds: int
-    """How long each bucket is: so that there are some dozens."""
+    """The length of a bucket, chosen so that there are some dozens."""
     buckets: list[CallBucketSchema]
-    """In order, from multiples of `bucketSeconds` since 1970; those without calls are left out."""
+    """In order, from multiples of `bucketSeconds` since 1970, without empty buckets."""
     slowest: list[NamedCallSchema]
-    """The ten calls that took longest."""
+    """The ten slowest calls."""
     latest_failures: list[NamedCallSchema]
     """The ten failed calls that ended last."""
     as_of: datetime | None
-    """The same as in the statistics of all tools."""
+    """As in the statistics of all tools."""

@@ -1,4 +1,4 @@
-"""Tool calls: the list across runs, and one call in its place."""
+"""Tool calls: list them across runs, and read one with its lineage."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ async def list_tool_calls(
     ] = None,
     provider_call_id: Annotated[
         StoredText | None,
-        Query(alias="providerCallId", description="The id that the model's provider gave."),
+        Query(alias="providerCallId", description="The id that the model provider assigned."),
     ] = None,
     limit: PageSize = 50,
     cursor: CursorText = None,
 ) -> SearchedPageSchema[ToolCallPreviewSchema]:
-    """List tool calls across runs, by their start, newest first; of long strings the first 2 kB."""
+    """List tool calls across runs, newest start first. Long strings are cut to their first 2 kB."""
     wanted = ToolCallFilter(
         name=name,
         status=status,
@@ -59,7 +59,7 @@ async def list_tool_calls(
 async def read_tool_call(
     tool_call_id: ToolCallId, reader: Reader, known: KnownAnswers, redirect: RedirectIfMoved
 ) -> ToolCallInPlaceSchema:
-    """Read one tool call whole, what lies above it and what it opened."""
+    """Read one tool call with all its fields, its lineage and the plan that it opened."""
     async with redirect(Kind.TOOL_CALL, tool_call_id):
         known.check(await reader.read_revision(Kind.TOOL_CALL, tool_call_id))
         place = await reader.read_tool_call(tool_call_id)

@@ -97,7 +97,7 @@ def test_commands_delete_runs_and_report_the_numbers(
 
     codes = [each.code for each in (both, erased, counted, none, foreseen, pruned)]
     assert codes == [1, 0, 0, 1, 0, 0]
-    assert "either a subject or a run" in both.stderr
+    assert "exclude each other" in both.stderr
     assert "Deleted: 1 runs, 1 records" in erased.stderr
     assert json.loads(counted.stdout) == {
         "runs": 1,

@@ -154,7 +154,7 @@ def test_revoking_an_unknown_key_refers_to_the_list(
     done = tracer(tmp_path, "keys", "revoke", unknown, TRACER_DATABASE_URL=database_url)
 
     assert done.code == 1
-    assert f"no key with the id '{unknown}'. See `tracer keys list`." in done.stderr
+    assert f"No key has the id '{unknown}'. List the keys: `tracer keys list`." in done.stderr
 
 
 def test_server_without_keys_refuses_to_listen_on_all_addresses(

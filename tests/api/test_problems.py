@@ -103,7 +103,7 @@ async def test_an_unknown_path_and_method_say_what_to_do(api: Api) -> None:
     method = await api.client.put("/api/runs")
 
     assert "/openapi.json" in path.json()["detail"]
-    assert method.json()["detail"] == "This path does not take PUT. Use GET, POST."
+    assert method.json()["detail"] == "This path does not support PUT. Use GET, POST."
     assert method.headers["allow"] == "GET, POST"
 
 

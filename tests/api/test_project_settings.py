@@ -138,7 +138,7 @@ def test_commands_change_and_list_project_settings(
 
     assert [each.code for each in (changed, refused, listed, shown)] == [0, 1, 0, 0]
     assert "default: runs are kept for 30 days; payloads: drop; spans: agent." in changed.stderr
-    assert "neither a number" in refused.stderr
+    assert "not a number" in refused.stderr
     assert json.loads(listed.stdout) == [
         FOR_EVER | {"keepDays": 30, "payloads": "drop", "keepSpans": "agent"}
     ]

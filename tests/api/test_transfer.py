@@ -176,7 +176,7 @@ def test_compressed_export_is_imported_from_standard_input(
     moved = target.imports("-", gzip.compress(done.stdout.encode()))
 
     assert moved.code == 0, moved.stderr
-    assert "refused: 0" in moved.stderr
+    assert "rejected: 0" in moved.stderr
     assert exported(target.url, run.root) == done.stdout.encode()
 
 
@@ -198,7 +198,7 @@ def test_import_stores_good_lines_and_reports_the_numbers_of_bad_ones(
     assert moved.code == 1
     for number in (2, 3, 4, len(rest) + 5):
         assert f"line {number}: " in moved.stderr
-    assert "refused: 4" in moved.stderr
+    assert "rejected: 4" in moved.stderr
     assert exported(target.url, run.root) == file
 
 

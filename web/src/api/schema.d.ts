@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * Healthz
-         * @description Answer while the process lives.
+         * @description Answer if the process is alive.
          */
         get: operations["healthz"];
         put?: never;
@@ -33,9 +33,9 @@ export interface paths {
         };
         /**
          * Readyz
-         * @description Answer while the database is reachable and its schema is current.
+         * @description Answer 200 if the database is reachable and its schema is current.
          *
-         *     Without a projector the server is ready, too: it accepts spans, and they are projected later.
+         *     A server without a projector is ready: it accepts spans, which are projected later.
          */
         get: operations["readyz"];
         put?: never;
@@ -57,10 +57,10 @@ export interface paths {
         put?: never;
         /**
          * Record Events
-         * @description Record events, each stored or refused by itself. Those stored are committed.
+         * @description Record events. Each is stored or rejected independently; stored ones are committed.
          *
-         *     The body may be packed (`Content-Encoding: gzip`). After any answer but 200, some may be stored
-         *     and others not: sending the same again is safe.
+         *     The body may be compressed (`Content-Encoding: gzip`). If the status is not 200, some events may
+         *     be stored and others not. It is safe to send all of them again.
          */
         post: operations["record_events"];
         delete?: never;
@@ -80,12 +80,13 @@ export interface paths {
         put?: never;
         /**
          * Record Traces
-         * @description Record OpenTelemetry spans, each stored or refused by itself. Those stored are committed.
+         * @description Record OpenTelemetry spans, each stored or rejected independently. Stored ones are committed.
          *
-         *     The body may be packed (`Content-Encoding: gzip` or `deflate`). Sending the same again is safe.
+         *     The body may be compressed (`Content-Encoding: gzip` or `deflate`). It is safe to repeat a
+         *     request.
          *
-         *     Records follow shortly after the answer. With `Prefer: wait=5` (seconds, at most 30; RFC 7240)
-         *     the answer waits for them, and has the header `Preference-Applied` if all of them are there.
+         *     Records follow shortly after the response. With `Prefer: wait=5` (seconds, at most 30; RFC 7240)
+         *     the response waits for them, and has the header `Preference-Applied` if all of them exist.
          */
         post: operations["record_traces"];
         delete?: never;
@@ -107,8 +108,8 @@ export interface paths {
          * Record Logs
          * @description Record OpenTelemetry log records, as `POST /v1/traces` records spans.
          *
-         *     A log record belongs to the run of its trace. A record without a trace id is refused, unless its
-         *     emitter is known to name the session that it belongs to.
+         *     A log record belongs to the run of its trace. A record without a trace id is rejected, unless
+         *     it comes from a known emitter that names its session.
          */
         post: operations["record_logs"];
         delete?: never;
@@ -130,8 +131,8 @@ export interface paths {
          * Drop Metrics
          * @description Accept OpenTelemetry metrics, count their data points and drop them.
          *
-         *     So exporters that send all signals report no errors. The first answer of a server process says
-         *     that nothing is stored.
+         *     Exporters that send all signals therefore report no errors. The first response of a server
+         *     process states that data points are not stored.
          */
         post: operations["drop_metrics"];
         delete?: never;
@@ -149,13 +150,13 @@ export interface paths {
         };
         /**
          * List Runs
-         * @description List runs, latest start first. A run that has no start counts from its first record.
+         * @description List runs, latest start first. A run without a start is sorted by its first record.
          */
         get: operations["list_runs"];
         put?: never;
         /**
          * Start Run
-         * @description Start a run of the server's application; it goes on after the answer.
+         * @description Start a run of the server's application. The run continues after the response.
          */
         post: operations["start_run"];
         delete?: never;
@@ -180,7 +181,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Run
-         * @description Delete a run with everything below it. Its late events are refused from then on.
+         * @description Delete a run with all its data. Events of it that arrive later are rejected.
          */
         delete: operations["delete_run"];
         options?: never;
@@ -199,7 +200,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel Run
-         * @description Wish that a run be cancelled; whichever process runs it carries the wish out.
+         * @description Request that a run be cancelled. The process that runs it carries the request out.
          */
         post: operations["cancel_run"];
         delete?: never;
@@ -217,11 +218,11 @@ export interface paths {
         };
         /**
          * Export Run
-         * @description Export a run, whole: `tracer import` restores all of it from either format.
+         * @description Export a complete run. `tracer import` restores all of it from either format.
          *
          *     `jsonl` has one JSON object a line, whose `kind` is `run`, `plan`, `step`, `thinkAct`,
          *     `toolCall` or `span`. `otlp` is a `TracesData` for any OpenTelemetry backend: the original
-         *     spans, or spans made of the records of a run that came as events.
+         *     spans, or spans made from the records of a run that arrived as events.
          */
         get: operations["export_run"];
         put?: never;
@@ -241,10 +242,10 @@ export interface paths {
         };
         /**
          * List Spans
-         * @description List the OpenTelemetry spans kept under a run, by their start.
+         * @description List the OpenTelemetry spans of a run, by their start.
          *
-         *     An agent's own span counts for its step and for its plan. A run that came as events has spans
-         *     where its tools' servers sent some.
+         *     An agent's own span belongs to its step and to its plan. A run that arrived as events has spans
+         *     if the servers of its tools sent some.
          *
          *     `logs` has the log records of these spans.
          */
@@ -268,9 +269,9 @@ export interface paths {
         put?: never;
         /**
          * Renew Lease
-         * @description Say that a recorder lives. It comes again after `renewAfterSeconds`, until it has ended.
+         * @description Send a heartbeat of a recorder. Repeat it every `renewAfterSeconds` until the recorder ends.
          *
-         *     What it leaves open when its lease runs out is `abandoned`, until it is heard again.
+         *     If the lease expires, the recorder's open records are `abandoned` until it sends another one.
          */
         post: operations["renew_lease"];
         delete?: never;
@@ -288,9 +289,9 @@ export interface paths {
         };
         /**
          * List Leases
-         * @description List the leases of those who left something open in a run, or may have.
+         * @description List the leases of recorders that have, or may have, open records in a run.
          *
-         *     They say why a record is `abandoned`: its `abandonedAt` is the `expiresAt` of its recorder's.
+         *     They explain why a record is `abandoned`: its `abandonedAt` is the `expiresAt` of the lease.
          */
         get: operations["list_leases"];
         put?: never;
@@ -310,10 +311,10 @@ export interface paths {
         };
         /**
          * Watch Run
-         * @description Watch a run: each message has what changed since the one before; its `id` is the revision.
+         * @description Watch a run. Each message contains the changes since the previous one; `id` is the revision.
          *
-         *     Changes that happen close together arrive as one: the latest state of each record.
-         *     `docs/reference/protocol.md` explains how to apply them to a tree.
+         *     If a record changes several times, only its latest state is sent. `docs/reference/protocol.md` explains
+         *     how to apply the messages to a tree.
          */
         get: operations["watch_run"];
         put?: never;
@@ -333,10 +334,10 @@ export interface paths {
         };
         /**
          * Diff Runs
-         * @description Compare two runs, aligned by plan, step and tool: what the right one has more, less or else.
+         * @description Compare two runs, aligned by plan, step and tool, and report what differs in the right one.
          *
          *     Siblings match in order: first those with the same name and arguments, then those with the same
-         *     name. Texts are compared whole, whatever a tree shows of them.
+         *     name. Whole texts are compared, even if a tree shows only their start.
          */
         get: operations["diff_runs"];
         put?: never;
@@ -356,10 +357,10 @@ export interface paths {
         };
         /**
          * Read Tool Stats
-         * @description Read how the calls of each tool went.
+         * @description Read the number, outcomes and durations of each tool's calls.
          *
          *     Calls are counted by the hour in the background. `asOf` is the time up to which older hours
-         *     contain all changes; newer ones are counted when asked. Percentiles are durations that occurred,
+         *     contain all changes; newer ones are counted at each request. Percentiles are actual durations,
          *     or within 1 % of them if older hours contribute.
          */
         get: operations["read_tool_stats"];
@@ -380,7 +381,7 @@ export interface paths {
         };
         /**
          * Read Tool History
-         * @description Read how the calls of one tool went over time, with the slowest and the latest failures.
+         * @description Read one tool's calls over time, with the slowest calls and the latest failures.
          *
          *     Calls are counted as in the statistics of all tools.
          */
@@ -402,9 +403,9 @@ export interface paths {
         };
         /**
          * Find Cancel Requests
-         * @description Find those of some runs that somebody wished to be cancelled, or deleted.
+         * @description Find which of the given runs were requested to be cancelled, or deleted.
          *
-         *     A run that is not known yet is not among them.
+         *     Unknown runs are not included.
          */
         get: operations["find_cancel_requests"];
         put?: never;
@@ -424,7 +425,7 @@ export interface paths {
         };
         /**
          * Read Plan
-         * @description Read one plan, and which tool call opened it.
+         * @description Read one plan, and the tool call that opened it.
          */
         get: operations["read_plan"];
         put?: never;
@@ -444,7 +445,7 @@ export interface paths {
         };
         /**
          * Read Tree
-         * @description Read the hierarchy from any plan down.
+         * @description Read a plan and everything below it as a tree.
          */
         get: operations["read_tree"];
         put?: never;
@@ -464,7 +465,7 @@ export interface paths {
         };
         /**
          * List Tool Calls
-         * @description List tool calls across runs, by their start, newest first; of long strings the first 2 kB.
+         * @description List tool calls across runs, newest start first. Long strings are cut to their first 2 kB.
          */
         get: operations["list_tool_calls"];
         put?: never;
@@ -484,7 +485,7 @@ export interface paths {
         };
         /**
          * Read Tool Call
-         * @description Read one tool call whole, what lies above it and what it opened.
+         * @description Read one tool call with all its fields, its lineage and the plan that it opened.
          */
         get: operations["read_tool_call"];
         put?: never;
@@ -504,7 +505,7 @@ export interface paths {
         };
         /**
          * Read Think Act
-         * @description Read one round whole, the model's messages included.
+         * @description Read one round with all its fields, including the model's messages.
          */
         get: operations["read_think_act"];
         put?: never;
@@ -528,9 +529,9 @@ export interface paths {
          * Chat
          * @description Send a message to the agents.
          *
-         *     Streams `run` (the run that it started), one event for each moment of the run, named by its type
-         *     as in `docs/reference/protocol.md`, and at the end `answer`. Closing the stream does not stop
-         *     the run.
+         *     Streams `run` (the run that the message started), one event for each moment of the run, named
+         *     by its type in `docs/reference/protocol.md`, and finally `answer`. If the client leaves the
+         *     stream, the run continues.
          */
         post: operations["chat"];
         delete?: never;
@@ -548,18 +549,18 @@ export interface paths {
         };
         /**
          * Read Caller
-         * @description Read who you are to the server: the project, and what you may do there.
+         * @description Read the caller: its project and its scopes.
          */
         get: operations["read_caller"];
         put?: never;
         /**
          * Sign In
-         * @description Sign in with a key; the answer sets a cookie that stands for it.
+         * @description Sign in with a key. The response sets a cookie that replaces the key.
          */
         post: operations["sign_in"];
         /**
          * Sign Out
-         * @description Sign out: the cookie is worth nothing from then on.
+         * @description Sign out. The cookie is invalid from then on.
          */
         delete: operations["sign_out"];
         options?: never;
@@ -576,13 +577,13 @@ export interface paths {
         };
         /**
          * List Keys
-         * @description List the project's keys, oldest first, with those that were revoked.
+         * @description List the project's keys, oldest first, including revoked ones.
          */
         get: operations["list_keys"];
         put?: never;
         /**
          * Create Key
-         * @description Make a key for the project. Its `secret` is told this once.
+         * @description Create a key for the project. The response contains its `secret` only this once.
          */
         post: operations["create_key"];
         delete?: never;
@@ -603,7 +604,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke Key
-         * @description Revoke a key, and whoever signed in with it. Other servers know within two seconds.
+         * @description Revoke a key and its sign-ins. Other servers reject it within two seconds.
          */
         delete: operations["revoke_key"];
         options?: never;
@@ -620,7 +621,7 @@ export interface paths {
         };
         /**
          * Read Project
-         * @description Read what the key's project keeps, and for how long.
+         * @description Read the project of the key: how long it stores runs, and how much of them.
          */
         get: operations["read_project"];
         put?: never;
@@ -630,7 +631,7 @@ export interface paths {
         head?: never;
         /**
          * Change Project
-         * @description Change what the project keeps. Other servers go by it within two seconds.
+         * @description Change the project's settings. Other servers apply them within two seconds.
          */
         patch: operations["change_project"];
         trace?: never;
@@ -647,10 +648,10 @@ export interface paths {
         post?: never;
         /**
          * Delete Subject
-         * @description Delete every run of a subject with all below it, and what their conversations keep.
+         * @description Delete all runs of a subject with all their data, and the state of their conversations.
          *
-         *     What comes late of them is refused from then on. The answer says what was deleted, and what is
-         *     left, which is counted in every table.
+         *     Events and spans of these runs that arrive later are rejected. The response has the numbers of
+         *     deleted and of remaining rows; the latter are counted in every table.
          */
         delete: operations["delete_subject"];
         options?: never;
@@ -667,9 +668,9 @@ export interface paths {
         };
         /**
          * Read Metrics
-         * @description Return what the server counts of itself, in Prometheus's text format.
+         * @description Return the server's metrics in Prometheus's text format.
          *
-         *     The figures are of all projects together, so they are for keys of the server's own project.
+         *     The metrics cover all projects, so only keys of the server's own project may read them.
          */
         get: operations["read_metrics"];
         put?: never;
@@ -704,7 +705,7 @@ export interface components {
         };
         /**
          * CallBucketSchema
-         * @description How the calls of a span of time went.
+         * @description The statistics of a time interval.
          */
         CallBucketSchema: {
             /** Calls */
@@ -717,7 +718,7 @@ export interface components {
             cancelled: number;
             /**
              * Abandoned
-             * @description Open, and the lease of their recorder ran out.
+             * @description Open, and the lease of their recorder expired.
              */
             abandoned: number;
             /**
@@ -727,12 +728,12 @@ export interface components {
             running: number;
             /**
              * Failurerate
-             * @description The failures among those that succeeded or failed, from 0 to 1; null where none did.
+             * @description The failed share of succeeded and failed calls, 0 to 1; null without such calls.
              */
             failureRate: number | null;
             /**
              * P50Ms
-             * @description Half of those that ended took no longer, in milliseconds, to 1 %; null where none ended.
+             * @description The median duration of ended calls in milliseconds, to 1 %; null without such calls.
              */
             p50Ms: number | null;
             /** P95Ms */
@@ -742,13 +743,13 @@ export interface components {
             /**
              * At
              * Format: date-time
-             * @description When it begins.
+             * @description The start of the interval.
              */
             at: string;
         };
         /**
          * CallerSchema
-         * @description Who asks, as the server knows them.
+         * @description The authenticated caller.
          */
         CallerSchema: {
             /**
@@ -758,12 +759,12 @@ export interface components {
             project: string;
             /**
              * Scopes
-             * @description What they may do.
+             * @description The caller's scopes.
              */
             scopes: components["schemas"]["Scope"][];
             /**
              * Keyid
-             * @description The key that they showed; null where none is needed.
+             * @description The caller's key; null if the server needs no key.
              */
             keyId: string | null;
             /** Keyname */
@@ -771,7 +772,7 @@ export interface components {
         };
         /**
          * CancelRequests
-         * @description Runs that somebody wished to be cancelled or deleted.
+         * @description Runs for which a cancel or delete request exists.
          * @example {
          *       "rootPlanIds": [
          *         "01a20033-9dce-7364-82b8-37c32d771382"
@@ -790,7 +791,7 @@ export interface components {
         Change: "added" | "removed" | "changed" | "same";
         /**
          * ChangeCounts
-         * @description How many pairs there are of each kind.
+         * @description The number of pairs of each kind.
          * @example {
          *       "added": 1,
          *       "changed": 2,
@@ -820,13 +821,13 @@ export interface components {
         ChatRequest: {
             /**
              * Message
-             * @description What the user says.
+             * @description The user's message.
              */
             message: string;
             /**
              * User Id
-             * @description Who says it: their id, or the token that the application's resolver knows them by. Tools get
-             *     it; models, records and logs do not.
+             * @description The user: their id, or a token that the application's resolver accepts. Tools receive it;
+             *     models, records and logs do not.
              */
             user_id: string;
             /**
@@ -837,13 +838,13 @@ export interface components {
             session_id?: string | null;
             /**
              * Agent
-             * @description The agent to ask; without one, the planner decides who does what.
+             * @description The agent to ask; if omitted, the planner assigns agents.
              */
             agent?: string | null;
         };
         /**
          * ComparedRecord
-         * @description A record as one of the runs has it.
+         * @description A record in one of the runs.
          */
         ComparedRecord: {
             /**
@@ -871,15 +872,15 @@ export interface components {
             durationMs: number | null;
             /**
              * Attempt
-             * @description Of a tool call.
+             * @description Only for a tool call.
              */
             attempt: number | null;
-            /** @description The record and all below it. */
+            /** @description The totals of the record and all records below it. */
             totals: components["schemas"]["NodeTotals"];
         };
         /**
          * ComparedRun
-         * @description A run that is compared.
+         * @description A compared run.
          */
         ComparedRun: {
             /**
@@ -930,7 +931,7 @@ export interface components {
         Difference: "name" | "arguments" | "outcome" | "result" | "duration" | "tokens" | "cost" | "model" | "attempts";
         /**
          * ErasureSchema
-         * @description What was deleted on request, and what is left of it.
+         * @description The result of a deletion on request.
          * @example {
          *       "left": 0,
          *       "records": 57,
@@ -949,23 +950,23 @@ export interface components {
             records: number;
             /**
              * Spans
-             * @description OpenTelemetry spans as they came.
+             * @description OpenTelemetry spans.
              */
             spans: number;
             /**
              * Left
-             * @description What is still there, counted in every table after the deletion: 0.
+             * @description The rows that remain, counted in every table after the deletion: 0.
              */
             left: number;
             /**
              * Unprojected
-             * @description Runs of the project with spans that could not be projected: they may be of the subject.
+             * @description Runs whose spans could not be projected: they may belong to the subject.
              */
             unprojected: string[];
         };
         /**
          * ErrorSchema
-         * @description What went wrong.
+         * @description An error of a record.
          * @example {
          *       "message": "no such patient",
          *       "stack": null,
@@ -980,18 +981,18 @@ export interface components {
             type: string;
             /**
              * Message
-             * @description What it says.
+             * @description The error's message.
              */
             message: string | null;
             /**
              * Stack
-             * @description Its stack, where there is one.
+             * @description The stack trace, if there is one.
              */
             stack: string | null;
         };
         /**
          * EventsAnswer
-         * @description What became of the events sent.
+         * @description The result of recording events.
          * @example {
          *       "refused": [],
          *       "stored": 1
@@ -1000,18 +1001,18 @@ export interface components {
         EventsAnswer: {
             /**
              * Stored
-             * @description How many are committed.
+             * @description The number of committed events.
              */
             stored: number;
             /**
              * Refused
-             * @description The others, in the order in which they were sent.
+             * @description The rejected events, in the order in which they were sent.
              */
             refused: components["schemas"]["RefusedEvent"][];
         };
         /**
          * ExportFormat
-         * @description What a run is written as.
+         * @description The format of an exported run.
          * @enum {string}
          */
         ExportFormat: "jsonl" | "otlp";
@@ -1092,7 +1093,7 @@ export interface components {
         };
         /**
          * GivenPlan
-         * @description A plan to carry out instead of having one made.
+         * @description A plan that the client supplies.
          */
         GivenPlan: {
             /** Title */
@@ -1102,23 +1103,23 @@ export interface components {
         };
         /**
          * GivenStep
-         * @description A step of a given plan.
+         * @description A step of a plan that the client supplies.
          */
         GivenStep: {
             /**
              * Request
-             * @description What the agent is to do.
+             * @description The task of the agent.
              */
             request: string;
             /**
              * Agent
-             * @description The agent's name; without one, the agent that the run is given to.
+             * @description The agent's name; by default the agent of the run.
              */
             agent?: string | null;
         };
         /**
          * Health
-         * @description Whether the server is well.
+         * @description Whether the server is alive.
          * @example {
          *       "status": "ok"
          *     }
@@ -1146,23 +1147,23 @@ export interface components {
         };
         /**
          * KeyRequest
-         * @description A key that is wished for.
+         * @description A request to create a key.
          */
         KeyRequest: {
             /**
              * Name
-             * @description What it is for.
+             * @description The key's purpose.
              */
             name: string;
             /**
              * Scopes
-             * @description What it allows.
+             * @description The key's scopes.
              */
             scopes: components["schemas"]["Scope"][];
         };
         /**
          * KeySchema
-         * @description A key, without what programs show.
+         * @description A key without its secret.
          */
         KeySchema: {
             /**
@@ -1172,7 +1173,7 @@ export interface components {
             keyId: string;
             /**
              * Project
-             * @description The name of the project that it opens.
+             * @description The name of the key's project.
              */
             project: string;
             /** Name */
@@ -1186,7 +1187,7 @@ export interface components {
             createdAt: string;
             /**
              * Lastusedat
-             * @description When it was used last, to the minute.
+             * @description When it was last used, to the minute.
              */
             lastUsedAt: string | null;
             /** Revokedat */
@@ -1200,7 +1201,7 @@ export interface components {
         Kind: "run" | "plan" | "step" | "thinkAct" | "toolCall";
         /**
          * LeaseSchema
-         * @description Until when a recorder counts as alive, by the server's clock.
+         * @description A recorder's lease: until when it counts as alive, by the server's clock.
          * @example {
          *       "expiresAt": "2026-11-21T22:22:52.462812Z",
          *       "leaseSeconds": 60,
@@ -1213,35 +1214,35 @@ export interface components {
             /**
              * Recorderid
              * Format: uuid
-             * @description The recorder; of what no recorder is named for, such as spans, the run's `rootPlanId`.
+             * @description The recorder. The lease of spans, which have no recorder, has the run's `rootPlanId`.
              */
             recorderId: string;
             /**
              * Seenat
              * Format: date-time
-             * @description When it gave its last sign of life: an event, a span or a renewal.
+             * @description When the last heartbeat arrived: an event, a span or a renewal.
              */
             seenAt: string;
             /**
              * Leaseseconds
-             * @description How long that counts.
+             * @description How long a heartbeat counts, in seconds.
              */
             leaseSeconds: number;
             /**
              * Expiresat
              * Format: date-time
-             * @description When the lease runs out, or ran out: the `abandonedAt` of what it left open.
+             * @description When the lease expires: the `abandonedAt` of the records that are open then.
              */
             expiresAt: string;
             /**
              * Renewafterseconds
-             * @description After how long to renew it.
+             * @description The time after which to renew the lease, in seconds.
              */
             renewAfterSeconds: number;
         };
         /**
          * LeasesSchema
-         * @description The leases that a run goes by.
+         * @description The leases of a run's recorders.
          * @example {
          *       "items": [
          *         {
@@ -1257,13 +1258,13 @@ export interface components {
         LeasesSchema: {
             /**
              * Items
-             * @description By `recorderId`.
+             * @description Ordered by `recorderId`.
              */
             items: components["schemas"]["LeaseSchema"][];
         };
         /**
          * LineageItem
-         * @description One record on the way from the root plan down.
+         * @description One record of a lineage.
          * @example {
          *       "id": "01a20033-9dce-7364-82b8-37c32d771382",
          *       "kind": "plan",
@@ -1280,7 +1281,7 @@ export interface components {
             id: string;
             /**
              * Name
-             * @description The plan's title or else agent, the step's agent, the round's model or the tool's name.
+             * @description The plan's title or agent, the step's agent, the round's model, or the tool's name.
              */
             name: string | null;
             /**
@@ -1291,7 +1292,7 @@ export interface components {
         };
         /**
          * LogSchema
-         * @description A log record as it came. Text is in stored form.
+         * @description A log record as received. Text is in stored form.
          * @example {
          *       "at": "2026-11-21T22:21:52.462812Z",
          *       "attributes": {
@@ -1309,7 +1310,7 @@ export interface components {
         LogSchema: {
             /**
              * Spanid
-             * @description The span that it belongs to; null if it names none.
+             * @description The span of the log record; null if it names none.
              */
             spanId: string | null;
             /**
@@ -1321,7 +1322,7 @@ export interface components {
             timeUnixNano: string;
             /**
              * Name
-             * @description The name of the event: the attribute `event.name`, else the field, else a body of text.
+             * @description The name of the event: the attribute `event.name`, else the field, else a text body.
              */
             name: string;
             /** Body */
@@ -1339,7 +1340,7 @@ export interface components {
         };
         /**
          * NamedCallSchema
-         * @description A call that is worth looking at.
+         * @description An example call, such as a slow or failed one.
          * @example {
          *       "durationMs": 1400,
          *       "error": {
@@ -1372,12 +1373,12 @@ export interface components {
             startedAt: string | null;
             /** Durationms */
             durationMs: number | null;
-            /** @description Without its stack; of its message the first 2 kB. */
+            /** @description The error without its stack, with the first 2 kB of its message. */
             error: components["schemas"]["ErrorSchema"] | null;
         };
         /**
          * NewKeySchema
-         * @description A key that was just made.
+         * @description A new key with its secret.
          */
         NewKeySchema: {
             /**
@@ -1387,7 +1388,7 @@ export interface components {
             keyId: string;
             /**
              * Project
-             * @description The name of the project that it opens.
+             * @description The name of the key's project.
              */
             project: string;
             /** Name */
@@ -1401,20 +1402,20 @@ export interface components {
             createdAt: string;
             /**
              * Lastusedat
-             * @description When it was used last, to the minute.
+             * @description When it was last used, to the minute.
              */
             lastUsedAt: string | null;
             /** Revokedat */
             revokedAt: string | null;
             /**
              * Secret
-             * @description What programs show. It is told this once, and kept nowhere.
+             * @description The secret that programs send. The server returns it only this once and stores its hash.
              */
             secret: string;
         };
         /**
          * NodeTotals
-         * @description Sums over a part of the tree.
+         * @description Totals of a part of the tree.
          * @example {
          *       "costUsd": 0.004,
          *       "failures": 0,
@@ -1506,7 +1507,7 @@ export interface components {
             name: string | null;
             /**
              * Arguments
-             * @description The arguments as text; in a tree, as much of them as `payloads` allows.
+             * @description The arguments as text; in a tree, as much of them as `payloads` requests.
              */
             arguments: string | null;
             /**
@@ -1533,9 +1534,9 @@ export interface components {
          * @description A plan, with its steps.
          */
         PlanNode: {
-            /** @description The node itself and what is below it outside sub-plans. */
+            /** @description The totals of the node and the records below it, without sub-plans. */
             own: components["schemas"]["NodeTotals"];
-            /** @description Sub-plans included, whatever `depth` shows. */
+            /** @description The same with sub-plans, whatever `depth` shows. */
             cumulative: components["schemas"]["NodeTotals"];
             /**
              * Status
@@ -1544,7 +1545,7 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description How the record ended, such as `timed_out`.
              */
             reason: string | null;
             /** Startedat */
@@ -1560,12 +1561,12 @@ export interface components {
             durationMs: number | null;
             /**
              * Position
-             * @description The place among its siblings, from 0.
+             * @description The position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             * @description Where secrets were masked or payloads omitted; null if nowhere.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -1665,7 +1666,7 @@ export interface components {
             agentExecutions: components["schemas"]["StepNode"][];
             /**
              * Subplancount
-             * @description How many sub-plans its steps opened, shown or not.
+             * @description The number of sub-plans that its steps opened, shown or not.
              */
             subPlanCount: number;
             /**
@@ -1676,23 +1677,23 @@ export interface components {
             unplaced: (components["schemas"]["PlanNode"] | components["schemas"]["StepNode"] | components["schemas"]["ThinkActNode"] | components["schemas"]["ToolCallNode"])[];
             /**
              * Failureorigins
-             * @description At the top of the tree only: where its failures began. Those that made it fail come first,
-             *     the deepest before others, then the earliest.
+             * @description Only at the root of the tree: the origins of its failures. Those that made it fail come
+             *     first, then the deepest, then the earliest.
              * @default []
              */
             failureOrigins: components["schemas"]["FailureOrigin"][];
             /**
              * Revision
-             * @description At the top of the tree only: the run's revision that was read, to watch the run from.
+             * @description Only at the root of the tree: the run's revision, from which to watch the run.
              * @default 0
              */
             revision: number;
-            /** @description At the top of the tree only: the spans that it does not include yet; null if it has all. */
+            /** @description Only at the root of the tree: the spans that it does not include yet; null if it has all. */
             behind?: components["schemas"]["BehindSchema"] | null;
         };
         /**
          * PlanSchema
-         * @description One plan, whole.
+         * @description One plan with all its fields.
          */
         PlanSchema: {
             /**
@@ -1714,7 +1715,7 @@ export interface components {
             rootPlanId: string;
             /**
              * Status
-             * @description How far it has come. `unknown` is a placeholder that another record named.
+             * @description The progress of the record. `unknown` is a placeholder that another record referenced.
              * @default unknown
              * @enum {string}
              */
@@ -1828,15 +1829,15 @@ export interface components {
             summary: string | null;
             /**
              * Durationms
-             * @description How long it took, in milliseconds; null while it is open or has not started.
+             * @description The duration in milliseconds; null while the record is open or has not started.
              */
             readonly durationMs: number | null;
-            /** @description What went wrong. */
+            /** @description The error; null if there is none. */
             readonly error: components["schemas"]["ErrorSchema"] | null;
         };
         /**
          * PlanWithParent
-         * @description One plan, whole, and the tool call that opened it.
+         * @description One plan with all its fields, and the tool call that opened it.
          * @example {
          *       "agentName": "pharmacist",
          *       "depth": 1,
@@ -1885,7 +1886,7 @@ export interface components {
             rootPlanId: string;
             /**
              * Status
-             * @description How far it has come. `unknown` is a placeholder that another record named.
+             * @description The progress of the record. `unknown` is a placeholder that another record referenced.
              * @default unknown
              * @enum {string}
              */
@@ -2006,15 +2007,15 @@ export interface components {
             followedToolCall: components["schemas"]["FollowedToolCall"] | null;
             /**
              * Durationms
-             * @description How long it took, in milliseconds; null while it is open or has not started.
+             * @description The duration in milliseconds; null while the record is open or has not started.
              */
             readonly durationMs: number | null;
-            /** @description What went wrong. */
+            /** @description The error; null if there is none. */
             readonly error: components["schemas"]["ErrorSchema"] | null;
         };
         /**
          * ProjectChange
-         * @description What is to be changed of a project's settings. What is missing stays; null means for ever.
+         * @description A change of a project's settings. Omitted settings stay; null removes a limit.
          * @example {
          *       "keepDays": 90
          *     }
@@ -2025,16 +2026,16 @@ export interface components {
         ProjectChange: {
             /**
              * Keepdays
-             * @description Delete runs that many days after they ended.
+             * @description Delete runs this many days after they ended.
              */
             keepDays?: number | null;
             /**
              * Keepruns
-             * @description Delete the oldest of more runs than that.
+             * @description Delete the oldest runs above this number.
              */
             keepRuns?: number | null;
             /**
-             * @description What to keep of payloads that are recorded from now on.
+             * @description How to store payloads that are recorded from now on.
              * @default keep
              */
             payloads: components["schemas"]["PayloadPolicy"];
@@ -2047,7 +2048,7 @@ export interface components {
         };
         /**
          * ProjectSchema
-         * @description The caller's project, and what it keeps.
+         * @description The caller's project and its settings.
          * @example {
          *       "keepDays": 90,
          *       "keepSpans": "all",
@@ -2060,17 +2061,17 @@ export interface components {
             name: string;
             /**
              * Keepdays
-             * @description Runs are deleted that many days after they ended; null: by age never.
+             * @description Runs are deleted this many days after they ended; null: never because of their age.
              */
             keepDays: number | null;
             /**
              * Keepruns
-             * @description Of more runs than that, the oldest are deleted; null: however many there are.
+             * @description The oldest runs above this number are deleted; null: no limit.
              */
             keepRuns: number | null;
-            /** @description What is kept of payloads: all, their beginnings and sizes, or their sizes alone. */
+            /** @description How payloads are stored: complete, their beginnings and sizes, or their sizes only. */
             payloads: components["schemas"]["PayloadPolicy"];
-            /** @description Which spans are kept of a run that has been quiet: all, or those of agent work. */
+            /** @description Which spans of a run that has become quiet are stored: all, or those of agent work. */
             keepSpans: components["schemas"]["KeptSpans"];
         };
         /**
@@ -2082,14 +2083,14 @@ export interface components {
             status: string;
             /**
              * Rowlevelsecurity
-             * @description Whether the database, too, keeps projects apart; where not, the server's log says why.
+             * @description Whether row-level security also isolates projects; if not, the server's log says why.
              * @enum {string}
              */
             rowLevelSecurity: "on" | "off";
             /**
              * Projectors
-             * @description How many projectors are connected to the database, of all servers. Without one, accepted
-             *     spans are stored and become records later.
+             * @description The number of projectors of all servers that are connected to the database. Without one,
+             *     accepted spans are stored and projected later.
              */
             projectors: number;
         };
@@ -2108,7 +2109,7 @@ export interface components {
         };
         /**
          * RecordPair
-         * @description A record of the left run and the one of the right run that matches it, or one of them.
+         * @description A record of the left run and its match in the right run. One of them may be missing.
          */
         RecordPair: {
             /**
@@ -2118,7 +2119,7 @@ export interface components {
             kind: "plan" | "step" | "thinkAct" | "toolCall";
             /**
              * Name
-             * @description What the left one is called, else the right one.
+             * @description The name of the left record; if it is missing, that of the right one.
              */
             name: string | null;
             left: components["schemas"]["ComparedRecord"] | null;
@@ -2126,12 +2127,12 @@ export interface components {
             change: components["schemas"]["Change"];
             /**
              * Differs
-             * @description In what they differ; a duration where one took at least a quarter longer, and 0.1 s.
+             * @description The differing aspects. Durations differ if one is at least a quarter and 0.1 s longer.
              */
             differs: components["schemas"]["Difference"][];
             /**
              * Changedbelow
-             * @description How many pairs below are not `same`.
+             * @description The number of pairs below that are not `same`.
              */
             changedBelow: number;
             /** Children */
@@ -2149,17 +2150,17 @@ export interface components {
         RefusedEvent: {
             /**
              * Index
-             * @description Its place among the events sent, from 0; blank lines do not count.
+             * @description Its index among the events sent, from 0, without blank lines.
              */
             index: number;
             /**
              * Code
-             * @description Stable, for programs: see docs/reference/protocol.md.
+             * @description A stable code for programs; see docs/reference/protocol.md.
              */
             code: string;
             /**
              * Detail
-             * @description A sentence for people.
+             * @description The reason, for people.
              */
             detail: string;
         };
@@ -2262,7 +2263,7 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description What the models cost, in US dollars: the sum of the costs that are known.
+             * @description The cost of the model calls in US dollars: the sum of the known costs.
              * @default 0
              */
             costUsd: number;
@@ -2286,7 +2287,7 @@ export interface components {
             rootPlanId: string;
             /**
              * Status
-             * @description How far it has come. `unknown` is a placeholder that another record named.
+             * @description The progress of the record. `unknown` is a placeholder that another record referenced.
              * @default unknown
              * @enum {string}
              */
@@ -2394,9 +2395,9 @@ export interface components {
              * @default 0
              */
             handledFailures: number;
-            /** @description The origin that made a failed run fail: the deepest one, and of several the earliest. */
+            /** @description The origin of a failed run's failure: the deepest one; of equally deep ones the earliest. */
             failure: components["schemas"]["RunFailureSchema"] | null;
-            /** @description Of a run that has not ended, the longest open call without an agent below it. */
+            /** @description In an open run, the longest open call without an agent below it. */
             openCall: components["schemas"]["OpenCallSchema"] | null;
             /**
              * Seenat
@@ -2405,13 +2406,13 @@ export interface components {
             seenAt: string | null;
             /**
              * Durationms
-             * @description How long it took, in milliseconds; null while it is open or has not started.
+             * @description The duration in milliseconds; null while the record is open or has not started.
              */
             readonly durationMs: number | null;
         };
         /**
          * RunRequest
-         * @description What to run.
+         * @description A request to start a run.
          * @example {
          *       "request": "How was the blood pressure of p-1 this week?"
          *     }
@@ -2419,12 +2420,12 @@ export interface components {
         RunRequest: {
             /**
              * Request
-             * @description What is asked, in plain words.
+             * @description The task in plain words.
              */
             request: string;
             /**
              * Agent
-             * @description The agent to ask; without one, the application's own choice.
+             * @description The agent to ask; by default the application's choice.
              */
             agent?: string | null;
             /**
@@ -2432,18 +2433,18 @@ export interface components {
              * @description The conversation that the run belongs to.
              */
             sessionId?: string | null;
-            /** @description A plan to carry out; without one, the planner makes it from the request. */
+            /** @description A plan to execute; if omitted, the planner makes one from the request. */
             plan?: components["schemas"]["GivenPlan"] | null;
             /**
              * Tokenid
-             * @description Who asks: a user's id, or the token that the application's resolver knows them by. Tools get
-             *     it; models, records and logs do not.
+             * @description The user: their id, or a token that the application's resolver accepts. Tools receive it;
+             *     models, records and logs do not.
              */
             tokenId?: string | null;
         };
         /**
          * RunSchema
-         * @description A run: its root plan's outcome and the totals of all below it.
+         * @description A run: the outcome of its root plan and the totals of all its records.
          * @example {
          *       "agentName": "planner",
          *       "costUsd": 0.0121,
@@ -2480,7 +2481,7 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description What the models cost, in US dollars: the sum of the costs that are known.
+             * @description The cost of the model calls in US dollars: the sum of the known costs.
              * @default 0
              */
             costUsd: number;
@@ -2504,7 +2505,7 @@ export interface components {
             rootPlanId: string;
             /**
              * Status
-             * @description How far it has come. `unknown` is a placeholder that another record named.
+             * @description The progress of the record. `unknown` is a placeholder that another record referenced.
              * @default unknown
              * @enum {string}
              */
@@ -2592,7 +2593,7 @@ export interface components {
             runMetadata: string | null;
             /**
              * Durationms
-             * @description How long it took, in milliseconds; null while it is open or has not started.
+             * @description The duration in milliseconds; null while the record is open or has not started.
              */
             readonly durationMs: number | null;
         };
@@ -2608,12 +2609,12 @@ export interface components {
             items: components["schemas"]["RunPreviewSchema"][];
             /**
              * Nextcursor
-             * @description Pass it as `cursor` to get the next page; null on the last one.
+             * @description The `cursor` of the next page; null on the last page.
              */
             nextCursor: string | null;
             /**
              * Searchedbackto
-             * @description Up to which moment it looked, where that is why it holds fewer items; else null.
+             * @description If the page has fewer items because of that limit, the time up to which it searched.
              */
             searchedBackTo: string | null;
         };
@@ -2623,18 +2624,18 @@ export interface components {
             items: components["schemas"]["ToolCallPreviewSchema"][];
             /**
              * Nextcursor
-             * @description Pass it as `cursor` to get the next page; null on the last one.
+             * @description The `cursor` of the next page; null on the last page.
              */
             nextCursor: string | null;
             /**
              * Searchedbackto
-             * @description Up to which moment it looked, where that is why it holds fewer items; else null.
+             * @description If the page has fewer items because of that limit, the time up to which it searched.
              */
             searchedBackTo: string | null;
         };
         /**
          * SignInRequest
-         * @description What somebody shows to sign in.
+         * @description A request to sign in.
          */
         SignInRequest: {
             /**
@@ -2646,7 +2647,7 @@ export interface components {
         };
         /**
          * SingleRunSchema
-         * @description A run, read by itself.
+         * @description A single run.
          * @example {
          *       "agentName": "planner",
          *       "answer": "All is well.",
@@ -2687,7 +2688,7 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description What the models cost, in US dollars: the sum of the costs that are known.
+             * @description The cost of the model calls in US dollars: the sum of the known costs.
              * @default 0
              */
             costUsd: number;
@@ -2711,7 +2712,7 @@ export interface components {
             rootPlanId: string;
             /**
              * Status
-             * @description How far it has come. `unknown` is a placeholder that another record named.
+             * @description The progress of the record. `unknown` is a placeholder that another record referenced.
              * @default unknown
              * @enum {string}
              */
@@ -2819,9 +2820,9 @@ export interface components {
              * @default 0
              */
             handledFailures: number;
-            /** @description The origin that made a failed run fail: the deepest one, and of several the earliest. */
+            /** @description The origin of a failed run's failure: the deepest one; of equally deep ones the earliest. */
             failure: components["schemas"]["RunFailureSchema"] | null;
-            /** @description Of a run that has not ended, the longest open call without an agent below it. */
+            /** @description In an open run, the longest open call without an agent below it. */
             openCall: components["schemas"]["OpenCallSchema"] | null;
             /**
              * Seenat
@@ -2832,18 +2833,18 @@ export interface components {
             behind: components["schemas"]["BehindSchema"] | null;
             /**
              * Projectionerror
-             * @description Why the newest spans could not be turned into records; null if they were, or will be.
+             * @description Why the newest spans could not be projected; null if they were, or are pending.
              */
             projectionError: string | null;
             /**
              * Durationms
-             * @description How long it took, in milliseconds; null while it is open or has not started.
+             * @description The duration in milliseconds; null while the record is open or has not started.
              */
             readonly durationMs: number | null;
         };
         /**
          * SpanEventSchema
-         * @description A moment within a span.
+         * @description An event at a moment within a span.
          */
         SpanEventSchema: {
             /** Name */
@@ -2880,23 +2881,23 @@ export interface components {
             items: components["schemas"]["SpanSchema"][];
             /**
              * Nextcursor
-             * @description Pass it as `cursor` to get the next page; null on the last one.
+             * @description The `cursor` of the next page; null on the last page.
              */
             nextCursor: string | null;
             /**
              * Logs
-             * @description The log records of the spans on this page, by time. On the first page of a run, also those
-             *     that name no span that is there. At most 1,000.
+             * @description The log records of the spans on this page, by time. The first page of a run also contains
+             *     those whose span is unknown or missing. At most 1,000.
              */
             logs: components["schemas"]["LogSchema"][];
             /**
              * Logsleftout
-             * @description How many more there are.
+             * @description The number of log records beyond this limit.
              */
             logsLeftOut: number;
             /**
              * Removedspans
-             * @description How many spans of the run were removed because the project keeps those of agent work only.
+             * @description The number of spans that were removed because the project stores only agent work.
              */
             removedSpans: number;
         };
@@ -2918,7 +2919,7 @@ export interface components {
         };
         /**
          * SpanSchema
-         * @description A span as it came, whatever became of it. Text is in stored form.
+         * @description A span as received, whatever it was projected to. Text is in stored form.
          * @example {
          *       "attributes": {
          *         "gen_ai.agent.name": "planner",
@@ -2965,7 +2966,7 @@ export interface components {
             startedAt: string | null;
             /**
              * Finishedat
-             * @description Null while it has no end.
+             * @description Null while the span is open.
              */
             finishedAt: string | null;
             /** Starttimeunixnano */
@@ -2995,7 +2996,7 @@ export interface components {
             scope: string;
             /** Scopeversion */
             scopeVersion: string;
-            /** @description The record that it became or belongs to: a wrapper goes with the one above it. */
+            /** @description The record of the span. A span without one of its own belongs to the record above it. */
             record: components["schemas"]["SpanRecord"] | null;
         };
         /**
@@ -3012,9 +3013,9 @@ export interface components {
          * @description A step, with its rounds.
          */
         StepNode: {
-            /** @description The node itself and what is below it outside sub-plans. */
+            /** @description The totals of the node and the records below it, without sub-plans. */
             own: components["schemas"]["NodeTotals"];
-            /** @description Sub-plans included, whatever `depth` shows. */
+            /** @description The same with sub-plans, whatever `depth` shows. */
             cumulative: components["schemas"]["NodeTotals"];
             /**
              * Status
@@ -3023,7 +3024,7 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description How the record ended, such as `timed_out`.
              */
             reason: string | null;
             /** Startedat */
@@ -3039,12 +3040,12 @@ export interface components {
             durationMs: number | null;
             /**
              * Position
-             * @description The place among its siblings, from 0.
+             * @description The position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             * @description Where secrets were masked or payloads omitted; null if nowhere.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -3096,12 +3097,12 @@ export interface components {
             toolCalls: components["schemas"]["ToolCallNode"][];
             /**
              * Subplancount
-             * @description How many sub-plans it handed off to, shown or not.
+             * @description The number of sub-plans that it handed off to, shown or not.
              */
             subPlanCount: number;
             /**
              * Subplans
-             * @description Hand-offs: opened by the agent, not by a tool call.
+             * @description The sub-plans that the agent opened without a tool call.
              */
             subPlans: components["schemas"]["PlanNode"][];
         };
@@ -3123,9 +3124,9 @@ export interface components {
          * @description One round, with the tool calls that its model chose.
          */
         ThinkActNode: {
-            /** @description The node itself and what is below it outside sub-plans. */
+            /** @description The totals of the node and the records below it, without sub-plans. */
             own: components["schemas"]["NodeTotals"];
-            /** @description Sub-plans included, whatever `depth` shows. */
+            /** @description The same with sub-plans, whatever `depth` shows. */
             cumulative: components["schemas"]["NodeTotals"];
             /**
              * Status
@@ -3134,7 +3135,7 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description How the record ended, such as `timed_out`.
              */
             reason: string | null;
             /** Startedat */
@@ -3150,12 +3151,12 @@ export interface components {
             durationMs: number | null;
             /**
              * Position
-             * @description The place among its siblings, from 0.
+             * @description The position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             * @description Where secrets were masked or payloads omitted; null if nowhere.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -3214,7 +3215,7 @@ export interface components {
         };
         /**
          * ThinkActSchema
-         * @description One round, whole, the model's messages and its offered tools included.
+         * @description One round with all its fields, including the model's messages and tools.
          */
         ThinkActSchema: {
             /**
@@ -3225,7 +3226,7 @@ export interface components {
             rootPlanId: string;
             /**
              * Status
-             * @description How far it has come. `unknown` is a placeholder that another record named.
+             * @description The progress of the record. `unknown` is a placeholder that another record referenced.
              * @default unknown
              * @enum {string}
              */
@@ -3304,7 +3305,7 @@ export interface components {
             model: string | null;
             /**
              * Messages
-             * @description The messages that the model was given, as the text of a JSON array.
+             * @description The messages that the model received, as the text of a JSON array.
              */
             messages: string | null;
             /**
@@ -3319,7 +3320,7 @@ export interface components {
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost reported, or else computed from the price list, in US dollars.
+             * @description The cost in US dollars: as reported, or computed from the price list.
              */
             costUsd: number | null;
             /**
@@ -3374,20 +3375,20 @@ export interface components {
             firstTokenAt: string | null;
             /**
              * Durationms
-             * @description How long it took, in milliseconds; null while it is open or has not started.
+             * @description The duration in milliseconds; null while the record is open or has not started.
              */
             readonly durationMs: number | null;
-            /** @description What went wrong. */
+            /** @description The error; null if there is none. */
             readonly error: components["schemas"]["ErrorSchema"] | null;
             /**
              * Conversation
-             * @description The messages in one form, whatever API they were sent to; null if they are not JSON.
+             * @description The messages in one form for all model APIs; null if they are not JSON.
              */
             readonly conversation: components["schemas"]["ConversationMessage"][] | null;
         };
         /**
          * ToolCallInPlaceSchema
-         * @description One tool call, whole, with what lies above it and what it opened.
+         * @description One tool call with all its fields, its lineage and its sub-plans.
          */
         ToolCallInPlaceSchema: {
             /**
@@ -3409,7 +3410,7 @@ export interface components {
             rootPlanId: string;
             /**
              * Status
-             * @description How far it has come. `unknown` is a placeholder that another record named.
+             * @description The progress of the record. `unknown` is a placeholder that another record referenced.
              * @default unknown
              * @enum {string}
              */
@@ -3555,20 +3556,20 @@ export interface components {
             lateResult: string | null;
             /**
              * Lineage
-             * @description From the root plan down to the call itself, as far as it is known.
+             * @description From the root plan down to the call, as far as it is known.
              */
             lineage: components["schemas"]["LineageItem"][];
             /**
              * Subplans
-             * @description The sub-plans that it opened, in order.
+             * @description The sub-plans that the call opened, in order.
              */
             subPlans: components["schemas"]["PlanSchema"][];
             /**
              * Durationms
-             * @description How long it took, in milliseconds; null while it is open or has not started.
+             * @description The duration in milliseconds; null while the record is open or has not started.
              */
             readonly durationMs: number | null;
-            /** @description What went wrong. */
+            /** @description The error; null if there is none. */
             readonly error: components["schemas"]["ErrorSchema"] | null;
         };
         /**
@@ -3576,9 +3577,9 @@ export interface components {
          * @description A tool call, with the items of its batch and the sub-plans that it opened.
          */
         ToolCallNode: {
-            /** @description The node itself and what is below it outside sub-plans. */
+            /** @description The totals of the node and the records below it, without sub-plans. */
             own: components["schemas"]["NodeTotals"];
-            /** @description Sub-plans included, whatever `depth` shows. */
+            /** @description The same with sub-plans, whatever `depth` shows. */
             cumulative: components["schemas"]["NodeTotals"];
             /**
              * Status
@@ -3587,7 +3588,7 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description How the record ended, such as `timed_out`.
              */
             reason: string | null;
             /** Startedat */
@@ -3603,12 +3604,12 @@ export interface components {
             durationMs: number | null;
             /**
              * Position
-             * @description The place among its siblings, from 0.
+             * @description The position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             * @description Where secrets were masked or payloads omitted; null if nowhere.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -3742,7 +3743,7 @@ export interface components {
             lateResultTruncated: boolean;
             /**
              * Subplancount
-             * @description How many sub-plans it opened, shown or not.
+             * @description The number of sub-plans that it opened, shown or not.
              */
             subPlanCount: number;
             /** Subplans */
@@ -3778,7 +3779,7 @@ export interface components {
         };
         /**
          * ToolCallPreviewSchema
-         * @description One tool call as a list shows it: of each long string the first 2 kB, and its size.
+         * @description One tool call in a list: the first 2 kB of each long string, and its size.
          */
         ToolCallPreviewSchema: {
             /**
@@ -3800,7 +3801,7 @@ export interface components {
             rootPlanId: string;
             /**
              * Status
-             * @description How far it has come. `unknown` is a placeholder that another record named.
+             * @description The progress of the record. `unknown` is a placeholder that another record referenced.
              * @default unknown
              * @enum {string}
              */
@@ -3981,15 +3982,15 @@ export interface components {
             lateResultTruncated: boolean;
             /**
              * Durationms
-             * @description How long it took, in milliseconds; null while it is open or has not started.
+             * @description The duration in milliseconds; null while the record is open or has not started.
              */
             readonly durationMs: number | null;
-            /** @description What went wrong. */
+            /** @description The error; null if there is none. */
             readonly error: components["schemas"]["ErrorSchema"] | null;
         };
         /**
          * ToolHistorySchema
-         * @description How the calls of one tool went over time.
+         * @description The statistics of one tool over time.
          * @example {
          *       "asOf": "2026-11-21T22:21:30.104296Z",
          *       "bucketSeconds": 3600,
@@ -4056,17 +4057,17 @@ export interface components {
             stats: components["schemas"]["ToolStatsSchema"];
             /**
              * Bucketseconds
-             * @description How long each bucket is: so that there are some dozens.
+             * @description The length of a bucket, chosen so that there are some dozens.
              */
             bucketSeconds: number;
             /**
              * Buckets
-             * @description In order, from multiples of `bucketSeconds` since 1970; those without calls are left out.
+             * @description In order, from multiples of `bucketSeconds` since 1970, without empty buckets.
              */
             buckets: components["schemas"]["CallBucketSchema"][];
             /**
              * Slowest
-             * @description The ten calls that took longest.
+             * @description The ten slowest calls.
              */
             slowest: components["schemas"]["NamedCallSchema"][];
             /**
@@ -4076,7 +4077,7 @@ export interface components {
             latestFailures: components["schemas"]["NamedCallSchema"][];
             /**
              * Asof
-             * @description The same as in the statistics of all tools.
+             * @description As in the statistics of all tools.
              */
             asOf: string | null;
         };
@@ -4105,7 +4106,7 @@ export interface components {
         };
         /**
          * ToolStatsList
-         * @description Every tool that was called, by name.
+         * @description The statistics of every tool that was called, by name.
          * @example {
          *       "asOf": "2026-11-21T22:21:30.104296Z",
          *       "items": [
@@ -4140,7 +4141,7 @@ export interface components {
         };
         /**
          * ToolStatsSchema
-         * @description How the calls of one tool went.
+         * @description The statistics of one tool.
          * @example {
          *       "abandoned": 1,
          *       "calls": 14,
@@ -4169,7 +4170,7 @@ export interface components {
             cancelled: number;
             /**
              * Abandoned
-             * @description Open, and the lease of their recorder ran out.
+             * @description Open, and the lease of their recorder expired.
              */
             abandoned: number;
             /**
@@ -4179,12 +4180,12 @@ export interface components {
             running: number;
             /**
              * Failurerate
-             * @description The failures among those that succeeded or failed, from 0 to 1; null where none did.
+             * @description The failed share of succeeded and failed calls, 0 to 1; null without such calls.
              */
             failureRate: number | null;
             /**
              * P50Ms
-             * @description Half of those that ended took no longer, in milliseconds, to 1 %; null where none ended.
+             * @description The median duration of ended calls in milliseconds, to 1 %; null without such calls.
              */
             p50Ms: number | null;
             /** P95Ms */
@@ -4195,18 +4196,18 @@ export interface components {
             name: string;
             /**
              * Tooltype
-             * @description The kind of tool; of several, the last by name.
+             * @description The kind of tool; if there are several, the last by name.
              */
             toolType: string | null;
             /**
              * Latestat
              * Format: date-time
-             * @description When the latest call started, or else was recorded.
+             * @description When the latest call started; without a start, when it was recorded.
              */
             latestAt: string;
             /**
              * Subplans
-             * @description How many sub-plans the calls opened.
+             * @description The number of sub-plans that the calls opened.
              */
             subPlans: number;
         };
@@ -5107,7 +5108,7 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description How the record ended, such as `timed_out`.
              */
             reason: string | null;
             /** Startedat */
@@ -5123,12 +5124,12 @@ export interface components {
             durationMs: number | null;
             /**
              * Position
-             * @description The place among its siblings, from 0.
+             * @description The position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             * @description Where secrets were masked or payloads omitted; null if nowhere.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -5225,7 +5226,7 @@ export interface components {
         };
         /**
          * RemovedRecord
-         * @description A record that is there no more: later spans said that it is something else.
+         * @description A record that no longer exists, because later spans changed the projection.
          * @example {
          *       "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
          *       "kind": "toolCall"
@@ -5245,23 +5246,23 @@ export interface components {
         };
         /**
          * RunChanges
-         * @description What became of a run since the revision that a watcher has.
+         * @description The changes of a run since the client's revision.
          */
         RunChanges: {
             /**
              * Changed
-             * @description The records that are new or changed, as a tree shows them, without what is below them.
+             * @description The new or changed records as in a tree, without the records below them.
              */
             changed: (components["schemas"]["PlanFields"] | components["schemas"]["StepFields"] | components["schemas"]["ThinkActFields"] | components["schemas"]["ToolCallFields"])[];
             /**
              * Removed
-             * @description Take these out, and put what hung under them under nothing.
+             * @description The records to remove. The records below them lose their parent.
              */
             removed: components["schemas"]["RemovedRecord"][];
         };
         /**
          * RunRevision
-         * @description How far a run is.
+         * @description A revision of a run.
          * @example {
          *       "revision": 42
          *     }
@@ -5282,7 +5283,7 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description How the record ended, such as `timed_out`.
              */
             reason: string | null;
             /** Startedat */
@@ -5298,12 +5299,12 @@ export interface components {
             durationMs: number | null;
             /**
              * Position
-             * @description The place among its siblings, from 0.
+             * @description The position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             * @description Where secrets were masked or payloads omitted; null if nowhere.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -5359,7 +5360,7 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description How the record ended, such as `timed_out`.
              */
             reason: string | null;
             /** Startedat */
@@ -5375,12 +5376,12 @@ export interface components {
             durationMs: number | null;
             /**
              * Position
-             * @description The place among its siblings, from 0.
+             * @description The position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             * @description Where secrets were masked or payloads omitted; null if nowhere.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -5447,7 +5448,7 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description How the record ended, such as `timed_out`.
              */
             reason: string | null;
             /** Startedat */
@@ -5463,12 +5464,12 @@ export interface components {
             durationMs: number | null;
             /**
              * Position
-             * @description The place among its siblings, from 0.
+             * @description The position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             * @description Where secrets were masked or payloads omitted; null if nowhere.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -5603,7 +5604,7 @@ export interface components {
         };
         /**
          * Problem
-         * @description What went wrong, as RFC 9457 problem details.
+         * @description An error as RFC 9457 problem details.
          * @example {
          *       "code": "not_found",
          *       "detail": "There is no run with the id '…' in this project.",
@@ -5620,24 +5621,24 @@ export interface components {
             type: string;
             /**
              * Title
-             * @description The HTTP status in words.
+             * @description The HTTP status as text.
              */
             title: string;
             /** Status */
             status: number;
             /**
              * Code
-             * @description Stable, for programs.
+             * @description A stable code for programs.
              */
             code: string;
             /**
              * Detail
-             * @description What happened and what to do, for people.
+             * @description The problem and its remedy, for people.
              */
             detail: string;
             /**
              * Errors
-             * @description Of `invalid_request`: where in the request (`loc`) and what is wrong there (`msg`).
+             * @description For `invalid_request`: the place in the request (`loc`) and its error (`msg`).
              * @default null
              */
             errors: {
@@ -5725,7 +5726,7 @@ export interface operations {
                  *     }
                  */
                 "application/json": {
-                    /** @description Events; what is none is refused by itself. */
+                    /** @description Events. An invalid one is rejected by itself. */
                     events: (components["schemas"]["Event"] | unknown)[];
                 };
                 "application/x-ndjson": string;
@@ -5820,7 +5821,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description `wait=5`: answer when the records are there, after that many seconds at the latest (RFC 7240). At most 30 seconds.
+                 * @description `wait=5`: answer when the records exist, after that many seconds at the latest (RFC 7240). At most 30 seconds.
                  * @example wait=5
                  */
                 prefer?: string;
@@ -5858,7 +5859,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description An `ExportTraceServiceResponse`; what it does not name is committed. */
+            /** @description An `ExportTraceServiceResponse`; all items that it does not name are committed. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5972,7 +5973,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description `wait=5`: answer when the records are there, after that many seconds at the latest (RFC 7240). At most 30 seconds.
+                 * @description `wait=5`: answer when the records exist, after that many seconds at the latest (RFC 7240). At most 30 seconds.
                  * @example wait=5
                  */
                 prefer?: string;
@@ -6012,7 +6013,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description An `ExportLogsServiceResponse`; what it does not name is committed. */
+            /** @description An `ExportLogsServiceResponse`; all items that it does not name are committed. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6279,19 +6280,19 @@ export interface operations {
                 agent?: string | null;
                 /** @description A tool that was called. */
                 tool?: string | null;
-                /** @description The conversation that it belongs to, as `sessionId`. */
+                /** @description The conversation of the run, as `sessionId`. */
                 session?: string | null;
-                /** @description Whom it is about. */
+                /** @description The subject of the run. */
                 subject?: string | null;
                 /** @description One of its tags. */
                 tag?: string | null;
-                /** @description Text within the question, the answer, titles, tool and agent names or errors, in any case. */
+                /** @description Text in the question, the answer, titles, tool and agent names or errors, in any case. */
                 q?: string | null;
-                /** @description Whether to list traces too that have no agent, model or tool call. */
+                /** @description Whether to also list traces without an agent, model or tool call. */
                 otherTraces?: boolean;
-                /** @description How many items at most. */
+                /** @description The most items in a page. */
                 limit?: number;
-                /** @description The `nextCursor` of the page before this one. */
+                /** @description The `nextCursor` of the previous page. */
                 cursor?: string | null;
                 /** @description Started (or else recorded) at this moment or later, RFC 3339. */
                 from?: string | null;
@@ -6457,7 +6458,7 @@ export interface operations {
                 fresh?: boolean;
             };
             header?: {
-                /** @description ETags that the client has answers of. */
+                /** @description ETags of responses that the client has. */
                 "if-none-match"?: string | null;
             };
             path: {
@@ -6477,7 +6478,7 @@ export interface operations {
                     "application/json": components["schemas"]["SingleRunSchema"];
                 };
             };
-            /** @description Nothing changed since the ETag that was given. */
+            /** @description Nothing changed since the given ETag. */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -6832,9 +6833,9 @@ export interface operations {
             query?: {
                 /** @description Spans of this record only. */
                 recordId?: string | null;
-                /** @description How many items at most. */
+                /** @description The most items in a page. */
                 limit?: number;
-                /** @description The `nextCursor` of the page before this one. */
+                /** @description The `nextCursor` of the previous page. */
                 cursor?: string | null;
                 /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
@@ -6927,7 +6928,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Who records. */
+                /** @description The recorder's id. */
                 recorderId: string;
             };
             cookie?: never;
@@ -7095,7 +7096,7 @@ export interface operations {
                 after?: number;
             };
             header?: {
-                /** @description The same, where a connection is resumed. */
+                /** @description The same, if a connection is resumed. */
                 "last-event-id"?: number | null;
             };
             path: {
@@ -7106,7 +7107,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The stream, which does not end while the run is there. */
+            /** @description The stream. It does not end while the run exists. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7191,7 +7192,7 @@ export interface operations {
                 fresh?: boolean;
             };
             header?: {
-                /** @description ETags that the client has answers of. */
+                /** @description ETags of responses that the client has. */
                 "if-none-match"?: string | null;
             };
             path: {
@@ -7336,7 +7337,7 @@ export interface operations {
                     "application/json": components["schemas"]["RunDiff"];
                 };
             };
-            /** @description Nothing changed since the ETag that was given. */
+            /** @description Nothing changed since the given ETag. */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -7411,7 +7412,7 @@ export interface operations {
     read_tool_stats: {
         parameters: {
             query?: {
-                /** @description This tool alone. */
+                /** @description This tool only. */
                 name?: string | null;
                 /** @description Started (or else recorded) at this moment or later, RFC 3339. */
                 from?: string | null;
@@ -7583,7 +7584,7 @@ export interface operations {
     find_cancel_requests: {
         parameters: {
             query: {
-                /** @description The runs asked about. */
+                /** @description The runs to check. */
                 rootPlanId: string[];
             };
             header?: never;
@@ -7664,7 +7665,7 @@ export interface operations {
                 fresh?: boolean;
             };
             header?: {
-                /** @description ETags that the client has answers of. */
+                /** @description ETags of responses that the client has. */
                 "if-none-match"?: string | null;
             };
             path: {
@@ -7683,7 +7684,7 @@ export interface operations {
                     "application/json": components["schemas"]["PlanWithParent"];
                 };
             };
-            /** @description Nothing changed since the ETag that was given. */
+            /** @description Nothing changed since the given ETag. */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -7767,15 +7768,15 @@ export interface operations {
     read_tree: {
         parameters: {
             query?: {
-                /** @description How many plans deep; 1 is this plan alone. */
+                /** @description How many levels of plans; 1 is this plan alone. */
                 depth?: number | null;
-                /** @description How much of each long string: a preview is its first 2 kB, a digest the SHA-256 of it. */
+                /** @description How much of each long string: a preview is its first 2 kB, a digest its SHA-256. */
                 payloads?: components["schemas"]["Payloads"];
                 /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
             };
             header?: {
-                /** @description ETags that the client has answers of. */
+                /** @description ETags of responses that the client has. */
                 "if-none-match"?: string | null;
             };
             path: {
@@ -7989,7 +7990,7 @@ export interface operations {
                     "application/json": components["schemas"]["PlanNode"];
                 };
             };
-            /** @description Nothing changed since the ETag that was given. */
+            /** @description Nothing changed since the given ETag. */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -8070,11 +8071,11 @@ export interface operations {
                 status?: ("unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned") | null;
                 /** @description Calls of this run only. */
                 rootPlanId?: string | null;
-                /** @description The id that the model's provider gave. */
+                /** @description The id that the model provider assigned. */
                 providerCallId?: string | null;
-                /** @description How many items at most. */
+                /** @description The most items in a page. */
                 limit?: number;
-                /** @description The `nextCursor` of the page before this one. */
+                /** @description The `nextCursor` of the previous page. */
                 cursor?: string | null;
                 /** @description Started (or else recorded) at this moment or later, RFC 3339. */
                 from?: string | null;
@@ -8159,7 +8160,7 @@ export interface operations {
                 fresh?: boolean;
             };
             header?: {
-                /** @description ETags that the client has answers of. */
+                /** @description ETags of responses that the client has. */
                 "if-none-match"?: string | null;
             };
             path: {
@@ -8178,7 +8179,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolCallInPlaceSchema"];
                 };
             };
-            /** @description Nothing changed since the ETag that was given. */
+            /** @description Nothing changed since the given ETag. */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -8266,7 +8267,7 @@ export interface operations {
                 fresh?: boolean;
             };
             header?: {
-                /** @description ETags that the client has answers of. */
+                /** @description ETags of responses that the client has. */
                 "if-none-match"?: string | null;
             };
             path: {
@@ -8285,7 +8286,7 @@ export interface operations {
                     "application/json": components["schemas"]["ThinkActSchema"];
                 };
             };
-            /** @description Nothing changed since the ETag that was given. */
+            /** @description Nothing changed since the given ETag. */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -9049,7 +9050,7 @@ export interface operations {
     delete_subject: {
         parameters: {
             query: {
-                /** @description Whose runs, as `subject` says. */
+                /** @description The `subject` of the runs. */
                 subject: string;
             };
             header?: never;
