@@ -56,41 +56,40 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Parts:
-    """What the server and the command work with."""
+    """The parts of a server or command, assembled for one environment."""
 
     reader: TraceReader
     writer: TraceWriter
     launcher: RunLauncher
     """Runs the application."""
     watch: RunWatch
-    """Wakes those who watch a run."""
+    """Wakes the watchers of a run."""
     project_id: int = DEFAULT_PROJECT_ID
-    """The project that all this belongs to, the application too: what its tools keep is not kept
-    apart by projects."""
+    """The project of these parts and of the application. Its tools' own data has no projects."""
     stores: ProjectStores | None = None
-    """The stores of the other projects, where there are any."""
+    """The stores of the other projects; None if there are none."""
     projection: SpanProjection | None = None
-    """Projects pending spans before they are read; None: reads show what is projected."""
+    """Projects pending spans before they are read; None: reads return the last projection."""
     callers: Callers | None = None
-    """Finds out who asks; None where everybody may do everything."""
+    """Authenticates callers; None: every request may do everything."""
     recorder: Recorder | None = None
-    """Records what the application's agents do."""
+    """Records the work of the application's agents."""
     reaper: Reaper | None = None
     leases: PostgresReaper | None = None
-    """What the reaper looks after; it counts."""
+    """The leases that the reaper expires, with counters."""
     pruner: Pruner | None = None
-    """Deletes what projects do not keep; it counts."""
+    """Deletes the runs that exceed their project's limits, and counts them."""
     span_packer: SpanPacker | None = None
-    """Packs spans and removes those that projects do not keep; it counts."""
+    """Packs spans and removes those that projects do not store, and counts them."""
     rollup_job: RollupJob | None = None
-    """Sums up old hours of tool calls; it counts."""
+    """Rolls up tool calls by the hour, and counts the hours."""
     projections: ProjectionCounts | None = None
     """Counts the work of this server's projectors."""
     backlog: Backlog | None = None
     """The accepted spans that wait for projectors. It rejects more if there are too many."""
 
     def end_watching(self) -> None:
-        """Let all who watch a run leave: the server ends."""
+        """Make all watchers of runs leave, because the server stops."""
         self.watch.end()
         if self.stores is not None:
             self.stores.end()
@@ -100,16 +99,16 @@ class Parts:
 async def database(
     settings: Settings, migrated: bool = True, look_seconds: float = LOOK_SECONDS
 ) -> AsyncIterator[str]:
-    """Give the URL of the database, the embedded one started where none is configured.
+    """Give the URL of the database. Start the embedded one if none is configured.
 
     Args:
-        settings: Where the database is.
+        settings: The settings with the database's address.
         migrated: Whether to bring its schema up to date first.
         look_seconds: How often to check that the embedded server is alive.
 
     Raises:
-        ConfigurationError: Records are to go to a server instead.
-        StoreUnavailable: It does not answer, or the embedded one does not start.
+        ConfigurationError: `TRACER_URL` is set, so there is no database to use.
+        StoreUnavailable: The database does not answer, or the embedded one does not start.
     """
     if settings.url is not None:
         raise ConfigurationError(
@@ -117,7 +116,7 @@ async def database(
             "database of its own. Unset TRACER_URL to keep records here."
         )
     async with AsyncExitStack() as stack:
-        # What is not a server's daily work goes past a pooler: it may need a session.
+        # Work other than a server's requests bypasses the pooler, because it may need a session.
         if (found := settings.direct_database_url or settings.database_url) is not None:
             url = found.get_secret_value()
         else:
@@ -146,12 +145,12 @@ async def parts(
             spool.
         database_url: A migrated Postgres.
         application: The application to run.
-        server_url: Where the server itself listens, if there is one.
+        server_url: The server's own address, if there is a server.
         project: The project that the application's runs belong to.
         on_commit: Is called after each batch of writes.
 
     Raises:
-        ConfigurationError: There is no such project, or the application has no model.
+        ConfigurationError: The project does not exist, or the application has no model.
     """
     terms, redaction = settings.lease_terms, settings.redaction
     async with (
@@ -235,7 +234,7 @@ async def stores(
     """Give a project's store in a migrated Postgres.
 
     Raises:
-        ConfigurationError: There is no such project.
+        ConfigurationError: The project does not exist.
     """
     async with (
         open_pool(database_url) as pool,
@@ -252,13 +251,13 @@ async def stores(
 
 
 class KeyRing:
-    """The keys of all projects, for who has the database."""
+    """The keys of all projects. It needs a database connection."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     async def made(self, project: str) -> ApiKeys:
-        """Return the keys of a project, which is made where there is none of that name."""
+        """Return the keys of a project. Create the project if it does not exist."""
         return self._keys(await ensure_project(self._pool, project))
 
     async def all(self) -> list[ApiKeys]:
@@ -291,7 +290,7 @@ async def project_settings(
         project: One alone; None: all.
 
     Raises:
-        ConfigurationError: There is no such project.
+        ConfigurationError: The project does not exist.
     """
     async with open_pool(database_url) as pool:
         found = await _chosen(pool, project)
@@ -302,7 +301,7 @@ async def _chosen(pool: Pool, project: str | None) -> dict[str, ProjectPool]:
     """Return the project of this name, or all projects if it is None.
 
     Raises:
-        ConfigurationError: There is no such project.
+        ConfigurationError: The project does not exist.
     """
     if project is None:
         found = await list_projects(pool)
@@ -322,7 +321,7 @@ async def span_packing(
         project: One project; None: all.
 
     Raises:
-        ConfigurationError: There is no such project.
+        ConfigurationError: The project does not exist.
     """
     async with open_pool(database_url) as pool:
         found = await _chosen(pool, project)
@@ -334,7 +333,7 @@ async def reprojection(database_url: str, project: str) -> AsyncIterator[Reproje
     """Give what projects the runs of a project again in a migrated Postgres.
 
     Raises:
-        ConfigurationError: There is no such project.
+        ConfigurationError: The project does not exist.
     """
     async with open_pool(database_url) as pool:
         seen = ProjectPool(pool, await project_id_of(pool, project))
@@ -346,7 +345,7 @@ async def deletion(database_url: str, project: str) -> AsyncIterator[PostgresDel
     """Give what deletes a project's runs in a migrated Postgres.
 
     Raises:
-        ConfigurationError: There is no such project.
+        ConfigurationError: The project does not exist.
     """
     async with open_pool(database_url) as pool:
         yield PostgresDeletion(ProjectPool(pool, await project_id_of(pool, project)))

@@ -209,7 +209,7 @@ class SpanProjection(Protocol):
             any_size: Whether to wait even if more than 5,000 spans are pending.
 
         Returns:
-            What is still pending, if the records are behind; None if they include every span that
+            The pending spans, if the records are behind; None if they include every span that
             was accepted before the call.
         """
 

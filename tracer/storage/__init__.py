@@ -1,1 +1,1 @@
-"""Where records are kept: Postgres, memory, and the way over HTTP."""
+"""The stores: Postgres, memory, and a tracer server over HTTP."""

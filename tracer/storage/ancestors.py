@@ -1,4 +1,4 @@
-"""The way from a tool call up to its root plan, over records that are at hand."""
+"""The lineage of a tool call, computed from records in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Place = tuple[Kind, UUID]
 
 
 def parent_of(record: AnyRecord) -> Place | None:
-    """Return the kind and id of what `record` hangs under, as the tree shows it."""
+    """Return the kind and id of the parent of `record` in the tree."""
     match record:
         case ActToolInfo():
             parents = {
@@ -41,7 +41,7 @@ def parent_of(record: AnyRecord) -> Place | None:
 def path_down_to(call: ActToolInfo, records: Mapping[Place, AnyRecord]) -> list[AnyRecord]:
     """Return the records from the root plan, or as far up as is known, down to `call`.
 
-    Ends on circles too: no record is there twice.
+    Ends on circles, too: it returns each record once.
     """
     path: list[AnyRecord] = [call]
     seen: set[Place] = {(Kind.TOOL_CALL, call.tool_call_id)}

@@ -1,4 +1,4 @@
-"""Writing to a tracer server over HTTP: for programs that have no database of their own."""
+"""Write to a tracer server over HTTP, for programs without a database connection."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ _UPGRADE_HINT = (
 )
 
 CONNECT_SECONDS = 2.0
-"""How long a server that is down may keep a write waiting."""
+"""How long a write may wait for a server that is down."""
 
 ANSWER_SECONDS = 30.0
-"""How long the server may take to answer, or to take in more of what is sent."""
+"""How long the server may take to answer, or to receive the next part of a request."""
 
 PACKED_BYTES = 16 * 2**10
-"""From which size on a request is packed."""
+"""The size from which a request is compressed."""
 
 WISHES_AT_ONCE = 100
-"""How many runs are asked about in one request: their ids stand in its address."""
+"""The most runs in one request: the URL contains their ids."""
 
 _OTLP = "application/x-protobuf"
 _SLICE_BYTES = 64 * 2**10
 _DETAIL_CHARACTERS = 200
-"""How much of a server's own explanation is repeated in errors and logs."""
+"""The most characters of a server's explanation that errors and logs repeat."""
 
 _CHECK_ADDRESS = "Check that the server runs and that TRACER_URL is its address."
 _CHECK_KEY = "Check TRACER_API_KEY."
@@ -95,7 +95,7 @@ class _Problem(BaseModel):
 
 
 class _RefusedAsAWhole(Exception):
-    """The server refuses all that was sent together; parts of it may be taken."""
+    """The server rejects a request as a whole; it may accept parts of it."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(code)
@@ -108,10 +108,10 @@ _ERASURE = TypeAdapter(Erasure)
 
 
 class HttpWriter:
-    """`tracer.store.TraceWriter` over the REST API, and what a launcher reads of it.
+    """`tracer.store.TraceWriter` over the REST API, and the reads that a launcher needs.
 
-    It never tries again by itself: the recorder does. It connects directly, whatever proxies the
-    environment names for other traffic; give a transport with a proxy where one is needed.
+    It does not retry, because the recorder does. It ignores the proxies that the environment names
+    for other traffic; if a proxy is needed, pass a transport with one.
     """
 
     def __init__(
@@ -122,14 +122,14 @@ class HttpWriter:
         transport: httpx2.AsyncBaseTransport | None = None,
         redaction: Redaction | None = None,
     ) -> None:
-        """Name the server; nothing is connected yet.
+        """Name the server; no connection is opened yet.
 
         Args:
-            url: Where it is, such as `http://127.0.0.1:8420`.
-            api_key: Sent with each request, where the server wants one.
-            transport: Carries the requests; unless given, connections of its own.
-            redaction: What masks secrets in spans; None: the standard. Events are masked by whoever
-                records them.
+            url: The server's address, such as `http://127.0.0.1:8420`.
+            api_key: Sent with each request; needed if the server requires a key.
+            transport: Sends the requests; None: connections of its own.
+            redaction: Masks secrets in spans; None: the standard rules. Events are masked by their
+                recorder.
         """
         self._admission = Admission(redaction)
         self._url = url
@@ -157,7 +157,7 @@ class HttpWriter:
             try:
                 lines.append((index, event_json(event)))
             except ValueError as error:
-                detail = f"It cannot be written as JSON: {type(error).__name__}."
+                detail = f"The event cannot be written as JSON: {type(error).__name__}."
                 refused.append(Refusal(index, "not_storable", detail))
         refused += await self._divided(lines, self._write, lambda line: [line])
         return WriteAnswer.without(refused, events)
@@ -227,7 +227,7 @@ class HttpWriter:
 
         from tracer.otel.otlp.signals import request_of
 
-        # A concatenation of serialized messages is one message with the items of all.
+        # Concatenated protobuf messages are one message with the items of all.
         body = request_of(signal, b"".join([trace.message for _, trace in sent]))
         response = await self._post(f"v1/{signal.name}s", body, _OTLP)
         content = self._content(response, HTTPStatus.OK)
@@ -238,7 +238,7 @@ class HttpWriter:
         rejected = getattr(refused, signal.rejected)
         if not rejected:
             return []
-        # The standard has one text for all, and no place for codes: see `api.otlp.encodings`.
+        # OTLP has one text for all rejected items and no field for codes: see `api.otlp.encodings`.
         found = [_REASON.fullmatch(line) for line in refused.error_message.splitlines()]
         places = [first + place for first, trace in sent for place in range(trace.count)]
         try:
@@ -253,7 +253,7 @@ class HttpWriter:
             return reasons
         if not reasons:
             raise self._unexpected(response)
-        # It names the first ones only.
+        # The message names only the first ones.
         if len(sent) == 1 and rejected == len(places) and _have_one_code(reasons):
             return [replace(reasons[0], index=place) for place in places]
         raise _RefusedAsAWhole(reasons[0].code, reasons[0].detail)
@@ -265,13 +265,15 @@ class HttpWriter:
             headers["Content-Encoding"] = "gzip"
         response = await self._ask("POST", path, content=body, headers=headers)
         if response.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-            raise _RefusedAsAWhole("too_large", "The server does not take so much at once.")
-        # An answer in OTLP has no code; this is the only reason why OTLP is answered with 422.
+            raise _RefusedAsAWhole("too_large", "The server rejects a request of this size.")
+        # An OTLP response has no code, but this is the only reason for a 422.
         is_otlp = response.headers.get("content-type") == content_type == _OTLP
         if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY and (
             is_otlp or _code(response) == "too_many_secrets"
         ):
-            raise _RefusedAsAWhole("too_many_secrets", "The server does not mask so many secrets.")
+            raise _RefusedAsAWhole(
+                "too_many_secrets", "The server rejects so many secrets at once."
+            )
         return response
 
     async def renew(self, recorder_id: UUID) -> Lease:
@@ -301,7 +303,7 @@ class HttpWriter:
             raise self._unexpected(response) from error
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
-        """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
+        """Record a request to cancel a run; see `TraceWriter.request_cancel`."""
         response = await self._ask("POST", f"api/runs/{root_plan_id}/cancel")
         match _code(response):
             case "not_found":
@@ -315,7 +317,7 @@ class HttpWriter:
             raise self._unexpected(response) from error
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return those of the runs that somebody wished to be cancelled or deleted.
+        """Return those of the runs for which a cancel or delete request exists.
 
         Raises:
             StoreUnavailable: The server does not answer.
@@ -338,7 +340,7 @@ class HttpWriter:
         Takes one request for each run, and a key with the `read` scope.
 
         Raises:
-            StoreUnavailable: The server does not answer, or refuses the key.
+            StoreUnavailable: The server does not answer, or rejects the key.
         """
         found = []
         for run_id in root_plan_ids:
@@ -370,7 +372,7 @@ class HttpWriter:
         )
 
     def _unexpected(self, response: httpx2.Response) -> StoreUnavailable:
-        """Return the error for a response that does not answer for the events.
+        """Return the error for a response that does not state the result of each event.
 
         The server may still have stored them.
         """
@@ -386,9 +388,9 @@ class HttpWriter:
             case HTTPStatus.FORBIDDEN:
                 detail, what_to_do = detail or "the server does not allow this key", _CHECK_KEY
             case HTTPStatus.TOO_MANY_REQUESTS:
-                what_to_do = "Wait: the recorder tries again."
+                what_to_do = "Wait: the recorder will retry."
             case _ if problem is None:
-                detail, what_to_do = "this is not the answer of a tracer server", _CHECK_ADDRESS
+                detail, what_to_do = "the response is not from a tracer server", _CHECK_ADDRESS
         return self._unavailable(f"{status}: {detail}", what_to_do)
 
     def _content(self, response: httpx2.Response, wanted: HTTPStatus) -> bytes:
@@ -430,18 +432,18 @@ def _single_items(sent: Numbered[TraceSpans]) -> list[Numbered[TraceSpans]]:
 
 
 async def _packed(body: bytes) -> bytes:
-    """Return `body` as gzip. The agent goes on meanwhile."""
+    """Return `body` as gzip, without blocking the event loop for long."""
     packer = zlib.compressobj(level=1, wbits=16 + zlib.MAX_WBITS)
     packed = []
     for begin in range(0, len(body), _SLICE_BYTES):
         packed.append(packer.compress(body[begin : begin + _SLICE_BYTES]))
-        # Not in a thread instead: all may be taken by tools that wait for us.
+        # Not in a thread: tools that wait for this recorder may occupy all threads.
         await asyncio.sleep(0)
     return b"".join([*packed, packer.flush()])
 
 
 def _problem_of(error: httpx2.HTTPError) -> str:
-    """Return what happened to a request, in a few words."""
+    """Return a short description of what happened to a request."""
     if isinstance(error, httpx2.ConnectTimeout):
         return f"no connection within {CONNECT_SECONDS:g} s"
     if isinstance(error, httpx2.TimeoutException):
@@ -473,7 +475,7 @@ def _system_error(error: BaseException | None) -> OSError | None:
 
 
 def _code(response: httpx2.Response) -> str | None:
-    """Return the code of the problem that a response tells; None where it tells none."""
+    """Return the problem code of a response; None if it has none."""
     problem = _problem(response)
     return None if problem is None else problem.code
 
@@ -491,5 +493,5 @@ def _run(content: bytes) -> Run:
     sent = orjson.loads(content)
     fields = {name: sent[to_camel(name)] for name in Run.model_fields if to_camel(name) in sent}
     if fields.get("status") == ABANDONED:
-        fields["status"] = Status.RUNNING  # shown so for a run that is open
+        fields["status"] = Status.RUNNING  # the API shows an open run this way
     return Run.model_validate(fields)

@@ -23,7 +23,7 @@ from tracer.text import storable
 
 @dataclass
 class KeptRun:
-    """One run and everything below it."""
+    """One run with all its records."""
 
     root_plan_id: UUID
     fields: Fields
@@ -54,11 +54,11 @@ class KeptRun:
         return recorder_id or self.root_plan_id
 
     def abandoned_at(self, fields: Fields) -> datetime | None:
-        """Return when the recorder of an unfinished record was found dead, if it was."""
+        """Return when the recorder of an unfinished record was found dead; None if it was not."""
         return self.abandoned.get(self.whose(fields)) if is_unfinished(fields) else None
 
     def records(self) -> Records:
-        """Return all of them."""
+        """Return all records."""
         return {
             kind: {record_id: self.record(kind, record_id) for record_id in part}
             for kind, part in self.parts.items()
@@ -69,7 +69,7 @@ class KeptRun:
         return self.parts[kind][record_id]["status"] is Status.UNKNOWN, self.root_plan_id
 
     def is_of(self, subject: str) -> bool:
-        """Return whether it is one of a subject's runs."""
+        """Return whether the run belongs to a subject."""
         return self.fields.get("subject") == storable(subject)
 
     def as_run(self) -> Run:
@@ -92,7 +92,7 @@ class KeptRun:
         )
 
     def notable(self) -> Iterator[NotableRecord]:
-        """Yield its failed and its running records."""
+        """Yield the failed and the running records of the run."""
         for kind, part in self.parts.items():
             for record_id, fields in part.items():
                 if fields["status"] in (Status.FAILED, Status.RUNNING):
@@ -147,14 +147,14 @@ def is_unfinished(fields: Fields) -> bool:
 
 
 def why_no_events(kept: KeptRun | None) -> str | None:
-    """Return the code with which a run refuses events; None: it takes them."""
+    """Return the code with which a run rejects events; None if it accepts them."""
     if kept is None:
         return None
     return "run_deleted" if kept.is_deleted else "run_of_spans" if kept.is_of_spans else None
 
 
 def why_no_spans(kept: KeptRun | None, trace: TraceSpans, max_bytes: int) -> str | None:
-    """Return the code with which a run refuses the spans of a trace; None if it takes them."""
+    """Return the code with which a run rejects the spans of a trace; None if it accepts them."""
     if kept is not None and kept.is_deleted:
         return "run_deleted"
     spans = KeptSpans() if kept is None else kept.spans

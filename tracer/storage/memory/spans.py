@@ -54,8 +54,8 @@ class Block:
     spans: int
     recorded_at: datetime
     seen_at: datetime | None
-    """When they arrived, by the clock of the leases. None if an import brought them: that is no
-    sign of life, and they are projected at once."""
+    """When they arrived, by the clock of the leases. None if an import brought them: that is not a
+    heartbeat, and they are projected at once."""
 
 
 @dataclass
@@ -90,12 +90,12 @@ class KeptSpans:
                 self.pending.append(block)
 
     def exceeds(self, trace: TraceSpans, max_bytes: int) -> bool:
-        """Return whether a message is new and does not fit into what the run may have."""
+        """Return whether a message is new and would exceed the run's size limit."""
         is_new = block_key(trace.message) not in self.blocks
         return is_new and self.size + len(trace.message) > max_bytes
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether pending spans are to be projected at this time."""
+        """Return whether pending spans must be projected at this time."""
         times = [block.seen_at for block in self.pending if block.seen_at is not None]
         return bool(times) and now >= min(times[-1] + QUIET, times[0] + LONGEST_WAIT)
 

@@ -1,7 +1,7 @@
-"""A store in memory: writer and reader over dictionaries, gone with the process.
+"""A store in memory: dictionaries that end with the process.
 
-It keeps every promise of `tracer.store` within the process, and is the plain reading of them: the
-contract tests hold the Postgres store to the same answers.
+It is the plain implementation of `tracer.store`: the contract tests compare the Postgres store
+with it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from tracer.store import (
 W = TypeVar("W", Event, ExportedRecord)
 
 Merge = Callable[[Kind, Fields, Fields], Fields]
-"""How two versions of a record become one."""
+"""Merges two versions of a record."""
 
 
 class MemoryStore:
@@ -103,10 +103,10 @@ class MemoryStore:
 
         Args:
             project_id: The project that it belongs to.
-            clock: When something is recorded.
+            clock: The source of `recorded_at`.
             terms: How long leases last.
-            lease_clock: When recorders and runs show signs of life, and when runs are due.
-            admission: Masks secrets; None: the standard one.
+            lease_clock: The clock of heartbeats, and of the times when runs are due.
+            admission: Masks secrets; None: with the standard rules.
             lags: Whether spans wait for `project_due` or `catch_up`. If not, `write_spans`
                 projects them before it returns.
             max_run_bytes: The most bytes of spans that a run may have.
@@ -131,7 +131,7 @@ class MemoryStore:
         return WriteAnswer.without(refused, events)
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
-        """Bring exported records back; see `TraceRestorer.restore`."""
+        """Restore exported records; see `TraceRestorer.restore`."""
         accepted, refused = self._divided(self._admission.records(records))
         reduced = reduce_records(accepted)
         self._write(reduced, merge_exported)
@@ -165,7 +165,7 @@ class MemoryStore:
     async def restore_spans(
         self, traces: Sequence[TraceSpans], records: Sequence[ExportedRecord]
     ) -> WriteAnswer:
-        """Store spans whose records are as old as they were; see `TraceRestorer`."""
+        """Store spans, and restore the ages of their records; see `TraceRestorer`."""
         now = self._clock()
         answer = self._accept(traces, now, None)
         exported = reduce_records(records)
@@ -219,7 +219,7 @@ class MemoryStore:
     ) -> Behind | None:
         """Project the run of a record at once; see `SpanProjection.catch_up`."""
         for run in self._open_runs():
-            # The ids of records that are made from spans begin like the trace id.
+            # Ids of records that are made from spans begin like the trace id.
             if run.root_plan_id.bytes[:6] == record_id.bytes[:6] or (
                 kind is not Kind.RUN and record_id in run.parts[kind]
             ):
@@ -305,7 +305,7 @@ class MemoryStore:
         return self._leases.renew(recorder_id, self._lease_clock())
 
     async def now(self) -> datetime:
-        """Return what time it is; see `LeaseKeeping.now`."""
+        """Return the time of the clock of leases; see `LeaseKeeping.now`."""
         return self._lease_clock()
 
     async def expire_leases(self, since: datetime) -> None:
@@ -319,11 +319,11 @@ class MemoryStore:
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete every run of a subject; see `TraceWriter.delete_subject`."""
         kept_as = self._admission.subject(subject)
-        self._project_all()  # else it is not known whom the newest runs are about
+        self._project_all()  # only records name the subject of a run
         return delete_runs(self._runs, [kept for kept in self._open_runs() if kept.is_of(kept_as)])
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
-        """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
+        """Record a request to cancel a run; see `TraceWriter.request_cancel`."""
         kept = self._open_run(root_plan_id)
         if kept.as_run().status.is_ending:
             raise RunNotActive()
@@ -404,7 +404,7 @@ class MemoryStore:
         )
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
-        """Return the rows of a plan and all below it; see `TraceReader.read_tree`."""
+        """Return the rows of a plan and everything below it; see `TraceReader.read_tree`."""
         kept = self._find(Kind.PLAN, plan_id)
         return tree_rows(kept.records(), plan_id, payloads, _revision(kept))
 
@@ -440,7 +440,7 @@ class MemoryStore:
         return changes_between(after, kept.fields["revision"], changed, in_id_order, limit)
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
-        """Return a round whole; see `TraceReader.read_think_act`."""
+        """Return one round; see `TraceReader.read_think_act`."""
         kept = self._find(Kind.THINK_ACT, think_act_id)
         think_act: ThinkActRecord = kept.record(Kind.THINK_ACT, think_act_id)
         if think_act.offered_tools is None and think_act.offered_tools_from is not None:
@@ -449,7 +449,7 @@ class MemoryStore:
         return think_act
 
     async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
-        """Return a call whole, in its place; see `TraceReader.read_tool_call`."""
+        """Return one call with its lineage; see `TraceReader.read_tool_call`."""
         records = self._find(Kind.TOOL_CALL, tool_call_id).records()
         call = records[Kind.TOOL_CALL][tool_call_id]
         assert isinstance(call, ActToolInfo)
@@ -492,7 +492,7 @@ class MemoryStore:
     async def read_spans(
         self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
     ) -> list[Span]:
-        """Return spans kept under a run; see `TraceReader.read_spans`."""
+        """Return the spans of a run; see `TraceReader.read_spans`."""
         return self._open_run(root_plan_id).spans.by_start(span_ids)
 
     async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
@@ -502,7 +502,7 @@ class MemoryStore:
         return logs_of([*spans.messages, *of_sessions])
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
-        """Return the leases of those who left something open; see `TraceReader.read_leases`."""
+        """Return the leases of a run's recorders; see `TraceReader.read_leases`."""
         return self._leases.of_run(self._open_run(root_plan_id))
 
     async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> ToolStatsPage:
@@ -510,7 +510,7 @@ class MemoryStore:
         return ToolStatsPage(stats_of_tools(self._all_records(), within, name))
 
     async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
-        """Return the figures of a tool; see `TraceReader.read_tool_history`."""
+        """Return the statistics of a tool over time; see `TraceReader.read_tool_history`."""
         return tool_history(self._all_records(), name, within)
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
@@ -556,7 +556,7 @@ class MemoryStore:
         return kept
 
     def _find(self, kind: Kind, record_id: UUID) -> KeptRun:
-        """Return the run with a record; where several have it, the first with no placeholder."""
+        """Return the run with a record. If several have it, prefer a record to placeholders."""
         found = [kept for kept in self._runs.values() if record_id in kept.parts[kind]]
         if not found:
             raise RecordNotFound(KIND_WORDS[kind], record_id)

@@ -1,4 +1,4 @@
-"""Reading from Postgres: records, lists and lineage; the tree is in `read/tree.py`."""
+"""Read records, lists and lineage from Postgres. `read/tree.py` reads trees."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class PostgresReader:
         return found[0] if found else None
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
-        """Return the rows of a plan and all below it; see `TraceReader.read_tree`."""
+        """Return the rows of a plan and everything below it; see `TraceReader.read_tree`."""
         with store_errors():
             return await read_many(
                 self._project, lambda c: read_tree(c, self._project_id, plan_id, payloads)
@@ -186,7 +186,7 @@ class PostgresReader:
             )
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
-        """Return a round whole; see `TraceReader.read_think_act`."""
+        """Return one round; see `TraceReader.read_think_act`."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 found = await self._one(connection, ThinkActRecord, Kind.THINK_ACT, think_act_id)
@@ -198,7 +198,7 @@ class PostgresReader:
         return found
 
     async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
-        """Return a call whole, in its place; see `TraceReader.read_tool_call`."""
+        """Return one call with its lineage; see `TraceReader.read_tool_call`."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 call = await self._one(connection, ActToolInfo, Kind.TOOL_CALL, tool_call_id)
@@ -241,7 +241,7 @@ ORDER BY root_plan_id LIMIT 10"""
     async def read_spans(
         self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
     ) -> list[Span]:
-        """Return spans kept under a run; see `TraceReader.read_spans`."""
+        """Return the spans of a run; see `TraceReader.read_spans`."""
         with store_errors():
             return await read_many(
                 self._project, lambda c: read_spans(c, self._project_id, root_plan_id, span_ids)
@@ -255,7 +255,7 @@ ORDER BY root_plan_id LIMIT 10"""
             )
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
-        """Return the leases of those who left something open; see `TraceReader.read_leases`."""
+        """Return the leases of a run's recorders; see `TraceReader.read_leases`."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 await read_run_revision(connection, self._project_id, Kind.RUN, root_plan_id)
@@ -268,7 +268,7 @@ ORDER BY root_plan_id LIMIT 10"""
                 return await read_stats_of_tools(connection, self._project_id, within, name)
 
     async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
-        """Return the figures of a tool; see `TraceReader.read_tool_history`."""
+        """Return the statistics of a tool over time; see `TraceReader.read_tool_history`."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 return await read_history_of_tool(connection, self._project_id, name, within)
@@ -315,7 +315,7 @@ ORDER BY root_plan_id LIMIT 10"""
     async def _one(
         self, connection: PoolConnection, record: type[R], kind: Kind, record_id: UUID
     ) -> R:
-        """Return the record with an id; where runs share it, the first that is no placeholder."""
+        """Return the record with an id. If several runs have it, placeholders come last."""
         id_field = ID_FIELDS[kind]
         query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
             WHERE {id_field} = %(id)s AND project_id = %(project_id)s AND {NOT_DELETED}
@@ -330,7 +330,7 @@ ORDER BY root_plan_id LIMIT 10"""
         run_id: UUID,
         record_ids: Sequence[UUID | None],
     ) -> list[P]:
-        """Return those of the records that the run has."""
+        """Return the records that exist in the run."""
         kind = KINDS[record]
         query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
             WHERE {_IN_RUN} AND {ID_FIELDS[kind]} = ANY(%(ids)s)"""
@@ -340,7 +340,7 @@ ORDER BY root_plan_id LIMIT 10"""
     async def _read_above(
         self, connection: PoolConnection, given: dict[str, Any]
     ) -> dict[Place, AnyRecord]:
-        """Return every record above a call: one query for the ids, and one per kind."""
+        """Return every ancestor of a call: one query for the ids, and one per kind."""
         cursor = await connection.execute(_ABOVE, given)
         ids: dict[Kind, list[UUID]] = {kind: [] for kind in KINDS.values()}
         for kind, record_id in await cursor.fetchall():

@@ -1,4 +1,4 @@
-"""Session states in Postgres: each a row, which is locked while it is changed."""
+"""Session states in Postgres: one row each, which is locked while it is changed."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ _THE_SESSION = "session_id = %(session)s AND project_id = %(project_id)s"
 
 _READ = f"SELECT state::text FROM session_state WHERE {_THE_SESSION}"
 
-# One statement, so that a session of which nothing is kept yet can be locked as well. What it
-# writes goes again when a change does not fit.
+# One statement, so that a session without a row can be locked, too. If a change is rejected, the
+# transaction rolls back what this statement wrote.
 _MAKE_OR_LOCK = """
 INSERT INTO session_state AS kept (project_id, session_id, state, revision, updated_at)
 VALUES (%(project_id)s, %(session)s, %(state)s, 1, %(now)s)
@@ -91,7 +91,7 @@ ON CONFLICT (session_id, project_id)
     DO UPDATE SET revision = kept.revision + 1, updated_at = excluded.updated_at
 RETURNING state::text"""
 
-# The slice takes the newest of the runs before; one that begins below 1 takes all.
+# The slice selects the newest of the earlier runs; a slice that begins below 1 selects all.
 _ADD_RUN = """
 INSERT INTO session_state AS kept (project_id, session_id, state, revision, updated_at, run_ids)
 VALUES (%(project_id)s, %(session)s, %(state)s, 0, %(now)s, ARRAY[%(run)s::uuid])

@@ -356,7 +356,7 @@ def migrating_connection(url: str) -> Iterator[Connection]:
         try:
             connection = stack.enter_context(engine.connect())
         except OperationalError as error:
-            # Who migrates has the address: let them know which, and what is wrong with it.
+            # The user who migrates knows the address, so the error may name it.
             why = " ".join(str(error.orig).split())
             raise StoreUnavailable(
                 f"The database can't be reached: {why.rstrip('.')}. Check TRACER_DATABASE_URL, and "

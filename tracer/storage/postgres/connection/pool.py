@@ -1,4 +1,4 @@
-"""Connections to Postgres: the pool, and what its errors mean."""
+"""Connections to Postgres: the pool, and the translation of its errors."""
 
 from __future__ import annotations
 

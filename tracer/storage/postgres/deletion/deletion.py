@@ -1,4 +1,4 @@
-"""Deleting runs in Postgres: on request, or because the project does not keep them any longer.
+"""Deleting runs in Postgres: on request, or because they exceed the project's limits.
 
 A deletion has three acts (decision 20). The first commits a tombstone: from then on no reader sees
 the run, and every write to it is rejected. The second deletes the rows of the run. The third marks
@@ -28,11 +28,11 @@ MAX_ROWS = 200_000
 """A run with more rows is not deleted in one transaction, to bound its duration and memory."""
 
 RUNS_AT_ONCE = 20
-"""How many runs become tombstones before their rows are purged. So there are never many of which
-readers have to leave out the rows."""
+"""How many runs become tombstones before their rows are purged. This bounds the number of runs
+whose rows readers must skip."""
 
 TOMBSTONE_DAYS = 400
-"""How long a tombstone rejects events that a spool kept."""
+"""How long a tombstone rejects events that a spool still has."""
 
 TOMBSTONES_AT_ONCE = 2_000
 
@@ -43,10 +43,10 @@ not be projected."""
 
 @dataclass(frozen=True)
 class PurgeResult:
-    """How much was deleted."""
+    """The numbers of deleted rows."""
 
     runs: int = 0
-    """The runs of which no row is left."""
+    """The runs whose rows are all deleted."""
     records: int = 0
     """Plans, steps, rounds and tool calls."""
     spans: int = 0
@@ -70,7 +70,7 @@ class PostgresDeletion:
         """Connect to the database.
 
         Args:
-            project: Whose runs are deleted, and the connections.
+            project: The project of the runs, with its connections.
             on_written: Is called with the runs that were deleted, after the commit.
             clock: Returns the time; None: the database's own clock.
             max_rows: The most rows that one transaction deletes.
@@ -81,7 +81,7 @@ class PostgresDeletion:
         self._max_rows = max_rows
 
     async def erase_run(self, root_plan_id: UUID) -> Erasure:
-        """Delete a run with everything below it, and count what remains of it.
+        """Delete a run with all its data, and count the rows that remain.
 
         Raises:
             RecordNotFound: The run does not exist, or it was deleted before.
@@ -125,7 +125,7 @@ class PostgresDeletion:
             return done + Erasure(left=sum(left))
 
     async def _erase_rows(self, runs: list[UUID]) -> Erasure:
-        # An erasure leaves no sums either. Pruned runs are left to the next pass of the job.
+        # Erased runs must not remain in roll-ups either. For pruned runs, the job removes them.
         await roll_up_runs(self._project, runs)
         done = PurgeResult()
         async for result in self._purge(runs, sql.WAIT_FOR_CLAIM):
@@ -143,7 +143,7 @@ class PostgresDeletion:
             return await self._column(sql.FIND_PENDING_RUNS, {"now": await self._now()})
 
     async def count(self, settings: ProjectSettings) -> int:
-        """Return how many runs exceed the age or the number that a project keeps.
+        """Return how many runs exceed the project's limits of age or number.
 
         Raises:
             StoreUnavailable: The database does not answer.
@@ -157,12 +157,12 @@ class PostgresDeletion:
             return sum(await self._column(sql.count_runs(f"({which})"), values))
 
     async def prune(self, settings: ProjectSettings) -> AsyncGenerator[PurgeResult, None]:
-        """Delete the runs that a project does not keep, and continue interrupted deletions.
+        """Delete the runs that exceed a project's limits, and continue interrupted deletions.
 
         Any number of callers may do this at once: each skips runs that another one has locked.
 
         Args:
-            settings: The project's.
+            settings: The settings of the project.
 
         Yields:
             The result of each transaction that deleted rows, so that the caller can pause.
@@ -196,7 +196,7 @@ class PostgresDeletion:
                 return len(await cursor.fetchall())
 
     async def _exceeding(self, settings: ProjectSettings) -> list[tuple[str, dict[str, Any]]]:
-        """Return the conditions for runs that a project does not keep, with their values."""
+        """Return the conditions for runs that exceed a project's limits, with their values."""
         conditions: list[tuple[str, dict[str, Any]]] = []
         now = await self._now()
         if settings.keep_days is not None:
@@ -211,7 +211,7 @@ class PostgresDeletion:
         return conditions
 
     async def _pages(self, which: str, values: dict[str, Any]) -> AsyncGenerator[list[UUID], None]:
-        """Yield the runs for which a condition holds, some at a time, each once."""
+        """Yield the runs for which a condition holds, in pages, each run once."""
         place: dict[str, Any] = {"after_at": "-infinity", "after": UUID(int=0)}
         query = sql.find_runs(which)
         while page := await self._rows(query, {**values, **place, "most": RUNS_AT_ONCE}):

@@ -1,7 +1,7 @@
 """The SQL of deletion: which runs are deleted, tombstones, and the purge of their rows.
 
-Every statement takes `project_id`, and most take the runs that they are about as `runs`: on Citus,
-runs of one shard. `now` is the present, or null for the database's own clock.
+Every statement takes `project_id`, and most take the affected runs as `runs`: on Citus, runs of one
+shard. `now` is the current time, or null for the database's own clock.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _IS_OPEN = "finished_at IS NULL AND status < 'cancelled'"
 _END = f"""CASE WHEN finished_at <= %(now)s THEN finished_at
     ELSE coalesce({abandoned_at("run")}, recorded_at) END"""
 
-# A run with pending spans has no end yet. If its projection failed for good, its records decide:
-# otherwise no project could ever get rid of it.
+# A run with pending spans has not ended. If its projection failed for good, its records decide:
+# otherwise it would never be deleted.
 _LIVES = f"""EXISTS (
     SELECT FROM pending_run AS pending
     WHERE pending.root_plan_id = run.root_plan_id AND pending.project_id = run.project_id
@@ -135,14 +135,14 @@ FORGET_WORK = tuple(
 """Make the reaper and the projectors skip deleted runs."""
 
 DELETE_SESSIONS = f"DELETE FROM otel_session WHERE {_OF_RUNS} RETURNING session_run_id"
-"""Ends what connects deleted runs with sessions of log records, and returns the sessions' runs."""
+"""Removes the links from deleted runs to sessions of log records. Returns the sessions' runs."""
 
 FIND_NAMED_SESSIONS = f"""
 SELECT DISTINCT session_run_id FROM otel_session
 WHERE {_OF_PROJECT} AND session_run_id = ANY(%(sessions)s)"""
 """Finds those of the sessions' runs that a run names: they are deleted with the last one."""
 
-# The comparison of names can use the index behind row-level security; it is of the first 63 bytes.
+# Comparing names can use the index behind row-level security. Names have the first 63 bytes.
 _OF_SESSIONS = f"""{_OF_PROJECT} AND session = ANY(%(sessions)s)
     AND session::name = ANY(%(sessions)s::text[]::name[])"""
 
@@ -181,7 +181,7 @@ SELECT root_plan_id FROM run WHERE {_OF_RUNS} AND {IS_TOMBSTONE} ORDER BY root_p
 
 
 def _of_runs(table: str) -> str:
-    """Return the condition for the rows of runs, as the table's index by run has it."""
+    """Return the condition for the rows of runs in a table, in the form of its index."""
     return f"{_OF_RUNS} AND {ALWAYS}" if table in TABLES.values() else _OF_RUNS
 
 
@@ -201,7 +201,7 @@ _SPANS = {"otel_block": "spans", "otel_span": "1"}
 
 
 def _counted(table: str, delete: str) -> str:
-    """Return a statement that deletes rows, and returns how many rows, records and spans."""
+    """Return a statement that deletes rows, and returns the numbers of rows, records and spans."""
     records = "count(*)" if table in _RECORD_TABLES else "0::bigint"
     return (
         f"WITH deleted AS ({delete} RETURNING {_SPANS.get(table, '0')} AS spans)"

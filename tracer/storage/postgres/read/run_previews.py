@@ -1,4 +1,4 @@
-"""Reading what the list of runs shows of each run: four queries for a page at most."""
+"""Read the previews of the run list: at most four queries for a page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracer.storage.postgres.schema.record_tables import ALWAYS, IS_FAILED, TABL
 from tracer.storage.run_previews import run_previews
 
 _READ = PREVIEW_CHARACTERS + 1
-"""One character more tells that a text is longer."""
+"""One character more shows that a text is longer."""
 
 
 async def read_run_previews(
@@ -94,11 +94,11 @@ _COLUMNS = {
         *("parent_tool_call_id", "think_act_id", "step_id", _NO_ID),
     ),
 }
-"""The id, the name and the arguments of each kind of record, and what it hangs under."""
+"""The columns of the id, the name, the arguments and the parents of each kind of record."""
 
 
 def _notable_records(condition: str) -> str:
-    """Return the query for some records of all kinds, as `NotableRecord` has them."""
+    """Return the query for some records of all kinds, with the fields of `NotableRecord`."""
     return " UNION ALL ".join(
         f"""
 SELECT root_plan_id, '{kind}', {id_field}, status = 'failed', {name}, started_at, finished_at,

@@ -1,4 +1,4 @@
-"""Reading a tree's rows from Postgres: five queries, and one more below a sub-plan.
+"""Read the rows of a tree from Postgres: five queries, and one more below a sub-plan.
 
 Runs in a worker thread (`project_session.read_many`).
 """
@@ -28,16 +28,16 @@ _ERROR_TEXTS = ("error_message", "error_stack")
 
 SomeRow = TypeVar("SomeRow", bound=Row)
 
-# The first characters hold at least the first bytes; `preview` cuts between characters. Postgres
-# would count the characters of short strings too.
+# The first characters contain at least the first bytes; `preview` then cuts between characters.
+# The CASE avoids counting the characters of short strings.
 _SHOWN = {
     Payloads.PREVIEW: f"CASE WHEN octet_length({{0}}) <= {PREVIEW_BYTES} THEN {{0}}"
     f" ELSE left({{0}}, {PREVIEW_BYTES}) END",
     Payloads.FULL: "{}",
     Payloads.DIGEST: "encode(sha256(convert_to({}, 'UTF8')), 'hex')",
 }
-# As it was before the project's policy cut it, which the text itself says. To compare arrays costs
-# more than the size, and most places have no text.
+# The size before the project's policy shortened the text: its mark contains it. Comparing arrays
+# would cost more than reading the size, and most values of `masked` are empty.
 _SIZE = (
     "CASE WHEN {0} IS NULL THEN NULL WHEN coalesce(cardinality(masked), 0) = 0"
     " THEN octet_length({0})"
@@ -123,7 +123,7 @@ def read_rows(
         cursors[kind].execute(query, given, prepare=True)
     found = {kind: cursor.fetchall() for kind, cursor in cursors.items()}
     for kind, rows in found.items():
-        # Postgres would sort by moving whole rows, and takes longer than for all the rest.
+        # Not in SQL: Postgres sorts by moving whole rows, which takes longer than the rest.
         rows.sort(key=attrgetter(RULES[kind].id_field))
         rows.sort(key=lambda row: _LAST if row.position is None else row.position)
         if payloads is Payloads.PREVIEW:
@@ -136,7 +136,7 @@ _LAST = 2**31
 
 
 def _cut(kind: Kind, rows: Sequence[Row]) -> None:
-    """Cut what SQL left a little long."""
+    """Shorten the strings that SQL left a little too long."""
     for field in PAYLOAD_FIELDS[kind]:
         is_cut = attrgetter(f"{field}_truncated")
         for row in filter(is_cut, rows):
@@ -149,7 +149,7 @@ def _cut(kind: Kind, rows: Sequence[Row]) -> None:
 
 
 def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
-    """Return the SQL that makes each field of a row, in their order."""
+    """Return the SQL of each field of a row, in the order of the fields."""
     columns = METADATA.tables[TABLES[kind]].columns
     texts = payload_expressions(kind, payloads)
     message, stack = (texts.get(field, "NULL") for field in _ERROR_TEXTS)
@@ -176,12 +176,12 @@ def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
     return row
 
 
-# In whole microseconds: as numbers of any length, which `extract` gives, it takes much longer.
+# In whole microseconds: `extract` returns numerics of any length, which are much slower.
 _DURATION = "round(date_part('epoch', finished_at - started_at) * 1e6) / 1e3"
 
 
 def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
-    """Return the SQL of each long string (left a little long), its size, and whether it is cut."""
+    """Return the SQL of each long string (slightly too long), its size, and whether it is cut."""
     row = {}
     if payloads is not Payloads.NONE:
         for field in (*_ERROR_TEXTS, *PAYLOAD_FIELDS[kind]):
@@ -223,7 +223,7 @@ _BELOW = {
     Kind.THINK_ACT: f"step_id IN ({_STEPS_BELOW})",
     Kind.TOOL_CALL: f"(step_id IN ({_STEPS_BELOW}) OR tool_call_id = %(opener)s)",
 }
-"""Which rows lie in the plans that were found; with the call that opened the first."""
+"""The condition for the rows of the plans that were found, and for the call that opened them."""
 
 
 def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:

@@ -1,4 +1,4 @@
-"""Reading a run whole from Postgres: its records, and its original spans and log records."""
+"""Read a complete run from Postgres: its records, spans and log records."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _records(
 
 
 def _kind_of_run(connection: SyncConnection, given: dict[str, Any]) -> tuple[str, bool]:
-    """Return where a run's records come from, and whether it is an agent's.
+    """Return the source of a run's records, and whether the run is agent work.
 
     Raises:
         RecordNotFound: The run does not exist.

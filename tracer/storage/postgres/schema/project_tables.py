@@ -45,7 +45,7 @@ class ProjectRow(TableRow, table=True):
         CheckConstraint("keep_spans IN ('all', 'agent')", name="project_keeps_spans"),
     )
 
-    # No sequence: who makes one takes the next number, under a lock.
+    # No sequence: a new project gets the next number, under a lock.
     project_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     """The project's id."""
     name: str

@@ -81,14 +81,14 @@ def _reference(
     )
 
 
-# While a table has no statistics, the planner takes any index whose leading columns are the
-# project and the run for as good as the primary key, and each check of a foreign key would then
-# read the whole run. So ids lead, and the indexes where they cannot have a condition: always true,
-# but nothing that a check implies.
+# While a table has no statistics, the planner considers any index whose leading columns are the
+# project and the run as good as the primary key, and each check of a foreign key would then read
+# the whole run. So ids lead. Indexes that cannot have ids first get this condition: it is always
+# true, but no check implies it.
 ALWAYS = "recorded_at > '-infinity'"
 
-# No `coalesce`: Postgres does not take that for leakproof, and would not use an index of it behind
-# a policy. In lines as Postgres prints it, for the comparison with the catalog.
+# No `coalesce`: for Postgres it is not leakproof, so an index on it would not be used behind a
+# policy. The lines are as Postgres prints them, for the comparison with the catalog.
 START = """(
 CASE
     WHEN started_at IS NOT NULL THEN started_at
@@ -140,7 +140,7 @@ def _by(table: str, column: str, *, partly: bool = False) -> Index:
 
 
 def _along(name: str, id_field: str, moment: str, where: str | None, *leading: str) -> Index:
-    """Index what a list goes along, backwards: by `leading`, then by a moment, then by id."""
+    """Index the order of a list, read backwards: by `leading`, then by a moment, then by id."""
     columns = map(text, (*leading, moment))
     condition = None if where is None else text(where)
     return Index(name, "project_id", *columns, id_field, postgresql_where=condition)
@@ -368,8 +368,8 @@ class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc
         _along("act_tool_info_by_start", "tool_call_id", START, None),
         _along("act_tool_info_open", "tool_call_id", START, IS_OPEN),
         _along("act_tool_info_failed", "tool_call_id", START, IS_FAILED),
-        # Of a text its first 63 bytes: an index entry has room for 2,700, and a name may have
-        # megabytes. Unlike `left` the cast is leakproof, as only what may be asked behind a policy.
+        # Only the first 63 bytes of a name: an index entry has room for 2,700, and a name may have
+        # megabytes. Unlike `left`, the cast is leakproof, which row-level security requires.
         _along("act_tool_info_by_name", "tool_call_id", START, "name IS NOT NULL", "(name::name)"),
         _along(
             "act_tool_info_failed_by_name",
@@ -465,7 +465,7 @@ for _row_class in (
     _comment(_row_class)
 
 METADATA = SQLModel.metadata
-"""What the migrations have to end in."""
+"""The schema in which the migrations must end."""
 
 _DIALECT = URL.create("postgresql+psycopg").get_dialect()()
 

@@ -20,13 +20,13 @@ BLOCK_BYTES = 4_000_000
 """The largest uncompressed size of a block that combines others. One larger span exceeds it."""
 
 RUN_LOCK_KEY = "hashtextextended(root_plan_id::text, project_id)"
-"""The key of a run's advisory lock, over the columns of that name. Who rewrites the blocks of a run
-or projects it takes this lock first, and leaves the run to the holder if it is taken."""
+"""The key of a run's advisory lock, over the columns of that name. A transaction that projects a
+run or rewrites its blocks takes this lock first, and skips the run if the lock is held."""
 
 CLAIM_RUN = f"""
 SELECT pg_try_advisory_xact_lock({RUN_LOCK_KEY})
 FROM (VALUES (%(run)s::uuid, %(project_id)s::integer)) AS run (root_plan_id, project_id)"""
-"""Takes the advisory lock of a run until the end of the transaction, if nobody has it."""
+"""Takes the advisory lock of a run until the end of the transaction, if it is free."""
 
 LOCK_RUN = """
 SELECT FROM run WHERE project_id = %(project_id)s AND root_plan_id = %(run)s

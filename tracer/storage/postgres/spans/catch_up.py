@@ -189,7 +189,7 @@ class PostgresProjection:
         *,
         local_spans: float = LOCAL_SPANS,
     ) -> None:
-        """Take the project, and what projects its small runs.
+        """Take the project, and the projectors of its small runs.
 
         Args:
             project: The connections of the project.
@@ -259,8 +259,8 @@ class PostgresProjection:
         """Return the pending runs that a record may belong to: mostly none, at most a few."""
         first = last = record_id
         if kind is not Kind.RUN:
-            # Other ids may begin like a trace id by chance: then a run is projected that would be
-            # soon anyway. Spans that carry records keep the ids of these: they are looked up.
+            # Another id may begin like a trace id by chance: then that run is projected a little
+            # earlier. Records that spans carry keep their own ids, so they are looked up.
             first, last = run_ids_like(record_id)
         given = {
             "project_id": self._project_id,
@@ -289,7 +289,7 @@ class PostgresProjection:
 
 
 def _finding(kind: Kind) -> str:
-    """Return what finds the pending runs that a record of a kind may belong to, by keys only."""
+    """Return the query for the pending runs that a record may belong to. It uses only keys."""
     may_be_its_run = "pending.root_plan_id >= %(first)s AND pending.root_plan_id <= %(last)s"
     if kind is not Kind.RUN:
         may_be_its_run += f""" OR pending.root_plan_id = ANY (ARRAY(

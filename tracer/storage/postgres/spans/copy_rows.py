@@ -88,7 +88,7 @@ _FIT_PLACES = [PROJECTED_FIELDS[Kind.TOOL_CALL].index(field) for field in FIT_CO
 
 
 def pack_row(kind: Kind, row: Row) -> bytes:
-    """Return the fields of a projected row as they stand in `COPY`.
+    """Return the fields of a projected row in the format of `COPY`.
 
     Raises:
         struct.error: A number is too large for its column.
@@ -126,7 +126,7 @@ class CopyRows:
         return bool(self._parts)
 
     def beginning(self, run_id: bytes, revision: int) -> bytes:
-        """Return what all rows of a run begin with.
+        """Return the bytes with which each row of a run begins.
 
         Args:
             run_id: The run, as 16 bytes.
@@ -160,7 +160,7 @@ class CopyRows:
         parts.append(packed)
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield what is sent to Postgres."""
+        """Yield the data to send to Postgres."""
         data = b"".join((_HEADER, *self._parts, _TRAILER))
         for start in range(0, len(data), _CHUNK_BYTES):
             yield data[start : start + _CHUNK_BYTES]

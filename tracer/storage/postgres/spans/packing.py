@@ -105,8 +105,8 @@ WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
 THINNED_BYTES = PART_BYTES // 4
 """A larger run, uncompressed, keeps all spans: thinning projects it, in the server's process."""
 
-# A run whose projection failed keeps all spans: nothing is known of them. A run with rows that are
-# not packed yet would be taken for a part of itself.
+# A run whose projection failed keeps all spans, because their records are unknown. So does a run
+# with unpacked rows, because only its blocks would be examined.
 _MAY_BE_THINNED = """
 SELECT FROM run WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
     AND source = 'spans' AND projected > 0 AND projection_error IS NULL AND NOT EXISTS (
@@ -188,7 +188,7 @@ class SpanPacking:
     async def pack(self) -> AsyncGenerator[UUID, None]:
         """Pack the spans of all runs, one run in a transaction.
 
-        Runs that someone else holds, deleted runs and unreadable spans are skipped.
+        Runs that are locked, deleted runs and unreadable spans are skipped.
 
         Yields:
             Each run, after its transaction.
@@ -222,7 +222,7 @@ class SpanPacking:
     async def merge(self) -> AsyncGenerator[UUID, None]:
         """Merge the blocks of the runs that have been quiet, one run in a transaction.
 
-        Runs that someone else holds, runs with pending spans and unreadable blocks are skipped.
+        Runs that are locked, runs with pending spans and unreadable blocks are skipped.
 
         Yields:
             Each run, after its transaction.
@@ -296,7 +296,7 @@ class SpanPacking:
         try:
             return await work
         except (UnreadableBlock, DecodeError, ValueError) as error:
-            # Other runs must not wait for it, and nobody should try it again every minute.
+            # Other runs must not wait for it, and retrying it every minute would be useless.
             log.error("spans_of_run_unreadable", run=str(run), error=type(error).__name__)
             async with in_project(self._project) as connection:
                 given = {"project_id": self._project.project_id, "run": run}
@@ -363,7 +363,7 @@ def _thinned(
     items = merge_messages((unpack_block(body), recorded_at) for body, recorded_at in blocks)
     try:
         kept = thinned(items, [unpack_block(body) for body in of_sessions])
-    except Exception as error:  # whatever a dialect raises
+    except Exception as error:  # a dialect may raise anything
         log.warning("run_not_thinned", error=type(error).__name__)
         kept = items
     left = [] if kept is None else _blocks(kept, max_bytes)

@@ -145,7 +145,7 @@ The size of a run is null if its spans are not packed yet: it may be any.
 NEXT_DUE = """
 SELECT extract(epoch FROM min(due_at) - coalesce($1::timestamptz, statement_timestamp()))::float8
 FROM pending_run WHERE due_at < 'infinity'"""
-"""Return in how many seconds the next run is due; null if none is pending."""
+"""Return the seconds until the next run is due; null if no run is pending."""
 
 MOMENT = "SELECT coalesce($1::timestamptz, statement_timestamp())"
 """Return the time for `ATTEMPT`, `UPDATE_RUNS` and `NOTE_FAILURES`. Citus rejects functions of the
@@ -154,13 +154,13 @@ clock within these. Takes no project's id."""
 CLAIM = f"""
 SELECT root_plan_id FROM unnest($2::uuid[]) AS given (root_plan_id), (SELECT $1::integer) AS project
     (project_id) WHERE pg_try_advisory_lock({RUN_LOCK_KEY})"""
-"""Claim those of the runs $2 that nobody else has claimed, until `RELEASE`."""
+"""Claim those of the runs $2 that are not claimed yet, until `RELEASE`."""
 
 RELEASE = f"""
 SELECT pg_advisory_unlock({RUN_LOCK_KEY}) FROM unnest($2::uuid[]) AS given (root_plan_id),
     (SELECT $1::integer) AS project (project_id)"""
 
-# A crash of the machine may lose the count of one attempt: that is no reason to wait for the disk.
+# If the machine crashes, the count of one attempt may be lost: no reason to wait for the disk.
 ATTEMPT = """
 UPDATE pending_run AS kept SET attempts = kept.attempts + 1, attempted_at = $3::timestamptz
 FROM set_config('synchronous_commit', 'off', true), (
@@ -235,7 +235,7 @@ SELECT root_plan_id, projected, revision, recorded_at, projection_error,
     {_compared("run", RUN_FIELDS)}
 FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
 ORDER BY root_plan_id FOR NO KEY UPDATE"""
-"""Lock the runs $2, and return what they show."""
+"""Lock the runs $2, and return their projected fields."""
 
 _RUN_COLUMNS = {
     "revision": "bigint",
@@ -277,7 +277,7 @@ WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id
 
 @cache
 def removing(kind: Kind) -> tuple[str, str]:
-    """Return what removes the records $3 of the runs $2, after noting that for live readers.
+    """Return the statements that remove the records $3 of the runs $2, noted for live readers.
 
     Two statements: Citus would send the rows that one part of a statement returns to all workers.
     """
@@ -299,7 +299,7 @@ def removing(kind: Kind) -> tuple[str, str]:
 
 @cache
 def replacing(kind: Kind) -> str:
-    """Return what makes records of the runs $3 what the rows $2 contain."""
+    """Return the statement that replaces records of the runs $3 by the rows $2."""
     table, key, fields = TABLES[kind], RULES[kind].id_field, PROJECTED_FIELDS[kind]
     types = {field: column_type(table, field) for field in (key, *fields)}
     types |= {"digest": "bigint", "recorded_at": "timestamptz"}
@@ -328,7 +328,7 @@ WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
     AND kept.{RULES[kind].id_field} = given.id AND kept.root_plan_id = ANY($2::uuid[])"""
     for kind in RECORDS
 }
-"""Give rows their digests that were written before there were any, and are as they should be."""
+"""Set the digests of unchanged rows that were written before there were digests."""
 
 ADD_SESSIONS = """
 INSERT INTO otel_session (project_id, root_plan_id, session_run_id)

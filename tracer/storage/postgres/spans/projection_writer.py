@@ -52,12 +52,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class TooManySpans(TracerError):
-    """A run has more spans than are projected."""
+    """A run has more spans than can be projected."""
 
 
 @dataclass
 class Attempt:
-    """A claimed run, and what of it is pending."""
+    """A claimed run with its pending spans."""
 
     run_id: UUID
     arrived: int
@@ -74,7 +74,7 @@ class StoredSpans:
     projected: int = 0
     """The run's, before."""
     is_thinned: bool = False
-    """Whether its project keeps the spans of agent work only."""
+    """Whether its project keeps only spans of agent work."""
     messages: list[bytes] = field(default_factory=list)
     arrivals: list[datetime] = field(default_factory=list)
     """When each message arrived; ascending."""
@@ -84,7 +84,7 @@ class StoredSpans:
     of_sessions: dict[UUID, list[bytes]] = field(default_factory=dict)
     """The messages of the runs of its sessions, as far as these were known, by their ids."""
     error: UnreadableBlock | None = None
-    """Why one of the blocks cannot be read."""
+    """Why a block of the run cannot be read; None if all can."""
 
 
 @dataclass
@@ -103,7 +103,7 @@ def computed(attempt: Attempt, stored: StoredSpans) -> Computed:
     """Return the projection of a run.
 
     Raises:
-        TooManySpans: It has more than are projected.
+        TooManySpans: The run has more than can be projected.
         UnreadableBlock: One of its blocks is damaged.
         Exception: A dialect failed.
     """
@@ -170,7 +170,7 @@ class ProjectionWriter:
                     sql.READ_ROWS[kind], project_id, runs
                 ):
                     digest = _packed(kind, row_of(values))[1]
-                    # As something that is not a digest: equal rows are given theirs.
+                    # A number that is no digest: equal rows are then given theirs.
                     found[run_id][kind][record_id.bytes] = _Missing(digest)
         return found
 
@@ -198,7 +198,7 @@ class ProjectionWriter:
         ):
             each = by_run[run_id]
             if projected != each.stored.projected:
-                continue  # somebody else projected it
+                continue  # another projector projected it
             self._keep_costs(project_id, each, known.get(run_id))
             run = fields_of_run(each.rows.run)
             is_changed = (
@@ -274,7 +274,7 @@ class ProjectionWriter:
     ) -> None:
         """Give think-acts the cost that they have if it was computed and the usage is the same.
 
-        So the same run does not cost something else after an update of the price list.
+        Otherwise the costs of a run would change after an update of the price list.
         """
         if known is None or each.attempt.with_prices or not each.rows.priced:
             return
@@ -317,10 +317,10 @@ class _Missing(int):
 
 
 class _Writing:
-    """What a transaction writes."""
+    """The rows that a transaction writes."""
 
     def __init__(self, new: dict[Kind, CopyRows] | None) -> None:
-        """Take where new rows are added; None: they are changes, too."""
+        """Take the collector of new rows; None: new rows are written like changed ones."""
         self.new = new
         self.runs: dict[tuple[UUID, UUID], Fields] = {}
         self.changed: list[UUID] = []

@@ -73,7 +73,7 @@ log = get_logger(__name__)
 
 
 class TookTooLong(BaseException):
-    """The time for the projection of a run is over. No `except Exception` of a dialect hides it."""
+    """The time limit of a projection expired. No `except Exception` in a dialect catches this."""
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,11 @@ class Projector:
 
         Args:
             connection: To the database, as the owner of the tables.
-            clock: What due times go by; None: the database's own clock.
+            clock: The clock of due times; None: the database's own clock.
             terms: How long a run counts as alive after its newest span.
             on_begin: Is called before each group of runs with these.
             on_run: Is called before each run is computed with this, and with None after the last.
-            limits: How long one projection may take; None: any time. Needs the main thread.
+            limits: How long one projection may take; None: unlimited. Needs the main thread.
         """
         self._session = ProjectorSession(connection)
         self._writer = ProjectionWriter(self._session, terms)
@@ -148,10 +148,10 @@ class Projector:
         self._on_run = on_run
         self._limits = limits
 
-    # --- What is due -----------------------------------------------------------------------------
+    # --- Due runs --------------------------------------------------------------------------------
 
     def project_due(self, now: datetime | None = None) -> Round:
-        """Project the runs that are due and that nobody else has claimed.
+        """Project the runs that are due and not claimed.
 
         Args:
             now: The time; None: the clock's.
@@ -171,7 +171,7 @@ class Projector:
     def project_run(self, project_id: int, root_plan_id: UUID) -> bool:
         """Project a run now if it is pending, and return whether it was projected.
 
-        It is not if somebody else has claimed it, if nothing is pending, or if it fails.
+        It is not if another projector has claimed it, if nothing is pending, or if it fails.
         """
         done = self._project_group(project_id, [root_plan_id], self._now(), is_due=False)
         return bool(done.projected)
@@ -182,16 +182,16 @@ class Projector:
         """Store the spans of one run and what an export contains about its records.
 
         In one transaction, which leaves nothing pending. If the projection fails, the spans are
-        stored and the run's `projection_error` says why.
+        stored, and the run's `projection_error` has the reason.
 
         Args:
             project_id: The project.
             trace: The spans.
-            said: What the export says of the records of the run.
-            now: When they are recorded if the export does not say that.
+            said: The exported fields of the run's records.
+            now: The `recorded_at` of records whose export has none.
 
         Returns:
-            The code of the refusal if the run takes no spans, else None.
+            The code of the refusal if the run rejects spans, else None.
         """
         run_id = root_plan_id(trace.trace_id)
         with self._session.in_project(project_id):
@@ -292,7 +292,7 @@ class Projector:
     def project_claimed(
         self, project_id: int, runs: list[UUID], now: datetime | None, *, is_due: bool
     ) -> Round:
-        """Project runs whose claims the caller holds. The claims save work and prove nothing."""
+        """Project runs that the caller has claimed. Claims only avoid double work."""
         begin = time.monotonic()
         attempts: list[Attempt] = []
         failures: _Failures = {}
@@ -324,7 +324,7 @@ class Projector:
                 projections, failures = [], {}
                 if rest := keys[place + 1 :]:
                     self._on_begin(rest)
-            except Exception as error:  # whatever a dialect raises costs no other run
+            except Exception as error:  # a dialect may raise anything; other runs continue
                 is_final = isinstance(error, TooManySpans)
                 failures[attempt.run_id] = _reason(error), sql.MOST_ATTEMPTS if is_final else 0
             else:
@@ -358,7 +358,7 @@ class Projector:
         return self._limits.in_group if runs > 1 else self._limits.alone
 
     def _read(self, project_id: int, runs: list[UUID]) -> dict[UUID, StoredSpans]:
-        """Return the stored spans of runs that are there; `projected` first, then the blocks."""
+        """Return the stored spans of runs that exist; `projected` first, then the blocks."""
         found: dict[UUID, StoredSpans] = {}
         if not runs:
             return found
@@ -383,7 +383,7 @@ class Projector:
         """Return the messages of runs of sessions; none for those that have not arrived."""
         found: dict[UUID, list[bytes]] = {session: [] for session in sessions}
         for session, _, _, _, body in self._session.ask(sql.READ_BLOCKS, project_id, sessions):
-            with suppress(UnreadableBlock):  # its own run reports the damage
+            with suppress(UnreadableBlock):  # the session's run itself reports the damage
                 found[session].append(unpack_block(body))
         return found
 
@@ -531,7 +531,7 @@ def block_row(trace: TraceSpans) -> tuple[UUID, bytes, int, int, bytes]:
 
 
 def _dated(there: Reduced, said: Reduced) -> Reduced:
-    """Return what exports say of the records that are there, and of others of their runs."""
+    """Return the exported fields of existing records, and of other records of their runs."""
     run_ids = {run_id for run_id, _ in there[Kind.RUN]}
     others = {kind: {key for key in said[kind] if key[0] in run_ids} for kind in Kind}
     return {

@@ -36,20 +36,19 @@ from tracer.storage.postgres.connection.pool import (
 from tracer.storage.postgres.spans.projector import Projector, ProjectRunKey, TimeLimits
 
 PRIORITY = 10
-"""By how much the processor priority is lower than the server's: requests go first when the cores
-are busy."""
+"""By how much the processor priority is lower than the server's, so that requests go first."""
 
 QUIET_SECONDS = 0.1
-"""An accepted run is not due earlier: a projector that hears of one waits that long."""
+"""An accepted run is not due earlier: a notified projector waits this long."""
 
 MOST_BLOCKED = 6
 """How often the pause is doubled while other projectors have all runs that are due."""
 
 STABLE_SECONDS = 10.0
-"""After a session of that length, a failure counts as the first."""
+"""After a session of this length, the count of failures restarts."""
 
 RETRY_SECONDS = (0, 0.1, 0.5, 1, 2, 5)
-"""The pauses after failures in a row, such as a database that is away."""
+"""The pauses after consecutive failures, for example while the database is down."""
 
 _JOIN = "SET application_name TO 'tracer projector'"
 
@@ -126,7 +125,7 @@ def keep_projecting(
 ) -> None:
     """Project due runs, again and again, until a file descriptor becomes readable.
 
-    If the database is away, or anything else fails, it logs that once and tries again.
+    If the database is down, or anything else fails, it logs that once and retries.
 
     Args:
         options: The database, and how often to look.
@@ -187,9 +186,9 @@ def _beginning(runs: Sequence[ProjectRunKey]) -> Report:
 
 @contextmanager
 def _session(url: str) -> Iterator[SyncConnection]:
-    """Connect, as a living projector that hears of accepted runs."""
+    """Open a connection that counts as a projector and listens for accepted runs."""
     with sync_connection(connection_options(url)) as connection:
-        with suppress(psycopg.errors.InvalidParameterValue):  # some systems cannot do it
+        with suppress(psycopg.errors.InvalidParameterValue):  # not every platform supports it
             # If this process is killed, its session ends although it waits for a lock.
             connection.execute("SET client_connection_check_interval = '1s'")
         connection.execute(_JOIN)
@@ -231,7 +230,7 @@ def main() -> None:
     os.nice(PRIORITY)
     configure_logs()
     if line := sys.stdin.buffer.readline():
-        # As the server does (`api.commands.serve`): a large run is no garbage.
+        # As in the server (`api.commands.serve`): a large run is not garbage.
         gc.freeze()
         gc.set_threshold(50_000)
         options = ProjectorOptions(**orjson.loads(line))

@@ -22,7 +22,7 @@ class ProjectorSession:
 
     @property
     def standing(self) -> Standing:
-        """Whether policies hold, and whether the tables are spread by Citus."""
+        """Whether row-level security is in force, and whether Citus distributes the tables."""
         return standing_of_sync(self.connection)
 
     @cached_property
@@ -38,7 +38,7 @@ class ProjectorSession:
 
     @contextmanager
     def in_project(self, project_id: int, mode: str = "") -> Iterator[None]:
-        """Have a transaction that row-level security restricts to a project."""
+        """Open a transaction that row-level security restricts to a project."""
         with self.connection.transaction():
             if mode:
                 self.connection.execute(f"SET TRANSACTION {mode}")
@@ -46,9 +46,9 @@ class ProjectorSession:
             yield
 
     def check_references(self) -> None:
-        """Raise an error for a broken reference here: psycopg loses a connection at a commit.
+        """Raise errors of broken references now: at a commit, psycopg would lose the connection.
 
-        With Citus, the worker reports it at the commit all the same.
+        On Citus, the worker still reports it at the commit.
         """
         self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 

@@ -36,13 +36,12 @@ MOST_BYTES = 2 * 2**30
 """By how much its memory may grow meanwhile. The largest run, 200,000 spans, needs less."""
 
 LOOK_SECONDS = 0.6
-"""How often a projector is looked at while it works. One that has worked on a group for that long
-gets a stand-in, so that a bad run delays no other run for longer. One run that takes too long in a
-group needs none (`TimeLimits.in_group`)."""
+"""How often a working projector is checked. If it has worked on one group for that long, another
+projector is started in its place, so that a bad run delays no other run for longer. A run that
+takes too long within a group needs none (`TimeLimits.in_group`)."""
 
 STAND_IN_SECONDS = 60.0
-"""How long a stand-in stays when the projector is fast again. Large runs often come again: then it
-need not be started again."""
+"""How long this replacement stays when the projector is fast again: large runs often recur."""
 
 SPARE_SECONDS = 1.0
 """How long after the last projector the spare is started: a start takes a second of processor time,
@@ -232,7 +231,7 @@ class _Processes:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def close(self) -> None:
-        """End the stand-ins and the spare."""
+        """End the replacements and the spare."""
         for stand_in in self._stand_ins:
             stand_in.cancel()
         if self._stand_ins:

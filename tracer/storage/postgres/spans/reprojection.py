@@ -45,7 +45,7 @@ _LOCK = f"""
 SELECT root_plan_id FROM run WHERE {_OF_RUNS} AND {_IS_PROJECTABLE}
 ORDER BY root_plan_id FOR NO KEY UPDATE"""
 
-# `seen_at` is null: this is no sign of life of the run.
+# `seen_at` is null, because this is not a heartbeat of the run.
 _MAKE_PENDING = f"""
 INSERT INTO pending_run AS kept (project_id, root_plan_id, arrived, spans, size, since, due_at,
     with_prices)
@@ -168,9 +168,9 @@ class Reprojection:
         return waiting
 
     async def wait(self, waiting: Waiting) -> AsyncGenerator[Waiting, None]:
-        """Yield what is left again and again, until all runs are projected, failed or deleted.
+        """Yield the remaining runs repeatedly, until all are projected, failed or deleted.
 
-        Ends with runs left if nothing happens for `GIVE_UP_SECONDS`.
+        Ends with runs remaining if nothing happens for `GIVE_UP_SECONDS`.
 
         Raises:
             StoreUnavailable: The database does not answer.
@@ -196,7 +196,7 @@ class Reprojection:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _look(self, waiting: Waiting) -> dict[UUID, int]:
-        """Take out the runs that need no waiting; return the attempts of the others."""
+        """Remove the runs that are done; return the attempts of the others."""
         with store_errors():
             async with reading(self._project) as connection:
                 given = {**self._given, "runs": list(waiting.goals)}
@@ -235,7 +235,7 @@ async def _fetched(
 
 
 def projecting_at(url: str) -> ProjectHere:
-    """Return what projects a run of a database in a thread of this process."""
+    """Return a function that projects a run of a database in a thread of this process."""
 
     def project(project_id: int, root_plan_id: UUID) -> bool:
         with sync_connection(connection_options(url)) as connection:

@@ -73,9 +73,9 @@ class PostgresSpans:
         """Connect to the database.
 
         Args:
-            project: Whose spans, and the connections.
-            clock: Says when spans are recorded; None: the database's own clock.
-            due_clock: What due times go by; None: the database's own clock.
+            project: The project of the spans, with its connections.
+            clock: The source of `recorded_at`; None: the database's own clock.
+            due_clock: The clock of due times; None: the database's own clock.
             terms: How long runs count as alive; for imports.
             on_batch: Is called after each batch of requests was committed.
             max_run_bytes: The most bytes of spans that a run may have.
@@ -94,7 +94,7 @@ class PostgresSpans:
         return self._together.waiting
 
     async def write(self, traces: Sequence[TraceSpans]) -> list[Refusal]:
-        """Store the spans of runs that take them, and return the refusals of single spans."""
+        """Store the spans of runs that accept them, and return the refusals of single spans."""
         if sum(len(trace.message) for trace in traces) < SMALL_BYTES:
             blocks = _packed(traces)
         else:
@@ -103,11 +103,11 @@ class PostgresSpans:
         return of_single_spans(traces, await self._together.write(blocks, spans))
 
     async def restore(self, traces: Sequence[TraceSpans], said: Reduced) -> list[Refusal]:
-        """Store the spans of an export and make their runs' records what the export says.
+        """Store the spans of an export, and restore the fields of their runs' records.
 
         Args:
             traces: The spans.
-            said: What the export says of the records.
+            said: The exported fields of the records.
         """
         return of_single_spans(traces, await asyncio.to_thread(self._restore, traces, said))
 
@@ -152,7 +152,7 @@ class PostgresSpans:
     def _divided(
         self, numbered: list[Numbered[Block]], runs: dict[UUID, _LockedRun]
     ) -> tuple[list[Refusal], list[Block]]:
-        """Return what is refused, and the rest."""
+        """Return the rejected blocks, and the others."""
         refused: list[Refusal] = []
         blocks: list[Block] = []
         sizes: dict[UUID, int] = {}
@@ -175,7 +175,7 @@ class PostgresSpans:
         numbered: list[Numbered[Block]],
         refused: list[Refusal],
     ) -> list[Refusal]:
-        """Leave out the refusals of blocks that are stored: repeating a request is safe."""
+        """Drop the refusals of blocks that are stored: repeating a request is safe."""
         by_index = dict(numbered)
         runs, keys = zip(*[by_index[each.index][:2] for each in refused], strict=True)
         cursor = AsyncRawCursor(connection)
@@ -190,7 +190,7 @@ class PostgresSpans:
     def _noting(
         self, runs: dict[UUID, _LockedRun], added: dict[UUID, tuple[int, int]]
     ) -> list[Statement]:
-        """Return the statements that note which runs got blocks that they did not have."""
+        """Return the statements that note which runs got new blocks."""
         pending: list[tuple[Any, ...]] = []
         grown: list[tuple[Any, ...]] = []
         for run_id, (spans, size) in added.items():

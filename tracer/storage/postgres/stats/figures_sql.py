@@ -32,7 +32,7 @@ COUNTED = ("calls", "succeeded", "failures", "cancelled", "abandoned", "running"
 """The columns of `COUNTS`, which add up."""
 
 _GREATEST = ("tool_type", "latest_at", "greatest_ms", "failed_at")
-"""The columns of which the greatest counts."""
+"""The columns of which the greatest value is taken."""
 
 FIGURES = (*COUNTED, *_GREATEST, "buckets", "bucket_counts")
 """The columns of figures that can be added up, in `run_group` and `tool_hour`."""
@@ -88,7 +88,7 @@ def _in_order(column: str) -> str:
 
 
 def figures(calls: str, keys: Sequence[str]) -> str:
-    """Return a query for the `FIGURES` of calls, by some columns."""
+    """Return a query for the `FIGURES` of calls, grouped by some columns."""
     by = ", ".join(keys)
     return f"""
     SELECT {by}, {_SUMS}, {_in_order("bucket")} AS buckets, {_in_order("calls")} AS bucket_counts
@@ -102,7 +102,7 @@ def figures(calls: str, keys: Sequence[str]) -> str:
 
 
 def added_up(rows: str, keys: Sequence[str]) -> str:
-    """Return a query for the `FIGURES` of rows that have these, by some of their columns."""
+    """Return a query for the `FIGURES` of rows that have them, grouped by some columns."""
     by = ", ".join(keys)
     return f"""
     WITH part AS MATERIALIZED ({rows})

@@ -210,12 +210,12 @@ _RUNS = f"{_RUN} WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs
 
 _KEY = ("number", "root_plan_id", "hour", "tool_name")
 _TYPES = {name: column_type("run_group", name) for name in (*_KEY, *FIGURES)}
-# Python's datetime does not have every year, and a list has no hash.
+# As text, because Python's datetime does not cover all years, and a list has no hash.
 _TEXTS = {name for name, type_ in _TYPES.items() if type_.endswith(("ZONE", "[]"))}
 
 
 def _hashable(hour: str, name: str) -> str:
-    """Return the columns of a group but its number; two name the columns of its key."""
+    """Return the columns of a group without its number; `hour` and `name` are its key columns."""
     columns = (f"{each}::text" if each in _TEXTS else each for each in FIGURES)
     return f"root_plan_id, {hour}::text, {name}, {', '.join(columns)}"
 

@@ -51,24 +51,24 @@ SELECT tool_call_id, root_plan_id, status::text AS status, started_at,
     {DURATION} AS duration_ms, error_type,
     {payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)["error_message"]} AS error_message"""
 
-# By start first, so that the hours with the greatest figures are enough to look in.
+# Ordered by start as well: then only the hours with the greatest figures need to be searched.
 _LATER = f"{START} DESC, tool_call_id DESC"
 
 HAS_TAKEN = "finished_at IS NOT NULL AND started_at IS NOT NULL"
-"""Which calls may be the slowest."""
+"""The condition for calls that may be the slowest."""
 
 
 def slowest(calls: str) -> str:
     """Return a query for the slowest calls, at most `most`.
 
     Args:
-        calls: Where they are from: the end of a query.
+        calls: The end of a query for calls, from `FROM`.
     """
     return f"{_NAMED} {calls} ORDER BY duration_ms DESC, {_LATER} LIMIT %(most)s"
 
 
 def latest_failures(calls: str) -> str:
-    """Return the same for those that failed last; `calls` are those that failed."""
+    """Return the same for the calls that failed last; `calls` selects failed calls."""
     return f"{_NAMED} {calls} ORDER BY {FAILED_AT} DESC, {_LATER} LIMIT %(most)s"
 
 
@@ -81,8 +81,8 @@ def named(row: dict[str, Any]) -> ExampleCall:
 HOUR = timedelta(hours=1)
 
 LIVE_HOURS = 1
-"""So many whole hours before the last roll-up are read from the calls, too: most changes of a call
-come within that time after its start."""
+"""This many whole hours before the last roll-up are read from the calls as well: most changes of a
+call arrive within this time after its start."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -100,7 +100,7 @@ async def read_stats_of_tools(
         connection: In a snapshot.
         project_id: The project.
         within: When the calls started.
-        name: One tool alone; None: all.
+        name: Only this tool; None: all.
     """
     source = await _source(connection, project_id, within, name)
     return ToolStatsPage(await _of_tools(source), source.as_of)
@@ -112,7 +112,7 @@ async def read_history_of_tool(
     """Return the statistics of one tool over time; see `TraceReader.read_tool_history`.
 
     Raises:
-        RecordNotFound: The tool was not called in that time.
+        RecordNotFound: The tool was not called in this time.
     """
     source = await _source(connection, project_id, within, name)
     first, latest = await source.ends(within)
@@ -191,9 +191,9 @@ class _Source:
 
         Args:
             key: The column: `name` or `at`.
-            of_hour: The same of a row of `tool_hour`.
+            of_hour: The same column of a row of `tool_hour`.
             at: The column `at` of a call that started at `{}`.
-            values: Values that these name.
+            values: The parameters of these expressions.
         """
         calls = calls_of(self._from_calls(self.live), at)
         if self.stored is None:
@@ -292,6 +292,6 @@ def _interval(since: datetime | None, until: datetime | None) -> Interval:
 
 _SUMMED_AT = "SELECT summed_at FROM project WHERE project_id = %(project_id)s"
 
-# The planner does not know that calls lie in the order of time, and would read the whole table for
-# a tenth of it. And it expects so high a cost that it would compile the query first.
+# The planner does not know that calls are stored in the order of time, and would scan the whole
+# table for a tenth of it. It also expects such high costs that it would compile the query first.
 _BY_INDEX = "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"

@@ -2,11 +2,11 @@
 
 The SQL is generated from `tracer.records.merge.RULES` when this module is imported. One statement
 takes any number of rows of any kinds, each kind's as a JSON array. It locks the runs, does what
-`tracer.records.merge.merged` does, touches only rows that change, and maintains the runs' totals as
+`tracer.records.merge.merged` does, changes only rows that differ, and maintains the runs' totals as
 differences of old and new rows, so that repeats do not count twice.
 
 All statements take the project's id as $1 and the server's time as $2, for a raw cursor: psycopg
-does not remember how it parsed the placeholders of statements as long as these.
+does not cache the parsed placeholders of statements as long as these.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class EventRows:
 
 
 class MergeCache:
-    """Runs, and the parents in them besides tool calls, that were merged and committed before.
+    """Runs, and parents in them other than tool calls, that were merged and committed before.
 
     Every event names its record's parents, and most parents are stored since their own events. A
     merge is never undone by another writer. If a row is gone all the same, because the
@@ -173,7 +173,7 @@ def json_batches(kind: Kind, records: Mapping[Key, Fields]) -> Iterator[str]:
 
 # --- The SQL -------------------------------------------------------------------------------------
 
-# Less than any value that an event can hold; what has no such value gets a flag beside it.
+# Less than any value that an event can contain. Types without such a value get a flag in addition.
 _NOTHING = {
     "INTEGER": "-1",
     "BIGINT": "-1",
@@ -185,7 +185,7 @@ _FLAGGED = {"TEXT": "''", "BOOLEAN": "false"}
 
 
 class _Merge:
-    """The parts of one kind's statement. `kept` is the stored row, `excluded` the given one."""
+    """The parts of one kind's statement. `kept` is the stored row, `excluded` the new one."""
 
     def __init__(self, kind: Kind) -> None:
         self.rules = RULES[kind]
@@ -253,7 +253,7 @@ class _Merge:
         return ' COLLATE "C"' if self.types[field] == "TEXT" else ""
 
     def changes(self) -> str:
-        """Return whether the given version changes the stored one."""
+        """Return the SQL condition that the new row changes the stored one."""
         new = self.singles()
         before = ", ".join(f"kept.{field}" for field in new)
         after = ", ".join(new.values())
@@ -282,25 +282,25 @@ def _lock_runs() -> str:
 
 
 LOCK_RUNS = _lock_runs()
-"""Makes or locks the runs of the rows $3 one by one, in the order of their ids; grows `revision`.
+"""Creates or locks the runs of the rows $3 one by one, in the order of their ids; raises
+`revision`.
 
-Every writer locks in this order, so that overlapping writes cannot wait for each other in a
-circle.
+Every writer locks in this order, so that overlapping writes cannot deadlock.
 """
 
 
 def _merge_statement(kinds: tuple[Kind, ...], apart: bool) -> str:
-    """Return the statement that merges rows of `kinds` into runs that are there.
+    """Return the statement that merges rows of `kinds` into existing runs.
 
-    It locks the runs $4 as `LOCK_RUNS` does, lets their revision grow by $3, and merges the rows
-    from $5 on, a parameter a kind. It returns the runs that take events: not those that were
-    deleted or came as spans.
+    It locks the runs $4 as `LOCK_RUNS` does, raises their revision by $3, and merges the rows from
+    $5 on, one parameter for each kind. It returns the runs that accept events: not those that were
+    deleted or arrived as spans.
 
     Args:
-        kinds: Of which there are rows.
-        apart: Whether Citus distributes the tables, and the runs are locked. There, the rows that
-            one part of a statement passes to others go to all workers, so each part looks up
-            the runs itself.
+        kinds: The kinds of the rows.
+        apart: Whether Citus distributes the tables, and the runs are locked already. Citus sends
+            the rows that one part of a statement passes to another to all workers, so each part
+            looks up the runs itself.
     """
     locked = f"({_OPEN}) AS locked" if apart else "locked"
     parts = [] if apart else [f"locked AS ({_OPEN} ORDER BY root_plan_id FOR NO KEY UPDATE)"]
@@ -380,13 +380,13 @@ _RETURNING = {
         f"RETURNING new.root_plan_id, (old.tool_call_id IS NULL)::int AS tool_calls, {_FAILED}"
     ),
 }
-"""What the run has to know of each row that was changed."""
+"""The values of each changed row that the run's totals need."""
 
 _COUNTED = {
     Kind.THINK_ACT: (*_NUMBERS, "failures"),
     Kind.TOOL_CALL: ("tool_calls", "failures"),
 }
-"""Which of its numbers the run sums up."""
+"""The columns that the run sums up."""
 
 
 MERGE = {

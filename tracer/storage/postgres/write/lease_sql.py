@@ -14,7 +14,7 @@ from tracer.storage.postgres.schema.record_tables import ALWAYS, TABLES
 NOW = "SELECT coalesce($1::timestamptz, statement_timestamp())"
 
 RECHECK = "interval '1 hour'"
-"""How often the reaper looks at an expired lease again: its last run may be deleted."""
+"""How often the reaper checks an expired lease again: its last run may be deleted by then."""
 
 # The moment of an event, by the database's clock, is when it was recorded plus the least `lag`.
 _SEEN = f"""greatest(kept.seen_at, excluded.seen_at
@@ -81,7 +81,7 @@ WHERE due_at <= moment.now
 ORDER BY due_at LIMIT $3 FOR UPDATE OF lease SKIP LOCKED"""
 """Lock $3 due leases. Return when each expired (null: it lives), and when it is due again.
 
-A lease counts from the moment $2 on at least: before it, the reaper was away.
+A lease counts at least from the moment $2: before that, the reaper was not running.
 """
 
 _LEASES = """unnest($1::integer[], $2::uuid[], $3::timestamptz[])

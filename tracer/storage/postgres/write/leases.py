@@ -73,17 +73,17 @@ class PostgresLeases:
 
 
 async def read_leases(connection: PoolConnection, project_id: int, run_id: UUID) -> list[Lease]:
-    """Return the leases of the recorders that have unfinished records in a run, or may have."""
+    """Return the leases of recorders that have, or may have, unfinished records in a run."""
     return [Lease(*row) for row in await _rows(connection, sql.LEASES_OF_RUN, [project_id, run_id])]
 
 
 @dataclass(frozen=True)
 class LeaseCounts:
-    """How many leases there are."""
+    """The numbers of leases."""
 
     alive: int
     expired: int
-    """Those of recorders that left something unfinished."""
+    """The leases of recorders that left unfinished records."""
 
 
 async def count_leases(pool: Pool) -> LeaseCounts:
@@ -126,13 +126,13 @@ class PostgresReaper:
         return now
 
     async def expire_leases(self, since: datetime) -> None:
-        """Mark recorders as dead or alive; see `LeaseKeeping.look_after_leases`."""
+        """Mark recorders as dead or alive; see `LeaseKeeping.expire_leases`."""
         with store_errors():
             while await self._do_some(since):
                 pass
 
     async def _do_some(self, since: datetime) -> bool:
-        """Look at some due leases, in one transaction; return whether it changed anything."""
+        """Check some due leases in one transaction; return whether it changed anything."""
         async with borrowed(self._pool) as connection, connection.transaction():
             leases = await _rows(connection, sql.TAKE_LEASES, [self._moment(), since, AT_ONCE])
             if not leases:
