@@ -1,4 +1,4 @@
-"""Runs the benchmarks, all or some, and writes down what they found: `python -m benchmarks`."""
+"""Run all or some benchmarks and save their figures: `python -m benchmarks`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Measured = Callable[[Bench], Iterator[Figure]]
 
 PARTS = {
     "start": "importing and connecting in an agent",
-    "pipeline": "what a tool call costs over calling the function",
-    "recording": "what recording a tool call costs the agent",
+    "pipeline": "the cost of a tool call over a call of the function",
+    "recording": "the cost of recording a tool call in the agent",
     "projection": "from serialized spans to the rows of their records",
     "span_path": "the files and functions that a span passes through",
     "ingest": "spans accepted and projected, events accepted",
@@ -36,7 +36,7 @@ PARTS = {
     "live_page": "from commit to page",
     "viewer": "a run's page in a browser",
     "peers": "the same load on MLflow and Phoenix",
-    "capacity": "what a span and an event cost, and whether another load costs what that says",
+    "capacity": "the cost of a span and an event, and a test of this model on another load",
     "growth": "the same again with millions of tool calls in the tables",
 }
 """Each is a module here, with a function `measured`."""
@@ -89,7 +89,7 @@ def main(
 
 
 class _Progress:
-    """Says what is being done."""
+    """Prints the progress."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -100,7 +100,7 @@ class _Progress:
 
 
 def _run(part: str, bench: Bench, results: Results, console: Console) -> None:
-    """Run a part and keep its figures, those before a failure too."""
+    """Run a part and store its figures, even those before a failure."""
     found = results.figures[part] = []
     bench.say(PARTS[part])
     began = perf_counter()
@@ -108,7 +108,7 @@ def _run(part: str, bench: Bench, results: Results, console: Console) -> None:
         measure: Measured = import_module(f"benchmarks.{part}").measured
         for figure in measure(bench):
             found.append(figure)
-    except Exception as error:  # the other parts go on, whatever it is
+    except Exception as error:  # the other parts must still run
         results.failures[part] = _said(error, bench)
         console.print(traceback.format_exc(), style="red", markup=False)
     results.seconds[part] = round(perf_counter() - began, 1)
@@ -116,7 +116,7 @@ def _run(part: str, bench: Bench, results: Results, console: Console) -> None:
 
 
 def _said(error: Exception, bench: Bench) -> str:
-    """Return what went wrong, without the paths of this machine."""
+    """Return the error's text without paths of this machine."""
     text = f"{type(error).__name__}: {error}"
     for folder in (bench.folder, Path.cwd(), Path.home()):
         text = text.replace(str(folder), "…")

@@ -1,4 +1,4 @@
-"""What Postgres by itself takes for the same rows: the yardsticks of writing."""
+"""The time that Postgres alone takes for the same rows: the yardsticks of writing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psycopg
 
 from benchmarks.other_forms import Row
 
-# What `otel_span` was when the yardstick was made, and its primary key alone.
+# The columns that `otel_span` had when the yardstick was made, with its primary key only.
 _MAKE = """
 DROP TABLE IF EXISTS bare_span;
 CREATE TABLE bare_span (
@@ -26,7 +26,7 @@ ON CONFLICT (root_plan_id, span_id, project_id) DO UPDATE SET body = excluded.bo
 
 
 def copy_rate(url: str, rows: Sequence[Row]) -> float:
-    """Return how many rows a second one COPY brings into a table with a primary key."""
+    """Return how many rows per second one COPY writes to a table with a primary key."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_MAKE)
         began = perf_counter()
@@ -41,7 +41,7 @@ def copy_rate(url: str, rows: Sequence[Row]) -> float:
 
 
 def upsert_rate(url: str, rows: Sequence[Row]) -> float:
-    """Return how many rows a second come into it by `executemany` of one upsert."""
+    """Return how many rows per second `executemany` of one upsert writes to it."""
     with psycopg.connect(url) as connection:
         connection.execute(_MAKE)
         connection.commit()

@@ -1,7 +1,7 @@
-"""What recording one tool call costs the agent's process, over one span of OpenTelemetry's SDK.
+"""The cost of recording a tool call in the agent's process, against one OpenTelemetry SDK span.
 
-A tool call is a block of a buffered connection: both writes, and what the recorder's thread does of
-them until a store would take them. A span is started and ended with a batching processor, until an
+A tool call is a block of a buffered connection: both writes, and the work of the recorder's thread
+until a store would accept them. A span is started and ended with a batching processor, until an
 exporter would send it. The two take turns in one process; a figure is the median of the rounds'
 processor time.
 """
@@ -35,23 +35,23 @@ ARGUMENTS = '{"patient": "p-1", "arm": "left"}'
 
 
 class NoStore(MemoryStore):
-    """Takes events, and keeps none."""
+    """Accepts events and stores none."""
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
-        """Say that they are stored."""
+        """Report the events as stored."""
         return WriteAnswer(len(events))
 
 
 class NoExporter(SpanExporter):
-    """Takes spans, and sends none."""
+    """Accepts spans and sends none."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Say that they are sent."""
+        """Report the spans as sent."""
         return SpanExportResult.SUCCESS
 
 
 def microseconds(round_of: Callable[[], Any], settle: Callable[[], Any]) -> float:
-    """Return the processor time of one call in microseconds, what it leaves to settle included."""
+    """Return the processor time of one call in microseconds, including the work to settle it."""
     gc.collect()
     begun = process_time()
     round_of()

@@ -1,11 +1,11 @@
-"""What a span and an event cost, and whether a load that was never measured costs what that says.
+"""The cost of a span and an event, and a test of the model on a load that was not measured.
 
-Prices come from three sizes of spans and of events. Then another mix is sent: other traces, of a
-size in between, some as spans and some as events. What it took is compared with the sum of its
-prices.
+Prices come from three sizes of spans and of events. Then another mix is sent: other traces of a
+size in between, some as spans and some as events. The measured cost is compared with the sum of
+the prices.
 
 `python -m benchmarks.capacity dist/bench-….json --agents 1000 --calls-a-day 2000 --keep-days 30`
-says what a load needs, by the prices in a file of results.
+computes the needs of a load by the prices in a file of results.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from benchmarks.surroundings import Bench
 from benchmarks.workload import words
 
 ROUNDS = 3
-"""Each has all loads, so that what else the machine does meets them alike."""
+"""Each round has all loads, so that other work of the machine affects them alike."""
 
 TRACE_SPANS = 1_000
 OTHER = "other"
@@ -61,14 +61,14 @@ LOADS = {
 }
 """How many spans a trace has, and how many words longer its tools' results are.
 
-Beyond 2 kB Postgres compresses a row and keeps part of it elsewhere: two sizes would not do."""
+Postgres compresses rows beyond 2 kB and stores part of them elsewhere, so two sizes are too few."""
 
 SEED = 60
 WIDTH = 130
 
 ENCODE: dict[Way, Encode] = {"span": otlp_requests, "event": event_requests}
 
-# Checkpoints and vacuum only when they are asked for: what they add to the log would be chance.
+# Checkpoints and vacuum run only on request: otherwise they would add to the log at random.
 _ON_DEMAND = {"max_wal_size": "32GB", "checkpoint_timeout": "1h", "autovacuum": "off"}
 
 _SIZES = """
@@ -82,7 +82,7 @@ _LOG = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8"
 
 @dataclass(frozen=True)
 class Took:
-    """What a load took for each of its items."""
+    """The cost of each item of a load."""
 
     price: Price
     kilobytes: float
@@ -92,19 +92,19 @@ class Took:
 
 
 class Measuring:
-    """A server that is sent loads, and what they take."""
+    """Sends loads to a server and measures their costs."""
 
     def __init__(self, ingest: Ingest, url: str) -> None:
         self._ingest = ingest
         self._url = url
 
     def take(self, load: Load, before: Load) -> Took:
-        """Send a load, and return what it took.
+        """Send a load, and return its cost.
 
         Args:
-            load: What to send.
-            before: Another load of the same kind, sent first: what is written over and deleted
-                leaves room that fits the rows that come next.
+            load: The load.
+            before: Another load of the same kind that is sent first. Its updates and deletions
+                leave space that fits the rows that follow.
         """
         self._ingest.take(before, Rates())
         rates = Rates()
@@ -145,7 +145,7 @@ class Measuring:
 
 @contextmanager
 def nothing_by_chance(url: str) -> Iterator[None]:
-    """Let Postgres make no checkpoint inside, and vacuum no table, unless it is asked to."""
+    """Stop Postgres's automatic checkpoints and vacuum while inside."""
     with psycopg.connect(url, autocommit=True) as connection:
         for name, value in _ON_DEMAND.items():
             connection.execute(f"ALTER SYSTEM SET {name} = '{value}'".encode())
@@ -157,9 +157,9 @@ def nothing_by_chance(url: str) -> Iterator[None]:
 
 
 def measured(bench: Bench) -> Iterator[Figure]:
-    """Measure prices, and how far the other load is from what they say."""
+    """Measure prices, and how far the other load deviates from them."""
     took: dict[tuple[Way, str], list[Took]] = defaultdict(list)
-    seeds = count(bench.seed + SEED)  # nothing is sent twice
+    seeds = count(bench.seed + SEED)  # no trace is sent twice
     with (
         bench.database() as url,
         nothing_by_chance(url),
@@ -225,7 +225,7 @@ def lengthened(programs: list[list[Span]], more_words: int, seed: int) -> list[l
 
 
 def kilobytes_of(load: Load) -> float:
-    """Return how large a span or an event of a load is, as it is sent."""
+    """Return the size of a span or an event of a load in a request."""
     requests = [request for sequence in load.sequences for request in sequence]
     return sum(map(len, requests)) / load.count / 1e3
 
@@ -251,7 +251,7 @@ def needs_table(needs: dict[Way, Needs]) -> Table:
 
 
 def main(
-    results: Annotated[Path, typer.Argument(help="What `make bench ONLY=capacity` wrote.")],
+    results: Annotated[Path, typer.Argument(help="The file of `make bench ONLY=capacity`.")],
     agents: Annotated[int, typer.Option(min=1)] = 100,
     calls_a_day: Annotated[float, typer.Option(help="Tool calls of one agent.")] = 1_000,
     keep_days: Annotated[float, typer.Option(help="How long they are kept.")] = 30,
@@ -261,7 +261,7 @@ def main(
     peak: Annotated[float, typer.Option(help="The busiest time over the average.")] = 4,
     sampled: Annotated[float, typer.Option(help="The part of runs that is recorded.")] = 1,
 ) -> None:
-    """Print what one costs, and what a load needs, as tables for a page."""
+    """Print prices, and the needs of a load, as tables for a page."""
     figures = {figure.name: figure for figure in read_results(results).figures["capacity"]}
     prices: dict[Way, Prices] = {way: prices_from(figures, way) for way in WAYS}
     needs: dict[Way, Needs] = {}

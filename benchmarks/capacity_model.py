@@ -1,7 +1,7 @@
-"""What a load needs: a sum of prices that were measured, to be checked with a pencil.
+"""The needs of a load: a sum of measured prices that can be checked with a pencil.
 
-What a span or an event costs was measured for some sizes; in between it goes straight from one to
-the next. Everything else is multiplication; `docs/guides/scale.md` has the formula.
+The cost of a span or an event was measured at some sizes and is interpolated linearly in between.
+Everything else is multiplication; `docs/guides/scale.md` has the formula.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Literal
 from benchmarks.figures import Figure
 
 Way = Literal["span", "event"]
-"""As what it comes in."""
+"""The form in which data is sent."""
 
 WAYS: tuple[Way, ...] = ("span", "event")
 
 BUSY = 0.6
-"""How busy a core may be at the peak: more, and waiting grows faster than work."""
+"""The highest load of a core at the peak: above it, waiting grows faster than work."""
 
 ROOM = 1.3
-"""What tables and indexes take beyond their rows: dead rows, half-filled pages, room to vacuum."""
+"""The space of tables and indexes beyond their rows: dead rows, half-filled pages, and vacuum."""
 
 DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
 class Price:
-    """What something costs: processor time, log, disk."""
+    """The cost of an item: processor time, log, disk."""
 
     server_us: float = 0.0
     """Microseconds that the server and its projectors work."""
@@ -38,7 +38,7 @@ class Price:
     log: float = 0.0
     """Bytes of write-ahead log."""
     tables: float = 0.0
-    """Bytes of tables, what is stored outside of rows included."""
+    """Bytes of tables, including values that are stored outside of rows."""
     indexes: float = 0.0
 
     def __add__(self, other: Price) -> Price:
@@ -65,15 +65,15 @@ SAID = {
 
 
 SIZES = ("usual", "larger", "largest")
-"""The sizes that prices are known of."""
+"""The sizes with known prices."""
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What one way in costs."""
+    """The prices of one form."""
 
     known: tuple[tuple[float, Price], ...]
-    """How many kB a span or an event has as it is sent, and what it costs then; ascending."""
+    """The sizes of a span or an event in kB as sent, with their prices; ascending."""
     items_a_call: float
     """How many spans or events there are for each tool call."""
 
@@ -83,7 +83,7 @@ class Prices:
         return self.known[0][0]
 
     def of(self, kilobytes: float) -> Price:
-        """Return what one of a size costs; smaller ones than were measured cost as much."""
+        """Return the price of a size. Below the smallest measured size it is constant."""
         kilobytes = max(kilobytes, self.usual_kilobytes)
         sizes = [size for size, _ in self.known[1:-1]]
         place = bisect(sizes, kilobytes)
@@ -125,7 +125,7 @@ def _name(way: Way, size: str, field: str) -> str:
 
 @dataclass(frozen=True)
 class Demand:
-    """What is asked of an installation."""
+    """The load of an installation."""
 
     agents: int
     calls_a_day: float
@@ -134,14 +134,14 @@ class Demand:
     kilobytes: float
     """The size of a span or an event, as it is sent."""
     peak: float = 4.0
-    """How much more comes at the busiest time than on average."""
+    """The ratio of the busiest time to the average."""
     sampled: float = 1.0
-    """The part of the runs that is recorded at all."""
+    """The share of runs that is recorded."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What it takes."""
+    """The resources that a load needs."""
 
     items_a_second: float
     """Spans or events at the peak."""
@@ -151,15 +151,15 @@ class Needs:
     disk_gb: float
     """For tables and indexes."""
     index_gb: float
-    """For indexes alone: what does not fit into memory is read from disk at each insert."""
+    """For indexes alone. Parts that do not fit into memory are read from disk at each insert."""
     log_gb_a_day: float
-    """What a backup's archive takes in, and what a standby is sent."""
+    """The data that is sent to a backup's archive, and to a standby."""
     log_mb_a_second: float
     """At the peak."""
 
 
 def needs_of(prices: Prices, demand: Demand) -> Needs:
-    """Return what a demand needs."""
+    """Return the needs of a load."""
     calls_a_day = demand.agents * demand.calls_a_day * demand.sampled
     items_a_day = calls_a_day * prices.items_a_call
     price = prices.of(demand.kilobytes)

@@ -1,8 +1,8 @@
-"""The cost of finding due runs after 100,000 pending runs came and went and vacuum was blocked.
+"""The cost of finding due runs after 100,000 runs were pending while vacuum was blocked.
 
-A transaction that is open all the time keeps Postgres from removing the old versions of rows, as a
-backup or a forgotten session does. At 10,000 runs a minute that is ten minutes; here they come and
-go as fast as Postgres writes.
+An open transaction, such as a backup or a forgotten session, keeps Postgres from removing the old
+versions of rows. 100,000 is ten minutes at 10,000 runs a minute; here they pass as fast as Postgres
+writes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the write costs that has to be durable before a tool runs, over a bare INSERT and commit.
+"""The cost of the write that must be durable before a tool runs, over a bare INSERT and commit.
 
-A recorder in a process with the store, as an agent has them that records into Postgres itself: the
-time until the event is committed. The bare one is into a table with a primary key. The three take
+A recorder in a process with the store, as in an agent that records into Postgres itself: the time
+until the event is committed. The bare INSERT writes to a table with a primary key. The three take
 turns on the same server.
 """
 
@@ -44,7 +44,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Run:
-    """A run that goes on and on."""
+    """A run that never ends."""
 
     def __init__(self) -> None:
         root = new_id()
@@ -109,7 +109,7 @@ async def compared(url: str, folder: Path, rounds: int) -> dict[str, list[float]
                     await connection.execute("INSERT INTO bare VALUES (%s, %s, %s)", row)
                 else:
                     await recorder.record(events[name])
-                if number >= 0:  # the first warm up
+                if number >= 0:  # the first rounds warm up
                     taken[name].append(1000 * (perf_counter() - began))
     return taken
 

@@ -1,6 +1,6 @@
-"""How Postgres went about what an endpoint asked it: the plans of its statements, as they were run.
+"""How Postgres executed the statements of an endpoint: their plans, as they were run.
 
-`auto_explain` writes them into the server's log, which Postgres is asked for.
+`auto_explain` writes them to the server's log, which is read through Postgres.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _SHOWN = ("Index Name", "Index Cond", "Filter", "Rows Removed by Filter")
 
 @dataclass(frozen=True)
 class Plans:
-    """The plans of the statements that something issued."""
+    """The plans of the statements of one request."""
 
     roots: list[dict[str, Any]]
 
     @property
     def big_scans(self) -> list[str]:
-        """The big tables that were read from end to end."""
+        """The big tables that were read completely."""
         return [
             node["Relation Name"]
             for root in self.roots
@@ -84,7 +84,7 @@ def explain_statements(url: str) -> None:
 
 
 def plans_of(url: str, ask: Callable[[], object]) -> Plans:
-    """Return how Postgres went about what `ask` makes a server ask it."""
+    """Return the plans of the statements that a server runs for `ask`."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET auto_explain.log_min_duration = -1")
         begin = _marker(connection)
@@ -104,7 +104,7 @@ def plans_of(url: str, ask: Callable[[], object]) -> Plans:
 
 
 def _marker(connection: psycopg.Connection[tuple[Any, ...]]) -> str:
-    """Write something into the log, after all that is there, and return it."""
+    """Write a line to the end of the log, and return it."""
     text = f"marker {new_id()}"
     connection.execute(f"DO $$ BEGIN RAISE LOG '{text}'; END $$".encode())
     return text

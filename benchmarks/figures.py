@@ -1,4 +1,4 @@
-"""A figure, what it is held against, and the file that a run of the benchmarks leaves."""
+"""A figure, its goal and yardstick, and the file that a run of the benchmarks writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Said(BaseModel):
 
 
 class Goal(_Said):
-    """What a figure, or its ratio to its yardstick, has to reach."""
+    """The bound for a figure, or for its ratio to its yardstick."""
 
     of: Literal["value", "ratio"]
     sign: Literal["≥", "≤"]
@@ -31,18 +31,18 @@ class Figure(_Said):
     """One thing measured."""
 
     name: str
-    """What was measured: the same from run to run, so that runs can be compared."""
+    """The measured quantity. The same from run to run, so that runs can be compared."""
     value: float
     unit: str
     yardstick: str | None = None
-    """What it is compared with: measured in the same run."""
+    """The yardstick, which the same run measured."""
     ratio: float | None = None
-    """The figure over its yardstick."""
+    """The figure divided by its yardstick."""
     goal: Goal | None = None
 
     @property
     def is_reached(self) -> bool | None:
-        """Whether the goal is reached; None: there is none."""
+        """Whether the goal is reached; None if it has no goal."""
         if self.goal is None:
             return None
         reached = self.value if self.goal.of == "value" else self.ratio
@@ -51,18 +51,18 @@ class Figure(_Said):
 
 
 class Results(_Said):
-    """What one run of the benchmarks found."""
+    """The results of one run of the benchmarks."""
 
     date: datetime
     seed: int
     is_quick: bool
-    """Whether it was the short form, whose figures say little."""
+    """Whether it was the short form, whose figures are not meaningful."""
     machine: dict[str, int | float | str]
     versions: dict[str, str]
     figures: dict[str, list[Figure]]
-    """By part."""
+    """The figures of each part."""
     failures: dict[str, str]
-    """Why a part has not all of its figures."""
+    """The errors of parts that lack figures."""
     seconds: dict[str, float]
     """How long each part took."""
 

@@ -48,7 +48,7 @@ _PAUSE = "SELECT extract(epoch FROM next_projection_at - %s)::float8 FROM run"
 
 @dataclass(frozen=True)
 class Cost:
-    """What a projection costs."""
+    """The cost of a projection."""
 
     seconds: float
     worked: float
@@ -100,7 +100,7 @@ async def _cost(
     run_id = UUID(bytes=spans[0].trace_id)
     async with open_pool(url) as pool:
         writer = PostgresWriter(ProjectPool(pool))
-        # What it already has is stored again: equal blocks are stored once.
+        # Known spans are sent again: equal blocks are stored once.
         for start in range(0, size, PART):
             await _write(writer, spans[start : start + PART])
         assert projector.project_run(DEFAULT_PROJECT_ID, run_id) or size == 0
@@ -132,7 +132,7 @@ async def _write(writer: PostgresWriter, spans: list[Span]) -> None:
 
 @dataclass
 class Hour:
-    """What became of the hour."""
+    """The result of the hour."""
 
     projections: int = 0
     worked: float = 0.0

@@ -1,4 +1,4 @@
-"""Tables as they are after years: made by Postgres itself, without what checks each row.
+"""Tables as after years of use: Postgres makes the rows itself, without checking references.
 
 A run has 50 tool calls in twenty rounds of five agents, four of them sub-agents. Half of the runs
 arrived as spans, one for each call, in one block. Their ids begin like those of their traces, which
@@ -120,7 +120,7 @@ _FILLS = {
     "otel_block": _BLOCKS,
 }
 BIG_TABLES = tuple(_FILLS)
-"""The tables that grow with what is recorded."""
+"""The tables that grow with the number of records."""
 
 _INDEXES = """
 SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index
@@ -135,7 +135,7 @@ def grow(url: str, tool_calls: int, say: Callable[[str], None]) -> None:
     Args:
         url: The database; its user has to be a superuser.
         tool_calls: How many tool calls to make, about.
-        say: Is told how far it is.
+        say: Receives the progress.
     """
     runs = max(1, tool_calls // CALLS_A_RUN)
     with psycopg.connect(url, autocommit=True) as connection:

@@ -1,4 +1,4 @@
-"""The same work with millions of tool calls in the tables, and with few: whatever grows shows.
+"""The same work with millions of tool calls in the tables, and with few, to see what grows.
 
 Both databases have the same latest runs, which writing and reading by id are about; the lists, the
 search and the statistics are about everything. Hours are summed up first. Then each endpoint is
@@ -33,7 +33,7 @@ from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.stats.rollups import roll_up
 
 FEW = 50_000
-"""How many tool calls there are where there are few: as many as a page of a list looks at."""
+"""The number of tool calls in the small database: as many as a page of a list examines."""
 
 MANY_BLOCKS = 500
 """Up to how many blocks it does not matter whether it grows."""
@@ -42,7 +42,7 @@ MOST_GROWTH = 1.5
 """How many times as many blocks it may be, if it is more."""
 
 GIVEN_UP = 30_000.0
-"""What a reading counts that the server gave up."""
+"""The number of blocks counted for a read that the server gave up."""
 
 LATEST = 1_000
 
@@ -156,7 +156,7 @@ def _milliseconds(address: str, path: str) -> list[float]:
 
 
 def _explained(bench: Bench, few: str, many: str, endpoints: list[Endpoint]) -> Iterator[Figure]:
-    """Say of each endpoint how much of the tables it read, and tell of those that read more."""
+    """Return how much of the tables each endpoint read, and print those that read more."""
     for url in (few, many):
         explain_statements(url)
     with bench.server(few) as small, bench.server(many) as large:
@@ -189,7 +189,7 @@ def _explained(bench: Bench, few: str, many: str, endpoints: list[Endpoint]) -> 
 
 
 def _endpoints(url: str, run_id: UUID) -> list[Endpoint]:
-    """Return what is read, of a run that both databases have and of everything."""
+    """Return the endpoints for a run that both databases have, and for all data."""
     with psycopg.connect(url) as connection:
 
         def one(query: str) -> UUID:

@@ -17,7 +17,7 @@ def send_calls(address: str, sequences: Sequences, clients: int) -> Sent:
     """Send serialized trace requests by several clients at once, each over its own connection.
 
     Args:
-        address: Where the server listens for gRPC.
+        address: The server's gRPC address.
         sequences: The requests.
         clients: How many sequences are sent at the same time.
 

@@ -19,20 +19,20 @@ import httptools
 import uvloop
 
 RETRY_SECONDS = 1.0
-"""How long to wait where the server says that it is too busy."""
+"""The pause if the server is too busy."""
 
 Sequences = Sequence[Sequence[bytes]]
-"""Requests in sequences: those of one are sent one after another, by one client."""
+"""Requests in sequences. One client sends the requests of a sequence one after another."""
 
 
 @dataclass
 class Sent:
-    """What sending took."""
+    """The cost of sending."""
 
     seconds: float = 0.0
     """From the first request to the last answer."""
     latencies: list[float] = field(default_factory=list)
-    """Of each request that was answered, in milliseconds."""
+    """The time of each answered request, in milliseconds."""
     bytes_received: int = 0
     waits: int = 0
     """How many times the server was too busy."""
@@ -73,7 +73,7 @@ def send(address: str, sequences: Sequences, clients: int, most_waits: int = 1_0
     """Send requests by several clients at once, each over a connection that it keeps.
 
     Args:
-        address: Where the server listens.
+        address: The server's address.
         sequences: The requests.
         clients: How many sequences are sent at the same time.
         most_waits: How many times the server may be too busy.
@@ -132,7 +132,7 @@ async def _connect(address: str) -> Connection:
 
 
 class Connection(asyncio.Protocol):
-    """A connection that asks one thing after another."""
+    """A connection that sends one request after another."""
 
     def __init__(self) -> None:
         self.body = b""
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Parse a part of an answer."""
+        """Parse a part of a response."""
         self._parser.feed_data(data)
 
     def connection_lost(self, error: Exception | None) -> None:

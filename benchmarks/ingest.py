@@ -48,7 +48,7 @@ from tests.servers import Server
 CLIENTS = 4
 SINGLE_CLIENTS = 64
 SIZE = 1_000
-"""How many spans a trace has where nothing else is said."""
+"""The default number of spans in a trace."""
 
 ROUNDS = 5
 
@@ -79,19 +79,19 @@ PROJECTED_SECONDS = 120
 
 @dataclass
 class Load:
-    """What is sent, and what is then to be found."""
+    """A load, and the numbers of items that must be stored afterwards."""
 
     sequences: Sequences
     count: int
     """How many spans or events it has."""
     spans: int
-    """How many spans are to be found: none where it is sent as events."""
+    """The number of spans to be stored; 0 if the load is sent as events."""
     tool_calls: int
 
 
 @dataclass
 class Rates:
-    """What several rounds took."""
+    """The results of several rounds."""
 
     a_second: list[float] = field(default_factory=list)
     """Acknowledged."""
@@ -134,11 +134,11 @@ OTHER_FORMS: dict[str, tuple[int, Encode]] = {
     "OTLP in JSON": (SIZE, json_requests),
     "events": (SIZE, event_requests),
 }
-"""How many spans a trace has, and as what it is sent."""
+"""The number of spans in a trace, and the form in which it is sent."""
 
 
 def load_of(sent: list[list[Span]], encode: Encode) -> Load:
-    """Return what several programs send."""
+    """Return the load of several programs."""
     spans = [span for each in sent for span in each]
     is_events = encode is event_requests
     return Load(
@@ -156,7 +156,7 @@ class Ingest:
         """Take a server.
 
         Args:
-            bench: Where it runs.
+            bench: The environment of the benchmarks.
             sender: Sends the requests.
             url: The database of the server.
             server: The server.
@@ -177,7 +177,7 @@ class Ingest:
 
         Args:
             load: The load.
-            rates: Where its costs are noted.
+            rates: Receives the costs.
             clients: How many clients send it.
             by_grpc: The server's address for gRPC, if the load has calls instead of requests.
 
@@ -250,7 +250,7 @@ def drop_keys(url: str) -> None:
 
 
 def measured(bench: Bench) -> Iterator[Figure]:
-    """Measure what is accepted and projected in turn with the yardsticks; then each other part."""
+    """Measure ingest and projection in turn with the yardsticks; then each other part."""
     with load_process() as sender:
         yield from _rates(bench, sender)
         yield from _transports(bench, sender)
@@ -428,7 +428,7 @@ def _against(
 
 
 def _log(name: str, rates: Rates, before: Rates | None) -> Figure:
-    """Return the write-ahead log of a span; the goal is half of what it was."""
+    """Return the write-ahead log of a span; the goal is half of the earlier value."""
     figure = Figure(name=f"{name}: log", value=median(rates.log), unit="B/span")
     if before is None:
         return figure

@@ -1,4 +1,4 @@
-"""How soon a watcher sees what was committed: from the commit to the message at the client.
+"""The delay of live updates: from the commit to the message at the client.
 
 A program records a run into Postgres at 100 events a second; two servers on the same database
 stream it to clients. A bare commit on the same database is the yardstick.
@@ -52,7 +52,7 @@ class Recording:
     """By client and call."""
 
     def place(self, call: UUID | None = None) -> dict[str, Any]:
-        """Return what every event says."""
+        """Return the fields of every event."""
         said = {"at": START, "root_plan_id": self.root, "plan_id": self.root}
         return said if call is None else {**said, "step_id": self.step, "tool_call_id": call}
 
@@ -79,7 +79,7 @@ class Recording:
 
 @asynccontextmanager
 async def recording_process(url: str) -> AsyncIterator[PostgresWriter]:
-    """Give a writer as a program has it that records into the database itself."""
+    """Give a writer like that of a program that records into the database itself."""
     async with (
         open_pool(url) as pool,
         RunWatch(PostgresReader(ProjectPool(pool))) as nobody,
@@ -89,7 +89,7 @@ async def recording_process(url: str) -> AsyncIterator[PostgresWriter]:
 
 
 async def watch(address: str, number: int, run: Recording, after: int) -> None:
-    """Note when each call's state comes."""
+    """Note when each call's state arrives."""
     async with (
         httpx2.AsyncClient(base_url=address, timeout=None) as client,
         client.stream("GET", f"/api/runs/{run.root}/events", params={"after": after}) as answer,

@@ -1,4 +1,4 @@
-"""How soon a reader sees what was committed: from the commit to the row in the run's page.
+"""The delay of live updates in the viewer: from the commit to the row in the run's page.
 
 A program records a run into Postgres at 100 events a second, as in `live.py`; a page in headless
 Chromium shows it, the latest call uppermost. A time is that of the tree's change, before the

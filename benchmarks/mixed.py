@@ -1,7 +1,7 @@
-"""What reading a run's tree once a second costs those who write, and how long it takes meanwhile.
+"""Writing while a run's tree is read once a second: the cost for writers, and the reading time.
 
 Clients write runs of 1,000 spans at full speed, one after another. In every second round the tree
-of the run that was begun last is read once a second, as far as it has come.
+of the newest run is read once a second, with the spans that are stored by then.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def write(sender: Executor, address: str, runs: Sequence[list[Span]]) -> Future[
 
 
 def _read_while(writing: Future[Sent], address: str) -> list[float]:
-    """Return how many milliseconds each reading took, one a second while `writing` goes on."""
+    """Return the milliseconds of each read, one a second while `writing` runs."""
     taken: list[float] = []
     while True:
         try:

@@ -67,7 +67,7 @@ def exporters(seed: int, size: int, spans: int) -> list[list[Span]]:
 
 
 def tool_calls_of(spans: Iterable[Span]) -> int:
-    """Return how many tool calls the spans tell of."""
+    """Return the number of tool calls in the spans."""
     return sum(span.name.startswith("execute_tool") for span in spans)
 
 

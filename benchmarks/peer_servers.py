@@ -1,4 +1,4 @@
-"""Other systems that take OTLP and keep it in Postgres: where they are installed, how they start.
+"""Other systems that store OTLP data in Postgres: how to install and start them.
 
 Each comes from the package registry into an environment of its own, which stays for the next time.
 """
@@ -32,18 +32,18 @@ class Peer:
     name: str
     package: str
     requirements: tuple[str, ...]
-    """What pip is given."""
+    """The arguments of pip."""
     command: Callable[[int, str], list[str]]
-    """From a port and a database's address: what starts it, the program's name first."""
+    """Returns the command for a port and a database's address, the program's name first."""
     environment: Callable[[int, str], Mapping[str, str]]
     health: str
-    """What answers when it is ready."""
+    """The path that answers when the peer is ready."""
     tree: Callable[[str], str]
-    """From a trace id: what reads that trace's spans."""
+    """Returns the path of a trace's spans for its id."""
     count: str
     """The SQL that counts its spans."""
     headers: tuple[str, ...] = ()
-    """What an exporter has to send besides."""
+    """The headers that exporters must send."""
 
 
 PEERS = (
@@ -91,10 +91,10 @@ class Installed:
 
 
 def install(peer: Peer, upgrade: bool) -> Installed:
-    """Install a peer, or find it where it was installed before.
+    """Install a peer, or find its earlier installation.
 
     Raises:
-        RuntimeError: There is no registry that has it.
+        RuntimeError: No registry has it.
     """
     folder = platformdirs.user_cache_path("tracer-benchmarks") / peer.package
     programs = folder / "bin"
@@ -118,7 +118,7 @@ class Running:
 
 @contextmanager
 def running(bench: Bench, peer: Peer, installed: Installed) -> Iterator[Running]:
-    """Run a peer on a new database of the Postgres that all have in common.
+    """Run a peer on a new database of the shared Postgres.
 
     Raises:
         RuntimeError: It does not start.

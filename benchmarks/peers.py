@@ -1,7 +1,7 @@
 """The same load on Tracer and on others, one after another on the same Postgres.
 
-What counts is what was acknowledged and can be read: the time ends when the tables have the spans.
-A tree is read as each serves it by REST, whole.
+Only acknowledged spans that can be read count: the time ends when the tables contain them. A tree
+is read completely, by each system's REST API.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TREE = 1_000
 """How many spans the tree has that is read."""
 
 LEAST_BYTES = 200
-"""How much the answer has to say of each span."""
+"""The smallest response for each span."""
 
 INGEST_GOALS = {"MLflow": 6.0, "Phoenix": 40.0}
 TREE_GOAL = 20.0
@@ -38,7 +38,7 @@ LOOK_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Cost:
-    """What a system makes of the load."""
+    """The cost of the load for a system."""
 
     spans_a_second: float
     tree_milliseconds: float
@@ -52,7 +52,7 @@ class System:
     database_url: str
     count: str
     tree: str
-    """What reads the tree."""
+    """Reads the tree."""
     headers: tuple[str, ...] = ()
 
 

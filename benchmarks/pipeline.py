@@ -1,7 +1,7 @@
-"""What a tool call costs over calling the function itself: ours, LangChain's and pydantic-ai's.
+"""The cost of a tool call over a call of the function: ours, LangChain's and pydantic-ai's.
 
-All call the same function, from the JSON that a model wrote to what the model is told, in
-alternating rounds of one process.
+All call the same function, from the model's JSON to the result for the model, in alternating rounds
+of one process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CALLS = 200
 ARGUMENTS = '{"number": 2, "more": 3}'
 
 CallOnce = Callable[[], Awaitable[Any]]
-"""Calls the function, and returns what a model is told."""
+"""Calls the function, and returns the result for the model."""
 
 
 @dataclass
@@ -55,15 +55,15 @@ class Way:
     name: str
     call: CallOnce
     microseconds: list[float] = field(default_factory=list)
-    """Of one call, by round."""
+    """The time of one call, by round."""
 
 
 async def add(number: int, more: int) -> int:
     """Adds.
 
     Args:
-        number: What to add to.
-        more: What to add.
+        number: The first number.
+        more: The second number.
     """
     return number + more
 
@@ -74,7 +74,7 @@ async def add_for(number: int, more: int, user_id: UserId) -> int:
 
 
 async def pass_on(next: Callable[[dict[str, Any]], Awaitable[Any]], arguments: Any) -> Any:
-    """Stand around a tool and do nothing."""
+    """Call the tool without doing anything else."""
     return await next(arguments)
 
 
@@ -151,7 +151,7 @@ async def measure(ways: list[Way], rounds: int) -> None:
     for round_number in range(-2, rounds):  # the first rounds warm up
         for way in ways:
             call = way.call
-            gc.freeze()  # what the store keeps is no garbage, and not theirs to look through
+            gc.freeze()  # exempt the store's records: the others should not pay for traversing them
             started = process_time()
             for _ in range(CALLS):
                 await call()

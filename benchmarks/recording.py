@@ -1,4 +1,4 @@
-"""What recording costs the agent: a call's writes in its process, and the wait for the first."""
+"""The cost of recording for the agent: a call's writes in its process, and the first wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a page about one run of the benchmarks, or about two beside each other.
+"""Write a page about one run of the benchmarks, or a comparison of two.
 
 `python -m benchmarks.report A.json [B.json]`. The page is one HTML file that needs nothing else.
 """
@@ -58,12 +58,12 @@ def _about(runs: Sequence[Results]) -> Iterator[str]:
     for label, run in zip("AB", runs, strict=False):
         machine = ", ".join(f"{name} {value}" for name, value in run.machine.items())
         versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-        quick = " The short form: its figures say little." if run.is_quick else ""
+        quick = " The short form: its figures are not meaningful." if run.is_quick else ""
         yield f"<p><b>{label}</b>: {run.date:%Y-%m-%d %H:%M} UTC, seed {run.seed}.{quick}"
         yield f"<br>{escape(machine)}.<br>{escape(versions)}.</p>"
     yield (
-        "<p>A plot shows how far from its goal each figure is: the line is the goal, to the right "
-        "of it is better; of two runs, A is pale. Ratios are to what was measured in the same run."
+        "<p>A plot shows the distance of each figure from its goal: the line is the goal, and its "
+        "right side is better; of two runs, A is pale. Ratios use yardsticks of the same run."
         "</p>"
     )
 
@@ -168,9 +168,11 @@ def _number(value: float | None) -> str:
 
 
 def main(
-    run: Annotated[Path, typer.Argument(help="What `make bench` wrote.")],
+    run: Annotated[Path, typer.Argument(help="A file that `make bench` wrote.")],
     other: Annotated[Path | None, typer.Argument(help="Another, to be compared with it.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The page; else beside the last.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The page; by default next to the last file.")
+    ] = None,
 ) -> None:
     """Write a page about a run of the benchmarks, or about two."""
     files = [run] if other is None else [run, other]

@@ -1,4 +1,4 @@
-"""What pruning costs those who write, and how fast it goes.
+"""The cost of pruning for writers, and its speed.
 
 Clients write runs of 1,000 spans at full speed, one after another. In every second round a pruner
 deletes as many older ones meanwhile, as the one in each server does: in batches, with rests.

@@ -1,4 +1,4 @@
-"""How many requests with one span a server takes from 64 clients, beside requests for nothing.
+"""The rate of requests with one span from 64 clients, against the rate of empty requests.
 
 Each client is a program that sends every span by itself, trace by trace. The empty endpoint is
 `/healthz` of the same server, asked by as many clients; the two take turns.

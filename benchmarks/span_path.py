@@ -1,7 +1,7 @@
 """Count the files and functions of Tracer that a span passes through, from the request to its rows.
 
 One request with 512 spans goes through the application in this process, and its run through a
-projector. Another request goes before, so that what is done once does not count. Every function
+projector. Another request goes first, so that one-time work does not count. Every function
 that the request and the projection call counts, in any task and thread; comprehensions and lambdas
 belong to the function around them. `python -m benchmarks.span_path` lists them with their calls.
 """

@@ -1,4 +1,4 @@
-"""What the statements of a database took, by Postgres's own clock."""
+"""The time of a database's statements, by Postgres's own clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psycopg import sql
 
 @dataclass(frozen=True)
 class Costs:
-    """What all statements took that something issued."""
+    """The total time of the statements of one measurement."""
 
     statements: float
     milliseconds: float
@@ -19,7 +19,7 @@ class Costs:
 
 
 def note_statements(url: str) -> None:
-    """Let Postgres note what each statement takes, in connections that are made from now on."""
+    """Make Postgres measure each statement, in connections that are opened from now on."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
         for name, value in (("track", "top"), ("track_planning", "on"), ("track_utility", "off")):
@@ -34,7 +34,7 @@ def note_statements(url: str) -> None:
 def costs_of(url: str, times: int, ask: Callable[[], object]) -> Costs:
     """Return what `ask` costs, which does the same so many times.
 
-    What was issued less often is the server's own, such as whether there are keys by now.
+    Rarer statements are the server's own, such as the check whether keys exist.
     """
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET pg_stat_statements.track = none")

@@ -1,4 +1,4 @@
-"""What the benchmarks' parts work with: one Postgres, databases and servers of their own."""
+"""The environment of the benchmarks: one Postgres, databases and servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.servers import Server, start_server
 from tracer.storage.embedded.postgres import start_embedded_postgres
 
 SETTINGS = {
-    # What statements took, and their plans, for who asks: by default nothing is noted.
+    # Measures statements and logs their plans on request; by default nothing is logged.
     "shared_preload_libraries": "pg_stat_statements",
     "pg_stat_statements.track": "none",
     "logging_collector": "on",
@@ -48,7 +48,7 @@ LIBRARIES = (
 
 @dataclass
 class Bench:
-    """What a part has to work with."""
+    """The environment of a part."""
 
     postgres: str
     """The server that all have in common."""
@@ -62,11 +62,11 @@ class Bench:
     tool_calls: int
     """How many the large tables get."""
     say: Callable[[str], None]
-    """Tells what is being done."""
+    """Prints the progress."""
     before: str | None = None
-    """A commit whose server is measured beside this one's; None: no other."""
+    """A commit whose server is measured as well; None: no other."""
     versions: dict[str, str] = field(default_factory=dict)
-    """What is measured, and with what."""
+    """The names and versions of the measured programs."""
 
     def sized(self, full: int, quick: int) -> int:
         """Return a size: the full one, or that for trying out."""
@@ -114,7 +114,7 @@ class Bench:
         It runs in this environment, from a Git worktree.
 
         Raises:
-            subprocess.CalledProcessError: There is no such commit.
+            subprocess.CalledProcessError: The commit does not exist.
         """
         assert self.before is not None
         checkout = Path(tempfile.mkdtemp(prefix="before-", dir=self.folder))
@@ -145,7 +145,7 @@ def surroundings(
     say: Callable[[str], None],
     before: str | None = None,
 ) -> Iterator[Bench]:
-    """Give what the parts need, and put it away afterwards; see `Bench` for what is given."""
+    """Give the environment of the parts, and remove it afterwards; see `Bench`."""
     with open_directory() as folder, start_embedded_postgres(folder, SETTINGS) as postgres:
         template = create_template(postgres.url)
         with psycopg.connect(postgres.url) as connection:
@@ -183,7 +183,7 @@ def p50_of(address: str, path: str, times: int) -> float:
 
 
 def machine() -> dict[str, int | float | str]:
-    """Return what is to be known of the machine; nothing that tells which one it is."""
+    """Return a description of the machine that does not identify it."""
     names = {
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()

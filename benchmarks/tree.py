@@ -1,7 +1,7 @@
-"""How long reading a run's hierarchy takes over HTTP, beside what its SQL takes by itself.
+"""The time to read a run's tree over HTTP, compared with the time of its SQL alone.
 
-The server is asked over one connection, again and again; it remembers no answer. What the SQL takes
-is what Postgres says of the same statements: planning and executing, without sending the rows.
+The server gets the same request over one connection repeatedly, and caches no response. Postgres
+reports the time of the SQL: planning and execution, without sending the rows.
 """
 
 from __future__ import annotations

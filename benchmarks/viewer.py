@@ -1,8 +1,8 @@
 """How long a reader waits for a run's page: 1,000 and 10,000 records in headless Chromium.
 
 A server of its own on an embedded Postgres, a browser on the same machine. A page counts as usable
-when its tree is drawn and the next frame has come. Then everything is opened, and each frame
-scrolls by half a screen, the waterfall on. Beside the time that passed stands how long the page's
+when its tree is drawn and the next frame appears. Then everything is opened, and each frame
+scrolls by half a screen, the waterfall on. The benchmark also reports how long the page's
 main thread worked, which other programs on the machine change little.
 """
 
@@ -64,7 +64,7 @@ SCROLL = """async () => {
 
 @dataclass
 class PageCost:
-    """What one run's page took."""
+    """The measurements of one run's page."""
 
     records: int
     usable: list[float]
@@ -82,7 +82,7 @@ class PageCost:
 
 
 async def measure(browser: Browser, address: str, root: UUID, records: int) -> PageCost:
-    """Open a run's page again and again, each time as a reader who comes for the first time."""
+    """Open a run's page repeatedly, each time in a browser without a cache."""
     cost = PageCost(records, [], 0, [], [], 0, {})
     for _ in range(NAVIGATIONS):
         page, work = await _open(browser, f"{address}/runs/{root}")
@@ -102,7 +102,7 @@ async def measure(browser: Browser, address: str, root: UUID, records: int) -> P
 
 
 async def _open(browser: Browser, address: str) -> tuple[Page, Callable[[], Awaitable[float]]]:
-    """Go to a page; with it comes what tells how long its main thread has worked since."""
+    """Go to a page. Returns also how to measure the work of its main thread since."""
     context = await browser.new_context(viewport={"width": 1440, "height": 900})
     page = await context.new_page()
     session = await context.new_cdp_session(page)

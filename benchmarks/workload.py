@@ -24,12 +24,12 @@ HANDED_ON = 4
 LEVELS = 3
 SUB_AGENT_ROUNDS = 2
 BATCH_SPANS = 512
-"""How many spans an exporter sends at once: what OpenTelemetry's batch processor does."""
+"""The number of spans in an export, as in OpenTelemetry's batch processor."""
 
 _MILLISECOND = 1_000_000
 _HOUR = 3_600_000 * _MILLISECOND
 _START = (time.time_ns() // _HOUR - 1) * _HOUR
-"""The hour before this one: agents tell of what has just happened. All else is by the seed."""
+"""The previous hour, because agents report recent work. Everything else depends on the seed."""
 
 _WORDS = (
     *("patient", "reading", "pressure", "systolic", "diastolic", "week", "morning", "evening"),
@@ -108,7 +108,7 @@ class _Trace:
         )
 
     def round(self, agent: str, parent: bytes, level: int, number: int, request: str) -> str:
-        """Add a model's answer and the calls that it chose; return what it said."""
+        """Add a model's answer with its tool calls. Return the answer."""
         model = self.begin("chat gpt-4o-mini", parent)
         said = self.text(24)
         chosen = [

@@ -1,7 +1,7 @@
-"""Ask whether any pinned version has a known vulnerability: `make audit`.
+"""Check the pinned versions for known vulnerabilities: `make audit`.
 
-What the server runs on must have none. Where the advisories can't be asked, it says so and passes:
-a machine without network is no reason to fail.
+Dependencies of the server must have none. If the advisories cannot be reached, it prints that and
+passes: a machine without network is no reason to fail.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def node_findings(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def asked(command: list[str], folder: Path, findings: Findings) -> list[str]:
-    """Run an audit and return what it found.
+    """Run an audit and return its findings.
 
     Args:
-        command: What prints its answer as JSON.
+        command: Prints its result as JSON.
         folder: Where to run it.
-        findings: What reads the answer.
+        findings: Extracts the findings from the result.
 
-    Raises:
+    NotAnswered: The advisories cannot be reached.
         NotAnswered: The advisories can't be asked from here.
     """
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -73,7 +73,7 @@ def asked(command: list[str], folder: Path, findings: Findings) -> list[str]:
 
 
 def main() -> int:
-    """Ask, tell, and return the exit code."""
+    """Run all audits, print the findings, and return the exit code."""
     # By OSV's advisories, since a mirror of the packages need not have any.
     pip_audit = [
         *(sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes"),

@@ -61,8 +61,8 @@ async def watch_run(
 ) -> _Stream:
     """Watch a run. Each message contains the changes since the previous one; `id` is the revision.
 
-    If a record changes several times, only its latest state is sent. `docs/reference/protocol.md` explains
-    how to apply the messages to a tree.
+    If a record changes several times, only its latest state is sent. `docs/reference/protocol.md`
+    explains how to apply the messages to a tree.
     """
     start = after if last_event_id is None else last_event_id
     events = run_events(reader, watch, woken, root_plan_id, start, check_caller, settings)
