@@ -16,8 +16,8 @@ def installed(
 ) -> Iterator[RecordedStore]:
     """Give the store that an adapter records to; `store.tracing` is the connection."""
     with recording(tmp_path) as (tracing, store):
-        take_back = install(tracing)
+        uninstall = install(tracing)
         try:
             yield store
         finally:
-            take_back()
+            uninstall()

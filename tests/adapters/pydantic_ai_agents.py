@@ -44,11 +44,11 @@ VERSION = f"verified with pydantic-ai 2.68, run with {pydantic_ai.__version__}"
 def installed(folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Recorded]:
     """Record all agents inside; nothing of it may fail unseen."""
     with recording(folder) as (tracing, store):
-        take_back = adapter.install(tracing)
+        uninstall = adapter.install(tracing)
         try:
             yield tracing, store
         finally:
-            take_back()
+            uninstall()
     assert "adapter_failed" not in {each.message.split()[0] for each in caplog.get_records("call")}
 
 

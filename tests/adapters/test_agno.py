@@ -40,7 +40,7 @@ class Tide:
         return ""
 
 
-async def test_each_failure_is_of_its_kind_and_ids_that_collide_mix_up_nothing(
+async def test_failures_have_their_reasons_despite_colliding_ids(
     store: RecordedStore,
 ) -> None:
     agent = agent_of(
@@ -77,7 +77,7 @@ async def test_each_failure_is_of_its_kind_and_ids_that_collide_mix_up_nothing(
 
 
 @pytest.mark.parametrize("error", [RetryAgentRun("once more"), StopAgentRun("enough")])
-async def test_a_tool_that_steers_the_run_by_an_error_has_failed(
+async def test_tool_that_controls_the_run_by_an_error_fails(
     store: RecordedStore, error: Exception
 ) -> None:
     def steer() -> str:
@@ -90,7 +90,7 @@ async def test_a_tool_that_steers_the_run_by_an_error_has_failed(
     assert calls_of(tree)[0]["error"]["message"] == str(error)
 
 
-async def test_a_tool_that_gives_its_result_bit_by_bit_ends_with_the_last_one(
+async def test_generator_tool_ends_with_its_last_item(
     store: RecordedStore,
 ) -> None:
     def low() -> Iterator[str]:
@@ -109,7 +109,7 @@ async def test_a_tool_that_gives_its_result_bit_by_bit_ends_with_the_last_one(
     assert (wrong["status"], wrong["error"]["message"]) == ("failed", "flooded")
 
 
-async def test_a_call_beyond_the_run_s_limit_is_a_failure_of_its_kind(
+async def test_call_over_the_limit_fails_with_budget_exhausted(
     store: RecordedStore,
 ) -> None:
     asked = calling(("divide", '{"a": 4, "b": 2}', "x"), ("divide", '{"a": 6, "b": 2}', "y"))
@@ -119,7 +119,7 @@ async def test_a_call_beyond_the_run_s_limit_is_a_failure_of_its_kind(
     assert statuses == [("succeeded", None), ("failed", "budget_exhausted")]
 
 
-async def test_a_cancelled_run_leaves_nothing_open(store: RecordedStore) -> None:
+async def test_cancelled_run_leaves_nothing_open(store: RecordedStore) -> None:
     tide = Tide()
     researcher = agent_of(calling(("tide", {}, "call_0")), name="researcher", tools=[tide.tide])
 
@@ -144,7 +144,7 @@ async def test_a_cancelled_run_leaves_nothing_open(store: RecordedStore) -> None
     ]
 
 
-async def test_a_cancelled_team_takes_its_members_along(store: RecordedStore) -> None:
+async def test_cancelled_team_cancels_its_members(store: RecordedStore) -> None:
     tide = Tide()
     member = agent_of(calling(("tide", {}, "x")), name="diver", id="diver", tools=[tide.tide])
     delegate = ("delegate_task_to_member", '{"member_id": "diver", "task": "Dive."}', "x")
@@ -170,7 +170,7 @@ async def test_a_cancelled_team_takes_its_members_along(store: RecordedStore) ->
     await asyncio.wait(left_running)
 
 
-async def test_a_run_that_somebody_cancels_by_its_id_is_cancelled(store: RecordedStore) -> None:
+async def test_run_cancelled_by_its_id_is_cancelled(store: RecordedStore) -> None:
     ids: list[str] = []
 
     def cancel() -> str:
@@ -184,7 +184,7 @@ async def test_a_run_that_somebody_cancels_by_its_id_is_cancelled(store: Recorde
     assert outline(await tree_of(store))[0] == "plan of planner: cancelled"
 
 
-async def test_a_stream_that_its_reader_leaves_is_cancelled(store: RecordedStore) -> None:
+async def test_abandoned_stream_is_cancelled(store: RecordedStore) -> None:
     agent = agent_of(calling(("divide", '{"a": 4, "b": 2}', "x")), DONE, tools=[divide])
 
     stream = agent.arun("Divide.", stream=True)
@@ -198,7 +198,7 @@ async def test_a_stream_that_its_reader_leaves_is_cancelled(store: RecordedStore
     assert "running" not in str(outline(tree))
 
 
-async def test_a_model_that_fails_fails_its_round_and_the_run_that_does_not_try_again(
+async def test_model_error_fails_the_round_and_the_run(
     store: RecordedStore,
 ) -> None:
     lost = Answer(error=OSError("gone"))
@@ -219,7 +219,7 @@ async def test_a_model_that_fails_fails_its_round_and_the_run_that_does_not_try_
     ]
 
 
-async def test_a_call_that_waits_for_approval_is_made_by_the_run_that_goes_on(
+async def test_call_awaiting_approval_runs_in_the_continued_run(
     store: RecordedStore,
 ) -> None:
     @tool(requires_confirmation=True)
@@ -243,7 +243,7 @@ async def test_a_call_that_waits_for_approval_is_made_by_the_run_that_goes_on(
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_members_who_are_all_asked_are_sub_plans_of_one_call(
+async def test_members_asked_together_are_sub_plans_of_one_call(
     store: RecordedStore, is_async: bool
 ) -> None:
     members: list[Agent | Team] = [agent_of(DONE, name=name, id=name) for name in ("ann", "bob")]

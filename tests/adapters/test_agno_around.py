@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> Iterator[RecordedStore]:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_tool_starts_only_after_its_record_is_durable(
+async def test_tool_starts_after_its_record_is_durable(
     store: RecordedStore, is_async: bool
 ) -> None:
     store.seconds = 0.05  # so that a tool that did not wait would see it
@@ -64,7 +64,7 @@ async def test_a_tool_starts_only_after_its_record_is_durable(
     assert seen == [True]
 
 
-async def test_a_run_within_a_recorded_call_is_its_sub_plan(store: RecordedStore) -> None:
+async def test_run_inside_a_recorded_call_is_its_sub_plan(store: RecordedStore) -> None:
     async with store.tracing.tool_call("delegate") as call:
         await agent_of(DONE).arun("Help.")
         call.finish("helped")
@@ -77,7 +77,7 @@ async def test_a_run_within_a_recorded_call_is_its_sub_plan(store: RecordedStore
     ]
 
 
-async def test_a_round_keeps_what_the_model_was_given_and_what_it_cost(
+async def test_round_has_its_messages_and_cost(
     store: RecordedStore,
 ) -> None:
     await agent_of(Answer("Hi.", tokens=(70, 7)), instructions="Be kind.").arun("Hello.")
@@ -93,25 +93,25 @@ async def test_a_round_keeps_what_the_model_was_given_and_what_it_cost(
     ]
 
 
-async def test_a_run_of_another_framework_in_a_tool_is_a_sub_plan_of_its_call(
+async def test_other_frameworks_run_in_a_tool_is_a_sub_plan(
     store: RecordedStore,
 ) -> None:
     set_trace_processors([])
-    take_back = openai_agents.install(store.tracing)
+    uninstall = openai_agents.install(store.tracing)
 
     async def ask(question: str) -> str:
         model = ScriptedModel([[assistant_message("low")]])
         return str((await Runner.run(OpenAIAgent("diver", model=model), question)).final_output)
 
     await agent_of(calling(("ask", {"question": "When?"}, "x")), DONE, tools=[ask]).arun("Go.")
-    take_back()
+    uninstall()
 
     [call] = calls_of(await tree_of(store))
     assert call["result"] == "low"
     assert [each["agentName"] for each in call["subPlans"]] == ["diver"]
 
 
-async def test_a_run_keeps_its_session_and_whom_it_is_for(store: RecordedStore) -> None:
+async def test_run_has_its_session_and_subject(store: RecordedStore) -> None:
     await agent_of(DONE).arun("Hello.", session_id="thread-7", user_id="u-1")
 
     assert await tree_of(store)
@@ -119,7 +119,7 @@ async def test_a_run_keeps_its_session_and_whom_it_is_for(store: RecordedStore) 
     assert (run.session_id, run.subject) == ("thread-7", "u-1")
 
 
-async def test_an_agent_is_unaffected_by_an_adapter_that_fails(
+async def test_agent_is_unaffected_by_a_failing_adapter(
     store: RecordedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Tracing):
@@ -133,22 +133,22 @@ async def test_an_agent_is_unaffected_by_an_adapter_that_fails(
     assert "adapter_failed" in caplog.text
 
 
-async def test_an_agent_runs_on_while_the_store_is_down(tmp_path: Path) -> None:
+async def test_agent_continues_while_the_store_is_down(tmp_path: Path) -> None:
     store = CommandedStore()
     store.down = True
     with Tracing(
         lambda: nullcontext(store), lambda: Spool(tmp_path / "spool.sqlite3"), buffered=True
     ) as tracing:
-        take_back = agno.install(tracing)
+        uninstall = agno.install(tracing)
         agent = agent_of(calling(("divide", '{"a": 4, "b": 2}', "x")), DONE, tools=[divide])
         output = await agent.arun("Divide.")
-        take_back()
+        uninstall()
         await asyncio.to_thread(tracing.flush)
 
     assert output.content == "done"
 
 
-async def test_what_is_taken_back_records_nothing_and_leaves_agno_as_it_was(
+async def test_uninstalled_adapter_records_nothing_and_restores_agno(
     tmp_path: Path,
 ) -> None:
     execute = FunctionCall.__dict__["execute"]
@@ -161,7 +161,7 @@ async def test_what_is_taken_back_records_nothing_and_leaves_agno_as_it_was(
         assert FunctionCall.__dict__["execute"] is execute
 
 
-def test_who_lacks_agno_is_told_which_extra_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_without_agno_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "tracer.adapters.agno")
     monkeypatch.setitem(sys.modules, "agno.agent", None)
 

@@ -79,14 +79,14 @@ def _planner() -> Agent:
     return Agent(name=PLANNER, model=_model(), tools=[weather, ask_researcher])
 
 
-async def test_the_scenario_is_recorded_as_it_is(store: RecordedStore) -> None:
+async def test_scenario_is_recorded_completely(store: RecordedStore) -> None:
     output = await _planner().arun(SCENARIOS[0].prompt)
 
     assert output.content == SCENARIOS[0].final_answer
     assert_scenario(await tree_of(store), SCENARIOS[0], VERSION)
 
 
-async def test_five_runs_at_once_over_the_same_agents_stay_apart(store: RecordedStore) -> None:
+async def test_concurrent_runs_of_the_same_agents_stay_separate(store: RecordedStore) -> None:
     planner = _planner()
 
     await asyncio.gather(*(planner.arun(each.prompt) for each in SCENARIOS))
@@ -97,7 +97,7 @@ async def test_five_runs_at_once_over_the_same_agents_stay_apart(store: Recorded
         assert_scenario(trees[each.prompt], each, VERSION)
 
 
-async def test_a_streamed_run_is_recorded_like_any_other(store: RecordedStore) -> None:
+async def test_streamed_run_is_recorded_like_any_other(store: RecordedStore) -> None:
     async for _ in _planner().arun(SCENARIOS[0].prompt, stream=True):
         pass
 
@@ -105,7 +105,7 @@ async def test_a_streamed_run_is_recorded_like_any_other(store: RecordedStore) -
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_a_run_without_an_event_loop_is_recorded_like_any_other(
+async def test_run_without_event_loop_is_recorded_like_any_other(
     store: RecordedStore, is_streamed: bool
 ) -> None:
     researcher = Agent(name=RESEARCHER, model=_model(), tools=[blocking_search])
@@ -157,7 +157,7 @@ def _team() -> Team:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_a_member_s_run_is_a_sub_plan_of_the_call_that_delegates(
+async def test_members_run_is_a_sub_plan_of_the_delegating_call(
     store: RecordedStore, is_streamed: bool
 ) -> None:
     if is_streamed:
@@ -169,7 +169,7 @@ async def test_a_member_s_run_is_a_sub_plan_of_the_call_that_delegates(
     assert_scenario(await tree_of(store), TEAM_SCENARIOS[0], VERSION)
 
 
-async def test_five_runs_of_a_team_at_once_stay_apart(store: RecordedStore) -> None:
+async def test_concurrent_runs_of_a_team_stay_separate(store: RecordedStore) -> None:
     team = _team()
 
     await asyncio.gather(*(team.arun(each.prompt) for each in TEAM_SCENARIOS))
@@ -179,7 +179,7 @@ async def test_five_runs_of_a_team_at_once_stay_apart(store: RecordedStore) -> N
         assert_scenario(trees[each.prompt], each, VERSION)
 
 
-async def test_the_path_leads_from_the_root_plan_to_the_sub_agents_call(
+async def test_path_leads_from_the_root_plan_to_the_sub_agents_call(
     store: RecordedStore,
 ) -> None:
     await _planner().arun(SCENARIOS[0].prompt)

@@ -24,7 +24,7 @@ from tracer.adapters import pydantic_ai
 
 
 @pytest.mark.thorough
-async def test_three_ways_to_record_five_runs_at_once_agree(
+async def test_three_ways_to_record_concurrent_runs_agree(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for folder in ("adapter", "processor", "server"):
@@ -38,14 +38,14 @@ async def test_three_ways_to_record_five_runs_at_once_agree(
         # As everybody sets it, and small, so that children leave before their parents.
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(), max_export_batch_size=4))
-        take_back = pydantic_ai.install(tracing)
+        uninstall = pydantic_ai.install(tracing)
         Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
         try:
             planner = planner_of(wanted)
             await asyncio.gather(*(planner.run(each.prompt) for each in wanted))
         finally:
             Agent.instrument_all(False)
-            take_back()
+            uninstall()
         await asyncio.to_thread(provider.force_flush)
         by_way = [
             _by_prompt(await trees_of(adapter_store)),

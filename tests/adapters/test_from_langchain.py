@@ -71,7 +71,7 @@ ADDING: list[BaseTool] = [
 
 
 @pytest.mark.parametrize("theirs", ADDING, ids=lambda each: f"{type(each).__name__}-{each.name}")
-async def test_a_tool_of_each_kind_becomes_one_of_ours(theirs: BaseTool) -> None:
+async def test_each_kind_of_langchain_tool_is_converted(theirs: BaseTool) -> None:
     ours = from_langchain(theirs, timeout=5, tags=["sums"])
     caller = Caller()
     good = await caller.call(ours, '{"number": 2, "more": 3}')
@@ -86,7 +86,7 @@ async def test_a_tool_of_each_kind_becomes_one_of_ours(theirs: BaseTool) -> None
     assert (misfit.reason, unknown.reason) == ("invalid_arguments", "invalid_arguments")
 
 
-async def test_a_tool_of_a_single_text_takes_that() -> None:
+async def test_single_input_tool_receives_its_text() -> None:
     ours = from_langchain(SingleInputTool("shout", str.upper, "Shouts."))
     ending = await Caller().call(ours, '{"tool_input": "hello"}')
 
@@ -94,7 +94,7 @@ async def test_a_tool_of_a_single_text_takes_that() -> None:
     assert ending.result == "HELLO"
 
 
-async def test_a_result_is_what_the_tool_returned_and_not_langchains_text_of_it() -> None:
+async def test_result_is_the_tools_own_value() -> None:
     class Reading(BaseModel):
         systolic: int
 
@@ -108,7 +108,7 @@ async def test_a_result_is_what_the_tool_returned_and_not_langchains_text_of_it(
     assert ending.result == '[{"systolic":120}]'
 
 
-async def test_the_content_of_an_artifact_or_of_a_message_is_the_result() -> None:
+async def test_content_of_artifact_or_message_is_the_result() -> None:
     @langchain_tool(response_format="content_and_artifact")
     def search() -> tuple[str, list[int]]:
         """Searches."""
@@ -136,7 +136,7 @@ async def test_the_content_of_an_artifact_or_of_a_message_is_the_result() -> Non
     ],
 )
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_an_error_is_a_failed_call_however_the_tool_would_handle_it(
+async def test_error_fails_the_call_even_if_the_tool_handles_it(
     handler: Any, told: str, is_async: bool
 ) -> None:
     def look_up() -> str:
@@ -156,7 +156,7 @@ async def test_an_error_is_a_failed_call_however_the_tool_would_handle_it(
     assert theirs.handle_tool_error == handler
 
 
-async def test_a_message_that_tells_of_an_error_is_a_failed_call() -> None:
+async def test_error_message_as_result_fails_the_call() -> None:
     @langchain_tool
     def look_up() -> ToolMessage:
         """Looks up."""
@@ -169,7 +169,7 @@ async def test_a_message_that_tells_of_an_error_is_a_failed_call() -> None:
 
 
 @pytest.mark.parametrize("wrapped", [Command(goto="end"), [Command(goto="end")]])
-async def test_a_command_to_a_graph_is_no_result(wrapped: Any) -> None:
+async def test_graph_command_is_an_invalid_result(wrapped: Any) -> None:
     @langchain_tool
     def hand_over() -> Any:
         """Hands over."""
@@ -180,7 +180,7 @@ async def test_a_command_to_a_graph_is_no_result(wrapped: Any) -> None:
     assert (ending.status, ending.reason) == ("failed", "invalid_result")
 
 
-async def test_it_is_tried_again_as_often_as_allowed() -> None:
+async def test_call_is_retried_as_often_as_allowed() -> None:
     attempts = []
 
     @langchain_tool
@@ -196,7 +196,7 @@ async def test_it_is_tried_again_as_often_as_allowed() -> None:
     assert (ending.result, len(attempts)) == ("well", 3)
 
 
-async def test_a_synchronous_tool_runs_in_our_threads_with_the_calls_context() -> None:
+async def test_sync_tool_runs_in_our_threads_with_the_context() -> None:
     @langchain_tool
     def where() -> list[str]:
         """Tells where it is."""
@@ -210,7 +210,7 @@ async def test_a_synchronous_tool_runs_in_our_threads_with_the_calls_context() -
     assert ending.result == f'["{context.toolcallId}","AnyIO worker thread"]'
 
 
-async def test_what_does_not_fit_within_the_tool_is_no_mistake_in_its_arguments() -> None:
+async def test_validation_error_inside_the_tool_is_a_tool_error() -> None:
     class Reading(BaseModel):
         systolic: int
 
@@ -224,7 +224,7 @@ async def test_what_does_not_fit_within_the_tool_is_no_mistake_in_its_arguments(
     assert (ending.status, ending.reason) == ("failed", "tool_error")
 
 
-async def test_arguments_that_look_like_a_tool_call_are_arguments() -> None:
+async def test_arguments_shaped_like_a_tool_call_are_passed_unchanged() -> None:
     def echo(type: str, id: str) -> list[str]:
         return [type, id]
 

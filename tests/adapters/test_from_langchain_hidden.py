@@ -54,7 +54,7 @@ def visit(city: str, user_id: str) -> str:
     return f"{len(user_id)} in {city}"
 
 
-async def test_the_tools_own_validators_refuse_arguments_without_repeating_them() -> None:
+async def test_rejected_arguments_do_not_appear_in_the_error() -> None:
     ours = from_langchain(visit, hidden={"user_id": Annotated[str, Hidden(lambda: "me")]})
     caller = Caller()
     good = await caller.call(ours, '{"town": "Bern", "userkey": "you"}')
@@ -68,7 +68,7 @@ async def test_the_tools_own_validators_refuse_arguments_without_repeating_them(
     assert "Atlantis" not in refused.error.message
 
 
-async def test_a_hidden_value_that_does_not_fit_is_not_the_models_mistake() -> None:
+async def test_invalid_hidden_value_is_a_tool_error() -> None:
     noting = Noting()
     theirs = visit.model_copy(update={"callbacks": [noting]})
     ours = from_langchain(theirs, hidden={"user_id": Annotated[int, Hidden(lambda: 4711)]})
@@ -76,7 +76,9 @@ async def test_a_hidden_value_that_does_not_fit_is_not_the_models_mistake() -> N
 
     assert ending.error is not None
     assert ending.reason == "tool_error"
-    assert ending.error.message == "What the tool stands on (user_id) does not fit it."
+    assert ending.error.message == (
+        "The value that the runtime provides for the tool's parameter user_id is invalid."
+    )
     assert "4711" not in f"{ending.error.stack}{noting.noted}"
 
 
@@ -95,7 +97,7 @@ def note_injected(text: str, at: dict[str, str], user_id: Annotated[str, Injecte
 
 
 @pytest.mark.parametrize("theirs", [note, note_injected], ids=lambda each: each.name)
-async def test_the_callers_identity_fills_what_is_hidden_whatever_the_model_forges(
+async def test_forged_hidden_values_are_replaced_by_the_callers(
     theirs: BaseTool, tmp_path: Path
 ) -> None:
     noting = Noting()
@@ -120,7 +122,7 @@ async def test_the_callers_identity_fills_what_is_hidden_whatever_the_model_forg
     assert CANARY not in str([each for each in noting.noted if not isinstance(each, ValueError)])
 
 
-async def test_what_is_injected_is_filled_or_refused_at_registration() -> None:
+async def test_injected_parameter_without_source_is_rejected_at_registration() -> None:
     @langchain_tool
     def who(
         context: Annotated[Any, InjectedToolArg],
@@ -139,7 +141,7 @@ async def test_what_is_injected_is_filled_or_refused_at_registration() -> None:
     assert ours.parameters["properties"] == {}
     assert ending.result == '[true,null,"eu"]'
     assert caller.notes.forged_arguments == {"region", "call_id", "RUNTIME"}
-    with pytest.raises(RegistrationError, match="'context' injected"):
+    with pytest.raises(RegistrationError, match="injected parameter 'context'"):
         from_langchain(who)
 
 
@@ -150,7 +152,7 @@ class Ledger:
     owner: object = None
 
 
-async def test_a_hidden_value_may_be_anything() -> None:
+async def test_hidden_value_may_have_any_type() -> None:
     ledger = Ledger()
     ledger.owner = ledger
 
@@ -209,7 +211,7 @@ async def test_parameter_of_a_json_schema_can_be_hidden(tmp_path: Path) -> None:
         (awkward, {"token_id": TokenId}, "method of pydantic's models"),
     ],
 )
-def test_what_cannot_be_hidden_is_refused_at_registration(
+def test_parameter_that_cannot_be_hidden_is_rejected_at_registration(
     theirs: BaseTool, hidden: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(RegistrationError, match=said):

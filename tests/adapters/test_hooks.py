@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tracer.adapters.hooks import unharmed, wrap
+from tracer.adapters.hooks import log_errors, wrap
 
 
 class Library:
@@ -23,18 +23,18 @@ def _louder(wrapped: Any, _: Any, args: Any, kwargs: Any) -> str:
 
 
 @pytest.mark.parametrize("target", [Library, Branch])
-def test_a_hook_that_is_taken_back_leaves_the_library_as_it_was(target: type[Library]) -> None:
+def test_removed_hook_restores_the_library(target: type[Library]) -> None:
     before = dict(vars(target))
 
-    take_back = wrap(target, "greet", _louder)
+    uninstall = wrap(target, "greet", _louder)
     greeting = target().greet("you")
-    take_back()
+    uninstall()
 
     assert (greeting, target().greet("you")) == ("Hello, you!", "Hello, you")
     assert dict(vars(target)) == before
 
 
-def test_a_hook_that_others_have_wrapped_since_does_nothing_once_it_is_taken_back() -> None:
+def test_removed_hook_does_nothing_if_others_wrapped_it() -> None:
     ours = wrap(Library, "greet", _louder)
     theirs = wrap(Library, "greet", _louder)
 
@@ -45,19 +45,19 @@ def test_a_hook_that_others_have_wrapped_since_does_nothing_once_it_is_taken_bac
     assert Library().greet("you") == "Hello, you"
 
 
-def test_a_library_without_the_hook_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_library_without_the_function_is_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     wrap(Library, "wave", _louder)()
 
     assert not hasattr(Library, "wave")
     assert "hook_not_found" in caplog.text
 
 
-def test_what_goes_wrong_with_recording_is_logged_and_what_cancels_passes(
+def test_errors_are_logged_and_cancellations_pass(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with unharmed("greet"):
+    with log_errors("greet"):
         raise LookupError("a payload: 4711")
-    with pytest.raises(KeyboardInterrupt), unharmed("greet"):
+    with pytest.raises(KeyboardInterrupt), log_errors("greet"):
         raise KeyboardInterrupt
 
     assert "adapter_failed" in caplog.text

@@ -161,7 +161,7 @@ async def check_two_users(on: Service, diary: dict[str, list[str]], run: Run) ->
 
 
 @pytest.mark.parametrize("run", [Agent.run, Agent.run_in_thread])
-async def test_two_users_of_one_agent_each_have_their_run_and_are_named_nowhere(
+async def test_two_users_get_separate_runs_without_their_names(
     run: Run, tools: list[Tool], diary: dict[str, list[str]], tmp_path: Path
 ) -> None:
     async with service(tmp_path, *tools) as on:
@@ -170,7 +170,7 @@ async def test_two_users_of_one_agent_each_have_their_run_and_are_named_nowhere(
     assert not [user for user in USERS if user in str(on.events)]
 
 
-async def test_so_it_is_on_postgres(
+async def test_two_users_get_separate_runs_on_postgres(
     tools: list[Tool], diary: dict[str, list[str]], tmp_path: Path, database_url: str
 ) -> None:
     async with postgres_service(tmp_path, database_url, *tools) as on:
@@ -181,7 +181,7 @@ async def test_so_it_is_on_postgres(
     assert not [user for user in USERS if user in stored]
 
 
-async def test_without_a_caller_every_tool_that_needs_one_is_refused(
+async def test_tools_that_need_a_caller_are_rejected_without_one(
     tools: list[Tool], diary: dict[str, list[str]], tmp_path: Path
 ) -> None:
     async with service(tmp_path, *tools) as on, on.tools.run("A day"):
@@ -191,7 +191,7 @@ async def test_without_a_caller_every_tool_that_needs_one_is_refused(
     assert diary == {}
 
 
-async def test_an_agent_within_a_tool_makes_its_calls_below_that_tools(
+async def test_calls_of_an_agent_in_a_tool_are_below_its_call(
     tools: list[Tool], diary: dict[str, list[str]], tmp_path: Path
 ) -> None:
     agents: list[Agent] = []

@@ -83,7 +83,7 @@ def _ways() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("run", "buffered", "model"), [*_ways()])
-async def test_the_scenario_has_its_calls_statuses_parents_and_tokens(
+async def test_scenario_has_its_calls_statuses_parents_and_tokens(
     run: Callable[[Any, str], Awaitable[None]],
     buffered: bool,
     model: type[Says],
@@ -92,9 +92,9 @@ async def test_the_scenario_has_its_calls_statuses_parents_and_tokens(
     wanted = scenario()
     agent = scenario_agent([wanted], model, is_async=run in ASYNC)
     with recording(tmp_path, buffered) as (tracing, store):
-        take_back = langchain_runs.install(tracing)
+        uninstall = langchain_runs.install(tracing)
         await run(agent, wanted.prompt)
-        take_back()
+        uninstall()
         tree = await tree_of(store)
 
     assert_scenario(tree, wanted, VERSIONS)
@@ -112,7 +112,7 @@ async def test_sync_tools_of_an_async_run_are_recorded_alike(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("run", [_ainvoke, _invoke])
-async def test_five_runs_at_once_of_the_same_agents_stay_apart(
+async def test_concurrent_runs_of_the_same_agents_stay_separate(
     run: Callable[[Any, str], Awaitable[None]], tmp_path: Path
 ) -> None:
     all_wanted = [scenario(run) for run in range(len(CITIES))]
@@ -125,7 +125,7 @@ async def test_five_runs_at_once_of_the_same_agents_stay_apart(
         assert_scenario(trees[wanted.prompt], wanted, VERSIONS)
 
 
-async def test_the_path_of_a_call_leads_from_the_root_over_the_call_that_asked(
+async def test_path_leads_over_the_opening_call_to_the_call(
     tmp_path: Path,
 ) -> None:
     wanted = scenario()
@@ -151,20 +151,20 @@ async def test_the_path_of_a_call_leads_from_the_root_over_the_call_that_asked(
     assert sub_plan["parentPlanId"] == root["planId"], VERSIONS
 
 
-async def test_after_it_was_taken_back_nothing_is_recorded(tmp_path: Path) -> None:
+async def test_uninstalled_adapter_records_nothing(tmp_path: Path) -> None:
     wanted = scenario()
     agent = scenario_agent([wanted])
     with recording(tmp_path) as (tracing, store):
-        take_back = langchain_runs.install(tracing)
+        uninstall = langchain_runs.install(tracing)
         await agent.ainvoke(ask(wanted.prompt))
-        take_back()
+        uninstall()
         await agent.ainvoke(ask(wanted.prompt))
 
         assert_scenario(await tree_of(store), wanted, VERSIONS)
 
 
 @pytest.mark.parametrize("run", [_ainvoke, _invoke, _invoke_in_the_event_loop])
-async def test_when_a_tool_runs_its_start_is_stored_and_the_choice_of_all_calls(
+async def test_start_and_chosen_calls_are_stored_before_a_tool_runs(
     run: Callable[[Any, str], Awaitable[None]], tmp_path: Path
 ) -> None:
     seen: list[list[tuple[str, str]]] = []
@@ -191,7 +191,7 @@ async def test_when_a_tool_runs_its_start_is_stored_and_the_choice_of_all_calls(
     assert seen == [[("look", "running")]]
 
 
-async def test_an_answer_costs_what_the_price_list_says_of_its_tokens(tmp_path: Path) -> None:
+async def test_cost_of_an_answer_follows_the_price_list(tmp_path: Path) -> None:
     answer = AIMessage(
         "done",
         usage_metadata={

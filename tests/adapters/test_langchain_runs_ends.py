@@ -44,7 +44,7 @@ class Hangs(Says):
         raise AssertionError
 
 
-async def test_where_a_tool_of_a_sub_agent_is_cancelled_all_above_it_is(tmp_path: Path) -> None:
+async def test_cancelled_tool_of_a_sub_agent_cancels_its_ancestors(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
         has_begun = asyncio.Event()
 
@@ -84,7 +84,7 @@ async def test_where_a_tool_of_a_sub_agent_is_cancelled_all_above_it_is(tmp_path
         ]
 
 
-async def test_a_cancelled_model_is_cancelled_within_an_agent_and_by_itself(tmp_path: Path) -> None:
+async def test_cancelled_model_is_cancelled_with_and_without_an_agent(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
         config: Any = {"callbacks": [recorder]}
         model = Hangs(answer=lambda _: AIMessage(""), has_begun=asyncio.Event())
@@ -98,7 +98,7 @@ async def test_a_cancelled_model_is_cancelled_within_an_agent_and_by_itself(tmp_
         ]
 
 
-async def test_a_tool_cancelled_by_itself_is_cancelled_when_its_task_is_done(
+async def test_tool_without_an_agent_is_cancelled_with_its_task(
     tmp_path: Path,
 ) -> None:
     with only_to(tmp_path) as (recorder, store):
@@ -119,7 +119,7 @@ async def test_a_tool_cancelled_by_itself_is_cancelled_when_its_task_is_done(
         ]
 
 
-async def test_a_tool_given_up_on_by_an_agent_that_goes_on_is_cancelled(tmp_path: Path) -> None:
+async def test_tool_abandoned_by_a_continuing_agent_is_cancelled(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
         patience = asyncio.timeout(PLENTY_SECONDS)
 
@@ -150,7 +150,7 @@ async def test_a_tool_given_up_on_by_an_agent_that_goes_on_is_cancelled(tmp_path
         assert (within["name"], within["status"]) == ("hang", "cancelled")
 
 
-async def test_an_agent_that_raises_has_failed_with_the_tool_that_did(tmp_path: Path) -> None:
+async def test_raising_tool_fails_its_agent(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
 
         @tool
@@ -171,7 +171,7 @@ async def test_an_agent_that_raises_has_failed_with_the_tool_that_did(tmp_path: 
         assert tree["error"]["message"] == "no line for a"
 
 
-async def test_a_model_that_raises_has_failed(tmp_path: Path) -> None:
+async def test_raising_model_fails_its_round(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
 
         def raises(messages: list[BaseMessage]) -> AIMessage:
@@ -188,7 +188,7 @@ async def test_a_model_that_raises_has_failed(tmp_path: Path) -> None:
         assert think_act["error"]["type"] == "ConnectionError"
 
 
-async def test_who_stops_reading_a_stream_cancels_the_run(tmp_path: Path) -> None:
+async def test_stopped_stream_cancels_the_run(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
         agent = new_agent(in_order(chooses(("echo", {"text": "a"}, "call_0")), "done"), [echo])
         config = {"callbacks": [recorder]}
@@ -211,7 +211,7 @@ async def test_who_stops_reading_a_stream_cancels_the_run(tmp_path: Path) -> Non
             assert (call["status"], call["reason"]) == ("cancelled", "not_reached")
 
 
-async def test_a_run_that_asks_somebody_is_deferred_and_goes_on_as_another_of_the_session(
+async def test_interrupted_run_is_deferred_and_continues_as_another(
     tmp_path: Path,
 ) -> None:
     with only_to(tmp_path) as (recorder, store):
@@ -250,7 +250,7 @@ async def test_a_run_that_asks_somebody_is_deferred_and_goes_on_as_another_of_th
         assert {run.session_id for run in runs} == {"thread 1"}
 
 
-async def test_an_interrupt_in_a_sub_agent_interrupts_all_above_it(tmp_path: Path) -> None:
+async def test_interrupt_in_a_sub_agent_defers_its_ancestors(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
 
         @tool

@@ -68,7 +68,7 @@ def react_graph(*answers: AIMessage | str) -> Any:
     return graph.compile()
 
 
-async def test_a_graph_by_hand_is_a_plan(tmp_path: Path) -> None:
+async def test_hand_built_graph_is_a_plan(tmp_path: Path) -> None:
     graph = react_graph(
         chooses(("echo", {"text": "a"}, "call_0"), ("echo", {"text": "b"}, "call_0")), "done"
     )
@@ -83,7 +83,7 @@ async def test_a_graph_by_hand_is_a_plan(tmp_path: Path) -> None:
         )
 
 
-async def test_a_graph_that_a_tool_runs_is_a_sub_plan_and_one_that_a_node_is_a_part(
+async def test_graph_in_a_tool_is_a_sub_plan_but_not_in_a_node(
     tmp_path: Path,
 ) -> None:
     inner = react_graph(chooses(("echo", {"text": "a"}, "call_0")), "done")
@@ -116,7 +116,7 @@ async def test_a_graph_that_a_tool_runs_is_a_sub_plan_and_one_that_a_node_is_a_p
     assert agent["agentName"] == "delegator"
 
 
-async def test_agents_that_hand_over_are_sub_plans_of_the_graph_around_them(tmp_path: Path) -> None:
+async def test_agents_that_hand_off_are_sub_plans_of_their_graph(tmp_path: Path) -> None:
     @tool
     def give() -> Command[Any]:
         """Hands over."""
@@ -144,7 +144,7 @@ class _Cities(TypedDict):
     said: Annotated[list[str], operator.add]
 
 
-async def test_branches_of_one_graph_whose_ids_collide_do_not_mix_their_calls(
+async def test_parallel_branches_with_colliding_ids_keep_their_calls(
     tmp_path: Path,
 ) -> None:
     all_there = asyncio.Barrier(3)
@@ -173,7 +173,7 @@ async def test_branches_of_one_graph_whose_ids_collide_do_not_mix_their_calls(
     assert step["toolCalls"] == []
 
 
-async def test_a_chain_is_a_plan_once_a_model_runs_in_it(tmp_path: Path) -> None:
+async def test_chain_is_a_plan_once_a_model_runs_in_it(tmp_path: Path) -> None:
     prompt = ChatPromptTemplate.from_messages([("user", "Say {word}.")])
     chain = prompt | RunnableParallel(one=in_order("yes"), other=in_order("no"))
     with recorded(tmp_path) as store:
@@ -199,7 +199,7 @@ async def test_agents_in_a_chain_are_its_sub_plans(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_loop_of_ones_own_is_recorded_in_the_block_around_it(tmp_path: Path) -> None:
+async def test_custom_loop_is_recorded_in_its_block(tmp_path: Path) -> None:
     model = in_order(
         chooses(("echo", {"text": "a"}, "call_0")), chooses(("echo", {"text": "a"}, "call_0")), "ok"
     )
@@ -215,7 +215,7 @@ async def test_a_loop_of_ones_own_is_recorded_in_the_block_around_it(tmp_path: P
     assert shape(tree) == ("looper", 3, [("echo", "said a", [])] * 2, [])
 
 
-async def test_an_agent_within_a_recorded_call_is_a_sub_plan_of_that(tmp_path: Path) -> None:
+async def test_agent_inside_a_recorded_call_is_its_sub_plan(tmp_path: Path) -> None:
     wanted = scenario()
     agent = scenario_agent([wanted])
     with recorded(tmp_path) as store:
@@ -234,7 +234,7 @@ async def test_an_agent_within_a_recorded_call_is_a_sub_plan_of_that(tmp_path: P
     assert len(calls_of(sub_plan)) == 4
 
 
-async def test_what_a_tool_records_by_hand_or_in_a_block_of_its_own_hangs_under_its_call(
+async def test_work_recorded_inside_a_tool_is_below_its_call(
     tmp_path: Path,
 ) -> None:
     inner = new_agent(in_order("done"), [], name="inner")
@@ -274,7 +274,7 @@ class _Library(BaseRetriever):
         return [Document(f"about {query}")]
 
 
-async def test_a_look_up_is_a_call_of_its_own_kind(tmp_path: Path) -> None:
+async def test_retriever_run_is_a_call_of_its_own_type(tmp_path: Path) -> None:
     with recorded(tmp_path) as store:
         await _Library().ainvoke("tides")
         [call] = calls_of(await tree_of(store))
@@ -287,7 +287,7 @@ async def test_a_look_up_is_a_call_of_its_own_kind(tmp_path: Path) -> None:
     assert '"page_content":"about tides"' in call["result"]
 
 
-async def test_a_run_says_its_session_its_user_and_its_tags(tmp_path: Path) -> None:
+async def test_run_has_its_session_user_and_tags(tmp_path: Path) -> None:
     config: Any = {
         "configurable": {"thread_id": "t"},
         "metadata": {"user_id": "u"},
@@ -300,7 +300,7 @@ async def test_a_run_says_its_session_its_user_and_its_tags(tmp_path: Path) -> N
     assert (run.session_id, run.subject, run.tags) == ("t", "u", ["night"])
 
 
-async def test_a_handler_records_what_it_is_given_to(tmp_path: Path) -> None:
+async def test_handler_records_only_the_runs_it_is_passed_to(tmp_path: Path) -> None:
     wanted = scenario()
     agent = scenario_agent([wanted])
     with recording(tmp_path) as (tracing, store):
@@ -310,12 +310,12 @@ async def test_a_handler_records_what_it_is_given_to(tmp_path: Path) -> None:
         assert_scenario(await tree_of(store), wanted, VERSIONS)
 
 
-async def test_what_is_installed_again_records_once(tmp_path: Path) -> None:
+async def test_second_install_replaces_the_first(tmp_path: Path) -> None:
     wanted = scenario()
     with recording(tmp_path) as (tracing, store):
-        take_back = [langchain_runs.install(tracing) for _ in range(2)]
+        uninstall = [langchain_runs.install(tracing) for _ in range(2)]
         await scenario_agent([wanted]).ainvoke(ask(wanted.prompt))
-        for each in take_back:
+        for each in uninstall:
             each()
         await scenario_agent([wanted]).ainvoke(ask(wanted.prompt))
 
@@ -323,7 +323,7 @@ async def test_what_is_installed_again_records_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_an_agent_does_not_notice_that_nothing_can_be_recorded(
+async def test_agent_runs_unchanged_if_nothing_can_be_recorded(
     is_async: bool, tmp_path: Path
 ) -> None:
     wanted = scenario()
@@ -340,7 +340,7 @@ async def test_an_agent_does_not_notice_that_nothing_can_be_recorded(
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_an_agent_does_not_notice_that_recording_it_fails(
+async def test_agent_runs_unchanged_if_recording_fails(
     is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     wanted = scenario()
@@ -357,7 +357,7 @@ async def test_an_agent_does_not_notice_that_recording_it_fails(
     assert recorder.under_way == 0
 
 
-async def test_runs_of_several_event_loops_find_their_place(tmp_path: Path) -> None:
+async def test_runs_of_several_event_loops_have_the_right_parents(tmp_path: Path) -> None:
     wanted = [scenario(run) for run in range(3)]
     agent = scenario_agent(wanted)
     with recorded(tmp_path) as store:

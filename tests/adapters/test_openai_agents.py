@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Iterator[RecordedStore]:
         yield store
 
 
-async def test_what_a_tool_raises_fails_its_call_and_not_the_run(store: RecordedStore) -> None:
+async def test_tool_error_fails_its_call_but_not_the_run(store: RecordedStore) -> None:
     agent = agent_of(
         [call_of("divide", '{"a": 4, "b": 2}', "x"), call_of("divide", '{"a": 1, "b": 0}', "y")],
         DONE,
@@ -66,7 +66,7 @@ async def test_what_a_tool_raises_fails_its_call_and_not_the_run(store: Recorded
     assert wrong["result"].startswith("An error occurred"), "what the model was told"
 
 
-async def test_what_a_tool_raises_into_the_run_fails_both(store: RecordedStore) -> None:
+async def test_uncaught_tool_error_fails_the_call_and_the_run(store: RecordedStore) -> None:
     @function_tool(failure_error_function=None)
     def explode() -> str:
         raise OSError("no more")
@@ -88,7 +88,7 @@ async def test_what_a_tool_raises_into_the_run_fails_both(store: RecordedStore) 
     assert calls_of(tree)[0]["error"]["type"] == "OSError"
 
 
-async def test_arguments_that_do_not_fit_are_a_failure_of_their_kind(
+async def test_invalid_arguments_fail_with_their_reason(
     store: RecordedStore,
 ) -> None:
     agent = agent_of([call_of("divide", "a by b")], DONE, tools=[divide])
@@ -98,7 +98,7 @@ async def test_arguments_that_do_not_fit_are_a_failure_of_their_kind(
     assert outline(await tree_of(store))[2] == "    divide(a by b): failed (invalid_arguments)"
 
 
-async def test_a_tool_that_the_agent_lacks_is_a_failure_of_its_kind(store: RecordedStore) -> None:
+async def test_unknown_tool_fails_with_its_reason(store: RecordedStore) -> None:
     with pytest.raises(ModelBehaviorError):
         await Runner.run(agent_of([call_of("fly")]), "Fly.")
     told = RunConfig(tool_not_found_behavior="return_error_to_model")
@@ -119,7 +119,7 @@ async def test_a_tool_that_the_agent_lacks_is_a_failure_of_its_kind(store: Recor
     ]
 
 
-async def test_a_tool_out_of_time_says_so_whatever_the_model_is_told(
+async def test_timed_out_tool_has_its_reason(
     store: RecordedStore,
 ) -> None:
     async def endless() -> None:
@@ -139,7 +139,7 @@ async def test_a_tool_out_of_time_says_so_whatever_the_model_is_told(
     assert calls_of(tree)[1]["result"] == "later"
 
 
-async def test_a_cancelled_run_leaves_nothing_open(store: RecordedStore) -> None:
+async def test_cancelled_run_leaves_nothing_open(store: RecordedStore) -> None:
     tide = Tide()
     researcher = agent_of([call_of("tide", call_id="call_0")], name="researcher", tools=[tide.tool])
     asked = [call_of("ask", '{"input": "When?"}', "call_0"), call_of("tide", call_id="call_1")]
@@ -167,7 +167,7 @@ async def test_a_cancelled_run_leaves_nothing_open(store: RecordedStore) -> None
 
 
 @pytest.mark.parametrize("mode", ["immediate", "after_turn"])
-async def test_a_stream_that_its_reader_stops_is_cancelled(store: RecordedStore, mode: Any) -> None:
+async def test_stream_stopped_by_its_reader_is_cancelled(store: RecordedStore, mode: Any) -> None:
     agent = agent_of([call_of("divide", '{"a": 4, "b": 2}')], DONE, tools=[divide])
 
     result = Runner.run_streamed(agent, "Divide.")
@@ -182,7 +182,7 @@ async def test_a_stream_that_its_reader_stops_is_cancelled(store: RecordedStore,
     assert "running" not in str(outline(tree))
 
 
-async def test_a_model_that_fails_fails_its_round(store: RecordedStore) -> None:
+async def test_model_error_fails_its_round(store: RecordedStore) -> None:
     with pytest.raises(OSError, match="gone"):
         await Runner.run(agent_of(OSError("gone")), "Think.")
     streamed = Runner.run_streamed(agent_of(OSError("gone")), "Think.")
@@ -195,7 +195,7 @@ async def test_a_model_that_fails_fails_its_round(store: RecordedStore) -> None:
         assert tree["error"]["message"] == "gone"
 
 
-async def test_a_run_out_of_turns_says_so_streamed_or_not(store: RecordedStore) -> None:
+async def test_run_out_of_turns_has_the_reason_round_limit(store: RecordedStore) -> None:
     def agent() -> Agent[Any]:
         return agent_of([call_of("divide", '{"a": 4, "b": 2}')], DONE, tools=[divide])
 
@@ -210,7 +210,7 @@ async def test_a_run_out_of_turns_says_so_streamed_or_not(store: RecordedStore) 
         assert (tree["status"], tree["reason"]) == ("failed", "round_limit")
 
 
-async def test_a_hand_off_is_a_sub_plan_that_the_step_opened(store: RecordedStore) -> None:
+async def test_hand_off_is_a_sub_plan_of_the_step(store: RecordedStore) -> None:
     closer = agent_of([call_of("divide", '{"a": 4, "b": 2}', "z")], DONE, name="closer")
     closer.tools = [divide]
     opener = agent_of(
@@ -236,7 +236,7 @@ async def test_a_hand_off_is_a_sub_plan_that_the_step_opened(store: RecordedStor
     assert (tree["summary"], sub_plan["summary"]) == ("done", "done")
 
 
-async def test_a_guardrail_is_a_call_of_its_own_kind_and_one_that_trips_fails_the_run(
+async def test_guardrail_is_a_call_and_tripping_it_fails_the_run(
     store: RecordedStore,
 ) -> None:
     async def refuse(context: Any, agent: Any, asked: Any) -> GuardrailFunctionOutput:
@@ -254,7 +254,7 @@ async def test_a_guardrail_is_a_call_of_its_own_kind_and_one_that_trips_fails_th
     assert call["result"] == '{"output_info":"rude","tripwire_triggered":true}'
 
 
-async def test_a_call_that_a_guardrail_refuses_was_denied(store: RecordedStore) -> None:
+async def test_call_rejected_by_a_guardrail_is_denied(store: RecordedStore) -> None:
     def refuse(data: Any) -> ToolGuardrailFunctionOutput:
         return ToolGuardrailFunctionOutput.reject_content("not that one")
 
@@ -268,7 +268,7 @@ async def test_a_call_that_a_guardrail_refuses_was_denied(store: RecordedStore) 
     assert calls_of(tree)[0]["result"] == "not that one"
 
 
-async def test_a_call_that_waits_for_approval_is_made_by_the_run_that_goes_on(
+async def test_call_awaiting_approval_runs_in_the_continued_run(
     store: RecordedStore,
 ) -> None:
     risky = function_tool(lambda: "done it", name_override="risky", needs_approval=True)

@@ -30,7 +30,7 @@ from tests.adapters.outline import outline
 from tests.adapters.recording import RecordedStore, tree_of, trees_of
 from tests.trees import read_tree
 from tracer.adapters import openai_agents
-from tracer.adapters.openai_agents.run import AgentRun
+from tracer.adapters.openai_agents.run import OpenAIRun
 from tracer.client.tracing import Tracing
 from tracer.lineage.tree import Payloads
 from tracer.store import RunFilter
@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> Iterator[RecordedStore]:
         yield store
 
 
-async def test_nothing_sensitive_is_recorded_where_the_run_says_so(store: RecordedStore) -> None:
+async def test_sensitive_data_is_omitted_if_configured(store: RecordedStore) -> None:
     secret = "4711"
 
     @function_tool
@@ -60,7 +60,7 @@ async def test_nothing_sensitive_is_recorded_where_the_run_says_so(store: Record
     assert secret not in str(tree)
 
 
-async def test_a_run_keeps_its_session_and_its_own_hooks(store: RecordedStore) -> None:
+async def test_run_keeps_its_session_and_its_own_hooks(store: RecordedStore) -> None:
     seen: list[str] = []
 
     class Seen(RunHooks[Any]):
@@ -78,7 +78,7 @@ async def test_a_run_keeps_its_session_and_its_own_hooks(store: RecordedStore) -
     assert run.session_id == "thread-7"
 
 
-async def test_a_tool_starts_only_after_its_record_is_stored(store: RecordedStore) -> None:
+async def test_tool_starts_after_its_record_is_stored(store: RecordedStore) -> None:
     seen: list[str] = []
 
     @function_tool
@@ -93,7 +93,7 @@ async def test_a_tool_starts_only_after_its_record_is_stored(store: RecordedStor
     assert seen == ["running"]
 
 
-async def test_a_run_within_a_recorded_call_is_its_sub_plan(store: RecordedStore) -> None:
+async def test_run_inside_a_recorded_call_is_its_sub_plan(store: RecordedStore) -> None:
     async with store.tracing.tool_call("delegate") as call:
         await Runner.run(agent_of(DONE), "Help.")
         call.finish("helped")
@@ -106,7 +106,7 @@ async def test_a_run_within_a_recorded_call_is_its_sub_plan(store: RecordedStore
     ]
 
 
-async def test_an_agent_is_unaffected_by_an_adapter_that_fails(
+async def test_agent_is_unaffected_by_a_failing_adapter(
     store: RecordedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Tracing):
@@ -122,7 +122,7 @@ async def test_an_agent_is_unaffected_by_an_adapter_that_fails(
     assert "adapter_failed" in caplog.text
 
 
-async def test_what_is_taken_back_records_nothing_and_leaves_the_sdk_as_it_was(
+async def test_uninstalled_adapter_records_nothing_and_restores_the_sdk(
     tmp_path: Path,
 ) -> None:
     hooked = [AgentRunner.__dict__["_run_impl"], InputGuardrail.__dict__["run"]]
@@ -135,11 +135,11 @@ async def test_what_is_taken_back_records_nothing_and_leaves_the_sdk_as_it_was(
         assert [AgentRunner.__dict__["_run_impl"], InputGuardrail.__dict__["run"]] == hooked
 
 
-async def test_nothing_is_kept_of_a_run_that_has_ended(store: RecordedStore) -> None:
+async def test_ended_run_leaves_no_objects_behind(store: RecordedStore) -> None:
     tide = Tide()
     run = asyncio.create_task(Runner.run(agent_of([call_of("tide")], tools=[tide.tool]), "Plan."))
     await tide.asked.acquire()
-    kept = WeakSet(each for each in gc.get_objects() if type(each) is AgentRun)
+    kept = WeakSet(each for each in gc.get_objects() if type(each) is OpenAIRun)
     assert kept
     run.cancel()
     await asyncio.wait([run])
@@ -151,7 +151,7 @@ async def test_nothing_is_kept_of_a_run_that_has_ended(store: RecordedStore) -> 
             gc.collect()
 
 
-def test_who_lacks_the_sdk_is_told_which_extra_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_without_the_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "tracer.adapters.openai_agents")
     monkeypatch.setitem(sys.modules, "agents", None)
 

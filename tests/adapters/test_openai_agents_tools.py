@@ -73,7 +73,7 @@ class Harbour(MCPServer):
     async def get_prompt(self, name: str, arguments: Any = None) -> Any: ...
 
 
-async def test_what_an_mcp_server_calls_an_error_is_a_failed_call(store: RecordedStore) -> None:
+async def test_error_of_an_mcp_server_fails_the_call(store: RecordedStore) -> None:
     chosen = [function_call("open", {}, call_id="x"), function_call("closed", {}, call_id="y")]
     agent = Agent(name="planner", model=ScriptedModel([chosen, DONE]), mcp_servers=[Harbour()])
 
@@ -85,7 +85,7 @@ async def test_what_an_mcp_server_calls_an_error_is_a_failed_call(store: Recorde
     assert "it is closed" in wrong["result"]
 
 
-async def test_what_ran_at_the_provider_has_ended_when_the_answer_comes(
+async def test_calls_run_by_the_provider_end_with_the_answer(
     store: RecordedStore,
 ) -> None:
     search = ResponseFunctionWebSearch.model_validate(
@@ -115,7 +115,7 @@ async def test_what_ran_at_the_provider_has_ended_when_the_answer_comes(
     assert [each["result"] for each in calls_of(tree)] == [None, "4", None]
 
 
-async def test_openai_s_own_tools_are_recorded_where_they_run(store: RecordedStore) -> None:
+async def test_openais_own_tools_are_recorded(store: RecordedStore) -> None:
     shell = LocalShellCall.model_validate(
         {
             "id": "l_1",
@@ -135,7 +135,7 @@ async def test_openai_s_own_tools_are_recorded_where_they_run(store: RecordedSto
     assert (call["status"], call["result"]) == ("succeeded", "shells")
 
 
-async def test_an_id_that_comes_again_in_another_round_names_another_call(
+async def test_repeated_id_in_another_round_is_another_call(
     store: RecordedStore,
 ) -> None:
     """The SDK refuses ids that repeat with other arguments, and repeats what it is asked again."""
@@ -155,7 +155,7 @@ async def test_an_id_that_comes_again_in_another_round_names_another_call(
     ]
 
 
-async def test_the_same_agent_twice_at_once_is_a_sub_plan_of_either_call(
+async def test_parallel_runs_of_one_agent_are_below_their_own_calls(
     store: RecordedStore,
 ) -> None:
     inner = [function_call("open", {}, call_id="call_0")]
@@ -178,7 +178,7 @@ async def test_the_same_agent_twice_at_once_is_a_sub_plan_of_either_call(
     ] == [('{"input":"when?"}', "when?", "call_0"), ('{"input":"where?"}', "where?", "call_0")]
 
 
-async def test_a_run_in_a_tool_s_thread_is_a_sub_plan_of_its_call(store: RecordedStore) -> None:
+async def test_run_in_a_tools_thread_is_a_sub_plan_of_its_call(store: RecordedStore) -> None:
     def ask(question: str) -> str:
         researcher = Agent(name="researcher", model=ScriptedModel([DONE]))
         return str(asyncio.run(Runner.run(researcher, question)).final_output)
@@ -191,7 +191,7 @@ async def test_a_run_in_a_tool_s_thread_is_a_sub_plan_of_its_call(store: Recorde
     assert [each["userRequest"] for each in call["subPlans"]] == ["When?"]
 
 
-async def test_what_a_provider_says_of_model_and_tokens_is_kept(store: RecordedStore) -> None:
+async def test_providers_model_and_tokens_are_recorded(store: RecordedStore) -> None:
     turns = [Turn(calls=[ChosenCall("open", "{}", "x")]), Turn("Come in.")]
     with serving(ChatServer(ServedModel([Script(turns)]))) as server:
         client = AsyncOpenAI(base_url=server.base_url, api_key="none")
@@ -212,18 +212,18 @@ async def test_what_a_provider_says_of_model_and_tokens_is_kept(store: RecordedS
     ]
 
 
-async def test_an_agent_runs_on_while_the_store_is_down(tmp_path: Path) -> None:
+async def test_agent_continues_while_the_store_is_down(tmp_path: Path) -> None:
     set_trace_processors([])
     store = CommandedStore()
     store.down = True
     with Tracing(
         lambda: nullcontext(store), lambda: Spool(tmp_path / "spool.sqlite3"), buffered=True
     ) as tracing:
-        take_back = openai_agents.install(tracing)
+        uninstall = openai_agents.install(tracing)
         model = ScriptedModel([[function_call("open", {}, call_id="x")], DONE])
         agent = Agent(name="planner", model=model, mcp_servers=[Harbour()])
         result = await Runner.run(agent, "Go.")
-        take_back()
+        uninstall()
         await asyncio.to_thread(tracing.flush)
 
     assert result.final_output == "done"

@@ -26,7 +26,7 @@ from tests.adapters.recording import PLENTY_SECONDS, recording, tree_of, trees_o
 from tests.adapters.scenario import CITIES, assert_scenario, scenario
 from tests.client.programs import NOBODY
 from tracer.adapters import pydantic_ai
-from tracer.adapters.pydantic_ai.run import AgentRun
+from tracer.adapters.pydantic_ai.run import PydanticAIRun
 from tracer.client.connecting import connect
 from tracer.client.otel_context import carry_work_into_threads
 from tracer.records.ids import new_id
@@ -69,7 +69,7 @@ async def _run_events(planner: Agent[None, str], prompt: str) -> str:
 
 
 @pytest.mark.parametrize("way", [_run, _run_sync, _run_stream, _iter, _run_events])
-async def test_however_it_is_run_the_scenario_is_what_it_says(
+async def test_each_way_to_run_gives_the_expected_tree(
     recorded: Recorded, way: Callable[[Agent[None, str], str], Awaitable[str]]
 ) -> None:
     wanted = scenario()
@@ -82,7 +82,7 @@ async def test_however_it_is_run_the_scenario_is_what_it_says(
     assert tree["summary"] == wanted.final_answer
 
 
-async def test_five_runs_at_once_over_the_same_agents_stay_apart(recorded: Recorded) -> None:
+async def test_concurrent_runs_of_the_same_agents_stay_separate(recorded: Recorded) -> None:
     all_wanted = [scenario(run) for run in range(len(CITIES))]
     planner = planner_of(all_wanted)
 
@@ -93,7 +93,7 @@ async def test_five_runs_at_once_over_the_same_agents_stay_apart(recorded: Recor
         assert_scenario(trees[wanted.prompt], wanted, VERSION)
 
 
-async def test_runs_in_threads_with_event_loops_of_their_own_stay_apart(
+async def test_runs_in_threads_with_own_event_loops_stay_separate(
     recorded: Recorded,
 ) -> None:
     all_wanted = [scenario(run) for run in range(len(CITIES))]
@@ -109,7 +109,7 @@ async def test_runs_in_threads_with_event_loops_of_their_own_stay_apart(
         assert_scenario(trees[wanted.prompt], wanted, VERSION)
 
 
-async def test_the_way_leads_from_the_root_over_the_call_and_the_sub_plan_to_its_call(
+async def test_path_leads_over_the_sub_plan_to_its_call(
     recorded: Recorded,
 ) -> None:
     wanted = scenario()
@@ -128,7 +128,7 @@ async def test_the_way_leads_from_the_root_over_the_call_and_the_sub_plan_to_its
     assert sub_plan["rootPlanId"] == root["planId"], VERSION
 
 
-async def test_two_sub_agents_at_once_hang_under_the_calls_that_opened_them(
+async def test_parallel_sub_agents_are_below_their_own_calls(
     recorded: Recorded,
 ) -> None:
     both_started = asyncio.Barrier(2)
@@ -162,7 +162,7 @@ async def test_two_sub_agents_at_once_hang_under_the_calls_that_opened_them(
     ]
 
 
-async def test_a_sub_agent_in_a_thread_that_a_tool_started_is_found(recorded: Recorded) -> None:
+async def test_sub_agent_in_a_tools_thread_is_below_its_call(recorded: Recorded) -> None:
     carry_work_into_threads()
     inner = Agent(scripted("inner answer"), name="inner")
 
@@ -179,7 +179,7 @@ async def test_a_sub_agent_in_a_thread_that_a_tool_started_is_found(recorded: Re
     ]
 
 
-async def test_an_agent_that_runs_outside_of_any_tool_is_handed_to(recorded: Recorded) -> None:
+async def test_agent_run_outside_of_a_tool_is_a_hand_off(recorded: Recorded) -> None:
     inner = Agent(scripted("inner answer"), name="inner")
 
     async def prepare() -> str:
@@ -209,7 +209,7 @@ async def test_an_agent_within_a_recorded_tool_call_is_its_sub_plan(recorded: Re
     ]
 
 
-async def test_an_agent_that_has_a_recorder_is_recorded_once(recorded: Recorded) -> None:
+async def test_agent_with_its_own_recorder_is_recorded_once(recorded: Recorded) -> None:
     tracing, store = recorded
     agent = Agent(scripted("done"), name="agent", capabilities=[pydantic_ai.RunRecorder(tracing)])
 
@@ -220,7 +220,7 @@ async def test_an_agent_that_has_a_recorder_is_recorded_once(recorded: Recorded)
     assert [outline(tree) for tree in await trees_of(store)] == [expected, expected]
 
 
-async def test_one_agent_alone_can_have_a_recorder(tmp_path: Path) -> None:
+async def test_single_agent_can_have_a_recorder(tmp_path: Path) -> None:
     with recording(tmp_path) as (tracing, store):
         recorder = pydantic_ai.RunRecorder(tracing)
         await Agent(scripted("done"), name="agent", capabilities=[recorder]).run("hi")
@@ -229,7 +229,7 @@ async def test_one_agent_alone_can_have_a_recorder(tmp_path: Path) -> None:
         assert [tree["agentName"] for tree in await trees_of(store)] == ["agent"]
 
 
-async def test_what_is_taken_back_records_no_more(tmp_path: Path) -> None:
+async def test_uninstalled_adapter_records_nothing(tmp_path: Path) -> None:
     with recording(tmp_path) as (tracing, store):
         original = Agent.iter
         pydantic_ai.install(tracing)()
@@ -239,7 +239,7 @@ async def test_what_is_taken_back_records_no_more(tmp_path: Path) -> None:
         assert Agent.iter is original
 
 
-async def test_a_conversation_is_the_session_of_its_runs(recorded: Recorded) -> None:
+async def test_conversation_id_is_the_session_of_its_runs(recorded: Recorded) -> None:
     agent = Agent(scripted("first", "second"), name="agent")
     first = await agent.run("one", conversation_id="talk")
     await agent.run("two", message_history=first.all_messages(), conversation_id="talk")
@@ -250,7 +250,7 @@ async def test_a_conversation_is_the_session_of_its_runs(recorded: Recorded) -> 
     assert [run.session_id for run in runs] == ["talk", "talk"]
 
 
-async def test_the_messages_of_a_round_are_those_that_the_model_was_given(
+async def test_messages_of_a_round_are_those_of_the_request(
     recorded: Recorded,
 ) -> None:
     await Agent(scripted("done"), instructions="Be short.").run("hi")
@@ -263,30 +263,30 @@ async def test_the_messages_of_a_round_are_those_that_the_model_was_given(
     )
 
 
-async def test_a_closed_connection_does_not_disturb_the_agent(tmp_path: Path) -> None:
+async def test_closed_connection_does_not_affect_the_agent(tmp_path: Path) -> None:
     with recording(tmp_path) as (tracing, _):
-        take_back = pydantic_ai.install(tracing)
+        uninstall = pydantic_ai.install(tracing)
     wanted = scenario()
 
     try:
         result = await planner_of([wanted]).run(wanted.prompt)
     finally:
-        take_back()
+        uninstall()
 
     assert result.output == wanted.final_answer
 
 
-async def test_a_server_that_is_away_does_not_disturb_the_agent(
+async def test_absent_server_does_not_affect_the_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACER_HOME", str(tmp_path))
     wanted = scenario()
     tracing = connect(NOBODY)
-    take_back = pydantic_ai.install(tracing)
+    uninstall = pydantic_ai.install(tracing)
     try:
         result = await planner_of([wanted]).run(wanted.prompt)
     finally:
-        take_back()
+        uninstall()
         await asyncio.to_thread(tracing.close)
 
     assert result.output == wanted.final_answer
@@ -294,7 +294,7 @@ async def test_a_server_that_is_away_does_not_disturb_the_agent(
 
 
 @pytest.mark.parametrize("sound", [0, 1, 2, 3, 5, 8, 13, 20])
-async def test_what_goes_wrong_with_recording_reaches_no_agent(
+async def test_recording_errors_never_reach_the_agent(
     tmp_path: Path, sound: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     wanted = scenario()
@@ -308,17 +308,17 @@ async def test_what_goes_wrong_with_recording_reaches_no_agent(
 
     with recording(tmp_path) as (tracing, _):
         tracing.ids = failing
-        take_back = pydantic_ai.install(tracing)
+        uninstall = pydantic_ai.install(tracing)
         try:
             result = await planner_of([wanted]).run(wanted.prompt)
         finally:
-            take_back()
+            uninstall()
 
     assert result.output == wanted.final_answer
     assert "adapter_failed" in {record.message.split()[0] for record in caplog.records}
 
 
-async def test_nothing_of_a_run_is_kept_when_it_is_over(recorded: Recorded) -> None:
+async def test_ended_run_leaves_no_objects_behind(recorded: Recorded) -> None:
     tracing, _ = recorded
     wanted = scenario()
     planner = planner_of([wanted])
@@ -328,7 +328,7 @@ async def test_nothing_of_a_run_is_kept_when_it_is_over(recorded: Recorded) -> N
     gc.collect()
 
     assert result.output == wanted.final_answer
-    assert [each for each in gc.get_objects() if type(each) is AgentRun] == []
+    assert [each for each in gc.get_objects() if type(each) is PydanticAIRun] == []
 
 
 def _spools(home: Path) -> list[Path]:

@@ -44,7 +44,7 @@ def double(x: int) -> int:
     return 2 * x
 
 
-async def test_a_call_that_waits_for_approval_is_deferred_and_runs_in_the_run_that_has_it(
+async def test_deferred_call_runs_in_the_run_that_approves_it(
     store: RecordedStore,
 ) -> None:
     chosen = calls(("careful", "{}", "c1"), ("double", '{"x":1}', "c2"))
@@ -81,7 +81,7 @@ async def test_a_call_that_waits_for_approval_is_deferred_and_runs_in_the_run_th
     assert denied == ["plan of agent: succeeded", "  round: succeeded"]
 
 
-async def test_a_call_that_is_approved_while_its_run_goes_on_is_another_attempt(
+async def test_call_approved_in_the_same_run_is_another_attempt(
     store: RecordedStore,
 ) -> None:
     def decide(ctx: RunContext[None], requests: DeferredToolRequests) -> DeferredToolResults:
@@ -107,7 +107,7 @@ async def test_a_call_that_is_approved_while_its_run_goes_on_is_another_attempt(
     assert [call["attempt"] for call in calls_of(tree)] == [2, 1]
 
 
-async def test_an_output_tool_is_a_call_only_where_it_has_a_function(store: RecordedStore) -> None:
+async def test_output_tool_is_a_call_only_with_a_function(store: RecordedStore) -> None:
     class Answer(BaseModel):
         text: str
 
@@ -131,7 +131,7 @@ async def test_an_output_tool_is_a_call_only_where_it_has_a_function(store: Reco
     ]
 
 
-async def test_a_tool_that_is_skipped_for_the_final_result_is_not_reached(
+async def test_tool_skipped_for_the_final_result_is_not_reached(
     store: RecordedStore,
 ) -> None:
     class Answer(BaseModel):
@@ -146,7 +146,7 @@ async def test_a_tool_that_is_skipped_for_the_final_result_is_not_reached(
     assert outline(await tree_of(store))[2:] == ['    double({"x":1}): cancelled (not_reached)']
 
 
-async def test_a_run_beyond_its_limits_has_exhausted_its_budget(store: RecordedStore) -> None:
+async def test_run_over_its_usage_limit_fails_with_budget_exhausted(store: RecordedStore) -> None:
     chosen = calls(("double", '{"x":1}', "c1"))
     agent = Agent(scripted(chosen, "done"), name="agent", tools=[double])
 
@@ -163,7 +163,7 @@ async def test_a_run_beyond_its_limits_has_exhausted_its_budget(store: RecordedS
     ]
 
 
-async def test_a_tool_that_the_provider_ran_is_a_call_of_its_own_type(store: RecordedStore) -> None:
+async def test_tool_run_by_the_provider_has_its_own_type(store: RecordedStore) -> None:
     answer = ModelResponse(
         [
             NativeToolCallPart("web_search", {"q": "tides"}, tool_call_id="n1"),
@@ -178,7 +178,7 @@ async def test_a_tool_that_the_provider_ran_is_a_call_of_its_own_type(store: Rec
     assert (call["arguments"], call["result"]) == ('{"q":"tides"}', '{"hits":3}')
 
 
-async def test_a_model_that_cannot_be_asked_fails_its_round(store: RecordedStore) -> None:
+async def test_failed_model_request_fails_its_round(store: RecordedStore) -> None:
     def fails(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         raise ConnectionError("nobody there")
 
@@ -191,7 +191,7 @@ async def test_a_model_that_cannot_be_asked_fails_its_round(store: RecordedStore
     ]
 
 
-async def test_a_model_that_stands_in_for_another_answers_the_same_round(
+async def test_fallback_model_answers_the_same_round(
     store: RecordedStore,
 ) -> None:
     def fails(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -205,7 +205,7 @@ async def test_a_model_that_stands_in_for_another_answers_the_same_round(
     assert tree["agentExecutions"][0]["thinkActs"][0]["model"] == "gpt-5-mini"
 
 
-async def test_texts_are_as_the_model_and_the_tools_gave_them(store: RecordedStore) -> None:
+async def test_texts_of_model_and_tools_are_unchanged(store: RecordedStore) -> None:
     odd = '{ "text" : "a\\u0000b \\ud83d\\ude00" }'
 
     def echo(text: str) -> str:

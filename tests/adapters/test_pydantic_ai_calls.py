@@ -38,7 +38,7 @@ def double(x: int) -> int:
     return 2 * x
 
 
-async def test_a_tool_starts_only_after_its_record_is_durable(store: RecordedStore) -> None:
+async def test_tool_starts_after_its_record_is_durable(store: RecordedStore) -> None:
     store.seconds = 0.05  # so that a tool that did not wait would see it
     seen: list[bool] = []
 
@@ -54,7 +54,7 @@ async def test_a_tool_starts_only_after_its_record_is_durable(store: RecordedSto
     assert [call["status"] for call in calls_of(await tree_of(store))] == ["succeeded"]
 
 
-async def test_an_unknown_tool_and_refused_arguments_fail_with_their_reasons(
+async def test_unknown_tool_and_invalid_arguments_have_their_reasons(
     store: RecordedStore,
 ) -> None:
     chosen = calls(("gone", "{}", "c1"), ("double", '{"x":"z"}', "c2"), ("double", '{"x":1}', "c3"))
@@ -75,7 +75,7 @@ async def test_an_unknown_tool_and_refused_arguments_fail_with_their_reasons(
     assert done["result"] == "2"
 
 
-async def test_a_tool_that_the_model_may_not_ask_for_again_ends_the_run(
+async def test_tool_over_its_retry_limit_ends_the_run(
     store: RecordedStore,
 ) -> None:
     chosen = calls(("gone", "{}", "c1"))
@@ -91,7 +91,7 @@ async def test_a_tool_that_the_model_may_not_ask_for_again_ends_the_run(
     ]
 
 
-async def test_a_tool_that_asks_to_be_called_again_failed_and_the_next_call_is_another(
+async def test_model_retry_fails_the_call_and_the_next_is_new(
     store: RecordedStore,
 ) -> None:
     def picky(x: int) -> str:
@@ -114,7 +114,7 @@ async def test_a_tool_that_asks_to_be_called_again_failed_and_the_next_call_is_a
     assert calls_of(tree)[0]["error"]["message"] == "more than one, please"
 
 
-async def test_a_tool_that_raises_fails_with_its_agent_and_ends_its_neighbours(
+async def test_raising_tool_fails_its_agent_and_cancels_parallel_tools(
     store: RecordedStore,
 ) -> None:
     is_waiting = asyncio.Event()
@@ -142,7 +142,7 @@ async def test_a_tool_that_raises_fails_with_its_agent_and_ends_its_neighbours(
     assert tree["error"]["message"] == "no such place"
 
 
-async def test_parallel_tools_that_end_in_another_order_have_their_own_results(
+async def test_parallel_tools_keep_their_own_results(
     store: RecordedStore,
 ) -> None:
     second_is_done = asyncio.Event()
@@ -162,7 +162,7 @@ async def test_parallel_tools_that_end_in_another_order_have_their_own_results(
     assert told == [("first", "first 1"), ("second", "second 2")]
 
 
-async def test_a_tool_that_takes_too_long_timed_out(store: RecordedStore) -> None:
+async def test_slow_tool_times_out(store: RecordedStore) -> None:
     agent = Agent(scripted(calls(("slow", "{}", "c")), "done"), name="agent")
 
     @agent.tool_plain(timeout=0.01)
@@ -174,7 +174,7 @@ async def test_a_tool_that_takes_too_long_timed_out(store: RecordedStore) -> Non
     assert outline(await tree_of(store))[2] == "    slow({}): failed (timed_out)"
 
 
-async def test_nothing_stays_open_of_a_run_that_is_cancelled_in_a_tool(
+async def test_run_cancelled_in_a_tool_leaves_nothing_open(
     store: RecordedStore,
 ) -> None:
     is_waiting = asyncio.Event()
@@ -204,7 +204,7 @@ async def test_nothing_stays_open_of_a_run_that_is_cancelled_in_a_tool(
     ]
 
 
-async def test_nothing_stays_open_of_a_run_that_is_cancelled_while_the_model_is_asked(
+async def test_run_cancelled_during_a_model_request_leaves_nothing_open(
     store: RecordedStore,
 ) -> None:
     is_asked = asyncio.Event()
@@ -223,7 +223,7 @@ async def test_nothing_stays_open_of_a_run_that_is_cancelled_while_the_model_is_
     assert outline(await tree_of(store)) == ["plan of agent: cancelled", "  round: cancelled"]
 
 
-async def test_a_run_that_nobody_reads_to_its_end_is_cancelled(store: RecordedStore) -> None:
+async def test_abandoned_stream_cancels_its_run(store: RecordedStore) -> None:
     agent = Agent(scripted(calls(("double", '{"x":1}', "c")), "done"), name="agent", tools=[double])
 
     async with agent.iter("hi") as run:
@@ -238,7 +238,7 @@ async def test_a_run_that_nobody_reads_to_its_end_is_cancelled(store: RecordedSt
     ]
 
 
-async def test_ids_that_repeat_or_are_empty_or_missing_mix_up_nothing(
+async def test_repeated_empty_or_missing_ids_keep_calls_apart(
     store: RecordedStore,
 ) -> None:
     chosen = [
@@ -254,7 +254,7 @@ async def test_ids_that_repeat_or_are_empty_or_missing_mix_up_nothing(
     assert told == [(f'{{"x":{x}}}', str(2 * x)) for x in range(1, 7)]
 
 
-async def test_calls_that_pydantic_ai_refuses_for_their_ids_are_not_reached(
+async def test_calls_rejected_for_duplicate_ids_are_not_reached(
     store: RecordedStore,
 ) -> None:
     chosen = calls(("double", '{"x":1}', "same"), ("double", '{"x":2}', "same"))

@@ -67,7 +67,7 @@ async def _tool(
 
 
 @pytest.mark.parametrize("buffered", [False, True])
-async def test_recorded_by_hand_the_scenario_is_what_it_says(
+async def test_scenario_recorded_by_hand_has_the_expected_tree(
     tmp_path: Path, buffered: bool
 ) -> None:
     wanted = scenario()
@@ -77,7 +77,7 @@ async def test_recorded_by_hand_the_scenario_is_what_it_says(
         assert_scenario(await tree_of(store))
 
 
-async def test_five_runs_at_once_stay_apart(tmp_path: Path) -> None:
+async def test_concurrent_runs_stay_separate(tmp_path: Path) -> None:
     all_wanted = [scenario(run) for run in range(len(CITIES))]
     with recording(tmp_path) as (tracing, store):
         await asyncio.gather(
@@ -97,7 +97,7 @@ async def test_five_runs_at_once_stay_apart(tmp_path: Path) -> None:
         ("google-adk-v2-single", "researcher", "request"),
     ],
 )
-def test_the_captures_hold_the_same_scenario(capture: str, delegate: str, argument: str) -> None:
+def test_captures_contain_the_same_scenario(capture: str, delegate: str, argument: str) -> None:
     captured = captured_facts(capture)
     runs = [
         expected_facts(scenario(run, delegate, argument)) for run in range(captured.tokens.total())

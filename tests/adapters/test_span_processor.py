@@ -42,7 +42,7 @@ def _lost(caplog: pytest.LogCaptureFixture) -> Counter[str]:
     )
 
 
-def test_a_span_is_written_when_it_starts_and_when_it_ends(tmp_path: Path) -> None:
+def test_span_is_written_at_its_start_and_at_its_end(tmp_path: Path) -> None:
     with processing(tmp_path) as (provider, store):
         span = provider.get_tracer("t").start_span("measure", attributes=TOOL)
         assert provider.force_flush()
@@ -58,7 +58,7 @@ def test_a_span_is_written_when_it_starts_and_when_it_ends(tmp_path: Path) -> No
     assert ended.attributes["gen_ai.tool.call.result"] == "121/79"
 
 
-def test_what_a_span_is_told_before_its_start_is_sent_goes_with_the_start(tmp_path: Path) -> None:
+def test_attributes_set_before_the_start_is_sent_are_included(tmp_path: Path) -> None:
     with processing(tmp_path) as (provider, store):
         span = provider.get_tracer("t").start_span("chat")
         span.set_attribute("gen_ai.request.model", "gpt-5-mini")
@@ -67,7 +67,7 @@ def test_what_a_span_is_told_before_its_start_is_sent_goes_with_the_start(tmp_pa
     assert store.written[0].attributes == {"gen_ai.request.model": "gpt-5-mini"}
 
 
-def test_of_a_span_that_ends_before_its_start_is_sent_the_end_alone_is(tmp_path: Path) -> None:
+def test_short_span_is_sent_once(tmp_path: Path) -> None:
     with processing(tmp_path) as (provider, store):
         tracer = provider.get_tracer("t")
         _keep_busy(provider, store)
@@ -80,7 +80,7 @@ def test_of_a_span_that_ends_before_its_start_is_sent_the_end_alone_is(tmp_path:
     assert all(each.end for each in store.written)
 
 
-def test_spans_that_are_sampled_out_are_none(tmp_path: Path) -> None:
+def test_unsampled_spans_are_not_written(tmp_path: Path) -> None:
     with processing(tmp_path) as (_, store):
         provider = TracerProvider(sampler=ParentBased(ALWAYS_OFF), shutdown_on_exit=False)
         provider.add_span_processor(TracerSpanProcessor(store.tracing))
@@ -91,7 +91,7 @@ def test_spans_that_are_sampled_out_are_none(tmp_path: Path) -> None:
     assert store.written == []
 
 
-async def test_a_tool_that_hangs_is_shown_while_it_does(tmp_path: Path) -> None:
+async def test_hanging_tool_is_shown_as_running(tmp_path: Path) -> None:
     is_waiting, may_go_on = asyncio.Event(), asyncio.Event()
 
     async def measure(where: str) -> str:
@@ -144,7 +144,7 @@ async def test_the_scenario_is_what_it_says(tmp_path: Path) -> None:
         assert_scenario(await tree_of(store), wanted, VERSION)
 
 
-def test_what_a_store_misses_that_is_away_it_gets_once(tmp_path: Path) -> None:
+def test_spans_are_written_once_after_an_outage(tmp_path: Path) -> None:
     with processing(tmp_path) as (provider, store):
         store.is_down = True
         with provider.get_tracer("t").start_as_current_span("kept"):
@@ -156,7 +156,7 @@ def test_what_a_store_misses_that_is_away_it_gets_once(tmp_path: Path) -> None:
         assert store.names == ["kept"]
 
 
-def test_a_store_that_breaks_loses_a_batch_and_the_log_says_so_without_payloads(
+def test_dropped_batch_is_logged_without_payloads(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with processing(tmp_path) as (provider, store):
@@ -175,7 +175,7 @@ def test_a_store_that_breaks_loses_a_batch_and_the_log_says_so_without_payloads(
     assert "a payload" not in str([vars(record) for record in caplog.records])
 
 
-def test_when_too_many_wait_the_starts_go_first_then_the_oldest_and_the_log_has_their_number(
+def test_full_queue_drops_starts_then_oldest_spans_and_logs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with processing(tmp_path, max_waiting=4) as (provider, store):
@@ -196,7 +196,7 @@ def test_when_too_many_wait_the_starts_go_first_then_the_oldest_and_the_log_has_
     assert (lost["starts"], lost["spans"]) == (4, 1)
 
 
-def test_the_agent_never_waits_for_a_store_that_does_not_answer(tmp_path: Path) -> None:
+def test_agent_never_waits_for_a_hanging_store(tmp_path: Path) -> None:
     with processing(tmp_path, max_waiting=10) as (provider, store):
         _keep_busy(provider, store)
         ended = threading.Event()
@@ -212,7 +212,7 @@ def test_the_agent_never_waits_for_a_store_that_does_not_answer(tmp_path: Path) 
         assert not store.may_answer.is_set()
 
 
-def test_spans_of_many_threads_all_arrive(tmp_path: Path) -> None:
+def test_spans_of_many_threads_are_all_written(tmp_path: Path) -> None:
     with processing(tmp_path) as (provider, store):
 
         def work() -> None:
@@ -231,7 +231,7 @@ def test_spans_of_many_threads_all_arrive(tmp_path: Path) -> None:
     assert len(ended) == len(set(ended)) == 8 * 200
 
 
-def test_a_shutdown_brings_what_waits_and_takes_no_more(
+def test_shutdown_sends_queued_spans_and_accepts_no_more(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with processing(tmp_path) as (provider, store):
@@ -261,7 +261,7 @@ def test_closing_the_connection_sends_waiting_spans(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_begins_anew(tmp_path: Path) -> None:
+def test_forked_process_starts_with_an_empty_queue(tmp_path: Path) -> None:
     with processing(tmp_path) as (provider, store):
         tracer = provider.get_tracer("t")
         _keep_busy(provider, store)
@@ -283,7 +283,7 @@ def test_a_forked_process_begins_anew(tmp_path: Path) -> None:
     assert store.names == ["busy", "of the parent"]
 
 
-def test_a_span_that_cannot_be_encoded_takes_no_other_with_it(
+def test_unencodable_span_drops_no_other_span(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with processing(tmp_path) as (provider, store):

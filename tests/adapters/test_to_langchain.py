@@ -52,7 +52,7 @@ def call(of: Tool, arguments: dict[str, Any], call_id: str | None) -> ToolCall:
     return ToolCall(name=of.name, args=arguments, id=call_id, type="tool_call")
 
 
-async def test_a_model_is_shown_exactly_our_schema(tmp_path: Path) -> None:
+async def test_langchain_tool_has_exactly_our_schema(tmp_path: Path) -> None:
     nothing = Tool(name="nothing", description="", parameters={"type": "object"}, run=fail.run)
     async with service(tmp_path, note, visit, nothing) as on:
         shown = [
@@ -75,7 +75,7 @@ async def test_a_model_is_shown_exactly_our_schema(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call_id", ["call_0", ""])
-async def test_a_call_is_recorded_with_the_providers_id_and_answered_by_a_message(
+async def test_call_has_the_providers_id_and_returns_a_message(
     call_id: str, tmp_path: Path
 ) -> None:
     arguments = {"text": "hi", "config": 2, "run_manager": "x", "user_id": "mallory"}
@@ -92,7 +92,7 @@ async def test_a_call_is_recorded_with_the_providers_id_and_answered_by_a_messag
     assert (row["status"], row["forgedArguments"]) == ("succeeded", ["user_id"])
 
 
-async def test_a_failed_call_is_an_error_message_or_raised_where_there_is_no_call_to_answer(
+async def test_failed_call_returns_an_error_message_or_raises(
     tmp_path: Path,
 ) -> None:
     async with service(tmp_path, fail, note) as on:
@@ -111,7 +111,7 @@ async def test_a_failed_call_is_an_error_message_or_raised_where_there_is_no_cal
     assert (misfit.status, "text: Input should be" in misfit.content) == ("error", True)
 
 
-async def test_it_works_from_a_thread_without_an_event_loop(tmp_path: Path) -> None:
+async def test_sync_call_works_without_an_event_loop(tmp_path: Path) -> None:
     async with service(tmp_path, note, fail) as on:
         theirs, failing = to_langchain(note, on.tools), to_langchain(fail, on.tools)
         with identity(token_id="alice"):
@@ -127,7 +127,7 @@ async def test_it_works_from_a_thread_without_an_event_loop(tmp_path: Path) -> N
     ]
 
 
-async def test_a_call_that_langchain_cancels_is_recorded_as_cancelled(tmp_path: Path) -> None:
+async def test_call_cancelled_by_langchain_is_recorded_as_cancelled(tmp_path: Path) -> None:
     begun = asyncio.Event()
 
     @tool
@@ -148,7 +148,7 @@ async def test_a_call_that_langchain_cancels_is_recorded_as_cancelled(tmp_path: 
     assert (row["status"], row["providerCallId"]) == ("cancelled", "a")
 
 
-async def test_text_that_no_provider_takes_is_escaped(tmp_path: Path) -> None:
+async def test_lone_surrogates_are_escaped(tmp_path: Path) -> None:
     @tool
     def surrogate() -> str:
         """Returns half a character."""
@@ -160,17 +160,17 @@ async def test_text_that_no_provider_takes_is_escaped(tmp_path: Path) -> None:
     assert message.content == "␛d800"
 
 
-async def test_a_tool_that_the_service_does_not_know_is_refused(tmp_path: Path) -> None:
+async def test_tool_outside_the_registry_is_rejected(tmp_path: Path) -> None:
     @tool(name="note")
     def another() -> None: ...
 
     async with service(tmp_path, note) as on:
         for each in (fail, another):
-            with pytest.raises(RegistrationError, match="register it first"):
+            with pytest.raises(RegistrationError, match="Register it first"):
                 to_langchain(each, on.tools)
 
 
-async def test_a_tool_can_go_there_and_back_again(tmp_path: Path) -> None:
+async def test_tool_survives_a_round_trip(tmp_path: Path) -> None:
     async with service(tmp_path, fail, note) as on:
         wrapped = [from_langchain(to_langchain(each, on.tools)) for each in (fail, note)]
         for each in wrapped:

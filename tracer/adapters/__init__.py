@@ -1,1 +1,1 @@
-"""Other agent frameworks: their tools as ours, and ours as theirs."""
+"""Adapters: record the runs of other agent frameworks, and convert their tools."""

@@ -1,4 +1,4 @@
-"""Hooks of ours in libraries of others: put in, taken back, and never in the way."""
+"""Install hooks in other libraries and remove them. Errors in a hook never reach the agent."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from tracer.records.prices import TokenUsage, cost_of
 log = get_logger(__name__)
 
 Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
-"""What is called instead, with what it wraps, the object whose method that is, and arguments."""
+"""Called instead of a function, with the function, its instance, and its arguments."""
 
-TakeBack = Callable[[], None]
+Uninstall = Callable[[], None]
 
 
-class unharmed:  # noqa: N801 - read as the sentence that it is
-    """Log what goes wrong with recording within, and let the agent go on."""
+class log_errors:  # noqa: N801 - used like a function, as `contextlib.suppress`
+    """Context manager: log and suppress exceptions of recording, so that the agent continues.
+
+    Exceptions that cancel (those that are no `Exception`) pass.
+    """
 
     def __init__(self, hook: str) -> None:
-        """Name the hook as the log calls it."""
+        """Set the name of the hook for the log."""
         self._hook = hook
 
     def __enter__(self) -> None:
@@ -49,70 +52,71 @@ class unharmed:  # noqa: N801 - read as the sentence that it is
 def current_while(
     call: ToolCall, hook: str, failed: Callable[[BaseException], None]
 ) -> Iterator[None]:
-    """Make a call the current work within; what is raised there is told, and goes on.
+    """Make a call the current work inside a `with` block. Exceptions are recorded and raised.
 
     Args:
         call: The call that runs.
-        hook: Names what may go wrong in `failed`, as the log calls it.
-        failed: Records what was raised.
+        hook: The name for errors in `failed` in the log.
+        failed: Records the exception.
     """
     with call.as_current():
         try:
             yield
         except BaseException as error:
-            with unharmed(hook):
+            with log_errors(hook):
                 failed(error)
             raise
 
 
-def wrap(target: ModuleType | type, name: str, wrapper: Wrapper) -> TakeBack:
-    """Call a wrapper instead of a function or method.
+def wrap(target: ModuleType | type, name: str, wrapper: Wrapper) -> Uninstall:
+    """Replace a function or method with a wrapper.
 
-    Where a version of the library does not have it, that is logged, and nothing is wrapped.
+    If this version of the library lacks the function, a warning is logged and nothing changes.
 
     Args:
-        target: The module, or the class.
-        name: The function's name there.
-        wrapper: What is called instead.
+        target: The module or the class.
+        name: The function's name in it.
+        wrapper: The wrapper.
 
     Returns:
-        What takes it back. If others have wrapped it since, ours stays and does nothing.
+        A function that restores the original. If other code has wrapped the function since, our
+        wrapper stays in place but only calls the original.
     """
-    is_wanted = True
+    is_enabled = True
     if not hasattr(target, name):
         log.warning("hook_not_found", hook=f"{target.__name__}.{name}")
         return lambda: None
     is_own = name in vars(target)
     original = vars(target).get(name)
-    ours = wrapt.wrap_object(
-        target, name, wrapt.FunctionWrapper, (wrapper,), {"enabled": lambda: is_wanted}
+    replacement = wrapt.wrap_object(
+        target, name, wrapt.FunctionWrapper, (wrapper,), {"enabled": lambda: is_enabled}
     )
 
-    def take_back() -> None:
-        nonlocal is_wanted
-        is_wanted = False
-        if vars(target).get(name) is not ours:
+    def uninstall() -> None:
+        nonlocal is_enabled
+        is_enabled = False
+        if vars(target).get(name) is not replacement:
             return
         if is_own:
             setattr(target, name, original)
         else:
             delattr(target, name)
 
-    return take_back
+    return uninstall
 
 
-def all_of(hooks: list[TakeBack]) -> TakeBack:
-    """Return what takes all of these back, the last one first."""
+def uninstall_all(hooks: list[Uninstall]) -> Uninstall:
+    """Return a function that removes all hooks, the last one first."""
 
-    def take_back() -> None:
+    def uninstall() -> None:
         while hooks:
             hooks.pop()()
 
-    return take_back
+    return uninstall
 
 
 def read_prices() -> None:
-    """Have the price list there: it takes a third of a second, too long for an event loop."""
+    """Load the price list. Loading takes a third of a second, too long inside an event loop."""
     cost_of(TokenUsage(0, 0), "gpt-5")
 
 
@@ -122,12 +126,12 @@ def read_prices() -> None:
 def items_within(
     work: Work, items: Generator[Any, Any, Any], failed: Callable[[Exception], None] | None = None
 ) -> Iterator[Any]:
-    """Run a generator with some work current; between its items, that of its reader is.
+    """Iterate over a generator, with `work` as the current work only while the generator runs.
 
     Args:
         work: The work.
-        items: The generator, which is closed with this one.
-        failed: Told what it raises.
+        items: The generator. It is closed when this one is closed.
+        failed: Called with the exception that it raises.
     """
     try:
         while True:
@@ -151,7 +155,7 @@ async def async_items_within(
     items: AsyncGenerator[Any, Any],
     failed: Callable[[Exception], None] | None = None,
 ) -> AsyncIterator[Any]:
-    """Run an asynchronous generator with some work current; see `items_within`."""
+    """Iterate over an asynchronous generator; see `items_within`."""
     try:
         while True:
             with work.as_current():

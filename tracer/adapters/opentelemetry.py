@@ -1,9 +1,9 @@
-"""OpenTelemetry's spans, written when they start and again when they end.
+"""A span processor that writes OpenTelemetry spans when they start, and again when they end.
 
     provider.add_span_processor(TracerSpanProcessor(tracing))
 
-OTLP knows finished spans only. A processor sees them start, too: what goes on is shown while it
-goes on, and what a process left unfinished when it was killed stays visible.
+OTLP exporters send only finished spans. A processor also receives their starts, so that running
+operations are visible, and so are those that a killed process never finished.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tracer.store import TraceWriter
 log = get_logger(__name__)
 
 MAX_WAITING = 8192
-"""How many spans may wait; as many more may be on their way to the store."""
+"""How many spans may be queued. The same number may be in the request to the store."""
 
 BATCH_SPANS = 256
 """How many spans are written at once."""
@@ -58,9 +58,9 @@ _Key = tuple[int, int]
 class TracerSpanProcessor(SpanProcessor):
     """Writes each sampled span through a connection, in the background.
 
-    It never makes the agent wait, and never raises. While the store is away it tries again and
-    again; when too many spans wait, starts are given up first, then the oldest spans, and the log
-    has their number. The connection is not closed with it.
+    It never blocks the agent and never raises. While the store does not answer, it retries. If the
+    queue is full, it drops starts first, then the oldest spans, and logs how many. `shutdown` does
+    not close the connection.
     """
 
     def __init__(
@@ -70,180 +70,182 @@ class TracerSpanProcessor(SpanProcessor):
         max_waiting: int = MAX_WAITING,
         delay_seconds: float = DELAY_SECONDS,
     ) -> None:
-        """Begin to listen.
+        """Create a processor.
 
         Args:
-            connection: What `tracer.connect()` returns. Closing it waits for the spans a while.
-            max_waiting: How many spans may wait.
+            connection: The connection from `tracer.connect()`. Its `close` waits a while for the
+                spans.
+            max_waiting: How many spans may be queued.
             delay_seconds: How long spans wait for others of the same batch.
         """
         self._connection = connection
         self._max_waiting = max_waiting
         self._delay_seconds = delay_seconds
-        self._is_shut = False
-        self._is_deaf = connection.is_disabled
-        self._begin()
+        self._is_shut_down = False
+        self._is_stopped = connection.is_disabled
+        self._reset()
         _processors.add(self)
 
-    def _begin(self) -> None:
-        """Be empty: what waits in a forked process is the parent's."""
-        # One that a thread may take again: a signal's handler may start a span, too.
+    def _reset(self) -> None:
+        """Empty the queue. In a forked process, the parent process sends the queued spans."""
+        # Reentrant, because a signal handler may start a span in the thread that holds the lock.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._starts: dict[_Key, OpenSpan] = {}
         self._ends: deque[ReadableSpan] = deque()
-        self._lost_starts = self._lost_ends = 0
+        self._dropped_starts = self._dropped_ends = 0
         self._sending: Future[None] | None = None
         self._wake: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
-        self._is_hurried = False
-        """Whether to send at once, even if the sending has not begun."""
-        self._taken = self._settled = 0
-        """How many times all that waited was taken, and how many of these came to their end."""
+        self._is_urgent = False
+        """Whether `_send` must not wait for more spans. Set even if it has not begun."""
+        self._batches_taken = self._batches_done = 0
+        """How many times the queue was emptied, and how many of those spans were written."""
 
     # --- In the agent's threads ----------------------------------------------------------------
 
     def on_start(self, span: OpenSpan, parent_context: Context | None = None) -> None:
-        """Take note of a span that starts."""
+        """Queue the start of a span."""
         try:
             context = span.context
-            if context.trace_flags.sampled and not self._is_deaf:
+            if context.trace_flags.sampled and not self._is_stopped:
                 with self._lock:
                     self._starts[context.trace_id, context.span_id] = span
-                    self._arrived()
+                    self._span_added()
         except Exception as error:
             log.error("span_not_taken", error=error_location(error))
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Take note of a span that has ended; if its start still waits, that is not sent."""
+        """Queue the end of a span. If its start is still queued, only the end is sent."""
         try:
             context = span.context
-            if context is not None and context.trace_flags.sampled and not self._is_deaf:
+            if context is not None and context.trace_flags.sampled and not self._is_stopped:
                 with self._lock:
                     self._starts.pop((context.trace_id, context.span_id), None)
                     self._ends.append(span)
-                    self._arrived()
+                    self._span_added()
         except Exception as error:
             log.error("span_not_taken", error=error_location(error))
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Wait until the spans taken before are in the store, and return whether they are."""
+        """Wait until all earlier spans are in the store, and return whether they are."""
         with self._changed:
-            wanted = self._taken + bool(self._starts or self._ends)
-            self._hurry()
-            return self._changed.wait_for(lambda: self._settled >= wanted, timeout_millis / 1000)
+            goal = self._batches_taken + bool(self._starts or self._ends)
+            self._send_now()
+            return self._changed.wait_for(lambda: self._batches_done >= goal, timeout_millis / 1000)
 
     def shutdown(self) -> None:
-        """Bring what waits to the store, for a while; take no more."""
+        """Send queued spans, for up to `SHUTDOWN_SECONDS`, and accept no more."""
         with self._lock:
-            self._is_shut = True
+            self._is_shut_down = True
         if not self.force_flush(int(SHUTDOWN_SECONDS * 1000)):
             sending = self._sending
             with self._lock:
-                self._be_deaf()
+                self._stop()
             if sending is not None:
                 sending.cancel()
 
-    def _arrived(self) -> None:
-        """Let the span be sent that was put down; with the lock."""
+    def _span_added(self) -> None:
+        """Start sending after a span was queued. The caller holds the lock."""
         waiting = len(self._starts) + len(self._ends)
-        if self._is_shut:
-            self._be_deaf()
+        if self._is_shut_down:
+            self._stop()
             return
         if waiting > self._max_waiting:
             if self._starts:
                 del self._starts[next(iter(self._starts))]
-                self._lost_starts += 1
+                self._dropped_starts += 1
             else:
                 self._ends.popleft()
-                self._lost_ends += 1
+                self._dropped_ends += 1
         if self._sending is None:
             try:
                 self._sending = sending = self._connection.run(self._send)
-            except RuntimeError:  # it is closed
-                self._be_deaf()
+            except RuntimeError:  # the connection is closed
+                self._stop()
             else:
-                sending.add_done_callback(self._forget)
+                sending.add_done_callback(self._sending_ended)
         elif waiting == BATCH_SPANS:
-            self._hurry()
+            self._send_now()
 
-    def _forget(self, sending: Future[None]) -> None:
+    def _sending_ended(self, sending: Future[None]) -> None:
         with self._lock:
             if self._sending is sending:
                 self._sending = None
 
-    def _be_deaf(self) -> None:
-        """Lose what waits, and take no more: the log has it once."""
-        self._is_deaf = True
-        self._lost_starts += len(self._starts)
-        self._lost_ends += len(self._ends)
+    def _stop(self) -> None:
+        """Drop queued spans, log their number, and accept no more."""
+        self._is_stopped = True
+        self._dropped_starts += len(self._starts)
+        self._dropped_ends += len(self._ends)
         self._starts.clear()
         self._ends.clear()
-        self._tell_lost()
+        self._log_dropped()
 
-    def _hurry(self) -> None:
-        self._is_hurried = bool(self._starts or self._ends)
+    def _send_now(self) -> None:
+        self._is_urgent = bool(self._starts or self._ends)
         if self._wake is not None:
             loop, event = self._wake
             loop.call_soon_threadsafe(event.set)
 
-    def _tell_lost(self) -> None:
-        if self._lost_starts or self._lost_ends:
-            log.error("spans_dropped", starts=self._lost_starts, spans=self._lost_ends)
-            self._lost_starts = self._lost_ends = 0
+    def _log_dropped(self) -> None:
+        if self._dropped_starts or self._dropped_ends:
+            log.error("spans_dropped", starts=self._dropped_starts, spans=self._dropped_ends)
+            self._dropped_starts = self._dropped_ends = 0
 
     # --- In the connection's thread ------------------------------------------------------------
 
     async def _send(self, writer: TraceWriter) -> None:
-        """Write what waits, until nothing does."""
-        hurry = asyncio.Event()
-        wake = asyncio.get_running_loop(), hurry
+        """Write queued spans until the queue is empty."""
+        urgent = asyncio.Event()
+        wake = asyncio.get_running_loop(), urgent
         with self._lock:
             self._wake = wake
-            if self._is_hurried:
-                hurry.set()
+            if self._is_urgent:
+                urgent.set()
         try:
-            # Else a program's instrumentation would trace what we write, and we would write that.
+            # Otherwise a program's instrumentation would trace our requests, and send them here.
             with suppress_instrumentation():
-                while (taken := await self._take(hurry)) is not None:
+                while (spans := await self._next_spans(urgent)) is not None:
                     try:
-                        await self._write(writer, taken)
+                        await self._write(writer, spans)
                     finally:
                         with self._changed:
-                            self._settled += 1
+                            self._batches_done += 1
                             self._changed.notify_all()
         finally:
             with self._lock:
                 if self._wake is wake:
                     self._wake = None
 
-    async def _take(self, hurry: asyncio.Event) -> list[ReadableSpan] | None:
-        """Return all that waits, once it has waited for others; None where nothing does."""
+    async def _next_spans(self, urgent: asyncio.Event) -> list[ReadableSpan] | None:
+        """Wait `delay_seconds` for more spans, then empty the queue. Return None if it is empty."""
         with self._lock:
             if not self._starts and not self._ends:
-                # Under one lock with the look: whoever puts down a span later starts anew.
+                # Under the same lock as the check, so that a span queued later starts a new
+                # `_send`.
                 self._wake = self._sending = None
-                self._is_hurried = False
+                self._is_urgent = False
                 return None
         try:
             async with asyncio.timeout(self._delay_seconds):
-                await hurry.wait()
+                await urgent.wait()
         except TimeoutError:
             pass
-        hurry.clear()
+        urgent.clear()
         with self._lock:
-            self._is_hurried = False
-            taken: list[ReadableSpan] = [*self._ends, *self._starts.values()]
+            self._is_urgent = False
+            spans: list[ReadableSpan] = [*self._ends, *self._starts.values()]
             self._starts.clear()
             self._ends.clear()
-            self._taken += 1
-            self._tell_lost()
-        return taken
+            self._batches_taken += 1
+            self._log_dropped()
+        return spans
 
-    async def _write(self, writer: TraceWriter, taken: Sequence[ReadableSpan]) -> None:
-        for begin in range(0, len(taken), BATCH_SPANS):
-            batch = taken[begin : begin + BATCH_SPANS]
+    async def _write(self, writer: TraceWriter, spans: Sequence[ReadableSpan]) -> None:
+        for begin in range(0, len(spans), BATCH_SPANS):
+            batch = spans[begin : begin + BATCH_SPANS]
             try:
-                # The ends of what had started come by themselves.
+                # A span that has ended since is in the queue again, as ended.
                 traces = _encoded(span for span in batch if not _has_ended_since(span))
                 async for attempt in AsyncRetrying(
                     retry=retry_if_exception_type(STORE_AWAY),
@@ -254,7 +256,7 @@ class TracerSpanProcessor(SpanProcessor):
                 for refusal in answer.refused:
                     log.warning("span_refused", code=refusal.code)
             except asyncio.CancelledError:
-                log.error("spans_dropped", spans=len(taken) - begin)
+                log.error("spans_dropped", spans=len(spans) - begin)
                 raise
             except Exception as error:
                 log.error("spans_dropped", spans=len(batch), error=error_location(error))
@@ -265,14 +267,14 @@ def _has_ended_since(span: ReadableSpan) -> bool:
 
 
 def _encoded(spans: Iterable[ReadableSpan]) -> list[TraceSpans]:
-    wanted = list(spans)
+    spans = list(spans)
     try:
-        decoded = decode_protobuf(encode_spans(wanted).SerializeToString())
+        decoded = decode_protobuf(encode_spans(spans).SerializeToString())
     except Exception as error:
-        if len(wanted) == 1:
+        if len(spans) == 1:
             log.error("span_not_encoded", error=error_location(error))
             return []
-        return [each for span in wanted for each in _encoded([span])]
+        return [each for span in spans for each in _encoded([span])]
     for refused in decoded.refused:
         log.warning("span_refused", reason=refused.reason)
     return decoded.traces
@@ -286,11 +288,11 @@ def _flush_all() -> None:
         processor.force_flush(int(CLOSING_SECONDS * 1000))
 
 
-def _begin_all() -> None:
+def _reset_all() -> None:
     for processor in list(_processors):
-        processor._begin()
+        processor._reset()
 
 
-os.register_at_fork(after_in_child=_begin_all)
-# Before the executors end that a store may need. Connections close later, at exit.
+os.register_at_fork(after_in_child=_reset_all)
+# Runs before the interpreter ends the executors, which a store may need. Connections close later.
 threading._register_atexit(_flush_all)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The parameters of a request to a model, as frameworks hold them."""
+"""Select the parameters of a model request that are recorded."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""Agno: every run of its agents and teams, as it happens.
+"""Record the runs of Agno's agents and teams.
 
     agno.install(tracer.connect())
 
-A run is a plan with one step, and a sub-plan of the tool call that it was started in: a team's
-member, of the call that delegates to it. A round's calls are Agno's own objects for them, from the
-model's answer to the tool, so that no id is needed to tell which is which. Agno makes results of
-errors and swallows them, so it goes by its own functions: for one run, one answer, one call.
-Nothing is kept of a run that has ended; one that its reader leaves ends with its generator.
+A run is a plan with one step. A run inside a tool call is a sub-plan of that call; so is the run of
+a team's member, of the call that delegates to it. Calls are identified by Agno's own objects, from
+the model's answer to the tool, because providers' ids repeat.
+
+Agno turns errors into results. So the adapter wraps its internal functions for a run, for an answer
+and for a call, where the exceptions are still visible. It keeps no state of ended runs. A streamed
+run that its reader abandons ends when its generator is closed.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from inspect import isasyncgen, isgenerator, signature
 from typing import Any
 
 from tracer.adapters.hooks import (
-    TakeBack,
-    all_of,
+    Uninstall,
     async_items_within,
     current_while,
     items_within,
+    log_errors,
     read_prices,
-    unharmed,
+    uninstall_all,
     wrap,
 )
 from tracer.client.block import Work, current_work
@@ -39,27 +41,28 @@ try:
 except ImportError as error:
     raise ImportError("Agno is not installed: pip install 'tracer-lineage[agno]'") from error
 
-from tracer.adapters.agno.run import AgentRun, agent_run
+from tracer.adapters.agno.run import AgnoRun, agent_run
 
-_take_back: TakeBack = all_of([])
-_runs: dict[Plan, AgentRun] = {}
-"""The runs that have not ended, by their plans: those travel where context variables do not."""
+_uninstall: Uninstall = uninstall_all([])
+_runs: dict[Plan, AgnoRun] = {}
+"""The open runs by their plans. `current_work` finds the plan even in threads of Agno, where a
+context variable of our own would be missing."""
 
 
-def install(tracing: Tracing) -> TakeBack:
-    """Record every run of this process from now on, on this connection alone.
+def install(tracing: Tracing) -> Uninstall:
+    """Record all runs of this process with this connection. Replaces an earlier `install`.
 
     Args:
-        tracing: What `tracer.connect()` returns.
+        tracing: The connection from `tracer.connect()`.
 
     Returns:
-        What takes it back.
+        A function that stops the recording.
     """
-    global _take_back
-    _take_back()
+    global _uninstall
+    _uninstall()
     read_prices()
     model, call = models.Model, functions.FunctionCall
-    _take_back = all_of(
+    _uninstall = uninstall_all(
         [
             *(
                 wrap(module, prefix + name, partial(around, tracing))
@@ -84,7 +87,7 @@ def install(tracing: Tracing) -> TakeBack:
             wrap(functions, "log_exception", _note_error),
         ]
     )
-    return _take_back
+    return _uninstall
 
 
 def open_plans() -> list[Plan]:
@@ -92,18 +95,18 @@ def open_plans() -> list[Plan]:
     return list(_runs)
 
 
-def _current_run() -> AgentRun | None:
+def _current_run() -> AgnoRun | None:
     work: Work | None = current_work()
     plan = work if isinstance(work, Plan) else getattr(getattr(work, "step", work), "plan", None)
     return _runs.get(plan) if isinstance(plan, Plan) else None
 
 
-def _given(wrapped: Any, args: Any, kwargs: Any) -> Mapping[str, Any]:
+def _bound_arguments(wrapped: Any, args: Any, kwargs: Any) -> Mapping[str, Any]:
     return signature(wrapped).bind(*args, **kwargs).arguments
 
 
 def _wait(work: Work) -> None:
-    """Wait until a record is durable, where that holds up no event loop."""
+    """Wait until a record is durable, unless this thread runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -113,35 +116,35 @@ def _wait(work: Work) -> None:
 # --- Runs --------------------------------------------------------------------------------------
 
 
-def _begin(tracing: Tracing, wrapped: Any, args: Any, kwargs: Any) -> AgentRun | None:
+def _begin(tracing: Tracing, wrapped: Any, args: Any, kwargs: Any) -> AgnoRun | None:
     run = None
-    with unharmed("run"):
-        run = agent_run(tracing, _given(wrapped, args, kwargs))
+    with log_errors("run"):
+        run = agent_run(tracing, _bound_arguments(wrapped, args, kwargs))
         _runs[run.plan] = run
     return run
 
 
-def _end(run: AgentRun, end: Callable[[], None]) -> None:
+def _end(run: AgnoRun, end: Callable[[], None]) -> None:
     _runs.pop(run.plan, None)
-    with unharmed("run_ended"):
+    with log_errors("run_ended"):
         end()
 
 
-def _fail(run: AgentRun, error: BaseException) -> None:
-    """Record that an exception ended a run, and with it, if it cancels, those of its members.
+def _fail(run: AgnoRun, error: BaseException) -> None:
+    """Record that an exception ended a run. A cancellation ends the runs of its members, too.
 
-    Agno leaves members running whose team was cancelled, and tells nobody when they end.
+    Agno keeps members running after their team was cancelled, and calls no hook when they end.
     """
     _end(run, partial(run.fail, error))
     if isinstance(error, Exception):
         return
-    for below in [each for each in list(_runs.values()) if _is_below(each.plan, run.plan)]:
-        _end(below, partial(below.fail, error))
+    for member_run in [each for each in list(_runs.values()) if _is_below(each.plan, run.plan)]:
+        _end(member_run, partial(member_run.fail, error))
 
 
-def _is_below(plan: Plan, parent_work: Plan) -> bool:
+def _is_below(plan: Plan, ancestor: Plan) -> bool:
     work: Work | None = plan.parent_work
-    while work is not None and work is not parent_work:
+    while work is not None and work is not ancestor:
         work = work.parent_work
     return work is not None
 
@@ -181,8 +184,8 @@ def _around_stream(tracing: Tracing, wrapped: Any, _: Any, args: Any, kwargs: An
         return
     try:
         for item in items_within(run.plan, wrapped(*args, **kwargs)):
-            with unharmed("run_event"):
-                run.see(item)
+            with log_errors("run_event"):
+                run.note_stream_item(item)
             yield item
     except BaseException as error:
         _fail(run, error)
@@ -200,8 +203,8 @@ async def _around_async_stream(
     try:
         async for item in items:
             if run is not None:
-                with unharmed("run_event"):
-                    run.see(item)
+                with log_errors("run_event"):
+                    run.note_stream_item(item)
             yield item
     except BaseException as error:
         if run is not None:
@@ -216,27 +219,27 @@ async def _around_async_stream(
 # --- Answers -----------------------------------------------------------------------------------
 
 
-class _Round:
-    """One answer of a model, around the code that asks for it."""
+class _RoundRecorder:
+    """Context manager around one request to a model, which records the round."""
 
     def __init__(self, wrapped: Any, model: Any, args: Any, kwargs: Any) -> None:
-        """Record that the model is asked, where that happens in a run."""
+        """Record the request, if a run is open."""
         self._model = model
         self._thought: ThinkAct | None = None
         self._run = _current_run()
         if self._run is not None:
-            with unharmed("answer"):
-                given = _given(wrapped, args, kwargs)
-                self._message = given["assistant_message"]
-                self._thought = self._run.ask(model, given["messages"], given.get("tools"))
+            with log_errors("answer"):
+                arguments = _bound_arguments(wrapped, args, kwargs)
+                self._message = arguments["assistant_message"]
+                self._thought = self._run.ask(model, arguments["messages"], arguments.get("tools"))
 
-    def __enter__(self) -> _Round:
+    def __enter__(self) -> _RoundRecorder:
         return self
 
     def __exit__(self, error_type: Any, error: BaseException | None, trace: Any) -> None:
         if self._run is None or self._thought is None:
             return
-        with unharmed("answer_ended"):
+        with log_errors("answer_ended"):
             if error is None:
                 self._run.answer(self._thought, self._model, self._message)
             else:
@@ -254,21 +257,21 @@ class _Round:
 
 
 def _around_answer(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Any:
-    with _Round(wrapped, model, args, kwargs) as round:
+    with _RoundRecorder(wrapped, model, args, kwargs) as round:
         result = wrapped(*args, **kwargs)
     round.wait()
     return result
 
 
 async def _around_async_answer(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Any:
-    with _Round(wrapped, model, args, kwargs) as round:
+    with _RoundRecorder(wrapped, model, args, kwargs) as round:
         result = await wrapped(*args, **kwargs)
     await round.durable()
     return result
 
 
 def _around_answer_stream(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Iterator[Any]:
-    with _Round(wrapped, model, args, kwargs) as round:
+    with _RoundRecorder(wrapped, model, args, kwargs) as round:
         yield from wrapped(*args, **kwargs)
     round.wait()
 
@@ -277,7 +280,7 @@ async def _around_async_answer_stream(
     wrapped: Any, model: Any, args: Any, kwargs: Any
 ) -> AsyncIterator[Any]:
     items = wrapped(*args, **kwargs)
-    with _Round(wrapped, model, args, kwargs) as round:
+    with _RoundRecorder(wrapped, model, args, kwargs) as round:
         try:
             async for item in items:
                 yield item
@@ -292,49 +295,51 @@ async def _around_async_answer_stream(
 def _note_tool(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
     found = wrapped(*args, **kwargs)
     if (run := _current_run()) is not None:
-        with unharmed("tool_found"):
-            run.look_up(_given(wrapped, args, kwargs)["tool_call"], found)
+        with log_errors("tool_found"):
+            run.note_tool(_bound_arguments(wrapped, args, kwargs)["tool_call"], found)
     return found
 
 
 def _note_limit(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
     if (run := _current_run()) is not None:
-        with unharmed("tool_limit"):
-            run.refuse(_given(wrapped, args, kwargs)["function_call"])
+        with log_errors("tool_limit"):
+            run.reject_over_limit(_bound_arguments(wrapped, args, kwargs)["function_call"])
     return wrapped(*args, **kwargs)
 
 
 def _note_result(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
     if (run := _current_run()) is not None:
-        with unharmed("tool_result"):
-            given = _given(wrapped, args, kwargs)
-            run.end_generator(given["function_call"], given["success"], given.get("output"))
+        with log_errors("tool_result"):
+            arguments = _bound_arguments(wrapped, args, kwargs)
+            run.end_generator(
+                arguments["function_call"], arguments["success"], arguments.get("output")
+            )
     return wrapped(*args, **kwargs)
 
 
 def _note_error(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
-    """Agno logs the error itself, and goes on with its words."""
+    """Keep a tool's exception. Agno logs it, and continues with its message only."""
     run, work = _current_run(), current_work()
     if run is not None and isinstance(work, ToolCall) and args:
-        with unharmed("tool_error"):
+        with log_errors("tool_error"):
             if isinstance(args[0], BaseException):
-                run.note(work, args[0])
+                run.note_error(work, args[0])
     return wrapped(*args, **kwargs)
 
 
-def _start(function_call: Any) -> tuple[AgentRun, ToolCall] | None:
+def _start(function_call: Any) -> tuple[AgnoRun, ToolCall] | None:
     run, call = _current_run(), None
     if run is not None:
-        with unharmed("tool"):
+        with log_errors("tool"):
             call = run.start(function_call)
     return (run, call) if run is not None and call is not None else None
 
 
-def _ended(run: AgentRun, call: ToolCall, function_call: Any, outcome: Any) -> Any:
-    """Record what a tool returned; what is read bit by bit ends when it has been read."""
-    with unharmed("tool_ended"):
+def _ended(run: AgnoRun, call: ToolCall, function_call: Any, outcome: Any) -> Any:
+    """Record a tool's result. A generator's call ends when its items have been read."""
+    with log_errors("tool_ended"):
         result = outcome.result
-        failed = partial(run.note, call)
+        failed = partial(run.note_error, call)
         if outcome.status == "success" and isgenerator(result):
             outcome.result = items_within(call, result, failed)
         elif outcome.status == "success" and isasyncgen(result):

@@ -1,4 +1,4 @@
-"""What is recorded of one run of an Agno agent or team: its plan, rounds and calls."""
+"""Record one run of an Agno agent or team: its plan, rounds and calls."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _STATUS_OF_EVENT = {
 }
 
 
-class AgentRun:
-    """One run of an agent or a team, which has begun."""
+class AgnoRun:
+    """One run of an agent or a team."""
 
     def __init__(self, tracing: Tracing, plan: Plan, run_id: str | None, output: Any) -> None:
-        """Begin; the plan is started.
+        """Create the run. Its plan has started.
 
         Args:
-            tracing: Where to record.
+            tracing: The connection that records it.
             plan: The plan.
             run_id: Agno's id of the run.
-            output: What Agno writes down of it, where it has begun to.
+            output: Agno's output object for the run, if it exists already.
         """
         self.tracing = tracing
         self.plan = plan
         self._run_id = run_id
         self._output = output
-        self._told: tuple[str, Any] | None = None
+        self._final_event: tuple[str, Any] | None = None
         self._error: BaseException | None = None
         self._chosen: dict[int, tuple[Any, ToolCall]] = {}
-        """The calls that no tool was looked up for yet, by the model's own object."""
+        """The chosen calls whose tool was not looked up yet, by the id of the model's object."""
         self._calls: dict[int, tuple[FunctionCall, ToolCall]] = {}
-        """The calls that have a tool, by Agno's object."""
+        """The calls that have a tool, by the id of Agno's object."""
         self._errors: dict[ToolCall, BaseException] = {}
         self._open: dict[Work, None] = {}
         """The rounds and calls that have not ended."""
@@ -62,7 +62,7 @@ class AgentRun:
     # --- Rounds --------------------------------------------------------------------------------
 
     def ask(self, model: Any, messages: Iterable[Any], tools: Any = None) -> ThinkAct:
-        """Record that a model is asked."""
+        """Record a request to a model."""
         thought = self.tracing.think_act(
             [_message(each) for each in messages],
             model=model.id,
@@ -76,7 +76,7 @@ class AgentRun:
         return thought
 
     def answer(self, thought: ThinkAct, model: Any, message: Any) -> None:
-        """Record what a model answered, and the calls that it chose.
+        """Record a model's answer and the calls that it chose.
 
         Args:
             thought: The round.
@@ -84,7 +84,7 @@ class AgentRun:
             message: Agno's message of the assistant.
         """
         self._open.pop(thought, None)
-        asked: list[Any] = message.tool_calls or []
+        requested: list[Any] = message.tool_calls or []
         usage = _tokens(message.metrics)
         calls = thought.finish(
             _text(message.content),
@@ -94,26 +94,26 @@ class AgentRun:
             cache_read_tokens=(usage and usage.cache_read) or None,
             cache_written_tokens=(usage and usage.cache_written) or None,
             reasoning_tokens=(usage and usage.reasoning) or None,
-            tool_calls=[_choice(each) for each in asked],
+            tool_calls=[_choice(each) for each in requested],
         )
-        for each, call in zip(asked, calls, strict=True):
+        for each, call in zip(requested, calls, strict=True):
             self._chosen[id(each)] = each, call
             self._open[call] = None
 
     def fail_thought(self, thought: ThinkAct, error: BaseException) -> None:
-        """Record that a model could not be asked; Agno keeps only the words of the error."""
+        """Record that a request to a model failed. Agno itself keeps only the error's message."""
         self._error = error
         self._open.pop(thought, None)
         thought.end_with(error)
 
     # --- Calls ---------------------------------------------------------------------------------
 
-    def look_up(self, chosen: Any, found: FunctionCall | None) -> None:
-        """Note which tool was found for a call.
+    def note_tool(self, chosen: Any, found: FunctionCall | None) -> None:
+        """Note the tool of a chosen call, or record why the call cannot run.
 
         Args:
-            chosen: The call as the model chose it.
-            found: The tool with its arguments, or with why there are none.
+            chosen: The call, as the model's answer contains it.
+            found: The tool with its arguments or an error; None if the agent lacks the tool.
         """
         _, call = self._chosen.pop(id(chosen), (None, None))
         if call is None:
@@ -131,7 +131,7 @@ class AgentRun:
         """Record that a tool is about to run, and return its call."""
         _, call = self._calls.get(id(function_call), (None, None))
         if call is None:
-            # A run that goes on after its calls were approved was asked in another run.
+            # In a run that continues after an approval, an earlier run recorded the model's answer.
             call = self.tracing.tool_call(
                 function_call.function.name,
                 function_call.arguments,
@@ -143,15 +143,15 @@ class AgentRun:
         call.start()
         return call
 
-    def note(self, call: ToolCall, error: BaseException) -> None:
-        """Keep what a tool raised, of which Agno keeps the words only."""
+    def note_error(self, call: ToolCall, error: BaseException) -> None:
+        """Keep the exception of a tool. Agno keeps only its message."""
         self._errors[call] = error
 
     def end(self, function_call: FunctionCall, call: ToolCall, outcome: Any) -> None:
-        """Record what a call came to.
+        """Record the result or error of a call.
 
         Args:
-            function_call: The call in Agno's words.
+            function_call: Agno's object for the call.
             call: The call.
             outcome: Agno's `FunctionExecutionResult`.
         """
@@ -172,7 +172,7 @@ class AgentRun:
         self._forget(function_call, call)
 
     def end_generator(self, function_call: FunctionCall, succeeded: bool, output: Any) -> None:
-        """Record what a tool gave that Agno reads bit by bit."""
+        """Record the end of a call whose tool is a generator."""
         _, call = self._calls.get(id(function_call), (None, None))
         if call is None:
             return
@@ -182,11 +182,11 @@ class AgentRun:
             call.fail(self._errors.get(call) or function_call.error or "It failed.")
         self._forget(function_call, call)
 
-    def refuse(self, function_call: FunctionCall) -> None:
-        """Record that a run has used up its calls."""
+    def reject_over_limit(self, function_call: FunctionCall) -> None:
+        """Record a call that exceeds the run's limit of tool calls."""
         _, call = self._calls.get(id(function_call), (None, None))
         if call is not None:
-            call.fail("The run has used up its tool calls.", Reason.BUDGET_EXHAUSTED)
+            call.fail("The run has reached its limit of tool calls.", Reason.BUDGET_EXHAUSTED)
             self._forget(function_call, call)
 
     def _forget(self, function_call: FunctionCall, call: ToolCall) -> None:
@@ -196,34 +196,34 @@ class AgentRun:
 
     # --- The run -------------------------------------------------------------------------------
 
-    def see(self, item: Any) -> None:
-        """Note what a stream says of the run's end: Agno may go on with a copy of its output."""
+    def note_stream_item(self, item: Any) -> None:
+        """Note the status in a stream's final event. Agno's own output may be a stale copy."""
         if getattr(item, "run_id", None) != self._run_id:
             return
         if isinstance(item, (RunOutput, TeamRunOutput)):
             self._output = item
             return
         event = str(getattr(item, "event", "")).removeprefix("Team").removeprefix("Run")
-        # The first counts: what was cancelled is "completed" afterwards.
-        if event in _STATUS_OF_EVENT and self._told is None:
-            self._told = _STATUS_OF_EVENT[event], getattr(item, "content", None)
+        # Only the first event counts: Agno sends "completed" after "cancelled".
+        if event in _STATUS_OF_EVENT and self._final_event is None:
+            self._final_event = _STATUS_OF_EVENT[event], getattr(item, "content", None)
 
     def finish(self, output: Any = None) -> None:
-        """Record what the run came to.
+        """Record the end of the run.
 
         Args:
-            output: Agno's output, where it returns one.
+            output: Agno's output, if the function returned one.
         """
         output = output or self._output
-        status, content = self._told or (
+        status, content = self._final_event or (
             getattr(output, "status", None),
             getattr(output, "content", None),
         )
         self._cancel_open(Reason.DEFERRED if status == RunStatus.paused else None)
         if status == RunStatus.error:
             error = self._error
-            is_why = error is not None and str(error) in str(content)
-            self.plan.fail(error if error is not None and is_why else str(content))
+            is_cause = error is not None and str(error) in str(content)
+            self.plan.fail(error if error is not None and is_cause else str(content))
         elif status == RunStatus.cancelled:
             self.plan.cancel()
         else:
@@ -240,25 +240,29 @@ class AgentRun:
         self._open.clear()
 
 
-def agent_run(tracing: Tracing, given: Mapping[str, Any]) -> AgentRun:
-    """Start what is recorded of a run.
+def agent_run(tracing: Tracing, arguments: Mapping[str, Any]) -> AgnoRun:
+    """Start the plan of a run.
 
     Args:
-        tracing: Where to record.
-        given: The arguments of Agno's own function for a run.
+        tracing: The connection that records it.
+        arguments: The arguments of Agno's function for a run.
     """
-    owner, context, output = given.get("agent") or given["team"], given["run_context"], None
-    output = given.get("run_response")
-    asked = getattr(output, "input", None)
+    owner, context, output = (
+        arguments.get("agent") or arguments["team"],
+        arguments["run_context"],
+        None,
+    )
+    output = arguments.get("run_response")
+    requested = getattr(output, "input", None)
     name = owner.name or owner.id
     plan = tracing.plan(
         agent=name,
-        request=given.get("input") or (asked and asked.input_content_string()),
+        request=arguments.get("input") or (requested and requested.input_content_string()),
         session_id=context.session_id,
         subject=context.user_id,
     )
     plan.start()
-    return AgentRun(tracing, plan, context.run_id, output)
+    return AgnoRun(tracing, plan, context.run_id, output)
 
 
 def _end_with(work: Work, error: BaseException) -> None:
@@ -286,7 +290,7 @@ def _text(content: Any) -> Any:
 
 
 def _tokens(metrics: Any) -> TokenUsage | None:
-    """Return the tokens of an answer; None where the provider did not say."""
+    """Return the tokens of an answer; None if the provider did not report them."""
     if not (metrics.input_tokens or metrics.output_tokens):
         return None
     return TokenUsage(

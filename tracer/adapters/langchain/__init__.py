@@ -1,7 +1,7 @@
-"""LangChain and LangGraph: their runs recorded, and tools in both directions.
+"""LangChain and LangGraph: record their runs, and convert tools in both directions.
 
-`install` records the runs. `from_langchain` makes a tool of ours from one of LangChain's, and
-`to_langchain` the reverse; both need the extra `runtime`.
+`install` records the runs. `from_langchain` converts a LangChain tool to one of ours,
+`to_langchain` does the reverse. Both need the extra `runtime`.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Import and return what needs the tool runtime."""
+        """Import the converters when they are used, because they need the extra `runtime`."""
         if name not in ("from_langchain", "to_langchain"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:

@@ -1,4 +1,4 @@
-"""Which of the calls that models chose a tool that starts is, within one step."""
+"""Match tools that start with the calls that models chose, within one step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 from langchain_core.messages import BaseMessage
 
-from tracer.adapters.langchain.messages import Told, answered_in
+from tracer.adapters.langchain.messages import ToolAnswer, answered_in
 from tracer.client.block import text_of
 from tracer.client.work import Step, ToolCall
 from tracer.otel.dialects.texts import same_arguments
@@ -18,9 +18,9 @@ from tracer.records.status import Reason
 Path = tuple[UUID, ...]
 
 
-class _Round(NamedTuple):
+class _ModelAnswer(NamedTuple):
     path: Path
-    """The runs that the model's was in, and its own."""
+    """The ids of the model's run and of those that contain it, the outermost first."""
     calls: list[ToolCall]
     message_id: str | None
 
@@ -30,29 +30,29 @@ class _Round(NamedTuple):
 
 
 class Choices:
-    """The calls that the models of one step chose, and that have not ended well."""
+    """The calls that the models of one step chose and that have not succeeded."""
 
     def __init__(self, step: Step) -> None:
-        """Begin with none.
+        """Create an empty collection.
 
         Args:
-            step: What they belong to.
+            step: The step of the calls.
         """
         self.step = step
-        self._rounds: list[_Round] = []
+        self._rounds: list[_ModelAnswer] = []
         self._failed: list[tuple[object, ToolCall]] = []
 
     def add(self, path: Path, calls: list[ToolCall], message_id: str | None) -> None:
-        """Add what a model chose.
+        """Add the calls that a model chose.
 
         Args:
-            path: The runs that the model's was in, and its own.
-            calls: The calls, pending.
-            message_id: The id of its answer.
+            path: The ids of the model's run and of those that contain it, the outermost first.
+            calls: The pending calls.
+            message_id: The id of the answer.
         """
         self._rounds = [each for each in self._rounds if each.waiting]
         if calls:
-            self._rounds.append(_Round(path, calls, message_id))
+            self._rounds.append(_ModelAnswer(path, calls, message_id))
 
     def take(
         self,
@@ -63,18 +63,18 @@ class Choices:
         place: object,
         within: UUID | None,
     ) -> ToolCall | None:
-        """Return the call that a tool is started for; None where no model chose it.
+        """Return the chosen call of a tool that starts; None if no model chose it.
 
-        Of several rounds, the one that shares most of the runs around it is asked first, then the
-        latest: provider's ids repeat. A call that failed at the same place is tried again.
+        Rounds that share more runs with the tool come first, then later rounds, because providers'
+        ids repeat. If nothing matches, a call that failed at the same place is a retry.
 
         Args:
             name: The tool's name.
-            arguments: What it is given.
+            arguments: The tool's arguments.
             call_id: The provider's id of the call, if it is known.
-            path: The runs that the tool's is in, and its own.
-            place: What stays the same when it is tried again.
-            within: The run that the model's has to be in, too.
+            path: The ids of the tool's run and of those that contain it, the outermost first.
+            place: A value that stays the same for a retry.
+            within: A run that must contain the model's run, too.
         """
         rounds = sorted(
             (each for each in self._rounds if within is None or within in each.path),
@@ -84,22 +84,21 @@ class Choices:
         for calls in named:
             if call_id is not None:
                 calls = [call for call in calls if call.provider_call_id == call_id]
-            alike = [call for call in calls if same_arguments(call.arguments, arguments)]
-            if found := alike or (calls if call_id is not None else []):
-                return found[0]
-        sole = [call for calls in named for call in calls]
-        if call_id is None and len(sole) == 1:
-            return sole[0]
-        return self._again(name, arguments, call_id, place)
+            equal = [call for call in calls if same_arguments(call.arguments, arguments)]
+            if matches := equal or (calls if call_id is not None else []):
+                return matches[0]
+        unstarted = [call for calls in named for call in calls]
+        if call_id is None and len(unstarted) == 1:
+            return unstarted[0]
+        return self._retried(name, arguments, call_id, place)
 
-    def _again(
+    def _retried(
         self, name: str, arguments: str | None, call_id: str | None, place: object
     ) -> ToolCall | None:
         for failure in self._failed:
-            at, call = failure
-            wanted = (place, name, call_id)
-            is_it = (at, call.name, call.provider_call_id) == wanted and place is not None
-            if is_it and same_arguments(call.arguments, arguments):
+            failed_place, call = failure
+            is_same = (failed_place, call.name, call.provider_call_id) == (place, name, call_id)
+            if place is not None and is_same and same_arguments(call.arguments, arguments):
                 self._failed.remove(failure)
                 call.attempt += 1
                 call.has_ended = False
@@ -107,26 +106,26 @@ class Choices:
         return None
 
     def failed(self, call: ToolCall, place: object) -> None:
-        """Note that a call failed, which may be tried again.
+        """Note that a call failed. It may be retried.
 
         Args:
             call: The call.
-            place: Where: what stays the same when it is tried again.
+            place: A value that stays the same for a retry.
         """
         self._failed.append((place, call))
 
-    def settle(self, messages: Sequence[BaseMessage]) -> None:
-        """End the calls that were answered without a tool's run: of what the agent does not have.
+    def end_answered(self, messages: Sequence[BaseMessage]) -> None:
+        """End calls that the agent answered without running a tool, such as calls of unknown tools.
 
         Args:
-            messages: What a model is given next, or what the agent ends with.
+            messages: The messages of the model's next request, or the agent's final messages.
         """
-        message_id, told = answered_in(messages)
+        message_id, answers = answered_in(messages)
         rounds = [each for each in self._rounds if message_id in (None, each.message_id)]
-        if not told or not rounds:
+        if not answers or not rounds:
             return
         run = [call for call in rounds[-1].calls if call.has_started]
-        for answer in told:
+        for answer in answers:
             if (call := _answered(run, answer)) is not None:
                 run.remove(call)
             elif (call := _answered(rounds[-1].waiting, answer)) is not None:
@@ -139,7 +138,7 @@ def _shared(path: Path, other: Path) -> int:
     )
 
 
-def _answered(calls: list[ToolCall], answer: Told) -> ToolCall | None:
+def _answered(calls: list[ToolCall], answer: ToolAnswer) -> ToolCall | None:
     return next(
         (
             call
@@ -150,7 +149,7 @@ def _answered(calls: list[ToolCall], answer: Told) -> ToolCall | None:
     )
 
 
-def _end(call: ToolCall, answer: Told) -> None:
+def _end(call: ToolCall, answer: ToolAnswer) -> None:
     if not answer.is_error:
         call.start()
         call.finish(answer.result)

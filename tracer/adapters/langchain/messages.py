@@ -1,4 +1,4 @@
-"""What LangChain's messages and outputs say, as it is recorded."""
+"""Convert LangChain's messages and outputs to recorded values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.client.work import Chosen
 from tracer.records.prices import TokenUsage, cost_of
 
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
-_ASKED = ("input", "question", "query")
+_REQUEST_KEYS = ("input", "question", "query")
 _FINISH_REASONS = ("finish_reason", "stop_reason", "done_reason")
 _TOKENS = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))
 
@@ -25,32 +25,33 @@ class Answer(NamedTuple):
     text: str | None = None
     calls: tuple[Chosen, ...] = ()
     misformed: tuple[tuple[Chosen, str], ...] = ()
-    """Calls whose arguments are no JSON, and what is wrong with them."""
+    """Calls whose arguments are not valid JSON, each with an error message."""
     model: str | None = None
     usage: tuple[int | None, int | None] = (None, None)
     """Input and output tokens."""
     cached: tuple[int, int] = (0, 0)
-    """Those of the input that the provider had in its cache, and that it put there."""
+    """The input tokens that the provider read from its cache and wrote to it."""
     message_id: str | None = None
     finish_reason: str | None = None
     reasoning: int = 0
     """The output tokens that the model spent on reasoning."""
 
     def cost(self, asked_model: str | None) -> Decimal | None:
-        """Return what it costs by the price list, in US dollars; None where that does not say.
+        """Return the cost by the price list in US dollars; None if it is unknown.
 
         Args:
-            asked_model: The model that was asked, which counts where the answer names none.
+            asked_model: The requested model, used if the answer names no model.
         """
-        given, said = self.usage
+        input_tokens, output_tokens = self.usage
         model = self.model or asked_model
-        if given is None or said is None or model is None:
+        if input_tokens is None or output_tokens is None or model is None:
             return None
-        return cost_of(TokenUsage(given, said, *self.cached, self.reasoning), model)
+        usage = TokenUsage(input_tokens, output_tokens, *self.cached, self.reasoning)
+        return cost_of(usage, model)
 
 
-class Told(NamedTuple):
-    """A tool's answer, as the model is told it."""
+class ToolAnswer(NamedTuple):
+    """A tool's answer to the model."""
 
     name: str | None
     call_id: str | None
@@ -59,26 +60,26 @@ class Told(NamedTuple):
 
 
 def recorded_messages(messages: Iterable[BaseMessage]) -> list[dict[str, Any]]:
-    """Return messages as they are recorded: role, content as it is, calls, and what it answers."""
+    """Return the recorded fields of messages: role, unchanged content, name and tool calls."""
     return [_recorded(each) for each in messages]
 
 
 def _recorded(message: BaseMessage) -> dict[str, Any]:
     role = getattr(message, "role", None) or _ROLES.get(message.type, message.type)
-    found: dict[str, Any] = {"role": role, "content": message.content}
+    fields: dict[str, Any] = {"role": role, "content": message.content}
     if message.name:
-        found["name"] = message.name
+        fields["name"] = message.name
     if isinstance(message, ToolMessage):
-        found["tool_call_id"] = message.tool_call_id
+        fields["tool_call_id"] = message.tool_call_id
     if isinstance(message, AIMessage):
         calls, misformed = _calls(message)
         chosen = [*calls, *(call for call, _ in misformed)]
         if chosen:
-            found["tool_calls"] = [
+            fields["tool_calls"] = [
                 {"id": call.provider_call_id, "name": call.name, "arguments": call.arguments}
                 for call in chosen
             ]
-    return found
+    return fields
 
 
 def answer_of(response: LLMResult) -> Answer:
@@ -91,27 +92,27 @@ def answer_of(response: LLMResult) -> Answer:
     if not isinstance(message, AIMessage):
         return Answer(generation.text, usage=_usage(usage))
     calls, misformed = _calls(message)
-    about = message.response_metadata
+    metadata = message.response_metadata
     return Answer(
         str(message.text) or None,
         tuple(calls),
         tuple(misformed),
-        _text(about.get("model_name") or about.get("model")),
+        _text(metadata.get("model_name") or metadata.get("model")),
         _usage(message.usage_metadata or usage),
         _cached(message.usage_metadata),
         message.id,
-        next((reason for name in _FINISH_REASONS if (reason := _text(about.get(name)))), None),
+        next((reason for name in _FINISH_REASONS if (reason := _text(metadata.get(name)))), None),
         _reasoning(message.usage_metadata),
     )
 
 
 def _usage(usage: Any) -> tuple[int | None, int | None]:
     counts = usage if isinstance(usage, Mapping) else {}
-    given, said = (
+    input_tokens, output_tokens = (
         next((counts[name] for name in names if isinstance(counts.get(name), int)), None)
         for names in _TOKENS
     )
-    return given, said
+    return input_tokens, output_tokens
 
 
 def _cached(usage: Any) -> tuple[int, int]:
@@ -125,7 +126,7 @@ def _reasoning(usage: Any) -> int:
 
 
 def _calls(message: AIMessage) -> tuple[list[Chosen], list[tuple[Chosen, str]]]:
-    """Return the calls that a message asks for, and those whose arguments cannot be read."""
+    """Return the tool calls in a message, and those whose arguments cannot be parsed."""
     texts = _argument_texts(message)
     calls = [
         Chosen(
@@ -138,7 +139,7 @@ def _calls(message: AIMessage) -> tuple[list[Chosen], list[tuple[Chosen, str]]]:
     misformed = [
         (
             Chosen(each["name"] or "", each["args"], each["id"] or None),
-            each["error"] or "The arguments are no JSON object.",
+            each["error"] or "The arguments are not a JSON object.",
         )
         for each in message.invalid_tool_calls
     ]
@@ -146,19 +147,19 @@ def _calls(message: AIMessage) -> tuple[list[Chosen], list[tuple[Chosen, str]]]:
 
 
 def _argument_texts(message: AIMessage) -> dict[tuple[int, str | None, str | None], str]:
-    """Return what the model itself wrote, where the provider's answer still has it."""
-    found = {}
+    """Return the arguments as the model wrote them, if the provider's answer contains them."""
+    texts = {}
     chunks = getattr(message, "tool_call_chunks", None) or ()
     for position, chunk in enumerate(chunks):
-        found[position, chunk["name"], chunk["id"]] = chunk["args"]
+        texts[position, chunk["name"], chunk["id"]] = chunk["args"]
     for position, call in enumerate(message.additional_kwargs.get("tool_calls") or ()):
         function = call.get("function") or {}
-        found[position, function.get("name"), call.get("id")] = function.get("arguments")
-    return {place: text for place, text in found.items() if isinstance(text, str) and text}
+        texts[position, function.get("name"), call.get("id")] = function.get("arguments")
+    return {key: text for key, text in texts.items() if isinstance(text, str) and text}
 
 
 def messages_in(value: Any) -> list[BaseMessage]:
-    """Return the messages that something given to a graph or returned by it has."""
+    """Return the messages in the input or output of a graph; an empty list if it has none."""
     if isinstance(value, BaseMessage):
         return [value]
     if isinstance(value, Mapping):
@@ -174,51 +175,51 @@ def messages_in(value: Any) -> list[BaseMessage]:
 
 
 def request_in(inputs: Any) -> str | None:
-    """Return what the user asks: the last of the user's messages, else all that is given."""
-    if asked := [each for each in messages_in(inputs) if each.type == "human"]:
-        return str(asked[-1].text)
+    """Return the user's last message; if there is no message, the whole input as text."""
+    if user_messages := [each for each in messages_in(inputs) if each.type == "human"]:
+        return str(user_messages[-1].text)
     if isinstance(inputs, Mapping):
-        inputs = next((inputs[each] for each in _ASKED if each in inputs), inputs)
+        inputs = next((inputs[each] for each in _REQUEST_KEYS if each in inputs), inputs)
     if hasattr(inputs, "resume") and inputs.resume is not None:
         inputs = inputs.resume
     return text_of(inputs) or None
 
 
 def answer_in(output: Any) -> Any:
-    """Return what came of a run: the last text that a model said, else all that it returned."""
+    """Return the structured response or the model's last text; otherwise the whole output."""
     if isinstance(output, Mapping) and output.get("structured_response") is not None:
         return output["structured_response"]
     messages = messages_in(output)
-    said = [each.text for each in messages if isinstance(each, AIMessage) and each.text]
-    return str(said[-1]) if said else str(messages[-1].text) if messages else output
+    texts = [each.text for each in messages if isinstance(each, AIMessage) and each.text]
+    return str(texts[-1]) if texts else str(messages[-1].text) if messages else output
 
 
-def answered_in(messages: Sequence[BaseMessage]) -> tuple[str | None, list[Told]]:
-    """Return what tools answered to the latest message that chose any, and that message's id."""
-    told = []
+def answered_in(messages: Sequence[BaseMessage]) -> tuple[str | None, list[ToolAnswer]]:
+    """Return the id of the latest message with tool calls, and the answers that follow it."""
+    answers = []
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
-            told.append(_told(message))
+            answers.append(_tool_answer(message))
         elif isinstance(message, AIMessage) and message.tool_calls:
-            return message.id, told[::-1]
+            return message.id, answers[::-1]
     return None, []
 
 
 def result_of(output: Any, call_id: str | None) -> tuple[Any, bool]:
-    """Return a tool's result, and whether it tells of an error."""
+    """Return a tool's result, and whether it is an error."""
     if not isinstance(output, ToolMessage):
-        # A command to the graph holds what the model is told, and more.
+        # A LangGraph `Command` contains the message for the model, among other updates.
         update = getattr(output, "update", None)
         messages = [each for each in messages_in(update) if isinstance(each, ToolMessage)]
         output = next((each for each in messages if each.tool_call_id == call_id), output)
     if not isinstance(output, ToolMessage):
         return output, False
-    told = _told(output)
-    return told.result, told.is_error
+    answer = _tool_answer(output)
+    return answer.result, answer.is_error
 
 
-def _told(message: ToolMessage) -> Told:
-    return Told(
+def _tool_answer(message: ToolMessage) -> ToolAnswer:
+    return ToolAnswer(
         message.name,
         message.tool_call_id or None,
         message.content,

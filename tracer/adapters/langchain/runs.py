@@ -1,12 +1,12 @@
-"""LangChain and LangGraph: their runs, recorded as they happen.
+"""Record the runs of LangChain and LangGraph.
 
     langchain.install(tracing)
     await create_agent(model, tools, name="planner").ainvoke({"messages": [("user", "…")]})
 
 A compiled graph is an agent: a root plan, or a sub-plan of the tool call that invokes it. A graph
-that is a node of another is one where it has an agent's name (`create_agent(…, name=…)`); else it
-is a part of the graph around it. A chain at the top is a plan as soon as a model, a tool or a
-graph runs in it. Nodes and other runnables leave no record.
+that is a node of another graph is a sub-plan only if it has an agent's name
+(`create_agent(…, name=…)`). A chain without a parent becomes a plan when a model, a tool or a graph
+runs in it. Nodes and other runnables have no record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("This needs LangChain: pip install 'tracer-lineage[langchain]'.") from error
 
-from tracer.adapters.hooks import TakeBack, all_of, read_prices, unharmed
+from tracer.adapters.hooks import Uninstall, log_errors, read_prices, uninstall_all
 from tracer.adapters.langchain.messages import (
     answer_in,
     answer_of,
@@ -33,29 +33,29 @@ from tracer.adapters.langchain.messages import (
     recorded_messages,
     result_of,
 )
-from tracer.adapters.langchain.tree import Run, RunTree
+from tracer.adapters.langchain.tree import LangChainRun, RunTree
 from tracer.adapters.parameters import parameters_of
 from tracer.client.block import Work, add_work_finder, text_of
 from tracer.client.tracing import Tracing
 from tracer.client.work import Plan, Step, ThinkAct, ToolCall
 from tracer.records.status import Reason
 
-_take_back: TakeBack = all_of([])
+_uninstall: Uninstall = uninstall_all([])
 
 
-def install(tracing: Tracing) -> TakeBack:
-    """Record every run of this process from now on, on this connection alone.
+def install(tracing: Tracing) -> Uninstall:
+    """Record all runs of this process with this connection. Replaces an earlier `install`.
 
-    What code inside of a run records by hand, or with other adapters, hangs under it.
+    Work that code inside a run records by hand or with other adapters belongs to that run.
 
     Args:
-        tracing: Where to record.
+        tracing: The connection from `tracer.connect()`.
 
     Returns:
-        What takes it back. Runs that have begun are recorded to their end.
+        A function that stops the recording. Open runs are recorded to their end.
     """
-    global _take_back
-    _take_back()
+    global _uninstall
+    _uninstall()
     handler = RunRecorder(tracing)
     var: ContextVar[Any] = ContextVar("tracer_langchain_runs", default=handler)
     langchain_context.register_configure_hook(var, inheritable=True)
@@ -64,25 +64,25 @@ def install(tracing: Tracing) -> TakeBack:
         hooks = langchain_context._configure_hooks
         hooks[:] = [each for each in hooks if each[0] is not var]
 
-    _take_back = all_of([forget, add_work_finder(handler.current)])
-    return _take_back
+    _uninstall = uninstall_all([forget, add_work_finder(handler.current)])
+    return _uninstall
 
 
 class RunRecorder(BaseCallbackHandler):
-    """Records what LangChain tells it: `config={"callbacks": [RunRecorder(tracing)]}`.
+    """A callback handler that records runs: `config={"callbacks": [RunRecorder(tracing)]}`.
 
-    LangChain tells nothing of a model, a tool or a node that was cancelled, but of the graph or
-    the chain around them: what is open in that is cancelled with it.
+    LangChain calls no hook for a cancelled model, tool or node, only for the graph or chain around
+    them. When that ends, open runs inside it are recorded as cancelled.
     """
 
     run_inline = True
-    """In the event loop, in the order in which things happen."""
+    """Makes LangChain call the hooks in the event loop, in the order of the events."""
 
     def __init__(self, tracing: Tracing) -> None:
-        """Begin with no runs.
+        """Create a handler.
 
         Args:
-            tracing: Where to record.
+            tracing: The connection that records the runs.
         """
         self._tracing = tracing
         self._tree = RunTree(tracing)
@@ -90,19 +90,19 @@ class RunRecorder(BaseCallbackHandler):
 
     @property
     def under_way(self) -> int:
-        """How many of LangChain's runs have not ended."""
+        """The number of open LangChain runs."""
         return len(self._tree)
 
     def current(self) -> Work | None:
-        """Return the work of the run that this code runs in, as LangChain's own context has it."""
-        # Without the lock: others look here while they hold theirs.
-        with unharmed("langchain current"):
+        """Return the work of the run that the caller runs in, from LangChain's own context."""
+        # Does not take the lock: a caller that holds another lock could deadlock with a hook.
+        with log_errors("langchain current"):
             return self._tree.current()
         return None
 
     @contextmanager
     def _hook(self, name: str) -> Iterator[None]:
-        with unharmed(f"langchain {name}"), self._tree.lock:
+        with log_errors(f"langchain {name}"), self._tree.lock:
             yield
 
     # --- Chains and graphs ---------------------------------------------------------------------
@@ -116,7 +116,7 @@ class RunRecorder(BaseCallbackHandler):
         parent_run_id: UUID | None = None,
         **about: Any,
     ) -> None:
-        """Remember it; what it is shows in what runs in it."""
+        """Note a run. It becomes a plan when runs inside it show that it is an agent."""
         with self._hook("on_chain_start"):
             run = self._tree.begin(run_id, parent_run_id, serialized, about)
             run.inputs = inputs
@@ -125,9 +125,9 @@ class RunRecorder(BaseCallbackHandler):
                 self._tree.note_graph(parent)
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **about: Any) -> None:
-        """Record the end of what is a plan."""
+        """Record the end of a plan."""
         with self._hook("on_chain_end"):
-            self._tree.settle(run_id, messages_in(outputs))
+            self._tree.end_answered(run_id, messages_in(outputs))
             run = self._tree.end(run_id)
             if run is None or not isinstance(run.work, Plan):
                 return
@@ -137,7 +137,7 @@ class RunRecorder(BaseCallbackHandler):
                 run.work.finish(answer_in(outputs))
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
-        """Record the end of what is a plan."""
+        """Record the failure of a plan."""
         with self._hook("on_chain_error"):
             run = self._tree.end(run_id)
             if run is None:
@@ -158,12 +158,12 @@ class RunRecorder(BaseCallbackHandler):
         parent_run_id: UUID | None = None,
         **about: Any,
     ) -> None:
-        """Record that a model is asked, and what it is told of the calls that nobody ran."""
+        """Record a request to a chat model, and the answers in it to calls that never ran."""
         with self._hook("on_chat_model_start"):
             run = self._tree.begin(run_id, parent_run_id, serialized, about)
-            given = messages[0] if messages else []
-            self._start_thought(run, recorded_messages(given), about)
-            self._tree.settle(run_id, given)
+            request_messages = messages[0] if messages else []
+            self._start_thought(run, recorded_messages(request_messages), about)
+            self._tree.end_answered(run_id, request_messages)
 
     def on_llm_start(
         self,
@@ -174,21 +174,21 @@ class RunRecorder(BaseCallbackHandler):
         parent_run_id: UUID | None = None,
         **about: Any,
     ) -> None:
-        """Record that a model is asked to go on with a text."""
+        """Record a request to a text completion model."""
         with self._hook("on_llm_start"):
             run = self._tree.begin(run_id, parent_run_id, serialized, about)
             self._start_thought(run, [{"role": "user", "content": each} for each in prompts], about)
 
-    def _start_thought(self, run: Run, messages: list[Any], about: dict[str, Any]) -> None:
-        asked = about.get("invocation_params") or {}
-        model = run.metadata.get("ls_model_name") or asked.get("model") or asked.get("model_name")
+    def _start_thought(self, run: LangChainRun, messages: list[Any], about: dict[str, Any]) -> None:
+        params = about.get("invocation_params") or {}
+        model = run.metadata.get("ls_model_name") or params.get("model") or params.get("model_name")
         run.is_structured = bool((about.get("options") or {}).get("ls_structured_output_format"))
         thought = self._tracing.think_act(
             messages,
             model=model,
             provider=text_of(run.metadata.get("ls_provider")),
-            parameters=parameters_of(asked),
-            tools=asked.get("tools") or asked.get("functions"),
+            parameters=parameters_of(params),
+            tools=params.get("tools") or params.get("functions"),
             node=text_of(run.metadata.get("langgraph_node")),
             within=self._tree.within(run),
         )
@@ -204,7 +204,7 @@ class RunRecorder(BaseCallbackHandler):
                 work.note_first_token()
 
     def on_llm_end(self, response: Any, *, run_id: UUID, **about: Any) -> None:
-        """Record the answer, and the calls that it chose, before any of them runs."""
+        """Record the answer and its tool calls, before any of them runs."""
         with self._hook("on_llm_end"):
             run = self._tree.end(run_id)
             if run is None or not isinstance(thought := run.work, ThinkAct):
@@ -212,7 +212,7 @@ class RunRecorder(BaseCallbackHandler):
             answer = answer_of(response)
             text, chosen = answer.text, answer.calls
             if run.is_structured and chosen:
-                # Not a tool: the form in which the answer comes.
+                # With structured output, the call is not a tool but the form of the answer.
                 text, chosen = text or text_of(chosen[0].arguments), ()
             calls = thought.finish(
                 text,
@@ -234,7 +234,7 @@ class RunRecorder(BaseCallbackHandler):
                 choices.add(run.path, calls[: len(chosen)], answer.message_id)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
-        """Record that there was no answer."""
+        """Record that the request failed."""
         with self._hook("on_llm_error"):
             run = self._tree.end(run_id)
             if run is not None and run.work is not None:
@@ -244,16 +244,17 @@ class RunRecorder(BaseCallbackHandler):
 
     @property
     def on_tool_start(self) -> Callable[..., Any]:
-        """Record that a tool starts, and wait until that is durable: how, depends on the caller.
+        """Record that a tool starts, and wait until the event is durable.
 
-        LangChain awaits what is a coroutine function, and is not held up by it in its event loop.
+        In an event loop, this is a coroutine function, which LangChain awaits, so that the event
+        loop is not blocked.
         """
         if (task := _current_task()) is None:
             return self._start_tool_and_wait
         return partial(self._start_tool_and_await, task)
 
     def _start_tool_and_wait(self, *given: Any, **about: Any) -> None:
-        with unharmed("langchain on_tool_start"):
+        with log_errors("langchain on_tool_start"):
             call = self._start_tool(None, *given, **about)
             if call is not None:
                 call.wait()
@@ -261,7 +262,7 @@ class RunRecorder(BaseCallbackHandler):
     async def _start_tool_and_await(
         self, task: asyncio.Task[Any], *given: Any, **about: Any
     ) -> None:
-        with unharmed("langchain on_tool_start"):
+        with log_errors("langchain on_tool_start"):
             call = self._start_tool(task, *given, **about)
             if call is not None:
                 await call.durable()
@@ -281,7 +282,7 @@ class RunRecorder(BaseCallbackHandler):
         call = None
         with self._hook("on_tool_start"):
             run = self._tree.begin(run_id, parent_run_id, serialized, about)
-            # The run may have another name, the call has the tool's.
+            # The run may have its own name, but the call must have the tool's.
             name = str((serialized or {}).get("name") or run.name or "tool")
             arguments = input_str if inputs is None else text_of(inputs)
             run.work = call = self._call(run, name, arguments, tool_call_id or None)
@@ -289,20 +290,24 @@ class RunRecorder(BaseCallbackHandler):
             self._tree.watch(run, task)
         return call
 
-    def _call(self, run: Run, name: str, arguments: str | None, call_id: str | None) -> ToolCall:
-        around = self._tree.within(run)
-        if around is not None:
+    def _call(
+        self, run: LangChainRun, name: str, arguments: str | None, call_id: str | None
+    ) -> ToolCall:
+        parent_work = self._tree.within(run)
+        if parent_work is not None:
             holder = run.holder
-            is_in_run = holder is not None and holder.work is around
+            is_in_run = holder is not None and holder.work is parent_work
             within = holder.run_id if holder and is_in_run else None
-            choices = self._tree.choices(_step_of(around))
-            found = choices.take(name, arguments, call_id, run.path, run.place, within)
-            if found is not None:
-                return found
-        return self._tracing.tool_call(name, arguments, provider_call_id=call_id, within=around)
+            choices = self._tree.choices(_step_of(parent_work))
+            call = choices.take(name, arguments, call_id, run.path, run.place, within)
+            if call is not None:
+                return call
+        return self._tracing.tool_call(
+            name, arguments, provider_call_id=call_id, within=parent_work
+        )
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **about: Any) -> None:
-        """Record what a tool returned."""
+        """Record a tool's result."""
         with self._hook("on_tool_end"):
             run = self._tree.end(run_id)
             if run is None or not isinstance(call := run.work, ToolCall):
@@ -325,7 +330,7 @@ class RunRecorder(BaseCallbackHandler):
             else:
                 _end_with(call, error)
 
-    def _fail(self, run: Run, call: ToolCall, error: Exception | str) -> None:
+    def _fail(self, run: LangChainRun, call: ToolCall, error: Exception | str) -> None:
         does_not_fit = isinstance(error, Exception) and _is_of_arguments(error)
         call.fail(error, Reason.INVALID_ARGUMENTS if does_not_fit else None)
         if not call.step.plan.has_ended:
@@ -342,7 +347,7 @@ class RunRecorder(BaseCallbackHandler):
         parent_run_id: UUID | None = None,
         **about: Any,
     ) -> None:
-        """Record a look-up, as a tool call of its own kind."""
+        """Record a retrieval as a tool call of the type `RETRIEVER`."""
         with self._hook("on_retriever_start"):
             run = self._tree.begin(run_id, parent_run_id, serialized, about)
             run.work = self._tracing.tool_call(
@@ -352,11 +357,11 @@ class RunRecorder(BaseCallbackHandler):
             self._tree.watch(run, _current_task())
 
     def on_retriever_end(self, documents: Any, *, run_id: UUID, **about: Any) -> None:
-        """Record what was found."""
+        """Record the documents that were found."""
         self.on_tool_end(documents, run_id=run_id)
 
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
-        """Record that nothing could be looked up."""
+        """Record that the retrieval failed."""
         self.on_tool_error(error, run_id=run_id)
 
 
@@ -378,14 +383,14 @@ def _step_of(work: Work) -> Step:
 
 
 def _names(error: BaseException) -> set[str]:
-    """Return the names of an error's classes: LangGraph need not be there."""
+    """Return the names of an error's classes. LangGraph's cannot be imported if it is absent."""
     return {each.__name__ for each in type(error).__mro__}
 
 
 def _end_with(work: Work, error: BaseException) -> None:
     names = _names(error)
     if "ParentCommand" in names and isinstance(work, (Plan, ToolCall)):
-        work.finish()  # It handed over to another agent of the graph around it.
+        work.finish()  # a hand-off to another agent of the graph that contains it
     elif "GraphBubbleUp" in names:
         work.cancel(Reason.DEFERRED)
     else:
@@ -393,6 +398,6 @@ def _end_with(work: Work, error: BaseException) -> None:
 
 
 def _is_of_arguments(error: Exception) -> bool:
-    """Return whether an error was raised before the tool, where its arguments are read."""
+    """Return whether an error was raised while the arguments were parsed, before the tool ran."""
     first = error.__traceback__ and error.__traceback__.tb_next
     return first is not None and first.tb_frame.f_code.co_name == "_to_args_and_kwargs"

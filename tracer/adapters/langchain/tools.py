@@ -1,15 +1,15 @@
-"""LangChain: its tools as ours, and ours as its own.
+"""Convert LangChain's tools to ours, and ours to LangChain's.
 
     registry.register(from_langchain(search, hidden={"user_id": UserId}))
 
     async with ToolService(registry, recorder) as service:
         agent = create_agent(model, [to_langchain(each, service) for each in registry])
         with identity(token_id="…"):
-            async with service.run("What was asked", session_id="…"):
+            async with service.run("The user's request", session_id="…"):
                 await agent.ainvoke({"messages": [{"role": "user", "content": "…"}]})
 
-What only a LangGraph graph can give a tool or take from it stays there: its state, its store, its
-commands, its interrupts.
+Features of a LangGraph graph are not available to converted tools: its state, store, commands and
+interrupts.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ _NOTHING = object()
 
 
 def from_langchain(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
-    """Return a LangChain tool as one of ours.
+    """Convert a LangChain tool to one of ours.
 
-    What LangChain injects (`InjectedToolArg` and its kinds) is hidden here too: a tool call's id is
-    ours, anything else comes from `hidden`, or is the parameter's default. An error is a failed
-    call, also where the tool would hand it to the model as its answer (`handle_tool_error`); of a
-    `content_and_artifact` the content is the result. LangChain's callbacks and tracers are not
-    shown hidden arguments either.
+    Parameters that LangChain injects (`InjectedToolArg` and its kinds) are hidden parameters here.
+    An injected tool call id is our id. Other values come from `hidden`, or are the parameter's
+    default. LangChain's callbacks and tracers do not see hidden arguments either.
+
+    An error is a failed call, even if the tool would return it to the model (`handle_tool_error`).
+    The result of a `content_and_artifact` tool is its content.
 
     Args:
-        tool: The tool. We run a copy of it.
-        options: See `tracer.tools.definition.tool.Tool`. `hidden` has the type hints of parameters
-        that
-            the runtime fills, as a tool function of ours would declare them: `{"user_id": UserId,
-            "at": Annotated[Clock, Hidden(get_clock)]}`. `tags` are LangChain's by default.
+        tool: The tool. A copy of it is run.
+        options: See `tracer.tools.definition.tool.Tool`. `hidden` maps parameters that the runtime
+            fills to type hints, as a tool function declares them: `{"user_id": UserId, "at":
+            Annotated[Clock, Hidden(get_clock)]}`. `tags` are LangChain's by default.
 
     Raises:
-        RegistrationError: Nothing says where the value of something injected comes from; or a name
-            in `hidden` is none of the tool's parameters, or cannot be hidden.
+        RegistrationError: An injected parameter has no source and no default; or a name in `hidden`
+            is not a parameter of the tool or cannot be hidden.
     """
     options.setdefault("tags", tool.tags or ())
     hidden = options.get("hidden", {})
@@ -92,7 +92,7 @@ def from_langchain(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
     visible = _visible(tool.name, schema, found)
 
     def check(arguments: Arguments) -> Arguments:
-        # Handed on as they came: LangChain reads them itself, with the schema's own validators.
+        # The arguments stay unchanged: LangChain parses them, with the schema's own validators.
         visible.check(arguments)
         return arguments
 
@@ -151,7 +151,8 @@ def _schema(tool: BaseTool) -> type[BaseModel]:
     schema = tool.get_input_schema()
     if not issubclass(schema, BaseModel):
         raise RegistrationError(
-            f"The arguments of the tool {tool.name!r} are a model of pydantic 1: write it anew."
+            f"The arguments of the tool {tool.name!r} are a model of pydantic 1, which is not "
+            "supported. Write it as a model of pydantic 2."
         )
     return schema
 
@@ -159,7 +160,7 @@ def _schema(tool: BaseTool) -> type[BaseModel]:
 def _hidden(
     tool: BaseTool, schema: type[BaseModel], wanted: Mapping[str, Any]
 ) -> dict[str, HiddenParameter]:
-    """Return what of a tool's parameters is hidden: what is wanted so, and what is injected."""
+    """Return a tool's hidden parameters: those in `wanted`, and those that LangChain injects."""
     _check_known(tool, wanted, schema.model_fields)
     shown = cast("type[BaseModel]", tool.tool_call_schema).model_fields
     found = hidden_parameters(tool.name, wanted)
@@ -173,13 +174,13 @@ def _hidden(
 
 
 def _injected(owner: str, name: str, field: FieldInfo) -> HiddenParameter:
-    """Return where the value of something injected comes from, where `hidden` does not say it."""
+    """Return the hidden parameter for an injected one that is not in the option `hidden`."""
     if any(_marks_call_id(each) for each in field.metadata):
         return HiddenParameter(field.annotation, lambda context: str(context.toolcallId))
     if field.is_required():
         raise RegistrationError(
-            f"The tool {owner!r} wants {name!r} injected, which nobody does outside of a LangGraph "
-            f"graph: say what it is given, such as hidden={{{name!r}: UserId}}."
+            f"The tool {owner!r} has the injected parameter {name!r}, which only a LangGraph graph "
+            f"can fill. State the source of its value, such as hidden={{{name!r}: UserId}}."
         )
     return HiddenParameter(field.annotation, _own_default)
 
@@ -214,9 +215,10 @@ def _visible(
 def _filled_schema(
     schema: type[BaseModel], hidden: Mapping[str, HiddenParameter]
 ) -> type[BaseModel]:
-    """Return a tool's model, in which LangChain knows all that is hidden as injected.
+    """Return a tool's model with all hidden parameters marked as injected.
 
-    What is injected is kept from callbacks and tracers; errors must not repeat it either.
+    LangChain hides injected values from callbacks and tracers. `hide_input_in_errors` keeps them
+    out of error messages.
     """
     fields: dict[str, Any] = {
         name: (Annotated[schema.model_fields[name].annotation, InjectedToolArg], ...)
@@ -234,7 +236,7 @@ def _runner(
     schema: type[BaseModel] | dict[str, Any],
     hidden: Mapping[str, HiddenParameter],
 ) -> Callable[[Arguments, ToolContext], Any]:
-    # Errors have to reach us: an answer that tells of one would be a success.
+    # LangChain must not handle errors: it would return them as results, and the call succeed.
     own = tool.model_copy(
         update={
             "args_schema": schema,
@@ -246,7 +248,7 @@ def _runner(
 
     async def run(arguments: Arguments, context: ToolContext) -> Any:
         arguments = {name: each for name, each in arguments.items() if each is not _NOTHING}
-        # Without an id, LangChain hands over what the tool returned, instead of text made of it.
+        # Without an id, LangChain returns the tool's own result. With one, it returns a message.
         call = ToolCall(name=tool.name, args=arguments, id=None, type="tool_call")
         try:
             if is_async:
@@ -256,14 +258,14 @@ def _runner(
             _fail(tool, error)
         except ValidationError as error:
             if isinstance(schema, dict) or error.title != _title(schema):
-                raise  # of something within the tool
+                raise  # raised inside the tool, for another model
             raise _misfit(error, hidden) from None
 
     return run
 
 
 def _is_async(tool: BaseTool) -> bool:
-    """Return whether a tool is a coroutine: LangChain would run others in threads of its own."""
+    """Return whether a tool is asynchronous. LangChain would run others in its own threads."""
     if isinstance(tool, (StructuredTool, SingleInputTool)):
         return tool.coroutine is not None
     return type(tool)._arun is not BaseTool._arun
@@ -274,22 +276,22 @@ def _result(value: Any) -> Any:
         if value.status == "error":
             raise ToolException(value.text)
         return value.content
-    some = value if isinstance(value, list) else [value]
-    if any(isinstance(each, ToolOutputMixin) for each in some):
+    values = value if isinstance(value, list) else [value]
+    if any(isinstance(each, ToolOutputMixin) for each in values):
         raise InvalidResult(
-            "The tool answered with a command to a LangGraph graph, which is not there to follow "
-            "it. Do without the tool."
+            "The tool returned a LangGraph command, but no graph is there to execute it. Do not "
+            "use this tool."
         )
     return value
 
 
 def _fail(tool: BaseTool, error: ToolException) -> NoReturn:
-    """Raise a tool's error, in the words that it has for the model."""
+    """Raise a tool's error, with the message that the tool has for the model."""
     handler = tool.handle_tool_error
     if isinstance(handler, bool) or handler is None:
         raise error
-    told = handler(error) if callable(handler) else handler
-    raise ToolException(result_text(told)) from error
+    message = handler(error) if callable(handler) else handler
+    raise ToolException(result_text(message)) from error
 
 
 def _title(schema: type[BaseModel]) -> str:
@@ -297,11 +299,14 @@ def _title(schema: type[BaseModel]) -> str:
 
 
 def _misfit(error: ValidationError, hidden: Mapping[str, HiddenParameter]) -> ToolError:
-    """Return the error for arguments that the tool's own schema refuses, without their values."""
+    """Return the error for arguments that the tool's own schema rejects, without their values."""
     details = error.errors(include_input=False, include_context=False, include_url=False)
     for each in details:
         if each["loc"] and each["loc"][0] in hidden:
-            return ToolError(f"What the tool stands on ({each['loc'][0]}) does not fit it.")
+            return ToolError(
+                f"The value that the runtime provides for the tool's parameter {each['loc'][0]} is "
+                "invalid."
+            )
     return invalid_arguments([(each["loc"], each["msg"]) for each in details])
 
 
@@ -309,11 +314,11 @@ def _misfit(error: ValidationError, hidden: Mapping[str, HiddenParameter]) -> To
 
 
 def to_langchain(tool: Tool, service: ToolService) -> BaseTool:
-    """Return a tool of ours for LangChain, such as for `create_agent`.
+    """Convert one of our tools to a LangChain tool, for example for `create_agent`.
 
-    A call goes through the service: recorded with the id of LangChain's tool call as the
-    provider's, in the run that goes on around it, as its caller. One that fails is a `ToolMessage`
-    with the status `error`; where LangChain is given no tool call to answer, a `ToolException`.
+    The service makes the call, in the current run and with its caller's identity. The id of
+    LangChain's tool call is recorded as the provider's. A failed call returns a `ToolMessage` with
+    the status `error`, or raises a `ToolException` if LangChain has no tool call to answer.
 
     Args:
         tool: A tool of the service's registry.
@@ -324,14 +329,14 @@ def to_langchain(tool: Tool, service: ToolService) -> BaseTool:
     """
     if service.registry.find(tool.name) is not tool:
         raise RegistrationError(
-            f"The tool {tool.name!r} is not in the service's registry, where calls look for it: "
-            "register it first."
+            f"The tool {tool.name!r} is not in the service's registry, so calls would not find it. "
+            "Register it first."
         )
     return _ServiceTool(tool, service)
 
 
 class _ServiceTool(BaseTool):
-    """Calls a tool of ours by its name."""
+    """A LangChain tool that calls one of our tools by its name."""
 
     _service: ToolService = PrivateAttr()
 
@@ -339,7 +344,7 @@ class _ServiceTool(BaseTool):
         super().__init__(
             name=tool.name,
             description=tool.description,
-            # LangChain counts on there being properties.
+            # LangChain requires the key `properties`.
             args_schema={"properties": {}, **tool.parameters},
             tags=sorted(tool.tags),
         )
@@ -348,8 +353,8 @@ class _ServiceTool(BaseTool):
     def _to_args_and_kwargs(
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        # The one place that sees the tool call's id and the arguments as they came: by position,
-        # so that a parameter may be called `config` or `run_manager`.
+        # Only this method receives both the tool call's id and the unchanged arguments. They are
+        # passed by position, so that a parameter may be named `config` or `run_manager`.
         return (tool_input, tool_call_id), {}
 
     def _run(self, arguments: str | dict[str, Any], tool_call_id: str | None) -> str | ToolMessage:
@@ -363,9 +368,9 @@ class _ServiceTool(BaseTool):
         return self._answer(outcome, tool_call_id)
 
     def _answer(self, outcome: CallOutcome, tool_call_id: str | None) -> str | ToolMessage:
-        told = storable(outcome.for_model)  # lone surrogates reach no provider
+        text = storable(outcome.for_model)  # providers reject lone surrogates
         if outcome.status is Status.SUCCEEDED:
-            return told
+            return text
         if tool_call_id is None:
-            raise ToolException(told)
-        return ToolMessage(told, name=self.name, tool_call_id=tool_call_id, status="error")
+            raise ToolException(text)
+        return ToolMessage(text, name=self.name, tool_call_id=tool_call_id, status="error")

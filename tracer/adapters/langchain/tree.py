@@ -1,4 +1,4 @@
-"""LangChain's runs that have not ended, and what of them is recorded where."""
+"""The tree of LangChain's open runs, and the work that records each of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables.config import var_child_runnable_config
 
-from tracer.adapters.hooks import unharmed
+from tracer.adapters.hooks import log_errors
 from tracer.adapters.langchain.choices import Choices
 from tracer.adapters.langchain.messages import request_in
 from tracer.client.block import Work, current_work, innermost_of, text_of
@@ -21,24 +21,24 @@ from tracer.client.tracing import Tracing
 from tracer.client.work import Plan, Step, ThinkAct
 
 MAX_ENDED = 100
-"""How many runs are remembered that ended, for what a task or a thread of theirs does yet."""
+"""How many ended runs are remembered, because their tasks or threads may start more runs."""
 
 _SESSIONS = ("thread_id", "session_id", "conversation_id")
 
 
-class Run:
+class LangChainRun:
     """A run of a chain, a graph, a model, a tool or a retriever."""
 
     def __init__(
-        self, run_id: UUID, parent: Run | None, name: str | None, about: dict[str, Any]
+        self, run_id: UUID, parent: LangChainRun | None, name: str | None, about: dict[str, Any]
     ) -> None:
-        """Begin.
+        """Create a run.
 
         Args:
-            run_id: LangChain's id of it.
-            parent: The run that it is in.
-            name: What LangChain calls it.
-            about: What else LangChain tells of it.
+            run_id: LangChain's id of the run.
+            parent: The run that contains it.
+            name: LangChain's name of the run.
+            about: The other arguments of LangChain's callback.
         """
         self.run_id = run_id
         self.parent = parent
@@ -47,63 +47,63 @@ class Run:
         self.tags: list[str] = about.get("tags") or []
         self.inputs: Any = None
         self.work: Work | None = None
-        """What it is recorded as."""
-        self.below: dict[UUID, Run] = {}
-        self.of_task: dict[UUID, bool] | None = None
+        """The work that records it; None if it has no record."""
+        self.children: dict[UUID, LangChainRun] = {}
+        self.task_runs: dict[UUID, bool] | None = None
         self.is_graph = self.is_interrupted = self.is_structured = False
 
     @property
     def path(self) -> tuple[UUID, ...]:
-        """The ids of the runs above it, the outermost first, and its own."""
+        """The ids of the runs that contain it, the outermost first, and its own."""
         return (*(self.parent.path if self.parent else ()), self.run_id)
 
     @property
     def place(self) -> object:
-        """What stays the same when a graph or a runnable tries it again."""
+        """A value that stays the same when a graph or a runnable retries it."""
         return self.metadata.get("langgraph_checkpoint_ns") or (self.parent and self.parent.run_id)
 
     @property
-    def holder(self) -> Run | None:
-        """The nearest run above it that has a record."""
+    def holder(self) -> LangChainRun | None:
+        """The innermost run that contains it and has a record."""
         return self.parent and self.parent.recorded
 
     @property
-    def recorded(self) -> Run | None:
-        """The nearest run that has a record, beginning with itself."""
-        run: Run | None = self
+    def recorded(self) -> LangChainRun | None:
+        """The run itself if it has a record, otherwise its `holder`."""
+        run: LangChainRun | None = self
         while run is not None and run.work is None:
             run = run.parent
         return run
 
 
 class RunTree:
-    """The runs under way.
+    """The open runs.
 
-    A run is dropped when it ends, or when one above it does. Of a tool or a model at the top that
-    is cancelled, LangChain tells nothing: it is dropped when its task is done.
+    A run is removed when it ends, or when a run that contains it ends. LangChain calls no hook if a
+    tool or a model without a parent is cancelled: its run is removed when its task is done.
     """
 
     def __init__(self, tracing: Tracing) -> None:
-        """Begin with none.
+        """Create an empty tree.
 
         Args:
-            tracing: Where to record.
+            tracing: The connection that records the runs.
         """
         self.lock = threading.RLock()
-        """To be held for all but `current`."""
+        """Callers must hold it for all methods except `current`."""
         self._tracing = tracing
-        self._runs: dict[UUID, Run] = {}
+        self._runs: dict[UUID, LangChainRun] = {}
         self._choices: dict[UUID, Choices] = {}
-        self._ended: dict[UUID, Run] = {}
+        self._ended: dict[UUID, LangChainRun] = {}
         self._tasks: WeakKeyDictionary[asyncio.Task[Any], dict[UUID, bool]] = WeakKeyDictionary()
         _trees.add(self)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of open runs."""
         return len(self._runs)
 
     def current(self) -> Work | None:
-        """Return the work of the run that this code runs in, as LangChain's own context has it."""
+        """Return the work of the run that the caller runs in, from LangChain's own context."""
         callbacks = (var_child_runnable_config.get() or {}).get("callbacks")
         run_id = getattr(callbacks, "parent_run_id", None)
         run = self._find(run_id)
@@ -116,55 +116,57 @@ class RunTree:
         parent_run_id: UUID | None,
         serialized: dict[str, Any] | None,
         about: dict[str, Any],
-    ) -> Run:
-        """Return a new run.
+    ) -> LangChainRun:
+        """Add a run and return it.
 
         Args:
-            run_id: LangChain's id of it.
-            parent_run_id: That of the run that it is in.
-            serialized: What LangChain tells of what runs.
-            about: What else LangChain tells.
+            run_id: LangChain's id of the run.
+            parent_run_id: LangChain's id of the run that contains it.
+            serialized: LangChain's description of the object that runs.
+            about: The other arguments of LangChain's callback.
         """
         parent = self._find(parent_run_id)
         name = about.get("name") or (serialized or {}).get("name")
-        self._runs[run_id] = run = Run(run_id, parent, name, about)
+        self._runs[run_id] = run = LangChainRun(run_id, parent, name, about)
         if parent is None:
             self._forget_choices()
         elif parent.run_id in self._runs:
-            parent.below[run_id] = run
+            parent.children[run_id] = run
         return run
 
-    def watch(self, run: Run, task: asyncio.Task[Any] | None, may_go_on: bool = False) -> None:
-        """Cancel a run when its task is done, where there is none above it.
+    def watch(
+        self, run: LangChainRun, task: asyncio.Task[Any] | None, may_go_on: bool = False
+    ) -> None:
+        """Cancel a run without a parent when its task is done.
 
         Args:
             run: The run.
             task: The task that it began in, if any.
-            may_go_on: Whether it may go on in another task, as what is read bit by bit does: then
-                that the task is done means nothing, unless it failed or was cancelled.
+            may_go_on: Whether the run may continue in another task, as a stream may. It is then
+                cancelled only if the task fails or is cancelled.
         """
         if task is None or (run.parent is not None and run.parent.run_id in self._runs):
             return
         if task not in self._tasks:
             self._tasks[task] = {}
-            task.add_done_callback(self._sweep)
-        run.of_task = self._tasks[task]
-        run.of_task[run.run_id] = may_go_on
+            task.add_done_callback(self._task_done)
+        run.task_runs = self._tasks[task]
+        run.task_runs[run.run_id] = may_go_on
 
-    def end(self, run_id: UUID) -> Run | None:
-        """Return a run, and forget it; what is still open below is cancelled.
+    def end(self, run_id: UUID) -> LangChainRun | None:
+        """Remove a run and return it; None if it is unknown. Open runs in it are cancelled.
 
-        LangChain tells nothing of a tool, a model or a node that was cancelled, but of the graph.
+        LangChain calls a hook for a cancelled graph, but not for its tools, models and nodes.
         """
         run = self._runs.pop(run_id, None)
         if run is None:
             return None
         if run.parent is not None:
-            run.parent.below.pop(run_id, None)
-        if run.of_task is not None:
-            run.of_task.pop(run_id, None)
-        for below in [*run.below.values()]:
-            self._cancel(below.run_id)
+            run.parent.children.pop(run_id, None)
+        if run.task_runs is not None:
+            run.task_runs.pop(run_id, None)
+        for child in [*run.children.values()]:
+            self._cancel(child.run_id)
         if isinstance(run.work, Plan):
             self._choices.pop(run.work.own_step.step_id, None)
         run.inputs = None
@@ -174,22 +176,22 @@ class RunTree:
             del self._ended[next(iter(self._ended))]
         return run
 
-    def within(self, run: Run) -> Work | None:
-        """Return what a run hangs under: the nearest record above it, or a block within that.
+    def within(self, run: LangChainRun) -> Work | None:
+        """Return the work that contains a run: its holder's, or a block inside that.
 
-        A chain at the top becomes a plan for what is recorded in it. None: the run is at the top.
+        A chain without a parent becomes a plan. None: the run has no parent.
         """
         holder = run.holder
-        place = innermost_of(holder.work if holder else None, current_work(self._tracing))
-        if place is None and run.parent is not None:
+        parent_work = innermost_of(holder.work if holder else None, current_work(self._tracing))
+        if parent_work is None and run.parent is not None:
             top = run.parent
             while top.parent is not None:
                 top = top.parent
             return self.start_plan(top)
-        return place
+        return parent_work
 
-    def start_plan(self, run: Run) -> Plan:
-        """Return the plan that a run is recorded as from now on."""
+    def start_plan(self, run: LangChainRun) -> Plan:
+        """Start a plan for a run and return it."""
         data = run.metadata
         session_id = next((str(data[each]) for each in _SESSIONS if data.get(each)), None)
         plan = self._tracing.plan(
@@ -202,17 +204,17 @@ class RunTree:
             within=self.within(run),
         )
         plan.start()
-        _ = plan.own_step  # an agent is a plan of one step, also where it does nothing
+        _ = plan.own_step  # an agent is a plan of one step, even if it does nothing
         run.work = plan
         return plan
 
     def work_of(self, run_id: UUID) -> Work | None:
-        """Return what a run that has not ended is recorded as."""
+        """Return the work that records an open run; None if there is none."""
         run = self._runs.get(run_id)
         return None if run is None else run.work
 
-    def note_graph(self, run: Run) -> None:
-        """Note that a run is a graph's: a plan, unless it is but a part of the graph around it."""
+    def note_graph(self, run: LangChainRun) -> None:
+        """Note that a run is a graph: a plan, unless it is an unnamed part of another graph."""
         if run.is_graph:
             return
         run.is_graph = True
@@ -225,31 +227,31 @@ class RunTree:
         """Return the calls that models chose in a step."""
         return self._choices.setdefault(step.step_id, Choices(step))
 
-    def settle(self, run_id: UUID, messages: list[BaseMessage]) -> None:
-        """End the calls that were answered without a tool's run, as messages tell.
+    def end_answered(self, run_id: UUID, messages: list[BaseMessage]) -> None:
+        """End the calls that the agent answered without running a tool.
 
         Args:
-            run_id: The run that is given the messages, of a model, or ends with them.
+            run_id: The model's run that receives the messages, or the graph's that ends with them.
             messages: The messages.
         """
         run = self._runs.get(run_id)
         if run is not None and isinstance(run.work, (Plan, ThinkAct)):
             step = run.work.own_step if isinstance(run.work, Plan) else run.work.step
-            self.choices(step).settle(messages)
+            self.choices(step).end_answered(messages)
 
     def _forget_choices(self) -> None:
-        """Forget those of plans that are not LangChain's: of their ends nobody tells."""
+        """Remove the choices of ended plans that other code recorded: no hook reports their end."""
         for step_id, choices in [*self._choices.items()]:
             if choices.step.plan.has_ended:
                 del self._choices[step_id]
 
-    def _find(self, run_id: UUID | None) -> Run | None:
+    def _find(self, run_id: UUID | None) -> LangChainRun | None:
         if run_id is None:
             return None
         return self._runs.get(run_id) or self._ended.get(run_id)
 
-    def _sweep(self, task: asyncio.Task[Any]) -> None:
-        with unharmed("langchain task"), self.lock:
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        with log_errors("langchain task"), self.lock:
             went_well = not task.cancelled() and task.exception() is None
             for run_id, may_go_on in [*self._tasks.pop(task, {}).items()]:
                 if not (may_go_on and went_well):
@@ -285,5 +287,5 @@ def _unlock_all() -> None:
         tree.lock = threading.RLock()
 
 
-# A thread that another one forks around may hold the lock; the forked process does not have it.
+# Another thread may hold the lock during a fork, and does not exist in the forked process.
 os.register_at_fork(after_in_child=_unlock_all)

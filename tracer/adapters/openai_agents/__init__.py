@@ -1,12 +1,14 @@
-"""OpenAI Agents SDK: every run of its `Runner`, as it happens.
+"""Record the runs of the OpenAI Agents SDK's `Runner`.
 
     openai_agents.install(tracer.connect())
 
-A run is a plan with one step, a hand-off a sub-plan that the step opened, and an agent as a tool a
-sub-plan of its call. It goes by the SDK's run hooks, which are told of a call's id and wait for the
-record, and which know nothing of tracing: whether that is on, and where it sends, is left alone.
-What a call came to is seen around the SDK's own function for one call, with which the call is also
-the current work of the tool. Nothing is kept of a run that has ended.
+A run is a plan with one step. A hand-off is a sub-plan that the step opened, and an agent as a tool
+is a sub-plan of its call.
+
+The adapter uses the SDK's run hooks: they receive a call's id, and the SDK awaits them. It does not
+use the SDK's tracing, which the user may have turned off. The end of a call is recorded by a
+wrapper around the SDK's internal function for one call, which also makes the call the current work
+of its tool. The adapter keeps no state of ended runs.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-from tracer.adapters.hooks import TakeBack, all_of, current_while, read_prices, unharmed, wrap
+from tracer.adapters.hooks import (
+    Uninstall,
+    current_while,
+    log_errors,
+    read_prices,
+    uninstall_all,
+    wrap,
+)
 from tracer.client.block import current_work
 from tracer.client.tracing import Tracing
 from tracer.client.work import ToolCall
@@ -36,50 +45,50 @@ except ImportError as error:
         "The OpenAI Agents SDK is not installed: pip install 'tracer-lineage[openai-agents]'"
     ) from error
 
-from tracer.adapters.openai_agents.run import AgentRun, agent_run
+from tracer.adapters.openai_agents.run import OpenAIRun, agent_run
 
-_RUN: ContextVar[AgentRun | None] = ContextVar("tracer-openai-agents-run", default=None)
-_take_back: TakeBack = all_of([])
+_RUN: ContextVar[OpenAIRun | None] = ContextVar("tracer-openai-agents-run", default=None)
+_uninstall: Uninstall = uninstall_all([])
 _ANSWER_TO_ERROR = "maybe_invoke_function_tool_failure_error_function"
 
 
-def install(tracing: Tracing) -> TakeBack:
-    """Record every run of this process from now on, on this connection alone.
+def install(tracing: Tracing) -> Uninstall:
+    """Record all runs of this process with this connection. Replaces an earlier `install`.
 
     Args:
-        tracing: What `tracer.connect()` returns.
+        tracing: The connection from `tracer.connect()`.
 
     Returns:
-        What takes it back.
+        A function that stops the recording.
     """
-    global _take_back
-    _take_back()
+    global _uninstall
+    _uninstall()
     read_prices()
 
     async def around_run(
         wrapped: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Record one run: of `AgentRunner._run_impl`, or of `start_streaming`."""
+        """Record one run, of `AgentRunner._run_impl` or `start_streaming`."""
         run = None
-        with unharmed("run"):
+        with log_errors("run"):
             run = agent_run(tracing, args, kwargs)
         if run is None:
             return await wrapped(*args, **kwargs)
-        theirs = kwargs.get("hooks")
-        if theirs is None or isinstance(theirs, agents.lifecycle.RunHooksBase):
-            kwargs = {**kwargs, "hooks": _Hooks(run, theirs)}
+        user_hooks = kwargs.get("hooks")
+        if user_hooks is None or isinstance(user_hooks, agents.lifecycle.RunHooksBase):
+            kwargs = {**kwargs, "hooks": _Hooks(run, user_hooks)}
         with _current(run):
             try:
                 result = await wrapped(*args, **kwargs)
             except BaseException as error:
-                with unharmed("run_failed"):
+                with log_errors("run_failed"):
                     run.fail(error)
                 raise
-        with unharmed("run_finished"):
+        with log_errors("run_finished"):
             run.finish(kwargs.get("streamed_result") or result)
         return result
 
-    _take_back = all_of(
+    _uninstall = uninstall_all(
         [
             wrap(running.AgentRunner, "_run_impl", around_run),
             wrap(running, "start_streaming", around_run),
@@ -94,11 +103,11 @@ def install(tracing: Tracing) -> TakeBack:
             wrap(agents.ToolOutputGuardrail, "run", _around_guardrail),
         ]
     )
-    return _take_back
+    return _uninstall
 
 
 @contextmanager
-def _current(run: AgentRun) -> Iterator[None]:
+def _current(run: OpenAIRun) -> Iterator[None]:
     token = _RUN.set(run)
     try:
         with run.plans[0].as_current():
@@ -108,50 +117,50 @@ def _current(run: AgentRun) -> Iterator[None]:
 
 
 class _Hooks(RunHooks[Any]):
-    """Tells a run's record what happens, and then the hooks that the run was given."""
+    """Run hooks that record, and then call the user's hooks."""
 
-    def __init__(self, run: AgentRun, theirs: RunHooks[Any] | None) -> None:
+    def __init__(self, run: OpenAIRun, user_hooks: RunHooks[Any] | None) -> None:
         self.run = run
-        self._theirs = theirs or RunHooks[Any]()
+        self._user_hooks = user_hooks or RunHooks[Any]()
 
     async def on_agent_start(self, context: Any, agent: Any) -> None:
-        await self._theirs.on_agent_start(context, agent)
+        await self._user_hooks.on_agent_start(context, agent)
 
     async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
-        await self._theirs.on_agent_end(context, agent, output)
+        await self._user_hooks.on_agent_end(context, agent, output)
 
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
-        with unharmed("on_handoff"):
+        with log_errors("on_handoff"):
             self.run.hand_over(to_agent)
-        await self._theirs.on_handoff(context, from_agent, to_agent)
+        await self._user_hooks.on_handoff(context, from_agent, to_agent)
 
     async def on_llm_start(
         self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]
     ) -> None:
-        with unharmed("on_llm_start"):
+        with log_errors("on_llm_start"):
             self.run.ask(agent, system_prompt, input_items)
-        await self._theirs.on_llm_start(context, agent, system_prompt, input_items)
+        await self._user_hooks.on_llm_start(context, agent, system_prompt, input_items)
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
-        with unharmed("on_llm_end"):
+        with log_errors("on_llm_end"):
             await self.run.answer(agent, response).durable()
-        await self._theirs.on_llm_end(context, agent, response)
+        await self._user_hooks.on_llm_end(context, agent, response)
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Tool) -> None:
-        with unharmed("on_tool_start"):
+        with log_errors("on_tool_start"):
             call = self._current_call() or self.run.claim_local(context, tool)
             self.run.start(call, tool)
             await call.durable()
-        await self._theirs.on_tool_start(context, agent, tool)
+        await self._user_hooks.on_tool_start(context, agent, tool)
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Tool, result: Any) -> None:
-        with unharmed("on_tool_end"):
+        with log_errors("on_tool_end"):
             if self._current_call() is None:
                 self.run.end_local(context, tool, result)
-        await self._theirs.on_tool_end(context, agent, tool, result)
+        await self._user_hooks.on_tool_end(context, agent, tool, result)
 
     def _current_call(self) -> ToolCall | None:
-        """Return the call that `_around_tool` has claimed; the SDK's own tools do not pass it."""
+        """Return the call that `_around_tool` has claimed; None for OpenAI's own tools."""
         work = current_work(self.run.tracing)
         is_ours = isinstance(work, ToolCall) and work.step.plan in self.run.plans
         return work if is_ours and isinstance(work, ToolCall) else None
@@ -162,7 +171,7 @@ async def _around_tool(
 ) -> Any:
     """Make the call the current work of its tool, and record how it ends."""
     run = call = None
-    with unharmed("tool"):
+    with log_errors("tool"):
         if isinstance(executor.hooks, _Hooks):
             run = executor.hooks.run
             call = run.claim(kwargs["tool_call"])
@@ -170,13 +179,13 @@ async def _around_tool(
         return await wrapped(*args, **kwargs)
     with current_while(call, "tool_failed", partial(run.end_with, call)):
         result = await wrapped(*args, **kwargs)
-    with unharmed("tool_finished"):
+    with log_errors("tool_finished"):
         run.end(call, result)
     return result
 
 
 def _note(error: BaseException) -> None:
-    """Keep the error that the SDK makes an answer to the model of."""
+    """Keep an error that the SDK converts to an answer to the model."""
     run = _RUN.get()
     work = run and current_work(run.tracing)
     if run is not None and isinstance(work, ToolCall):
@@ -184,30 +193,30 @@ def _note(error: BaseException) -> None:
 
 
 async def _note_error(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    with unharmed("tool_error"):
+    with log_errors("tool_error"):
         _note(kwargs["error"])
     return await wrapped(*args, **kwargs)
 
 
 def _note_timeout(wrapped: Any, error: BaseException, args: Any, kwargs: Any) -> None:
     wrapped(*args, **kwargs)
-    with unharmed("tool_timeout"):
+    with log_errors("tool_timeout"):
         _note(error)
 
 
 async def _note_mcp_error(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    with unharmed("mcp_error"):
+    with log_errors("mcp_error"):
         result = kwargs.get("result")
         if getattr(result, "isError", False) or getattr(result, "is_error", False):
-            _note(ToolError("The MCP server answered with an error."))
+            _note(ToolError("The MCP server returned an error."))
     return await wrapped(*args, **kwargs)
 
 
 async def _around_guardrail(wrapped: Any, guardrail: Any, args: Any, kwargs: Any) -> Any:
-    """Record a guardrail as a call of its own kind; one that trips has done its work."""
+    """Record a guardrail as a tool call of the type `GUARDRAIL`. It succeeds even if it trips."""
     run, call = _RUN.get(), None
     if run is not None:
-        with unharmed("guardrail"):
+        with log_errors("guardrail"):
             work = current_work(run.tracing)
             within = work if isinstance(work, ToolCall) else run.step
             call = run.tracing.tool_call(guardrail.get_name(), tool_type="GUARDRAIL", within=within)
@@ -216,7 +225,7 @@ async def _around_guardrail(wrapped: Any, guardrail: Any, args: Any, kwargs: Any
         return await wrapped(*args, **kwargs)
     with current_while(call, "guardrail_failed", partial(run.end_for, call)):
         result = await wrapped(*args, **kwargs)
-    with unharmed("guardrail_finished"):
-        # Those of tools return what those of agents return with more around it.
-        call.finish(run.shown(getattr(result, "output", result)))
+    with log_errors("guardrail_finished"):
+        # An agent's guardrail wraps its output in a result object, a tool's guardrail does not.
+        call.finish(run.unless_sensitive(getattr(result, "output", result)))
     return result

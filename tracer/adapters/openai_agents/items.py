@@ -1,4 +1,4 @@
-"""What the OpenAI Agents SDK gives a model and gets from it, in the words of a record."""
+"""Convert the OpenAI Agents SDK's input and output items to recorded values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agents import Handoff
 from tracer.records.prices import TokenUsage
 
 LOCAL = ("computer", "local_shell", "shell", "apply_patch")
-"""Tools of OpenAI that the SDK runs. Others ran at the provider, who tells what came of them."""
+"""OpenAI's own tools that the SDK runs. The provider runs the others and returns their results."""
 
 _RESULTS = ("output", "outputs", "result", "results")
 _NOT_ARGUMENTS = (
@@ -19,15 +19,15 @@ _NOT_ARGUMENTS = (
 )
 
 
-def request_of(asked: Any) -> str | None:
-    """Return the latest words of the user.
+def request_of(run_input: Any) -> str | None:
+    """Return the user's last message; None if the input has none.
 
     Args:
-        asked: What a run was given: text, or items.
+        run_input: The input of a run: text, or items.
     """
-    if isinstance(asked, str) or asked is None:
-        return asked
-    for item in reversed(asked):
+    if isinstance(run_input, str) or run_input is None:
+        return run_input
+    for item in reversed(run_input):
         if isinstance(item, Mapping) and item.get("role") == "user":
             content = item.get("content")
             if isinstance(content, str):
@@ -38,14 +38,14 @@ def request_of(asked: Any) -> str | None:
 
 
 def text_of_answer(output: Iterable[Any]) -> str | None:
-    """Return what a model said, its refusals included; None where it only chose tools."""
+    """Return the text of an answer, including refusals; None if it only contains tool calls."""
     parts = [part for item in output if item.type == "message" for part in item.content]
     texts = [getattr(part, "text", None) or getattr(part, "refusal", None) for part in parts]
     return "".join(text for text in texts if text) or None
 
 
 def handoffs_of(agent: Any) -> dict[str, str]:
-    """Return the agents that an agent may hand over to, by the tools that do it."""
+    """Return the names of the agents that an agent may hand over to, by the names of the tools."""
     return {
         each.tool_name if isinstance(each, Handoff) else Handoff.default_tool_name(each): (
             each.agent_name if isinstance(each, Handoff) else each.name
@@ -55,7 +55,7 @@ def handoffs_of(agent: Any) -> dict[str, str]:
 
 
 def tools_of(agent: Any) -> list[dict[str, Any]]:
-    """Return the tools that an agent offers its model, those of MCP servers left out."""
+    """Return the tools that an agent offers its model, except those of MCP servers."""
     return [
         {
             "name": tool.name,
@@ -67,7 +67,7 @@ def tools_of(agent: Any) -> list[dict[str, Any]]:
 
 
 def tokens_of(usage: Any) -> TokenUsage | None:
-    """Return the tokens of an answer; None where the provider did not say."""
+    """Return the tokens of an answer; None if the provider did not report them."""
     if not usage.total_tokens:
         return None
     details = usage.input_tokens_details
@@ -84,24 +84,24 @@ def tokens_of(usage: Any) -> TokenUsage | None:
 
 
 def is_call(item: Any) -> bool:
-    """Return whether an item of an answer is a tool call, of whatever kind."""
+    """Return whether an item of an answer is a tool call of any kind."""
     return str(getattr(item, "type", "")).endswith("_call")
 
 
 def name_of(item: Any) -> str:
-    """Return the name of the tool; for one of OpenAI's own what the kind of call says."""
+    """Return the name of the tool. OpenAI's own tools have it in the type of the item."""
     name = getattr(item, "name", None)
     return name if isinstance(name, str) else str(item.type).removesuffix("_call")
 
 
 def arguments_of(item: Any) -> Any:
-    """Return the arguments: as the model wrote them, or what the item holds instead."""
+    """Return the arguments as the model wrote them; without any, the item's other fields."""
     if item.type == "function_call":
         return item.arguments
     if item.type == "custom_tool_call":
         return item.input
-    held = item.model_dump(exclude_none=True, exclude=set(_NOT_ARGUMENTS))
-    return getattr(item, "arguments", None) or held
+    other_fields = item.model_dump(exclude_none=True, exclude=set(_NOT_ARGUMENTS))
+    return getattr(item, "arguments", None) or other_fields
 
 
 def call_id_of(item: Any) -> str | None:
@@ -111,25 +111,25 @@ def call_id_of(item: Any) -> str | None:
 
 
 def kind_of(item: Any) -> str | None:
-    """Return the kind of tool, where the item says it."""
+    """Return the type of the tool; None if the item does not state it."""
     return "MCP" if item.type == "mcp_call" else None
 
 
 def ran_at_provider(item: Any) -> bool:
-    """Return whether the call has ended before the answer came."""
+    """Return whether the provider ran the call, so that it ended before the answer arrived."""
     return item.type.removesuffix("_call") not in ("function", "custom_tool", *LOCAL)
 
 
 def result_of(item: Any) -> Any:
-    """Return what a call came to at the provider."""
-    found = next((each for key in _RESULTS if (each := getattr(item, key, None))), None)
-    if isinstance(found, list):
-        return [each.model_dump() if hasattr(each, "model_dump") else each for each in found]
-    return found
+    """Return the result of a call that the provider ran; None if the item has none."""
+    result = next((each for key in _RESULTS if (each := getattr(item, key, None))), None)
+    if isinstance(result, list):
+        return [each.model_dump() if hasattr(each, "model_dump") else each for each in result]
+    return result
 
 
 def error_of(item: Any) -> Any:
-    """Return what went wrong with a call at the provider; None where nothing did."""
+    """Return the error of a call that the provider ran; None if it succeeded."""
     error = getattr(item, "error", None)
     status = getattr(item, "status", None)
     return error or (status if status in ("failed", "incomplete") else None)

@@ -1,4 +1,4 @@
-"""What is recorded of one run of the OpenAI Agents SDK: its plans, rounds and calls."""
+"""Record one run of the OpenAI Agents SDK: its plans, rounds and calls."""
 
 from __future__ import annotations
 
@@ -41,55 +41,56 @@ class _Choice:
     """A call that the model chose in the latest round."""
 
     item: Any
-    """What the model answered."""
+    """The item of the model's answer."""
     call: ToolCall
     hands_to: str | None
-    """The agent that it hands over to."""
+    """The name of the agent that a hand-off leads to; None for other calls."""
     is_claimed: bool = False
 
 
-class AgentRun:
-    """One run, from the agent that it starts with to its end."""
+class OpenAIRun:
+    """One run, with all agents that it hands over to."""
 
     def __init__(self, tracing: Tracing, plan: Plan, config: Any) -> None:
-        """Begin; the plan is started.
+        """Create the run. Its plan has started.
 
         Args:
-            tracing: Where to record.
-            plan: The plan of the agent that it starts with.
+            tracing: The connection that records it.
+            plan: The plan of the first agent.
             config: The run's `RunConfig`.
         """
         self.tracing = tracing
         self.plans = [plan]
-        """The plan, and those of the agents that were handed to, each opened by the one before."""
+        """The plans of the first agent and of each hand-off. Each opened the next one."""
         self.errors: dict[ToolCall, BaseException] = {}
-        """What calls raised that the SDK makes an answer to the model of."""
+        """Exceptions of calls that the SDK converts to answers to the model."""
         self._config = config
         self._thought: ThinkAct | None = None
         self._round: list[_Choice] = []
         self._local: list[tuple[Any, Tool, ToolCall]] = []
-        self._ran: set[tuple[str | None, str]] = set()
+        self._run_before: set[tuple[str | None, str]] = set()
 
     @property
     def step(self) -> Step:
-        """The step of the agent whose turn it is."""
+        """The step of the current agent."""
         return self.plans[-1].own_step
 
-    def shown(self, value: Any) -> Any:
-        """Return a payload, or nothing where the run's configuration says that it is sensitive."""
+    def unless_sensitive(self, value: Any) -> Any:
+        """Return a payload, or None if the run's configuration excludes sensitive data."""
         return value if self._config.trace_include_sensitive_data else None
 
     # --- Rounds --------------------------------------------------------------------------------
 
-    def ask(self, agent: Any, system_prompt: str | None, given: list[Any] | str) -> None:
-        """Record that the model is asked."""
+    def ask(self, agent: Any, system_prompt: str | None, input_items: list[Any] | str) -> None:
+        """Record a request to the model."""
         self._close_round()
         if self._thought is not None:
             self._thought.cancel()
-        asked = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        if isinstance(input_items, str):
+            input_items = [{"role": "user", "content": input_items}]
         system = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self._thought = self.tracing.think_act(
-            self.shown([*system, *asked]),
+            self.unless_sensitive([*system, *input_items]),
             model=self._model(agent),
             parameters=parameters_of(agent.model_settings.resolve(self._config.model_settings)),
             tools=items.tools_of(agent),
@@ -98,17 +99,17 @@ class AgentRun:
         self._thought.start()
 
     def answer(self, agent: Any, response: Any) -> ThinkAct:
-        """Record what the model answered, and the calls that it chose."""
+        """Record the model's answer and the calls that it chose."""
         thought, self._thought = self._thought, None
         if thought is None:
             thought = self.tracing.think_act(model=self._model(agent), within=self.step)
             thought.start()
-        asked = [each for each in response.output if items.is_call(each)]
+        chosen = [each for each in response.output if items.is_call(each)]
         handoffs = items.handoffs_of(agent)
-        targets = [handoffs.get(items.name_of(each)) for each in asked]
+        targets = [handoffs.get(items.name_of(each)) for each in chosen]
         usage = items.tokens_of(response.usage)
         calls = thought.finish(
-            self.shown(items.text_of_answer(response.output)),
+            self.unless_sensitive(items.text_of_answer(response.output)),
             input_tokens=usage and usage.input,
             output_tokens=usage and usage.output,
             cost_usd=cost_of(usage, thought.model) if usage and thought.model else None,
@@ -118,16 +119,16 @@ class AgentRun:
             tool_calls=[
                 Chosen(
                     items.name_of(each),
-                    self.shown(items.arguments_of(each)),
+                    self.unless_sensitive(items.arguments_of(each)),
                     items.call_id_of(each),
                     HANDOFF if target is not None else items.kind_of(each),
                 )
-                for each, target in zip(asked, targets, strict=True)
+                for each, target in zip(chosen, targets, strict=True)
             ],
         )
         self._round = [
             _Choice(item, call, target)
-            for item, call, target in zip(asked, calls, targets, strict=True)
+            for item, call, target in zip(chosen, calls, targets, strict=True)
         ]
         for choice in self._round:
             if items.ran_at_provider(choice.item):
@@ -138,22 +139,22 @@ class AgentRun:
     def _end_at_provider(self, choice: _Choice) -> None:
         call, item = choice.call, choice.item
         call.start()
-        call.result = text_of(self.shown(items.result_of(item)))
+        call.result = text_of(self.unless_sensitive(items.result_of(item)))
         if (error := items.error_of(item)) is None:
             call.finish(call.result)
         else:
-            call.fail(text_of(self.shown(error)) or "It failed at the provider.")
+            call.fail(text_of(self.unless_sensitive(error)) or "The call failed at the provider.")
 
     def _close_round(self) -> None:
-        """End the calls that no tool was run for, since the model is asked again."""
+        """End the calls that never ran. A new request to the model means that they never will."""
         for choice in self._round:
             if choice.is_claimed:
                 continue
             call = choice.call
             if choice.hands_to is not None:
                 call.cancel()
-            elif (call.provider_call_id, call.name) in self._ran:
-                # The SDK answers a call that the model repeats with what it came to before.
+            elif (call.provider_call_id, call.name) in self._run_before:
+                # If the model repeats a call, the SDK returns the earlier result.
                 call.cancel("repeated")
             elif choice.item.type == "function_call":
                 call.fail("The agent has no such tool.", Reason.UNKNOWN_TOOL)
@@ -171,10 +172,10 @@ class AgentRun:
     # --- Calls ---------------------------------------------------------------------------------
 
     def claim(self, item: Any) -> ToolCall:
-        """Return the call that a tool is about to be run for.
+        """Return the chosen call of a tool that is about to run.
 
         Args:
-            item: The call as the model chose it.
+            item: The call's item in the model's answer.
         """
         return self._claim(
             item.name,
@@ -185,7 +186,7 @@ class AgentRun:
         )
 
     def claim_local(self, context: Any, tool: Tool) -> ToolCall:
-        """Return the call that one of OpenAI's own tools is about to be run for."""
+        """Return the chosen call of one of OpenAI's own tools that is about to run."""
         call_id = getattr(context, "tool_call_id", None)
         call = self._claim(
             tool.name,
@@ -211,11 +212,11 @@ class AgentRun:
             for choice in self._round:
                 if not choice.is_claimed and test(choice):
                     choice.is_claimed = True
-                    self._ran.add((call_id, name))
+                    self._run_before.add((call_id, name))
                     return choice.call
-        # A run that goes on after its calls were approved was asked in another run.
+        # In a run that continues after an approval, an earlier run recorded the model's answer.
         return self.tracing.tool_call(
-            name, self.shown(arguments), provider_call_id=call_id, within=self.step
+            name, self.unless_sensitive(arguments), provider_call_id=call_id, within=self.step
         )
 
     def start(self, call: ToolCall, tool: Tool) -> None:
@@ -226,11 +227,11 @@ class AgentRun:
         call.start()
 
     def end(self, call: ToolCall, result: Any) -> None:
-        """Record what came of a call.
+        """Record the result or error of a call.
 
         Args:
             call: The call.
-            result: What the SDK made of it: a tool's result, or what the model is told instead.
+            result: The SDK's answer to the model: the tool's result, or a text in its place.
         """
         if isinstance(result, FunctionToolResult):
             if isinstance(result.run_item, ToolApprovalItem):
@@ -238,20 +239,20 @@ class AgentRun:
             result = result.output
         error = self.errors.pop(call, None)
         if error is None and call.has_started:
-            call.finish(self.shown(result))
+            call.finish(self.unless_sensitive(result))
             return
-        call.result = text_of(self.shown(result))
+        call.result = text_of(self.unless_sensitive(result))
         if error is not None:
             self.end_with(call, error)
         else:
-            call.fail("The call was refused.", Reason.DENIED)
+            call.fail("The call was not approved.", Reason.DENIED)
 
     def end_local(self, context: Any, tool: Tool, result: Any) -> None:
-        """Record what one of OpenAI's own tools came to."""
-        for place, (of_context, of_tool, call) in enumerate(self._local):
+        """Record the result of one of OpenAI's own tools."""
+        for position, (of_context, of_tool, call) in enumerate(self._local):
             if of_context is context and of_tool is tool:
-                del self._local[place]
-                call.finish(self.shown(result))
+                del self._local[position]
+                call.finish(self.unless_sensitive(result))
                 return
 
     def end_with(self, call: ToolCall, error: BaseException) -> None:
@@ -260,16 +261,16 @@ class AgentRun:
         self.end_for(call, _cause(error), _reason(error))
 
     def end_for(self, work: Work, error: BaseException, reason: str | None = None) -> None:
-        """Record that an exception ended something, without its words where they are sensitive."""
+        """Record that an exception ended some work, without its message if that is sensitive."""
         if isinstance(error, Exception) and not isinstance(error, CancelledError):
-            work.fail(error_info(error, lambda text: self.shown(text) or ""), reason)
+            work.fail(error_info(error, lambda text: self.unless_sensitive(text) or ""), reason)
         else:
             work.end_with(error)
 
     # --- Agents --------------------------------------------------------------------------------
 
     def hand_over(self, agent: Any) -> None:
-        """Record that another agent goes on."""
+        """Record a hand-off to another agent."""
         for choice in self._round:
             if choice.hands_to == agent.name and not choice.is_claimed:
                 choice.is_claimed = True
@@ -281,7 +282,7 @@ class AgentRun:
         self.plans.append(plan)
 
     def finish(self, result: Any) -> None:
-        """Record what the run came to.
+        """Record the end of the run.
 
         Args:
             result: The SDK's `RunResult`, or `RunResultStreaming`.
@@ -296,7 +297,7 @@ class AgentRun:
             if is_stopped and result.final_output is None:
                 plan.cancel()
             else:
-                plan.finish(self.shown(result.final_output))
+                plan.finish(self.unless_sensitive(result.final_output))
 
     def fail(self, error: BaseException) -> None:
         """Record that the run ended by an exception."""
@@ -312,7 +313,7 @@ class AgentRun:
             self.end_for(plan, error, _reason(error))
 
     def _fail_unusable(self, error: ModelBehaviorError) -> None:
-        """Record which of the calls it was that the SDK gave up for."""
+        """Record the error of the call that made the SDK end the run."""
         for choice in self._round:
             if not choice.is_claimed and f"Tool {choice.call.name} not found" in str(error):
                 self.end_for(choice.call, error, Reason.UNKNOWN_TOOL)
@@ -324,20 +325,20 @@ class AgentRun:
             call.cancel(reason)
 
 
-def agent_run(tracing: Tracing, args: tuple[Any, ...], options: Mapping[str, Any]) -> AgentRun:
-    """Start what is recorded of a run.
+def agent_run(tracing: Tracing, args: tuple[Any, ...], options: Mapping[str, Any]) -> OpenAIRun:
+    """Start the plan of a run.
 
     Args:
-        tracing: Where to record.
-        args: The agent and the input, where they are given in order.
-        options: Those and the others, by name.
+        tracing: The connection that records it.
+        args: The positional arguments of the SDK's function: the agent and the input, or none.
+        options: The keyword arguments.
     """
-    asked = args[1] if args else options["starting_input"]
-    state = asked if hasattr(asked, "_original_input") else options.get("run_state")
+    run_input = args[1] if args else options["starting_input"]
+    state = run_input if hasattr(run_input, "_original_input") else options.get("run_state")
     agent = getattr(state, "_current_agent", None) or (args or [options["starting_agent"]])[0]
     config = options["run_config"]
-    request = items.request_of(getattr(state, "_original_input", asked))
-    # An agent as a tool is given the configuration of the run around it.
+    request = items.request_of(getattr(state, "_original_input", run_input))
+    # An agent as a tool gets the configuration of the outer run, whose title it must not repeat.
     is_titled = config.workflow_name != UNTITLED and current_work(tracing) is None
     plan = tracing.plan(
         config.workflow_name if is_titled else None,
@@ -350,11 +351,11 @@ def agent_run(tracing: Tracing, args: tuple[Any, ...], options: Mapping[str, Any
         ),
     )
     plan.start()
-    return AgentRun(tracing, plan, config)
+    return OpenAIRun(tracing, plan, config)
 
 
 def _turns_exceeded(result: Any) -> MaxTurnsExceeded | None:
-    """Return the error that a streamed run raises into its reader, but not from its end."""
+    """Return the error that a streamed run raises in its reader, and stores nowhere."""
     limit = result.max_turns if hasattr(result, "_max_turns_handled") else None
     if limit is None or result._max_turns_handled or result.current_turn <= limit:
         return None
@@ -362,7 +363,7 @@ def _turns_exceeded(result: Any) -> MaxTurnsExceeded | None:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return what a tool raised, out of the SDK's error that says so."""
+    """Return the exception of the tool, if the SDK's error wraps one."""
     wraps = str(error).startswith("Error running tool ")
     return error.__cause__ if wraps and error.__cause__ is not None else error
 

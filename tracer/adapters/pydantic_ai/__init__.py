@@ -1,12 +1,13 @@
-"""pydantic-ai: the runs of its agents, recorded as they happen.
+"""Record the runs of pydantic-ai's agents.
 
     pydantic_ai.install(tracing)                                  # every agent of the process
     agent = Agent(model, capabilities=[RunRecorder(tracing)])     # or one
 
-A run is a plan of one step, or a sub-plan of the tool call that it was started in. What the model
-chose and never ran is cancelled when the run ends: skipped calls, and those that are `deferred` to
-another run. Output tools are calls only where they have a function to run, as in pydantic-ai's own
-spans. Realtime sessions, and agents under a durable engine, which replays them, are not recorded.
+A run is a plan with one step. A run inside a tool call is a sub-plan of that call. Chosen calls
+that never ran are cancelled when the run ends: those that were skipped, and those that are
+`deferred` to another run. An output tool is a call only if it has a function to run, as in
+pydantic-ai's own spans. Realtime sessions are not recorded, nor are agents under a durable
+execution engine, which would replay them.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ except ImportError as error:
     ) from error
 from pydantic import ValidationError
 
-from tracer.adapters.hooks import TakeBack, read_prices, unharmed, wrap
-from tracer.adapters.pydantic_ai.run import AgentRun, arguments_of
+from tracer.adapters.hooks import Uninstall, log_errors, read_prices, wrap
+from tracer.adapters.pydantic_ai.run import PydanticAIRun, arguments_of
 from tracer.client.tracing import Tracing
 from tracer.client.work import ToolCall
 from tracer.records.status import Reason
@@ -49,29 +50,29 @@ from tracer.records.status import Reason
 _REFUSALS = (ValidationError, ModelRetry, ToolFailed, ToolRetryError, ToolFailedError)
 
 
-def install(tracing: Tracing) -> TakeBack:
-    """Record all agents from now on, and return what takes that back.
+def install(tracing: Tracing) -> Uninstall:
+    """Record all agents of this process. The returned function stops the recording.
 
-    A `RunRecorder` that an agent, or a run, has by itself goes first.
+    If an agent or a run has its own `RunRecorder`, that one records.
 
     Args:
-        tracing: Where to record.
+        tracing: The connection from `tracer.connect()`.
     """
 
     def iter_(
         original: Any, agent: Agent[Any, Any], args: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        with unharmed("Agent.iter"):
+        with log_errors("Agent.iter"):
             if not _has_recorder_or_replays(agent):
-                ours = RunRecorder(tracing)
+                recorder = RunRecorder(tracing)
                 options = {
                     **options,
-                    "capabilities": [ours, *(options.get("capabilities") or ())],
+                    "capabilities": [recorder, *(options.get("capabilities") or ())],
                 }
         return original(*args, **options)
 
     read_prices()
-    # All ways to run an agent come down to this one.
+    # All ways to run an agent call `Agent.iter`.
     return wrap(Agent, "iter", iter_)
 
 
@@ -90,31 +91,31 @@ class RunRecorder(AbstractCapability[Any]):
     tracing: Tracing
     _: KW_ONLY
     id: str | None = "tracer.adapters.pydantic_ai"
-    _run: AgentRun | None = field(default=None, init=False, repr=False)
-    """What is under way, in the copy that each run has."""
+    _run: PydanticAIRun | None = field(default=None, init=False, repr=False)
+    """The open run. Each run has its own copy of the capability."""
 
     @classmethod
     def combine(cls, capabilities: Sequence[AbstractCapability[Any]]) -> AbstractCapability[Any]:
-        """Return the last one: a run is recorded once."""
+        """Return the last capability, so that a run is recorded once."""
         return capabilities[-1]
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Stand around what may change or answer a request, within pydantic-ai's own spans."""
+        """Run outside of capabilities that change requests, and inside pydantic-ai's own spans."""
         return CapabilityOrdering(position="outermost", wrapped_by=[Instrumentation])
 
     def _realtime_uncalled_hooks(self) -> tuple[str, ...]:
-        return ()  # else there would be a warning in the user's program
+        return ()  # avoids a warning in the user's program
 
     async def for_run(self, ctx: Any) -> RunRecorder:
         """Return a copy for one run."""
         copy = replace(self)
-        copy._run = None if ctx.realtime else AgentRun(self.tracing)
+        copy._run = None if ctx.realtime else PydanticAIRun(self.tracing)
         return copy
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
         """Record a run."""
         run = self._run
-        with unharmed("wrap_run"):
+        with log_errors("wrap_run"):
             if run is not None:
                 run.start(ctx)
         if run is None or run.plan is None:
@@ -122,58 +123,57 @@ class RunRecorder(AbstractCapability[Any]):
             return await handler()
         try:
             with run.plan.as_current():
-                with unharmed("wrap_run"):
+                with log_errors("wrap_run"):
                     await run.plan.durable()
                 result = await handler()
         except BaseException as error:
-            with unharmed("wrap_run"):
+            with log_errors("wrap_run"):
                 run.end_with(error)
             raise
         finally:
             self._run = None
-        with unharmed("wrap_run"):
+        with log_errors("wrap_run"):
             run.finish(result.output)
         return result
 
     async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
-        """Record that the model is asked, with what it is given after all changes of others."""
-        with unharmed("prepare_model_request"):
+        """Record a request to the model, after all other capabilities have changed it."""
+        with log_errors("prepare_model_request"):
             if self._run is not None and (thought := self._run.ask(request_context)) is not None:
                 await thought.durable()
         return request_context
 
     async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
-        """Record what the model answers, before any of the tools that it chose runs."""
+        """Record the model's answer, before any of the chosen tools runs."""
         run = self._run
         if run is None:
             return await handler(request_context)
-        with unharmed("wrap_model_request"):
-            run.settle(ctx.messages)
+        with log_errors("wrap_model_request"):
+            run.end_unrun(ctx.messages)
         try:
             response = await handler(request_context)
         except SkipModelRequest as skip:
-            with unharmed("wrap_model_request"):
-                run.answered(request_context, skip.response)
+            with log_errors("wrap_model_request"):
+                run.record_answer(request_context, skip.response)
             raise
         except BaseException as error:
-            with unharmed("wrap_model_request"):
-                run.not_answered(error)
+            with log_errors("wrap_model_request"):
+                run.record_failure(error)
             raise
-        with unharmed("wrap_model_request"):
-            run.answered(request_context, response)
+        with log_errors("wrap_model_request"):
+            run.record_answer(request_context, response)
         return response
 
     async def wrap_tool_validate(
         self, ctx: Any, *, call: ToolCallPart, tool_def: Any, args: Any, handler: Any
     ) -> Any:
-        """Record that a tool's arguments were refused."""
+        """Record that a tool's arguments were rejected."""
         try:
             return await handler(args)
         except _REFUSALS as error:
-            with unharmed("wrap_tool_validate"):
+            with log_errors("wrap_tool_validate"):
                 if self._run is not None:
-                    refused = self._run.call(call)
-                    refused.fail(_cause(error), Reason.INVALID_ARGUMENTS)
+                    self._run.call(call).fail(_cause(error), Reason.INVALID_ARGUMENTS)
             raise
 
     async def wrap_tool_execute(
@@ -181,7 +181,7 @@ class RunRecorder(AbstractCapability[Any]):
     ) -> Any:
         """Record a tool call."""
         record: ToolCall | None = None
-        with unharmed("wrap_tool_execute"):
+        with log_errors("wrap_tool_execute"):
             if self._run is not None:
                 record = self._run.call(call)
         return await _recorded(record, handler, args)
@@ -189,9 +189,9 @@ class RunRecorder(AbstractCapability[Any]):
     async def wrap_output_process(
         self, ctx: Any, *, output_context: Any, output: Any, handler: Any
     ) -> Any:
-        """Record an output's function as a tool call."""
+        """Record an output function as a tool call."""
         record: ToolCall | None = None
-        with unharmed("wrap_output_process"):
+        with log_errors("wrap_output_process"):
             run = self._run
             if run is not None and output_context.has_function and not ctx.partial_output:
                 call: ToolCallPart | None = output_context.tool_call
@@ -205,24 +205,24 @@ class RunRecorder(AbstractCapability[Any]):
         return await _recorded(record, handler, output)
 
 
-async def _recorded(call: ToolCall | None, handler: Any, given: Any) -> Any:
-    """Return what a tool returns, and record it."""
+async def _recorded(call: ToolCall | None, handler: Any, value: Any) -> Any:
+    """Run a tool and record the call."""
     if call is None:
-        return await handler(given)
+        return await handler(value)
     try:
         with call.as_current():
-            with unharmed("tool call"):
-                # Again, after somebody approved it: another attempt.
+            with log_errors("tool call"):
+                # A call that already started and was approved since is another attempt.
                 call.start(call.attempt + call.has_started)
                 await call.durable()
-            result = await handler(given)
+            result = await handler(value)
     except (ApprovalRequired, CallDeferred):
-        raise  # it may be taken up again in this run
+        raise  # the call may continue later in this run
     except BaseException as error:
-        with unharmed("tool call"):
+        with log_errors("tool call"):
             _end_call(call, error)
         raise
-    with unharmed("tool call"):
+    with log_errors("tool call"):
         call.finish(result.return_value if isinstance(result, ToolReturn) else result)
     return result
 
@@ -239,7 +239,7 @@ def _end_call(call: ToolCall, error: BaseException) -> None:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return what the tool raised, of which pydantic-ai made an answer for the model."""
+    """Return the exception of the tool, if pydantic-ai's error wraps one."""
     if isinstance(error, (ToolRetryError, ToolFailedError)):
         return error.__cause__ or error
     return error

@@ -1,4 +1,4 @@
-"""One run of an agent of pydantic-ai: its plan, its rounds, and the tools that they chose."""
+"""Record one run of a pydantic-ai agent: its plan, rounds and tool calls."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ NATIVE = "NATIVE"
 """The type of a tool that the model's provider ran itself."""
 
 
-class AgentRun:
-    """One run of an agent: its plan, and the round that goes on in it."""
+class PydanticAIRun:
+    """One run of an agent: its plan, its latest round and the open calls."""
 
     def __init__(self, tracing: Tracing) -> None:
         self.plan: Plan | None = None
         self._tracing = tracing
         self._thought: ThinkAct | None = None
         self._open: list[tuple[ToolCallPart, ToolCall]] = []
-        """What the latest answer chose, as far as it has not ended."""
+        """The calls of the latest answer that have not ended."""
         self._offered: frozenset[str] = frozenset()
 
     def start(self, ctx: Any) -> None:
@@ -48,20 +48,20 @@ class AgentRun:
         )
         plan.start()
         self.plan = plan
-        plan.own_step  # noqa: B018 - it starts
+        plan.own_step  # noqa: B018 - reading it starts the step
 
     def finish(self, output: Any) -> None:
-        """End the plan with what came of it."""
+        """End the plan with the run's output."""
         assert self.plan is not None
         is_deferral = isinstance(output, DeferredToolRequests)
         deferred = [*output.calls, *output.approvals] if is_deferral else []
-        self._sweep({call.tool_call_id for call in deferred})
+        self._end_open({call.tool_call_id for call in deferred})
         self.plan.finish(output)
 
     def end_with(self, error: BaseException) -> None:
-        """End the plan with what the agent raised."""
+        """End the plan with an exception of the agent."""
         assert self.plan is not None
-        self._sweep(set())
+        self._end_open(set())
         if isinstance(error, UsageLimitExceeded):
             self.plan.fail(error, Reason.BUDGET_EXHAUSTED)
         else:
@@ -91,10 +91,10 @@ class AgentRun:
         self._thought.start()
         return self._thought
 
-    def answered(self, request: Any, response: ModelResponse) -> None:
-        """End the round with an answer, and take down what it chose."""
+    def record_answer(self, request: Any, response: ModelResponse) -> None:
+        """End the round with an answer and its tool calls."""
         if self._thought is None or self._thought.has_ended:
-            self.ask(request)  # it was answered without the model
+            self.ask(request)  # a capability answered in place of the model
         if self._thought is None:
             return
         offered = request.model_request_parameters
@@ -136,22 +136,22 @@ class AgentRun:
             else:
                 _end_native(call, part, response.parts)
 
-    def not_answered(self, error: BaseException) -> None:
-        """End the round with what was raised instead of an answer."""
+    def record_failure(self, error: BaseException) -> None:
+        """End the round with an exception."""
         if self._thought is not None:
             self._thought.end_with(error)
 
     # --- Tool calls ----------------------------------------------------------------------------
 
     def call(self, part: ToolCallPart) -> ToolCall:
-        """Return the call that the round chose; a new one where it chose none such."""
+        """Return the chosen call of a tool; a new call if the round chose none."""
         named = [
             (each, call)
             for each, call in self._open
             if each is part
             or (each.tool_call_id == part.tool_call_id and each.tool_name == part.tool_name)
         ]
-        # The same object, if it is there; else what was given the same arguments; else in order.
+        # Prefer the same object, then equal arguments, then the order of the answer.
         best = min(
             named, key=lambda each: (each[0] is not part, each[0].args != part.args), default=None
         )
@@ -160,20 +160,20 @@ class AgentRun:
         return self.unlisted_call(part.tool_name, arguments_of(part), part.tool_call_id)
 
     def unlisted_call(self, name: str, arguments: Any, call_id: str | None = None) -> ToolCall:
-        """Return a call that the round did not choose, but a tool or an earlier run."""
+        """Return a new call, which a tool or an earlier run chose."""
         assert self.plan is not None
         step = self.plan.own_step
-        around = current_work(self._tracing)
-        is_nested = isinstance(around, ToolCall) and around.step is step
-        within = around if is_nested else self._thought or step
+        work = current_work(self._tracing)
+        is_nested = isinstance(work, ToolCall) and work.step is step
+        within = work if is_nested else self._thought or step
         return self._tracing.tool_call(name, arguments, provider_call_id=call_id, within=within)
 
-    def settle(self, messages: Iterable[ModelMessage]) -> None:
-        """End what the round before chose and no hook told of, by what the model is told of it."""
+    def end_unrun(self, messages: Iterable[ModelMessage]) -> None:
+        """End calls of the previous round that no hook reported, with the answers in `messages`."""
         self._open = [(part, call) for part, call in self._open if not call.has_ended]
         if not self._open:
             return
-        told = {
+        tool_returns = {
             (part.tool_call_id, part.tool_name): part
             for message in messages
             if isinstance(message, ModelRequest)
@@ -181,23 +181,23 @@ class AgentRun:
             if isinstance(part, ToolReturnPart)
         }
         for part, call in self._open:
-            self._end(call, told.get((part.tool_call_id, part.tool_name)))
+            self._end(call, tool_returns.get((part.tool_call_id, part.tool_name)))
         self._open = []
 
-    def _end(self, call: ToolCall, told: ToolReturnPart | None) -> None:
-        said = told.model_response_str() if told is not None else None
+    def _end(self, call: ToolCall, answer: ToolReturnPart | None) -> None:
+        text = answer.model_response_str() if answer is not None else None
         if call.name not in self._offered:
-            call.fail(said or "There is no such tool.", Reason.UNKNOWN_TOOL)
-        elif told is None or told.outcome == "interrupted":
+            call.fail(text or "The agent has no such tool.", Reason.UNKNOWN_TOOL)
+        elif answer is None or answer.outcome == "interrupted":
             call.cancel(Reason.NOT_REACHED)
-        elif told.outcome == "success":
-            call.finish(told.content)
+        elif answer.outcome == "success":
+            call.finish(answer.content)
         else:
             reasons = {"denied": Reason.DENIED, "retried": Reason.INVALID_ARGUMENTS}
-            call.fail(said or told.outcome, reasons.get(told.outcome))
+            call.fail(text or answer.outcome, reasons.get(answer.outcome))
 
-    def _sweep(self, deferred: set[str]) -> None:
-        """End what is left open."""
+    def _end_open(self, deferred: set[str]) -> None:
+        """End all open calls, those in `deferred` with the reason `deferred`."""
         for part, call in self._open:
             if call.has_ended:
                 continue
@@ -213,7 +213,7 @@ class AgentRun:
 
 
 def _end_native(call: ToolCall, part: NativeToolCallPart, parts: Sequence[Any]) -> None:
-    """Record a tool that ran at the provider's, whose answer tells what it returned."""
+    """Record a tool that the provider ran. The answer contains its result."""
     call.start()
     for each in parts:
         if isinstance(each, NativeToolReturnPart) and each.tool_call_id == part.tool_call_id:
@@ -232,24 +232,24 @@ def _asked(prompt: Any) -> str | None:
 
 
 def arguments_of(part: ToolCallPart | NativeToolCallPart) -> str:
-    """Return the text that the model gave; JSON where its provider gave an object."""
+    """Return the arguments as the model wrote them, or as JSON if the provider parsed them."""
     return part.args if isinstance(part.args, str) else part.args_as_json_str()
 
 
 def _messages_text(messages: Sequence[ModelMessage]) -> str | None:
-    """Return messages as pydantic-ai's own spans have them, instructions first."""
-    told: list[Any] = [
+    """Return messages in the format of pydantic-ai's own spans, instructions first."""
+    recorded: list[Any] = [
         dict(each) for each in InstrumentationSettings().messages_to_otel_messages(list(messages))
     ]
     latest = messages[-1] if messages else None
     if isinstance(latest, ModelRequest) and latest.instructions:
         parts = [{"type": "text", "content": latest.instructions}]
-        told.insert(0, {"role": "system", "parts": parts})
-    return text_of(told)
+        recorded.insert(0, {"role": "system", "parts": parts})
+    return text_of(recorded)
 
 
 def _usage(response: ModelResponse) -> TokenUsage:
-    """Return the tokens of an answer, those of attempts included that were answered, too."""
+    """Return the tokens of an answer, including those of failed attempts with an answer."""
     failed = [each.usage for each in response.failed_attempts or () if each.usage is not None]
     usages = [response.usage, *failed]
     return TokenUsage(
