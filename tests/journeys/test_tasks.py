@@ -205,6 +205,36 @@ async def test_the_accessibility_tree_names_level_and_status_of_each_row(
         assert any(status in item["name"]["value"] for status in STATUSES), item["name"]
 
 
+async def test_a_run_that_fell_silent_is_not_shown_as_live(
+    page: Page, site: Site, records: Records
+) -> None:
+    await page.clock.install()
+    run = await records.record(
+        sample_run(title="Silent", finished=False, start=utc_now() - timedelta(minutes=10))
+    )
+    await open_run(page, site.address, run.root)
+    await expect(page.locator(".run-header")).to_contain_text("running")
+    await expect(page.locator(".run-header .live")).to_be_visible()
+
+    await page.clock.fast_forward("05:00")
+    await expect(page.locator(".run-header")).to_contain_text("no sign of life for")
+    await expect(page.locator(".run-header .live")).to_have_count(0)
+
+
+@pytest.mark.thorough
+async def test_a_run_is_deleted_after_a_question(page: Page, site: Site, records: Records) -> None:
+    run = await _failed(records)
+    await open_run(page, site.address, run.root)
+    await page.get_by_role("button", name="More actions").click()
+    await page.get_by_role("button", name="Delete the run").click()
+    dialog = page.get_by_role("dialog", name="Delete the run")
+    await dialog.get_by_role("button", name="Delete the run").click()
+
+    await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+    await page.goto(f"{site.address}/runs/{run.root}")
+    await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+
+
 @pytest.mark.thorough
 async def test_a_deep_lineage_begins_at_a_lower_row_and_leads_back(
     page: Page, site: Site, records: Records

@@ -59,3 +59,15 @@ test('a link wins over what has not settled yet', async () => {
   expect(router.currentRoute.value.query).toEqual({ select: 'b' })
   expect(heard).toBe(1)
 })
+
+test('a change that settles while another page is loading does not cancel that page', async () => {
+  router.addRoute({
+    path: '/lazy',
+    component: () => new Promise((done) => setTimeout(() => done({ render: () => null }), 1_000)),
+  })
+  address.write({ select: 'a' })
+  void router.push('/lazy')
+  await vi.advanceTimersByTimeAsync(2_000)
+
+  expect(router.currentRoute.value.path).toBe('/lazy')
+})

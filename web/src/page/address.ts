@@ -22,6 +22,12 @@ export function useAddress(): Address {
   let waiting: Query = {}
   let pushes = false
   let timer: ReturnType<typeof setTimeout> | undefined
+  /** Whether another page is being opened, whose code may still be loading. */
+  let isLeaving = false
+  const stopHearing = [
+    router.beforeEach(() => void (isLeaving = true)),
+    router.afterEach(() => void (isLeaving = false)),
+  ]
   /** The query that was written last, until it is the page's. */
   let written: string | null = null
 
@@ -38,6 +44,11 @@ export function useAddress(): Address {
   }
 
   function flush() {
+    // A change of the address would cancel the navigation.
+    if (isLeaving) {
+      timer = setTimeout(flush, SETTLE)
+      return
+    }
     const query = { ...route.query, ...waiting }
     for (const [name, value] of Object.entries(query)) if (value === null) delete query[name]
     const push = pushes
@@ -61,6 +72,9 @@ export function useAddress(): Address {
       for (const hear of hearers) hear()
     },
   )
-  onScopeDispose(() => clearTimeout(timer))
+  onScopeDispose(() => {
+    clearTimeout(timer)
+    for (const stop of stopHearing) stop()
+  })
   return { read, write, onArrival: (hear) => void hearers.push(hear) }
 }

@@ -21,11 +21,22 @@ const TICK_WIDTH = 112
 const FEWEST_TICKS = 3
 const NARROW = '(width < 48rem)'
 
-export function useTimeWindow(forest: Ref<Forest>, address: Address) {
+/**
+ * @param silentSince When the last sign of life of an open run arrived, in milliseconds since 1970,
+ *   if it has been silent since. Its open records end there: later, nobody knows.
+ */
+export function useTimeWindow(
+  forest: Ref<Forest>,
+  address: Address,
+  silentSince: Readonly<Ref<number | null>>,
+) {
   const clock = useNow()
   const timeline = computed(() => buildTimeline(forest.value))
   /** The reader's clock, as the timeline counts. */
-  const now = computed(() => (timeline.value.open ? clock.value - timeline.value.zero : Infinity))
+  const now = computed(() => {
+    const { open, zero } = timeline.value
+    return open ? (silentSince.value ?? clock.value) - zero : Infinity
+  })
   const whole = computed(() => {
     const { end, open } = timeline.value
     return wholeWindow(open ? Math.max(end, now.value) : end)

@@ -21,8 +21,11 @@ export function useRunPage(): RunPage {
 }
 
 /** Puts the page together, for the components below the one that calls it. */
-export function provideRunPage(records: Ref<Forest>): RunPage {
-  const page = makeRunPage(records)
+export function provideRunPage(
+  records: Ref<Forest>,
+  silentSince: Readonly<Ref<number | null>>,
+): RunPage {
+  const page = makeRunPage(records, silentSince)
   provide(RUN_PAGE, page)
   provide(FOREST, records)
   provide(SOUGHT, page.search.sought)
@@ -30,7 +33,7 @@ export function provideRunPage(records: Ref<Forest>): RunPage {
   return page
 }
 
-function makeRunPage(records: Ref<Forest>) {
+function makeRunPage(records: Ref<Forest>, silentSince: Readonly<Ref<number | null>>) {
   const address = useAddress()
   /** Whether each record has a row of its own. */
   const allRecords = shallowRef(address.read('records') === 'all')
@@ -51,7 +54,7 @@ function makeRunPage(records: Ref<Forest>) {
   const order = computed(() => new Map(ordered.value.map((row, index) => [row.key, index])))
   const opening = useOpening(forest, chosen, capacity, address)
   const search = useSearch(ordered, address)
-  const time = useTimeWindow(records, address)
+  const time = useTimeWindow(records, address, silentSince)
   const failed = computed(() => failures(ordered.value))
   const failedRows = computed(() => failed.value.map(({ row }) => row))
   const failedBelow = computed(() => countsBelow(failedRows.value))
