@@ -313,8 +313,8 @@ export interface paths {
          * Watch Run
          * @description Watch a run. Each message contains the changes since the previous one; `id` is the revision.
          *
-         *     If a record changes several times, only its latest state is sent. `docs/reference/protocol.md` explains
-         *     how to apply the messages to a tree.
+         *     If a record changes several times, only its latest state is sent. `docs/reference/protocol.md`
+         *     explains how to apply the messages to a tree.
          */
         get: operations["watch_run"];
         put?: never;
