@@ -109,13 +109,13 @@ def _run(part: str, bench: Bench, results: Results, console: Console) -> None:
         for figure in measure(bench):
             found.append(figure)
     except Exception as error:  # the other parts must still run
-        results.failures[part] = _said(error, bench)
+        results.failures[part] = _error_text(error, bench)
         console.print(traceback.format_exc(), style="red", markup=False)
     results.seconds[part] = round(perf_counter() - began, 1)
     console.print(figures_table(f"{part}: {PARTS[part]}", found))
 
 
-def _said(error: Exception, bench: Bench) -> str:
+def _error_text(error: Exception, bench: Bench) -> str:
     """Return the error's text without paths of this machine."""
     text = f"{type(error).__name__}: {error}"
     for folder in (bench.folder, Path.cwd(), Path.home()):

@@ -60,13 +60,13 @@ class Plans:
         lines = []
         for root in self.roots:
             for depth, node in _nodes(root):
-                said = {name: node[name] for name in _SHOWN if name in node}
+                details = {name: node[name] for name in _SHOWN if name in node}
                 blocks = node.get("Shared Hit Blocks", 0) + node.get("Shared Read Blocks", 0)
                 if blocks > 100:
                     lines.append(
                         f"{'  ' * depth}{node['Node Type']} {node.get('Relation Name', '')}"
                         f" rows={node.get('Actual Rows')} loops={node.get('Actual Loops')}"
-                        f" blocks={blocks} {said}"
+                        f" blocks={blocks} {details}"
                     )
         return "\n".join(lines)
 

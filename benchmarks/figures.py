@@ -12,11 +12,11 @@ from pydantic import BaseModel, ConfigDict
 from rich.table import Table
 
 
-class _Said(BaseModel):
+class _FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Goal(_Said):
+class Goal(_FrozenModel):
     """The bound for a figure, or for its ratio to its yardstick."""
 
     of: Literal["value", "ratio"]
@@ -27,7 +27,7 @@ class Goal(_Said):
         return f"{self.sign} {self.bound:g}{' ×' if self.of == 'ratio' else ''}"
 
 
-class Figure(_Said):
+class Figure(_FrozenModel):
     """One thing measured."""
 
     name: str
@@ -50,7 +50,7 @@ class Figure(_Said):
         return reached >= self.goal.bound if self.goal.sign == "≥" else reached <= self.goal.bound
 
 
-class Results(_Said):
+class Results(_FrozenModel):
     """The results of one run of the benchmarks."""
 
     date: datetime

@@ -262,10 +262,14 @@ def _endpoints(url: str, run_id: UUID) -> list[Endpoint]:
     found = [Endpoint(name, path) for name, path in by_id.items()]
     for (name, path), filters in lists.items():
         for each in filters:
-            said = ", ".join(
+            parameters = ", ".join(
                 key if key in ("from", "to") else f"{key}={value}" for key, value in each.items()
             )
             if "rootPlanId" in each:
-                said = "of a run"
-            found.append(Endpoint(f"{name}: {said}" if said else name, f"{path}?{urlencode(each)}"))
+                parameters = "of a run"
+            found.append(
+                Endpoint(
+                    f"{name}: {parameters}" if parameters else name, f"{path}?{urlencode(each)}"
+                )
+            )
     return found

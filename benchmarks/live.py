@@ -53,8 +53,8 @@ class Recording:
 
     def place(self, call: UUID | None = None) -> dict[str, Any]:
         """Return the fields of every event."""
-        said = {"at": START, "root_plan_id": self.root, "plan_id": self.root}
-        return said if call is None else {**said, "step_id": self.step, "tool_call_id": call}
+        fields = {"at": START, "root_plan_id": self.root, "plan_id": self.root}
+        return fields if call is None else {**fields, "step_id": self.step, "tool_call_id": call}
 
     def started(self, call: UUID) -> Event:
         """Return the start of a call."""

@@ -128,16 +128,16 @@ def events_of(spans: list[Span]) -> list[Event]:
     chosen: dict[UUID, list[ChosenToolCall]] = defaultdict(list)
     events: list[Event] = []
     place: dict[str, Any]
-    said: dict[str, Any]
+    fields: dict[str, Any]
     for plan_id, plan in records[Kind.PLAN].items():
         place = {"root_plan_id": root, "plan_id": plan_id}
-        said = {name: plan[name] for name in _OF_PLAN if plan.get(name) is not None}
-        events.append(PlanStarted(at=plan["started_at"], **place, **said))
+        fields = {name: plan[name] for name in _OF_PLAN if plan.get(name) is not None}
+        events.append(PlanStarted(at=plan["started_at"], **place, **fields))
         events.append(PlanFinished(**place, **_ending(plan), summary=plan.get("summary")))
     for step_id, step in records[Kind.STEP].items():
         place = {"root_plan_id": root, "plan_id": step["plan_id"], "step_id": step_id}
-        said = {name: step.get(name) for name in ("position", "agent_name", "request")}
-        events.append(StepStarted(at=step["started_at"], **place, **said))
+        fields = {name: step.get(name) for name in ("position", "agent_name", "request")}
+        events.append(StepStarted(at=step["started_at"], **place, **fields))
         events.append(StepFinished(**place, **_ending(step), result=step.get("result")))
     for call_id, call in records[Kind.TOOL_CALL].items():
         place = {"root_plan_id": root, "plan_id": plan_of[call["step_id"]]}
@@ -147,21 +147,21 @@ def events_of(spans: list[Span]) -> list[Event]:
                 **place, tool_call_id=call_id, **_ending(call), result=call.get("result")
             )
         )
-        said = {name: call.get(name) for name in ("name", "arguments", "provider_call_id")}
-        chosen[call["think_act_id"]].append(ChosenToolCall(tool_call_id=call_id, **said))
+        fields = {name: call.get(name) for name in ("name", "arguments", "provider_call_id")}
+        chosen[call["think_act_id"]].append(ChosenToolCall(tool_call_id=call_id, **fields))
     for think_act_id, thought in records[Kind.THINK_ACT].items():
         step_id = thought["step_id"]
         place = {"root_plan_id": root, "plan_id": plan_of[step_id], "step_id": step_id}
         place["think_act_id"] = think_act_id
-        said = {name: thought.get(name) for name in ("position", "requested_model", "messages")}
-        events.append(ThoughtStarted(at=thought["started_at"], **place, **said))
+        fields = {name: thought.get(name) for name in ("position", "requested_model", "messages")}
+        events.append(ThoughtStarted(at=thought["started_at"], **place, **fields))
         answer = ("thought", "model", "input_tokens", "output_tokens")
-        said = {name: thought.get(name) for name in answer}
+        fields = {name: thought.get(name) for name in answer}
         events.append(
             ThoughtRecorded(
                 **place,
                 **_ending(thought),
-                **said,
+                **fields,
                 tool_calls=tuple(chosen[think_act_id]),
             )
         )

@@ -110,7 +110,7 @@ class _Trace:
     def round(self, agent: str, parent: bytes, level: int, number: int, request: str) -> str:
         """Add a model's answer with its tool calls. Return the answer."""
         model = self.begin("chat gpt-4o-mini", parent)
-        said = self.text(24)
+        answer_text = self.text(24)
         chosen = [
             {
                 "type": "tool_call",
@@ -132,7 +132,12 @@ class _Trace:
                 "gen_ai.usage.output_tokens": self.random.randrange(20, 400),
                 "gen_ai.input.messages": _messages(("system", self.text(20)), ("user", request)),
                 "gen_ai.output.messages": orjson.dumps(
-                    [{"role": "assistant", "parts": [{"type": "text", "content": said}, *chosen]}]
+                    [
+                        {
+                            "role": "assistant",
+                            "parts": [{"type": "text", "content": answer_text}, *chosen],
+                        }
+                    ]
                 ).decode(),
             },
         )
@@ -145,7 +150,7 @@ class _Trace:
             self.call(call, parent, level)
             ended = max(ended, self.now)
         self.now = ended
-        return said
+        return answer_text
 
     def call(self, chosen: dict[str, Any], parent: bytes, level: int) -> None:
         """Add a tool call; every fourth hands on to a sub-agent."""

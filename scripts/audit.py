@@ -19,7 +19,7 @@ Findings = Callable[[dict[str, Any]], Iterator[str]]
 
 
 class NotAnswered(Exception):
-    """The advisories can't be asked from here."""
+    """The advisories cannot be reached."""
 
 
 def python_findings(answer: dict[str, Any]) -> Iterator[str]:
@@ -53,7 +53,7 @@ def node_findings(answer: dict[str, Any]) -> Iterator[str]:
         yield f"{name} {each['range']}: {each['severity']}"
 
 
-def asked(command: list[str], folder: Path, findings: Findings) -> list[str]:
+def run_audit(command: list[str], folder: Path, findings: Findings) -> list[str]:
     """Run an audit and return its findings.
 
     Args:
@@ -62,7 +62,7 @@ def asked(command: list[str], folder: Path, findings: Findings) -> list[str]:
         findings: Extracts the findings from the result.
 
     NotAnswered: The advisories cannot be reached.
-        NotAnswered: The advisories can't be asked from here.
+        NotAnswered: The advisories cannot be reached.
     """
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     try:
@@ -87,9 +87,9 @@ def main() -> int:
         ("The viewer's packages", npm_audit, ROOT / "web", node_findings),
     ):
         try:
-            found = asked(command, folder, findings)
+            found = run_audit(command, folder, findings)
         except NotAnswered:
-            print(f"{what}: not audited, the advisories can't be asked from here.")
+            print(f"{what}: not audited, because the advisories cannot be reached.")
             continue
         print(f"{what}: {len(found)} known vulnerabilities.", *found, sep="\n  ")
         is_sound = is_sound and not found

@@ -22,7 +22,7 @@ router = APIRouter(prefix="/api/v1/chat", tags=["chat"])
 
 
 @dataclass(frozen=True)
-class Shown:
+class StreamedEvent:
     """The part of an event that the stream contains."""
 
     type: str
@@ -35,16 +35,16 @@ class ChatStream:
     """A run's events as they are recorded, until the reader leaves."""
 
     def __init__(self) -> None:
-        self._events: asyncio.Queue[Shown] = asyncio.Queue()
+        self._events: asyncio.Queue[StreamedEvent] = asyncio.Queue()
         self._is_left = False
 
     def observe(self, events: Sequence[Event]) -> None:
         """Queue events for the reader."""
         for each in events if not self._is_left else ():
             # Payloads are left out: a slow reader would otherwise keep them in memory.
-            self._events.put_nowait(Shown(each.type, shown(each), _answer(each)))
+            self._events.put_nowait(StreamedEvent(each.type, shown(each), _answer(each)))
 
-    async def read(self) -> AsyncGenerator[Shown]:
+    async def read(self) -> AsyncGenerator[StreamedEvent]:
         """Yield the events until the run ends."""
         try:
             while True:
@@ -64,12 +64,15 @@ class ChatRun:
     stream: ChatStream
 
 
-async def _started(asked: ChatRequest, launcher: Launcher) -> ChatRun:
+async def _started(chat_request: ChatRequest, launcher: Launcher) -> ChatRun:
     """Start the run before the stream begins, so that a rejection has its own status."""
     stream = ChatStream()
-    with identity(token_id=asked.user_id):
+    with identity(token_id=chat_request.user_id):
         run = await launcher.start(
-            asked.message, agent=asked.agent, session_id=asked.session_id, observe=stream.observe
+            chat_request.message,
+            agent=chat_request.agent,
+            session_id=chat_request.session_id,
+            observe=stream.observe,
         )
     return ChatRun(run, stream)
 

@@ -37,20 +37,20 @@ def prune(
     """Delete the runs that exceed their project's limits. Servers do so by themselves."""
 
     async def run(settings: Settings) -> None:
-        told = []
+        results = []
         async with (
             assembly.database(settings) as url,
             assembly.project_settings(url, project) as found,
         ):
             for name, each in found.items():
                 async with assembly.deletion(url, name) as deletion:
-                    told.append(
+                    results.append(
                         {"project": name, **await _prune(deletion, each, name, older_than, dry_run)}
                     )
         if as_json:
-            typer.echo(orjson.dumps(told).decode())
+            typer.echo(orjson.dumps(results).decode())
             return
-        for line in told:
+        for line in results:
             console.print(f"{line['project']}: {_in_words(line)}", markup=False)
 
     run_command(run)
@@ -64,16 +64,16 @@ async def _prune(
     dry_run: bool,
 ) -> dict[str, int]:
     """Prune a project. Return the numbers of deleted rows, or with `dry_run` of rows to delete."""
-    kept = await settings.read()
+    project_settings = await settings.read()
     if older_than is not None:
-        kept = replace(kept, keep_days=older_than, keep_runs=None)
-    total = await deletion.count(kept)
+        project_settings = replace(project_settings, keep_days=older_than, keep_runs=None)
+    total = await deletion.count(project_settings)
     if dry_run:
         return {"wouldDelete": total}
     done = PurgeResult()
     with progress_bar() as progress:
         shown = progress.add_task(name, total=total)
-        async for result in deletion.prune(kept):
+        async for result in deletion.prune(project_settings):
             done += result
             progress.update(shown, completed=done.runs, total=max(total, done.runs))
     return asdict(done)

@@ -30,14 +30,14 @@ def list_projects(as_json: AsJson = False) -> None:
 
     async def run(settings: Settings) -> None:
         async with assembly.database(settings) as url, assembly.project_settings(url) as found:
-            kept = {name: await each.read() for name, each in found.items()}
+            settings_by_name = {name: await each.read() for name, each in found.items()}
         if as_json:
-            shown = [{"name": name, **_shown(each)} for name, each in kept.items()]
+            shown = [{"name": name, **_shown(each)} for name, each in settings_by_name.items()]
             typer.echo(orjson.dumps(shown).decode())
             return
         headings = ("name", "keep days", "keep runs", "payloads", "keep spans")
         table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)
-        for name, each in kept.items():
+        for name, each in settings_by_name.items():
             limits = (each.keep_days, each.keep_runs)
             table.add_row(
                 name, *(str(limit or _FOR_EVER) for limit in limits), each.payloads, each.keep_spans
@@ -82,8 +82,8 @@ def set_project(
             assembly.database(settings) as url,
             assembly.project_settings(url, name) as found,
         ):
-            kept = await found[name].change(**changes)
-        console.print(f"{name}: {_in_words(kept)}", markup=False)
+            new_settings = await found[name].change(**changes)
+        console.print(f"{name}: {_in_words(new_settings)}", markup=False)
 
     run_command(run)
 

@@ -27,7 +27,7 @@ from tracer.runtime.application import Application
 from tracer.runtime.from_settings import load_application, named
 from tracer.runtime.launcher import RunLauncher
 from tracer.settings import Settings
-from tracer.storage.postgres.administration.migrate import UpgradePlan, plan_upgrade
+from tracer.storage.postgres.administration.migrate import MigrationPlan, plan_upgrade
 
 DEFAULT_PORT = 8420
 
@@ -132,7 +132,7 @@ def migrate(
     run_command(run)
 
 
-def _print_plan(plan: UpgradePlan) -> None:
+def _print_plan(plan: MigrationPlan) -> None:
     """Print the migrations that a database lacks, and the lock that each takes on each table."""
     console.print(
         f"The schema has version {plan.current or 'none'}. `tracer migrate` runs "

@@ -24,7 +24,7 @@ _LARGEST = 2**63 - 1
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-class _Stream(StreamingResponse):
+class _RunStream(StreamingResponse):
     """A stream that makes messages as the client takes them. FastAPI's makes some in advance."""
 
     media_type = "text/event-stream"
@@ -41,7 +41,7 @@ async def _watched(
 
 @router.get(
     "/{rootPlanId}/events",
-    response_class=_Stream,
+    response_class=_RunStream,
     responses={200: RUN_STREAM, **documented(HTTPStatus.NOT_FOUND)},
 )
 async def watch_run(
@@ -58,7 +58,7 @@ async def watch_run(
         int | None,
         Header(ge=0, le=_LARGEST, description="The same, if a connection is resumed."),
     ] = None,
-) -> _Stream:
+) -> _RunStream:
     """Watch a run. Each message contains the changes since the previous one; `id` is the revision.
 
     If a record changes several times, only its latest state is sent. `docs/reference/protocol.md`
@@ -66,4 +66,4 @@ async def watch_run(
     """
     start = after if last_event_id is None else last_event_id
     events = run_events(reader, watch, woken, root_plan_id, start, check_caller, settings)
-    return _Stream(events, headers=_UNBUFFERED)
+    return _RunStream(events, headers=_UNBUFFERED)

@@ -278,15 +278,15 @@ async def _abort(context: Any, exchange: _Exchange, problem: str | None) -> NoRe
     if code is None:
         is_of_client = status < HTTPStatus.INTERNAL_SERVER_ERROR
         code = grpc.StatusCode.INVALID_ARGUMENT if is_of_client else grpc.StatusCode.INTERNAL
-    said = Status(code=code.value[0], message=detail)
+    status_proto = Status(code=code.value[0], message=detail)
     trailing: list[tuple[str, str | bytes]] = []
     retry_after = exchange.headers.get(b"retry-after", b"")
     if retry_after.isdigit():
         # Exporters retry `RESOURCE_EXHAUSTED` only with this.
         retry = RetryInfo(retry_delay=Duration(seconds=int(retry_after)))
-        said.details.add().Pack(retry)
+        status_proto.details.add().Pack(retry)
         trailing.append((_RETRY_INFO, retry.SerializeToString()))
-    trailing.append((_DETAILS, said.SerializeToString()))
+    trailing.append((_DETAILS, status_proto.SerializeToString()))
     if request_id := exchange.headers.get(b"x-request-id"):
         trailing.append(("x-request-id", request_id.decode()))
     await context.abort(code, detail, tuple(trailing))

@@ -13,15 +13,17 @@ router = APIRouter(prefix="/api/project", tags=["access"])
 
 
 @router.get("")
-async def read_project(kept: Kept, caller: Reading) -> ProjectSchema:
+async def read_project(project_settings: Kept, caller: Reading) -> ProjectSchema:
     """Read the project of the key: how long it stores runs, and how much of them."""
-    return _shown(caller, await kept.read())
+    return _shown(caller, await project_settings.read())
 
 
 @router.patch("")
-async def change_project(wanted: ProjectChange, kept: Kept, caller: Administering) -> ProjectSchema:
+async def change_project(
+    wanted: ProjectChange, project_settings: Kept, caller: Administering
+) -> ProjectSchema:
     """Change the project's settings. Other servers apply them within two seconds."""
-    return _shown(caller, await kept.change(**wanted.changes()))
+    return _shown(caller, await project_settings.change(**wanted.changes()))
 
 
 def _shown(caller: Caller, settings: ProjectSettings) -> ProjectSchema:

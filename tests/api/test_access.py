@@ -83,7 +83,7 @@ async def test_every_operation_needs_a_key_and_its_scope(doors: Doors) -> None:
     assert checked > 30
 
 
-async def test_a_key_that_records_reads_nothing_back_and_one_that_reads_writes_nothing(
+async def test_record_key_cannot_read_and_read_key_cannot_write(
     doors: Doors,
 ) -> None:
     record, read = (await made(doors, "record"))["secret"], (await made(doors, "read"))["secret"]
@@ -96,7 +96,7 @@ async def test_a_key_that_records_reads_nothing_back_and_one_that_reads_writes_n
         assert (await doors.client.delete(run, headers=bearer(secret))).status_code == 403
 
 
-async def test_no_key_is_in_the_database_and_none_is_told_twice(doors: Doors) -> None:
+async def test_key_secrets_are_never_stored_or_returned_again(doors: Doors) -> None:
     secret = (await made(doors, "read"))["secret"]
     cookie = (await signed_in(doors, secret)).cookies[COOKIE]
 
@@ -129,9 +129,7 @@ async def test_a_revoked_key_opens_nothing_and_its_sign_ins_end(doors: Doors) ->
 
 
 @pytest.mark.parametrize("is_browser", [True, False])
-async def test_who_watches_a_run_by_a_revoked_key_is_told_nothing_more(
-    doors: Doors, is_browser: bool
-) -> None:
+async def test_live_stream_ends_when_its_key_is_revoked(doors: Doors, is_browser: bool) -> None:
     key = await made(doors, "read")
     headers = bearer(key["secret"])
     if is_browser:
@@ -160,7 +158,7 @@ async def test_who_watches_a_run_by_a_revoked_key_is_told_nothing_more(
     assert "said after that" not in answer.text
 
 
-async def test_a_sign_in_is_a_cookie_that_no_script_and_no_other_site_gets(doors: Doors) -> None:
+async def test_sign_in_cookie_is_http_only_and_same_site(doors: Doors) -> None:
     secret = (await made(doors, "read"))["secret"]
 
     answer = await signed_in(doors, secret)
@@ -228,7 +226,7 @@ async def test_unknown_secret_is_rejected(doors: Doors) -> None:
             assert answer.status_code == 401, secret
 
 
-async def test_a_key_that_only_records_signs_nobody_in(doors: Doors) -> None:
+async def test_key_with_only_record_scope_cannot_sign_in(doors: Doors) -> None:
     answer = await signed_in(doors, (await made(doors, "record"))["secret"])
 
     assert answer.status_code == 403
@@ -297,7 +295,7 @@ async def test_nothing_answers_to_a_browser_of_another_origin(doors: Doors) -> N
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
-async def test_a_body_has_a_bound_whether_it_tells_its_size_or_not(doors: Doors) -> None:
+async def test_body_limit_applies_with_and_without_content_length(doors: Doors) -> None:
     async def parts() -> AsyncIterator[bytes]:
         for _ in range(5):
             yield b" " * 2**20

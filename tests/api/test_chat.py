@@ -70,7 +70,7 @@ async def say(client: httpx2.AsyncClient, user: str, **more: str) -> list[tuple[
     return events
 
 
-async def test_a_message_is_carried_out_for_its_user_who_is_shown_to_nobody(
+async def test_chat_message_runs_for_its_user_without_exposing_them(
     database_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[tuple[str, int]] = []
@@ -105,7 +105,7 @@ async def test_a_message_is_carried_out_for_its_user_who_is_shown_to_nobody(
     assert "Recorded 120/80 for [hidden]." in everything
 
 
-async def test_users_who_talk_at_once_are_not_mixed_up(database_url: str, tmp_path: Path) -> None:
+async def test_concurrent_chats_of_users_stay_separate(database_url: str, tmp_path: Path) -> None:
     seen: list[tuple[str, int]] = []
     scripts = [Script(recording(n), request=f"message {n}.") for n in range(100, 110)]
     async with serving(database_url, tmp_path, scripts, seen) as client:
@@ -116,7 +116,7 @@ async def test_users_who_talk_at_once_are_not_mixed_up(database_url: str, tmp_pa
     assert sorted(seen) == sorted(((ALICE, BOB)[n % 2], n) for n in range(100, 110))
 
 
-async def test_a_conversation_goes_on_where_the_last_message_left_it(
+async def test_conversation_continues_after_its_last_message(
     database_url: str, tmp_path: Path
 ) -> None:
     seen: list[tuple[str, int]] = []
@@ -130,7 +130,7 @@ async def test_a_conversation_goes_on_where_the_last_message_left_it(
     assert "So far: 1." in whole["messages"]
 
 
-async def test_a_session_id_that_somebody_else_says_shows_them_nothing(
+async def test_session_id_of_another_user_reveals_nothing(
     database_url: str, tmp_path: Path
 ) -> None:
     seen: list[tuple[str, int]] = []

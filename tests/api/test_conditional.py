@@ -53,7 +53,7 @@ async def test_each_way_of_asking_has_a_tag_of_its_own(api: Api) -> None:
     assert len(set(tags)) == len(ways)
 
 
-async def test_what_is_gone_is_not_found_whatever_the_client_has(api: Api) -> None:
+async def test_deleted_run_answers_404_even_with_a_known_etag(api: Api) -> None:
     run = await api.record(sample_run())
     tag = (await api.get(f"/api/runs/{run.root}")).headers["ETag"]
     await api.writer.delete_run(run.root)

@@ -47,7 +47,7 @@ async def test_erasing_a_subject_deletes_its_runs_only_and_counts_them(api: Api)
     assert failures == []
 
 
-async def test_answer_counts_what_was_erased(api: Api) -> None:
+async def test_erasure_response_counts_deleted_rows(api: Api) -> None:
     _, events = rich_run(calls=2, subject="p-1")
     await record(api, *events)
 
@@ -59,7 +59,7 @@ async def test_answer_counts_what_was_erased(api: Api) -> None:
     )
 
 
-async def test_nobody_erases_everybody_who_has_no_name(api: Api) -> None:
+async def test_empty_subject_is_rejected_by_erasure(api: Api) -> None:
     run = Moments()
     await record(api, run.plan_started())
     assert (await api.client.delete("/api/subjects")).status_code == 422

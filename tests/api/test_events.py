@@ -100,7 +100,7 @@ def shape(node: Any) -> Any:
     return node
 
 
-async def test_a_bad_event_is_refused_with_its_index_and_its_neighbours_are_stored(
+async def test_bad_event_is_rejected_by_index_and_others_are_stored(
     api: Api,
 ) -> None:
     deleted, good, last = plan_started(), plan_started(), plan_started()
@@ -251,7 +251,7 @@ async def test_a_content_type_may_have_parameters(api: Api) -> None:
     assert await answered(api, '{"events": []}', headers) == {"stored": 0, "refused": []}
 
 
-async def test_nul_and_lone_surrogates_are_kept_in_stored_form(api: Api) -> None:
+async def test_nul_and_lone_surrogates_are_stored_escaped(api: Api) -> None:
     event = plan_started(title="a\0b\ud800c␛d800")
 
     for body, headers in ((lines(event), NDJSON), (json.dumps({"events": [event]}), JSON)):
@@ -321,7 +321,7 @@ async def test_constants_that_json_does_not_have_are_refused_with_their_line(api
     assert [(each["index"], each["code"]) for each in answer["refused"]] == [(0, "not_json")]
 
 
-async def test_what_was_sent_is_not_echoed(api: Api) -> None:
+async def test_rejected_values_are_not_echoed(api: Api) -> None:
     secret = "s3cret"
     fields = [*plan_started(), "steps", "position", "tags", "title", "recorderId", "error"]
     sent = [
@@ -363,7 +363,7 @@ async def test_no_value_in_any_field_breaks_the_server(
     assert answer["stored"] + len(answer["refused"]) == 2
 
 
-async def test_a_store_that_is_away_answers_503_and_when_to_come_again(tmp_path: Path) -> None:
+async def test_unavailable_store_answers_503_with_retry_after(tmp_path: Path) -> None:
     async with (
         parts_without_database(tmp_path) as parts,
         client_of(parts) as client,

@@ -88,7 +88,7 @@ def test_proxy_s_header_counts_if_it_is_an_address(
     assert set(clients_logged(database_url, tmp_path, HOSTILE)) == {LOOPBACK}
 
 
-def test_proxy_s_last_entry_counts_and_not_what_its_client_sent(
+def test_only_the_proxy_s_last_entry_counts(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "127.0.0.1")
@@ -105,7 +105,7 @@ def test_proxy_s_last_entry_counts_and_not_what_its_client_sent(
         ("127.0.0.1", "fe80::1%{}", True),
     ],
 )
-def test_sign_in_limit_belongs_to_an_address_that_the_client_cannot_choose(
+def test_sign_in_limit_uses_the_connection_s_address(
     database_url: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

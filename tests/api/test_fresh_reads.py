@@ -110,7 +110,7 @@ async def test_new_spans_change_the_etag_before_it_is_compared(api: Api) -> None
         assert answer.headers["ETag"] != tag
 
 
-async def test_run_with_many_pending_spans_says_that_it_is_behind(api: Api) -> None:
+async def test_run_with_many_pending_spans_reports_that_it_is_behind(api: Api) -> None:
     await post(api, *calls(1))
     tags = {path: (await get(api, path)).headers["ETag"] for path in PATHS}
     await post(api, *calls(5001))
@@ -181,7 +181,7 @@ async def test_fresh_read_waits_for_any_number_of_spans(api: Api) -> None:
         assert "ETag" in answer.result().headers
 
 
-async def test_run_whose_projection_failed_says_why(
+async def test_failed_projection_reports_its_reason(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def faulty(span: object) -> Any:

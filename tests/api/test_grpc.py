@@ -198,7 +198,7 @@ async def test_a_message_that_is_no_request_is_an_invalid_argument(parts: Parts)
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_key_is_needed_once_there_is_one(database_url: str, tmp_path: Path) -> None:
+def test_requests_need_a_key_once_the_first_exists(database_url: str, tmp_path: Path) -> None:
     port = free_port()
     key, read = [
         tracer(

@@ -123,7 +123,7 @@ async def test_no_damaged_capture_breaks_the_server(api: Api, sent: Sent) -> Non
 
 
 @pytest.mark.thorough
-async def test_what_damaged_captures_left_in_the_store_can_be_read(api: Api) -> None:
+async def test_runs_of_damaged_captures_can_be_read(api: Api) -> None:
     for name in NAMES[::4]:
         for number, body in enumerate(bodies(name)):
             for at in range(number, len(body), max(1, len(body) // 5)):

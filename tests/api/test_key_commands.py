@@ -129,7 +129,7 @@ def test_terminal_is_asked_before_the_first_key_closes_another_project(
     assert keys_made(database_url) == projects
 
 
-def test_server_s_first_key_says_which_projects_it_closes(
+def test_first_key_notice_lists_the_closed_projects(
     tracer: Tracer, database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record_run(tracer, tmp_path, database_url)

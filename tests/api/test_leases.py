@@ -11,7 +11,7 @@ from tests.sample_runs import sample_run
 from tracer.records.ids import new_id
 
 
-async def test_a_recorder_that_says_that_it_lives_is_told_when_to_come_again(api: Api) -> None:
+async def test_heartbeat_response_contains_the_renewal_time(api: Api) -> None:
     recorder_id = str(new_id())
     response = await api.client.post(f"/api/recorders/{recorder_id}/lease")
 
@@ -31,7 +31,7 @@ async def test_a_recorder_is_named_by_an_id(api: Api, recorder_id: str) -> None:
     assert response.json()["errors"][0]["loc"] == ["path", "recorderId"]
 
 
-async def test_a_run_that_names_no_recorder_goes_by_its_own_silence(api: Api) -> None:
+async def test_run_without_recorder_has_its_own_lease(api: Api) -> None:
     run = await api.record(sample_run(finished=False))
 
     (lease,) = (await api.get(f"/api/runs/{run.root}/leases")).json()["items"]

@@ -19,7 +19,7 @@ PATIENCE = 60.0
 """Seconds after which what should have happened has not."""
 
 
-async def test_a_run_goes_on_for_its_user_when_the_stream_is_left(
+async def test_run_continues_after_the_chat_stream_is_closed(
     database_url: str, tmp_path: Path
 ) -> None:
     begun, let_go = asyncio.Event(), asyncio.Event()

@@ -77,7 +77,7 @@ async def here(database_url: str, tmp_path: Path) -> AsyncIterator[Live]:
         yield server
 
 
-async def test_what_is_recorded_after_the_tree_was_read_comes_and_folds_into_it(
+async def test_events_after_the_tree_read_are_streamed_as_changes(
     here: Live,
 ) -> None:
     run = sample_run(sub_plans=3)
@@ -159,7 +159,7 @@ async def test_client_that_lacks_too_many_changes_gets_a_reset_and_continues(
         assert page == await server.tree(run.root)
 
 
-async def test_a_revision_that_the_run_never_had_begins_anew(here: Live) -> None:
+async def test_unknown_revision_resets_the_stream(here: Live) -> None:
     run = sample_run()
     revision = await here.record(*run.events)
     async with watching(here.client, run.root, after=revision + 1000) as messages:
@@ -168,7 +168,7 @@ async def test_a_revision_that_the_run_never_had_begins_anew(here: Live) -> None
     assert (reset.event, reset.id) == ("reset", revision)
 
 
-async def test_the_stream_of_a_run_that_is_deleted_says_so_and_ends(here: Live) -> None:
+async def test_stream_of_a_deleted_run_reports_it_and_ends(here: Live) -> None:
     run = sample_run()
     revision = await here.record(*run.events)
     async with watching(here.client, run.root, after=revision) as messages:
@@ -208,7 +208,7 @@ async def test_a_run_that_is_not_there_cannot_be_watched(here: Live) -> None:
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
 
 
-async def test_an_ended_run_is_watched_on_for_what_comes_late(here: Live) -> None:
+async def test_stream_of_an_ended_run_sends_late_changes(here: Live) -> None:
     run = Moments()
     revision = await here.record(run.plan_started(), run.call_started(), run.plan_finished())
     async with watching(here.client, run.root, after=revision) as messages:
@@ -218,7 +218,7 @@ async def test_an_ended_run_is_watched_on_for_what_comes_late(here: Live) -> Non
     assert page == await here.tree(run.root)
 
 
-async def test_what_happens_while_a_client_takes_its_time_comes_in_one_message() -> None:
+async def test_slow_client_gets_several_changes_in_one_message() -> None:
     store = MemoryStore()
     run = Moments()
     await store.write([run.plan_started()])
@@ -350,7 +350,7 @@ async def server_process(database_url: str, home: Path) -> AsyncIterator[httpx2.
 @pytest.mark.parametrize(
     "start", [other_server, pytest.param(server_process, marks=pytest.mark.thorough)]
 )
-async def test_what_one_server_records_reaches_the_clients_of_another(
+async def test_changes_reach_the_clients_of_another_server(
     start: Callable[[str, Path], AbstractAsyncContextManager[httpx2.AsyncClient]],
     here: Live,
     database_url: str,

@@ -51,7 +51,7 @@ async def complete_series(client: httpx2.AsyncClient, **headers: str) -> Series:
                 return found
 
 
-async def test_what_is_recorded_and_refused_is_counted_by_its_way_in(api: Api) -> None:
+async def test_stored_and_rejected_items_are_counted_by_source(api: Api) -> None:
     run = sample_run()
     lines = b"\n".join(map(event_json, run.events)) + b'\n{"type":"nothing"}\nno json'
     await api.client.post("/api/events", content=lines, headers=NDJSON)
@@ -103,7 +103,7 @@ async def test_no_request_can_make_new_series_without_end(api: Api) -> None:
     assert told[-1].keys() == told[1].keys()  # the first does not tell of its own asking
 
 
-async def test_a_server_tells_of_its_pool_recorder_reaper_and_leases(
+async def test_metrics_cover_pool_recorder_reaper_and_leases(
     database_url: str, tmp_path: Path
 ) -> None:
     metrics = Metrics()
@@ -142,7 +142,7 @@ async def test_a_server_tells_of_its_pool_recorder_reaper_and_leases(
     assert told["tracer_projectors",] in (0, 1)  # it may not be connected yet
 
 
-async def test_it_answers_without_a_database_and_says_so(tmp_path: Path) -> None:
+async def test_metrics_answer_and_report_not_ready_without_a_database(tmp_path: Path) -> None:
     async with (
         parts_without_database(tmp_path) as away,
         client_of(away) as client,

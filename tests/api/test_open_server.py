@@ -84,7 +84,7 @@ def test_loopback_addresses_are_recognized() -> None:
     assert [host for host in (*loopback, *others) if is_loopback(host)] == loopback
 
 
-def test_a_share_is_used_up_and_comes_back_and_belongs_to_one_key() -> None:
+def test_token_bucket_empties_refills_and_belongs_to_one_key() -> None:
     now = 0.0
     limits = RateLimits(2, 1_000, lambda: now)
     for _ in range(int(2 * BURST_SECONDS)):
@@ -96,7 +96,7 @@ def test_a_share_is_used_up_and_comes_back_and_belongs_to_one_key() -> None:
     limits.admit("one")
 
 
-def test_a_share_of_bytes_may_be_overdrawn_once_and_is_waited_for() -> None:
+def test_byte_bucket_may_be_overdrawn_once() -> None:
     now = 0.0
     limits = RateLimits(100, 10, lambda: now)
     limits.admit("one")(100)

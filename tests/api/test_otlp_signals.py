@@ -33,7 +33,7 @@ async def post(
 
 
 @pytest.mark.parametrize("packing", ["", "gzip", "deflate"])
-async def test_log_records_are_shown_beside_their_spans(api: Api, packing: str) -> None:
+async def test_log_records_are_returned_with_their_spans(api: Api, packing: str) -> None:
     packs: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
     pack = packs.get(packing, bytes)
     logs = request_with(

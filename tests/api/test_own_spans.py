@@ -61,7 +61,7 @@ async def send(
         ]
 
 
-async def test_a_request_and_what_it_asks_of_the_store_are_spans_without_payloads(
+async def test_request_and_store_calls_make_spans_without_payloads(
     database_url: str, tmp_path: Path
 ) -> None:
     made, run = Made(), sample_run(title="canary-hush")
@@ -113,7 +113,7 @@ async def test_failed_span_holds_the_kind_of_the_error_only(tmp_path: Path) -> N
         assert told[name].events == ()
 
 
-async def test_a_server_that_sends_its_spans_to_itself_comes_to_an_end(
+async def test_server_that_exports_to_itself_makes_no_endless_spans(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -135,9 +135,7 @@ async def test_a_server_that_sends_its_spans_to_itself_comes_to_an_end(
     assert sorted(span.name for span in stored_spans) == ["GET /api/runs", "store list_runs"]
 
 
-async def test_what_another_server_sends_of_itself_makes_no_spans(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_exports_of_another_server_make_no_spans(database_url: str, tmp_path: Path) -> None:
     made = Made()
 
     async with serving_parts(database_url, tmp_path, ScriptedModel([])) as parts:
@@ -147,7 +145,7 @@ async def test_what_another_server_sends_of_itself_makes_no_spans(
 
 
 @pytest.mark.thorough
-def test_what_else_traces_the_process_is_not_told_of_requests() -> None:
+def test_other_tracers_of_the_process_see_no_requests() -> None:
     told = subprocess.run(
         [sys.executable, "-c", TRACED_PROCESS], capture_output=True, text=True, check=True
     )
@@ -202,7 +200,7 @@ def test_environment_selects_the_exporter() -> None:
     assert failures == []
 
 
-async def test_a_missing_exporter_is_said_in_a_sentence() -> None:
+async def test_missing_exporter_is_a_configuration_error() -> None:
     with pytest.raises(
         ConfigurationError, match=r"OTEL_TRACES_EXPORTER .*tracer-lineage\[server\]"
     ):
@@ -210,7 +208,7 @@ async def test_a_missing_exporter_is_said_in_a_sentence() -> None:
             pass
 
 
-async def test_without_a_word_in_the_environment_nothing_stands_before_the_store() -> None:
+async def test_store_is_not_wrapped_without_an_exporter_variable() -> None:
     async with own_spans({}) as spans:
         store = object()
         assert spans.around(store) is store

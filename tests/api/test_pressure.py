@@ -94,7 +94,7 @@ async def test_the_ninth_request_is_refused_and_later_ones_go_through(tmp_path: 
     assert not any(map(is_refused, [*answers, tenth]))
 
 
-async def test_a_body_for_which_there_is_no_room_is_not_read(tmp_path: Path) -> None:
+async def test_body_beyond_the_memory_limit_is_not_read(tmp_path: Path) -> None:
     read = 0
 
     async def body() -> AsyncIterator[bytes]:
@@ -117,7 +117,7 @@ async def test_a_body_for_which_there_is_no_room_is_not_read(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
-async def test_what_does_not_say_how_large_it_is_is_refused_when_it_grows_too_large(
+async def test_body_without_length_is_rejected_when_it_grows_too_large(
     tmp_path: Path, is_packed: bool
 ) -> None:
     async def body() -> AsyncIterator[bytes]:
@@ -214,7 +214,7 @@ def caller(project_id: int) -> Caller:
     return Caller(project_id, f"project {project_id}", frozenset({Scope.RECORD}), new_id())
 
 
-def test_oldest_request_exceeds_the_limit_and_others_use_what_is_left() -> None:
+def test_oldest_request_may_exceed_the_limit() -> None:
     intake = Intake(max_bytes=10, max_requests=3)
 
     with intake.share(EVERYBODY, 4) as oldest, intake.share(EVERYBODY, 0) as other:
@@ -260,7 +260,7 @@ def test_full_key_leaves_room_to_its_project_and_full_project_to_others() -> Non
         later.hold(400)
 
 
-def test_oldest_request_of_each_key_exceeds_its_limits_and_displaces_nobody() -> None:
+def test_oldest_request_of_each_key_displaces_no_other_request() -> None:
     intake = Intake(max_bytes=1_600, max_requests=160)
     one, other = caller(1), caller(2)
 
@@ -276,7 +276,7 @@ def test_oldest_request_of_each_key_exceeds_its_limits_and_displaces_nobody() ->
         alone.hold(5_000)
 
 
-def test_requests_that_end_or_fail_release_what_they_held() -> None:
+def test_requests_that_end_or_fail_release_their_memory() -> None:
     intake = Intake(max_bytes=1_600, max_requests=16)
     one, other = caller(1), caller(2)
     for _ in range(3):
@@ -297,7 +297,5 @@ def test_requests_that_end_or_fail_release_what_they_held() -> None:
     ("received", "waited", "seconds"),
     [(0, 0.0, 5.0), (1, 4.0, 1.0), (16 * KIB, 1.0, 5.0), (16 * KIB, 4.0, 2.0), (2**20, 1.0, 5.0)],
 )
-def test_body_is_waited_for_by_its_rate_and_never_longer_than_the_patience(
-    received: int, waited: float, seconds: float
-) -> None:
+def test_slow_body_is_awaited_up_to_a_limit(received: int, waited: float, seconds: float) -> None:
     assert Intake().patience(received, waited) == pytest.approx(seconds, abs=0.01)

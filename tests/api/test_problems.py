@@ -64,7 +64,7 @@ async def test_an_unknown_path_is_a_problem_too(api: Api) -> None:
     assert response.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_method_that_is_not_there_is_a_problem_too(api: Api) -> None:
+async def test_unsupported_method_is_a_problem(api: Api) -> None:
     response = await api.client.put("/api/runs")
 
     assert response.status_code == 405
@@ -98,7 +98,7 @@ async def test_time_range_that_ends_before_it_begins_is_refused(api: Api) -> Non
             assert (await api.get(path, **fine)).status_code != 400, path
 
 
-async def test_an_unknown_path_and_method_say_what_to_do(api: Api) -> None:
+async def test_unknown_path_and_method_explain_what_to_do(api: Api) -> None:
     path = await api.get("/api/nothing")
     method = await api.client.put("/api/runs")
 
@@ -107,7 +107,7 @@ async def test_an_unknown_path_and_method_say_what_to_do(api: Api) -> None:
     assert method.headers["allow"] == "GET, POST"
 
 
-async def test_a_method_of_a_path_with_an_id_says_each_that_there_is(api: Api) -> None:
+async def test_unsupported_method_lists_all_methods_of_the_path(api: Api) -> None:
     response = await api.client.put(f"/api/runs/{PLAN_ID}")
 
     assert response.json()["detail"].endswith("Use DELETE, GET.")
@@ -119,7 +119,7 @@ async def test_text_with_a_nul_byte_is_looked_for_like_any_other(api: Api) -> No
     assert response.status_code == 200
 
 
-async def test_a_database_that_is_down_is_said_to_be(tmp_path: Path) -> None:
+async def test_database_that_is_down_is_reported(tmp_path: Path) -> None:
     async with (
         parts_without_database(tmp_path) as parts,
         client_of(parts) as client,
@@ -156,7 +156,7 @@ async def test_write_that_waits_too_long_for_the_database_is_refused(
     assert refused.headers["retry-after"] == "1"
 
 
-async def test_a_database_without_the_schema_is_said_to_be(
+async def test_database_without_the_schema_is_reported(
     empty_database_url: str, tmp_path: Path
 ) -> None:
     async with (

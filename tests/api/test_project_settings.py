@@ -38,7 +38,7 @@ async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Doors]:
         yield doors
 
 
-async def test_a_project_keeps_everything_until_it_is_told_otherwise(doors: Doors) -> None:
+async def test_project_stores_everything_by_default(doors: Doors) -> None:
     assert (await doors.client.get("/api/project")).json() == FOR_EVER
     change = {"keepDays": 90, "payloads": "preview"}
     changed = await doors.client.patch("/api/project", json=change)
@@ -48,7 +48,7 @@ async def test_a_project_keeps_everything_until_it_is_told_otherwise(doors: Door
     assert (await doors.client.get("/api/project")).json() == again.json()
 
 
-async def test_what_one_project_keeps_is_none_of_the_others_business(doors: Doors) -> None:
+async def test_settings_of_projects_are_independent(doors: Doors) -> None:
     await doors.client.patch("/api/project", json={"keepDays": 1})
     theirs = {"Authorization": f"Bearer {doors.other.secret}"}
     shown = await doors.client.get("/api/project", headers=theirs)
@@ -103,7 +103,7 @@ async def test_settings_are_known_for_a_moment(database_url: str) -> None:
         assert await fleeting.read() == changed
 
 
-async def test_who_asks_while_settings_are_read_shares_what_is_read(database_url: str) -> None:
+async def test_concurrent_readers_of_settings_share_one_query(database_url: str) -> None:
     async with open_pool(database_url) as pool:
         settings = SettingsOfProject(ProjectPool(pool), known_seconds=0)
         changed = await settings.change(keep_runs=3)

@@ -99,7 +99,7 @@ async def test_runs_are_listed_by_session_subject_and_tag(api: Api) -> None:
     assert await found(tag="night") == []
 
 
-async def test_a_sub_plan_says_which_call_opened_it(api: Api) -> None:
+async def test_sub_plan_contains_its_opening_call(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=2))
 
     shown: Any = await api.read(f"/api/plans/{run.sub_plans[1]}")
@@ -121,7 +121,7 @@ async def test_a_root_plan_has_no_parent_call(api: Api) -> None:
     assert shown["parentActToolCall"] is None
 
 
-async def test_the_tree_nests_each_sub_plan_under_its_call_and_fits_its_schema(api: Api) -> None:
+async def test_tree_nests_sub_plans_under_their_calls(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=3))
 
     tree: Any = await api.read(f"/api/plans/{run.root}/tree")
@@ -139,7 +139,7 @@ async def test_the_tree_nests_each_sub_plan_under_its_call_and_fits_its_schema(a
     assert calls[0]["error"] == {"type": "ValueError", "message": "the cuff is loose", "stack": "…"}
 
 
-async def test_the_depth_cuts_sub_plans_and_says_how_many(api: Api) -> None:
+async def test_depth_cuts_sub_plans_and_reports_their_number(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=3))
 
     tree: Any = await api.read(f"/api/plans/{run.root}/tree", depth=1)
@@ -242,7 +242,7 @@ async def test_a_think_act_shows_its_messages(api: Api) -> None:
     assert shown["thought"] == "I check everything at once."
 
 
-async def test_what_is_not_there_answers_404_in_words(api: Api) -> None:
+async def test_missing_records_answer_404_with_a_message(api: Api) -> None:
     nowhere = new_id()
 
     for path in ("runs", "plans", "tool-calls", "think-acts"):
@@ -275,7 +275,7 @@ async def test_a_run_of_200_nested_sub_plans_can_be_read(api: Api) -> None:
     assert '"toolCalls":201' in response.text
 
 
-async def test_a_run_whose_root_plan_never_came_shows_what_is_known(api: Api) -> None:
+async def test_run_without_root_plan_shows_its_known_records(api: Api) -> None:
     run = sample_run(sub_plans=1)
     run.events[:] = [e for e in run.events if e.plan_id == run.sub_plans[0]]
     await api.record(run)

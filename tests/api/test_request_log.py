@@ -39,9 +39,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-async def test_a_request_has_one_line_with_its_id_and_the_ids_in_its_path(
-    api: Api, stream: io.StringIO
-) -> None:
+async def test_each_request_logs_one_line_with_all_ids(api: Api, stream: io.StringIO) -> None:
     run = await api.record(sample_run())
     answer = await api.get(f"/api/runs/{run.root}")
 
@@ -56,9 +54,7 @@ async def test_a_request_has_one_line_with_its_id_and_the_ids_in_its_path(
     assert line["duration_ms"] > 0
 
 
-async def test_what_one_run_s_recorder_sends_is_told_with_both_their_ids(
-    api: Api, stream: io.StringIO
-) -> None:
+async def test_log_line_of_one_run_has_run_and_recorder_ids(api: Api, stream: io.StringIO) -> None:
     run, other, recorder_id = sample_run(), sample_run(), new_id()
     one = [each.model_copy(update={"recorder_id": recorder_id}) for each in run.events]
     for events in (one, [*one, *other.events]):
@@ -72,7 +68,7 @@ async def test_what_one_run_s_recorder_sends_is_told_with_both_their_ids(
     assert "recorder_id" not in together
 
 
-async def test_every_line_of_a_request_has_its_id_and_a_problem_its_code(
+async def test_log_lines_have_the_request_id_and_problem_code(
     tmp_path: Path, stream: io.StringIO
 ) -> None:
     async with (
@@ -89,7 +85,7 @@ async def test_every_line_of_a_request_has_its_id_and_a_problem_its_code(
     assert told == {"request_failed": "store_unavailable", "request": "store_unavailable"}
 
 
-async def test_a_crash_is_answered_and_told_with_the_request_s_id(
+async def test_crash_is_answered_and_logged_with_the_request_id(
     tmp_path: Path, stream: io.StringIO
 ) -> None:
     async with (
@@ -135,9 +131,7 @@ def test_valid_request_id_of_the_client_is_used_else_a_new_one() -> None:
     assert failures == []
 
 
-async def test_nothing_of_what_is_sent_or_looked_for_is_in_the_log(
-    api: Api, stream: io.StringIO
-) -> None:
+async def test_log_contains_no_request_values(api: Api, stream: io.StringIO) -> None:
     logging.getLogger().setLevel(logging.DEBUG)
     hush = "canary-hush"
     run = sample_run(title=hush)

@@ -39,7 +39,7 @@ async def ended(client: httpx2.AsyncClient, root_plan_id: str) -> dict[str, Any]
                 return run
 
 
-async def test_a_started_run_is_there_at_once_and_goes_on_after_the_answer(
+async def test_started_run_is_readable_at_once_and_continues(
     database_url: str, tmp_path: Path
 ) -> None:
     gate = Gate()
@@ -63,7 +63,7 @@ async def test_a_started_run_is_there_at_once_and_goes_on_after_the_answer(
     assert tree["userRequest"] == "How is p-1?"
 
 
-async def test_who_asks_is_answered_as_it_is_and_what_is_kept_is_masked(
+async def test_response_is_unmasked_and_stored_records_are_masked(
     database_url: str, tmp_path: Path
 ) -> None:
     secret = f"ghp_{'a' * 30}"
@@ -119,7 +119,7 @@ async def test_a_cancelled_run_ends_cancelled_with_everything_in_flight(
             assert rows == [("cancelled",)]
 
 
-async def test_a_run_is_cancelled_by_the_process_that_runs_it_wherever_the_wish_came_in(
+async def test_cancel_request_on_any_server_reaches_the_running_process(
     database_url: str, tmp_path: Path
 ) -> None:
     gate = Gate()
@@ -136,7 +136,7 @@ async def test_a_run_is_cancelled_by_the_process_that_runs_it_wherever_the_wish_
     assert run["status"] == "cancelled"
 
 
-async def test_an_agent_that_is_not_there_is_refused_with_those_that_are(
+async def test_unknown_agent_is_rejected_with_the_known_ones(
     database_url: str, tmp_path: Path
 ) -> None:
     async with serving(database_url, tmp_path, ScriptedModel([])) as client:
@@ -148,9 +148,7 @@ async def test_an_agent_that_is_not_there_is_refused_with_those_that_are(
     assert listed["items"] == []
 
 
-async def test_a_given_plans_steps_go_to_the_agent_that_the_run_is_given_to(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_given_steps_default_to_the_run_s_agent(database_url: str, tmp_path: Path) -> None:
     model = ScriptedModel([Script([Turn(text="done")])])
     plan = {"title": "Rounds", "steps": [{"request": "Bed 1"}]}
     async with serving(database_url, tmp_path, model) as client:

@@ -128,7 +128,7 @@ async def check_end(client: httpx2.AsyncClient, database_url: str, end: Callable
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not IS_LONG, reason="takes as long as the deadline")
-async def test_a_write_that_does_not_end_holds_up_no_longer_than_the_deadline(
+async def test_shutdown_waits_for_a_stuck_write_until_the_deadline(
     database_url: str, tmp_path: Path
 ) -> None:
     run = sample_run(finished=False)

@@ -30,7 +30,7 @@ async def listed(api: Api, run: str, **parameters: str | int) -> list[Any]:
     return items
 
 
-async def test_every_span_of_a_capture_comes_back_with_all_its_attributes(api: Api) -> None:
+async def test_every_span_of_a_capture_is_returned_with_its_attributes(api: Api) -> None:
     spans = spans_of(ONE_RUN)
 
     items = await listed(api, await written(api, spans))
@@ -80,7 +80,7 @@ async def test_each_span_names_the_record_that_it_became_or_belongs_to(api: Api)
     assert await listed(api, run, recordId=str(new_id())) == []
 
 
-async def test_spans_of_a_tools_server_belong_to_the_call_that_they_name(api: Api) -> None:
+async def test_spans_of_a_tool_server_belong_to_their_named_call(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=1))
     call = run.failed_call
     served = {**made(7, "measure", {"rpc.system": "mcp"}), "traceId": run.root.hex}
@@ -102,7 +102,7 @@ async def test_spans_of_a_tools_server_belong_to_the_call_that_they_name(api: Ap
     assert len(await listed(api, str(run.root), recordId=str(call))) == 2
 
 
-async def test_what_comes_later_is_found_in_its_place(api: Api) -> None:
+async def test_later_span_changes_the_record_of_an_earlier_one(api: Api) -> None:
     agent = made(1, "invoke_agent nurse", AGENT, at=(0, 9))
     wrapper = made(2, "POST /tools", {"http.method": "POST"}, parent=3, at=(2, 8))
     run = await written(api, spans_from(agent, wrapper))
@@ -117,7 +117,7 @@ async def test_what_comes_later_is_found_in_its_place(api: Api) -> None:
     assert await listed(api, run, recordId=call["record"]["id"]) == [call, after]
 
 
-async def test_a_run_without_spans_has_none_and_one_that_is_not_there_is_not_found(
+async def test_spans_of_an_empty_or_missing_run(
     api: Api,
 ) -> None:
     run = await api.record(sample_run())

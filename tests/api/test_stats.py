@@ -36,7 +36,7 @@ async def test_every_tool_is_shown_with_its_figures(api: Api) -> None:
     assert [bucket["calls"] for bucket in history["buckets"]] == [1]
 
 
-async def test_a_range_leaves_out_what_started_before_or_after(api: Api) -> None:
+async def test_time_range_excludes_earlier_and_later_calls(api: Api) -> None:
     await api.record(sample_run())
 
     def moment(text: str) -> dict[str, str]:
@@ -62,7 +62,7 @@ async def test_history_of_a_tool_is_found_by_any_name(api: Api) -> None:
     assert found == names
 
 
-async def test_what_started_out_of_the_range_does_not_count(api: Api) -> None:
+async def test_calls_outside_the_range_are_not_counted(api: Api) -> None:
     await api.record(sample_run())
     earlier, later = ((START + timedelta(days=days)).isoformat() for days in (-1, 1))
 

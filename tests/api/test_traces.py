@@ -164,7 +164,7 @@ async def test_good_spans_of_a_mixed_request_are_stored(api: Api) -> None:
     assert tree["cumulative"]["toolCalls"] == 8
 
 
-async def test_spans_of_a_deleted_run_are_refused_in_the_encoding_of_the_request(api: Api) -> None:
+async def test_rejection_of_deleted_run_uses_the_request_s_encoding(api: Api) -> None:
     spans = spans_of(ONE_RUN)
     await _record(api, encode_json(spans), JSON)
     ((run, _),) = (await _trees(api)).items()
@@ -209,7 +209,7 @@ async def test_other_content_types_and_encodings_are_not_read(api: Api) -> None:
     assert (response.status_code, response.headers["content-type"]) == (415, PROTOBUF)
 
 
-async def test_a_parameter_and_another_method_are_refused_as_by_any_other_path(api: Api) -> None:
+async def test_traces_path_rejects_parameters_and_other_methods(api: Api) -> None:
     body = encode_protobuf(spans_of(ONE_RUN))
     asked = await api.client.post("/v1/traces?project=1", content=body)
     read = await api.client.get("/v1/traces")
@@ -221,7 +221,7 @@ async def test_a_parameter_and_another_method_are_refused_as_by_any_other_path(a
     assert await _trees(api) == {}
 
 
-async def test_a_body_that_is_not_packed_as_it_says_is_refused(api: Api) -> None:
+async def test_body_that_contradicts_its_content_encoding_is_rejected(api: Api) -> None:
     assert (await _post(api, b"plain", Content_Encoding="gzip")).status_code == 400
     cut = gzip.compress(encode_protobuf(spans_of(ONE_RUN)))[:-20]
     assert (await _post(api, cut, Content_Encoding="gzip")).status_code == 400
@@ -236,7 +236,7 @@ async def test_a_body_that_unpacks_to_too_much_is_refused(api: Api) -> None:
     assert (response.status_code, response.headers["content-type"]) == (413, PROTOBUF)
 
 
-async def test_a_store_that_is_away_is_answered_with_when_to_try_again(
+async def test_unavailable_store_answers_with_retry_after(
     tmp_path: Path,
 ) -> None:
     async with (

@@ -100,7 +100,7 @@ async def test_the_api_gives_a_run_as_json_lines(api: Api) -> None:
     }
 
 
-async def test_the_api_gives_a_run_as_otlp_in_the_encoding_that_is_accepted(api: Api) -> None:
+async def test_otlp_export_uses_the_accepted_encoding(api: Api) -> None:
     run = await api.record(sample_run())
     path = f"/api/runs/{run.root}/export"
 
@@ -119,7 +119,7 @@ async def test_the_api_gives_a_run_as_otlp_in_the_encoding_that_is_accepted(api:
     ("accepted", "media_type"),
     [("*/*", "application/x-protobuf"), ("application/json", "application/json")],
 )
-async def test_a_run_that_is_posted_to_another_server_as_otlp_is_the_same_tree(
+async def test_run_exported_as_otlp_gives_the_same_tree_elsewhere(
     api: Api, tmp_path: Path, accepted: str, media_type: str
 ) -> None:
     run = await api.record(sample_run())
@@ -141,7 +141,7 @@ async def test_a_run_that_is_posted_to_another_server_as_otlp_is_the_same_tree(
     assert trees[1] == trees[0]
 
 
-async def test_what_is_not_there_is_not_exported(api: Api) -> None:
+async def test_missing_run_cannot_be_exported(api: Api) -> None:
     for asked in ({}, {"format": "otlp"}):
         answer = await api.client.get(f"/api/runs/{new_id()}/export", params=asked)
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")

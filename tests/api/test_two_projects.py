@@ -16,7 +16,7 @@ from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 
 
-async def test_no_operation_tells_or_changes_anything_of_another_project(
+async def test_no_operation_reads_or_changes_another_project(
     database_url: str, tmp_path: Path
 ) -> None:
     async with two_projects(database_url, tmp_path) as doors:
@@ -39,7 +39,7 @@ class Misled(ProjectPool):
         return self.wall
 
 
-async def test_row_level_security_alone_holds_where_queries_name_the_other_project(
+async def test_row_level_security_blocks_queries_for_the_other_project(
     database_url: str, tmp_path: Path
 ) -> None:
     def misled(pool: Pool, project_id: int) -> ProjectPool:
@@ -53,7 +53,7 @@ async def test_row_level_security_alone_holds_where_queries_name_the_other_proje
     assert there.leaks + back.leaks == []
 
 
-async def test_row_level_security_alone_holds_where_queries_forget_their_project(
+async def test_row_level_security_blocks_queries_without_a_project(
     database_url: str, tmp_path: Path, forgotten: list[str]
 ) -> None:
     async with two_projects(database_url, tmp_path) as doors:

@@ -14,7 +14,7 @@ from tests.api.conftest import Api
 RUN = "01a20033-9dce-7364-82b8-37c32d771382"
 
 
-async def test_each_page_of_the_viewer_is_the_same_document_under_a_strict_policy(api: Api) -> None:
+async def test_viewer_pages_are_one_document_with_a_strict_policy(api: Api) -> None:
     index = await api.get("/")
     for path in (f"/runs/{RUN}", "/tool-calls/x", "/tools", f"/compare/{RUN}", "/compare/a/b"):
         page = await api.get(path)
@@ -30,7 +30,7 @@ async def test_each_page_of_the_viewer_is_the_same_document_under_a_strict_polic
         assert page.headers["referrer-policy"] == "no-referrer"
 
 
-async def test_the_files_beside_the_page_are_what_they_are_called(api: Api) -> None:
+async def test_viewer_files_are_served_under_their_names(api: Api) -> None:
     types = {".svg": "image/svg+xml", ".js": "text/javascript"}
     for name in viewer.FILES:
         file = await api.get(f"/{name}")
@@ -39,7 +39,7 @@ async def test_the_files_beside_the_page_are_what_they_are_called(api: Api) -> N
         assert file.headers["content-type"].split(";")[0] == types[Path(name).suffix]
 
 
-async def test_a_viewer_that_was_not_built_says_how_to_build_it(tmp_path: Path) -> None:
+async def test_missing_viewer_build_shows_how_to_build_it(tmp_path: Path) -> None:
     app = FastAPI()
     viewer.mount(app, tmp_path)
     transport = httpx2.ASGITransport(app)
@@ -55,7 +55,7 @@ async def test_a_path_outside_the_viewer_can_not_be_read(api: Api) -> None:
         assert (await api.get(path)).status_code == 404
 
 
-async def test_an_asset_is_kept_for_ever_and_comes_packed_to_who_can_unpack(tmp_path: Path) -> None:
+async def test_assets_are_cached_forever_and_compressed_if_accepted(tmp_path: Path) -> None:
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets" / "index-1.js").write_text("the code")
     (tmp_path / "assets" / "index-1.js.gz").write_bytes(gzip.compress(b"the code"))

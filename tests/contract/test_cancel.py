@@ -50,7 +50,7 @@ async def test_a_deleted_run_counts_as_one_to_cancel(store: Store) -> None:
     assert await store.reader.find_cancel_requests([run.root]) == {run.root}
 
 
-async def test_a_wish_outlives_what_comes_after_it(store: Store) -> None:
+async def test_cancel_request_survives_later_events(store: Store) -> None:
     run = Moments()
     await store.record(run.call_started())
     wish = await store.writer.request_cancel(run.root)

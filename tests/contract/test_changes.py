@@ -82,7 +82,7 @@ async def changed_since(store: Store, root: UUID, after: int, limit: int = PLENT
 
 @settings(max_examples=scaled(50))
 @given(forest=retold_forests(), seed=st.integers(0, 2**16))
-async def test_changes_folded_in_at_any_moments_give_what_is_read_at_the_end(
+async def test_applied_changes_equal_the_final_tree(
     new_store: NewStore, forest: tuple[list[Event], Batches], seed: int
 ) -> None:
     store, chance = new_store(), random.Random(seed)
@@ -142,7 +142,7 @@ async def test_records_that_later_spans_remove_are_reported_as_removed(
     assert any(each.removed for watchers in watched.values() for each in watchers)
 
 
-async def test_a_record_that_was_taken_away_and_came_back_is_told_as_changed(store: Store) -> None:
+async def test_removed_record_that_exists_again_is_reported_as_changed(store: Store) -> None:
     first, unfinished = tool(3, "measure", parent=2), made(2, "group", at=(0, None), parent=1)
     finished = agent(2, "nurse", parent=1)
     root = UUID(TRACE_ID)
@@ -165,7 +165,7 @@ async def test_a_record_that_was_taken_away_and_came_back_is_told_as_changed(sto
 
 
 @pytest.mark.parametrize("kept_in", ["memory", "postgres"])
-async def test_what_an_export_says_of_records_that_are_there_is_told(
+async def test_restored_fields_are_reported_as_changes(
     kept_in: str, request: pytest.FixtureRequest
 ) -> None:
     spans = spans_from(agent(1, "planner", at=(0, None)))
@@ -197,7 +197,7 @@ async def test_nothing_changed_since_the_latest_revision(store: Store) -> None:
     assert await changed_since(store, run.root, now) == RunChanges(now)
 
 
-async def test_only_what_a_write_changes_is_told_with_its_kind_and_no_more(store: Store) -> None:
+async def test_only_changed_records_are_reported(store: Store) -> None:
     run = sample_run(sub_plans=1)
     await store.record(*run.events[:-3])
     before = (await store.reader.read_run(run.root)).revision
@@ -223,7 +223,7 @@ async def test_a_wish_to_cancel_is_a_change_without_records(store: Store) -> Non
     assert await changed_since(store, run.root, before) == RunChanges(before + 1)
 
 
-async def test_who_is_too_far_behind_or_ahead_of_the_run_begins_anew(store: Store) -> None:
+async def test_reader_too_far_behind_or_ahead_gets_a_reset(store: Store) -> None:
     run = sample_run(sub_plans=2)
     await store.record(*run.events)
     now = (await store.reader.read_run(run.root)).revision
@@ -234,7 +234,7 @@ async def test_who_is_too_far_behind_or_ahead_of_the_run_begins_anew(store: Stor
     assert await changed_since(store, run.root, now + 1) == RunChanges(now, is_reset=True)
 
 
-async def test_long_strings_are_told_as_previews(store: Store) -> None:
+async def test_changes_contain_previews_of_long_strings(store: Store) -> None:
     run = Moments()
     await store.record(run.call_finished(result="x" * 5000))
 
@@ -244,7 +244,7 @@ async def test_long_strings_are_told_as_previews(store: Store) -> None:
     assert (len(call["result"]), call["resultBytes"], call["resultTruncated"]) == (2048, 5000, True)
 
 
-async def test_the_changes_of_a_run_that_is_not_there_cannot_be_read(store: Store) -> None:
+async def test_changes_of_a_missing_run_raise_not_found(store: Store) -> None:
     run = Moments()
     await store.record(run.plan_started())
     await store.writer.delete_run(run.root)

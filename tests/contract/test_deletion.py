@@ -77,7 +77,7 @@ async def test_a_run_is_deleted_once(store: Store) -> None:
         await store.writer.delete_run(new_id())
 
 
-async def test_what_other_projects_have_does_not_exist(new_store: NewStore) -> None:
+async def test_records_of_other_projects_are_not_found(new_store: NewStore) -> None:
     mine, theirs = new_store(), new_store()
     run = sample_run()
     await theirs.record(*run.events)
@@ -92,7 +92,7 @@ async def test_what_other_projects_have_does_not_exist(new_store: NewStore) -> N
     assert (await theirs.reader.read_run(run.root)).tool_calls == 3
 
 
-async def test_every_run_of_a_subject_goes_and_no_other(store: Store) -> None:
+async def test_only_runs_of_the_subject_are_deleted(store: Store) -> None:
     mine, more, others, nobodys = (Moments() for _ in range(4))
     subject = "p/1 ü\\u0000\0\ud800?"
     await store.record(mine.plan_started(subject=subject), mine.step_started(), mine.call_started())
@@ -113,7 +113,7 @@ async def test_every_run_of_a_subject_goes_and_no_other(store: Store) -> None:
     assert await store.writer.delete_subject("nobody") == Erasure()
 
 
-async def test_what_comes_late_of_a_deleted_subject_is_refused(store: Store) -> None:
+async def test_late_events_of_a_deleted_subject_are_rejected(store: Store) -> None:
     told = spans_from(made(1, "chat m", CHAT))
     run, other = Moments(), Moments()
     await store.record(run.plan_started(subject="p-1"))
@@ -131,7 +131,7 @@ async def test_what_comes_late_of_a_deleted_subject_is_refused(store: Store) -> 
         await store.reader.read_spans(run_of(told))
 
 
-async def test_a_subject_of_another_project_is_somebody_else(new_store: NewStore) -> None:
+async def test_same_subject_in_another_project_is_not_deleted(new_store: NewStore) -> None:
     mine, theirs = new_store(), new_store()
     run = Moments()
     await theirs.record(run.plan_started(subject="p-1"))
@@ -139,6 +139,6 @@ async def test_a_subject_of_another_project_is_somebody_else(new_store: NewStore
     assert (await theirs.reader.read_run(run.root)).subject == "p-1"
 
 
-async def test_a_subject_that_was_kept_masked_is_not_said_to_be_erased(store: Store) -> None:
+async def test_masked_subject_is_not_reported_as_erased(store: Store) -> None:
     with pytest.raises(BadRequest, match="card_number"):
         await store.writer.delete_subject("4111 1111 1111 1111")

@@ -52,7 +52,7 @@ async def test_endings_are_compared_by_status_then_time_then_bytes(new_store: Ne
     assert failures == []
 
 
-async def test_a_start_that_comes_after_the_end_fills_in_without_reopening(store: Store) -> None:
+async def test_late_start_fills_fields_without_reopening(store: Store) -> None:
     run = Moments()
     await store.record(run.call_finished(result="42"))
     await store.record(run.call_started(arguments="{}"))
@@ -90,7 +90,7 @@ async def test_the_effective_arguments_are_those_of_the_latest_attempt(
         assert (call.attempt, call.effective_arguments) == expected
 
 
-async def test_what_hooks_did_belongs_to_the_ending(new_store: NewStore) -> None:
+async def test_hook_fields_merge_with_the_ending(new_store: NewStore) -> None:
     run = Moments()
     timed_out = run.call_finished(status=Status.FAILED, reason="timed_out", still_running=True)
     answered = run.call_finished(
@@ -106,7 +106,7 @@ async def test_what_hooks_did_belongs_to_the_ending(new_store: NewStore) -> None
         assert call.still_running is None
 
 
-async def test_of_endings_that_differ_in_it_alone_the_one_still_running_stays(
+async def test_equal_endings_prefer_the_one_still_running(
     new_store: NewStore,
 ) -> None:
     run = Moments()
@@ -118,7 +118,7 @@ async def test_of_endings_that_differ_in_it_alone_the_one_still_running_stays(
         assert (await store.reader.read_tool_call(run.call)).call.still_running is True
 
 
-async def test_forged_names_are_put_together_whoever_tells_of_them(new_store: NewStore) -> None:
+async def test_forged_argument_names_of_all_events_are_merged(new_store: NewStore) -> None:
     run = Moments()
     told: list[Event] = [
         run.call_started(forged_arguments=("user_id", "é", "user_id")),
@@ -136,7 +136,7 @@ async def test_forged_names_are_put_together_whoever_tells_of_them(new_store: Ne
         assert (await store.reader.read_tool_call(run.call)).call.revision == revision
 
 
-async def test_a_late_end_is_noted_beside_the_status(store: Store) -> None:
+async def test_late_end_is_stored_without_changing_the_status(store: Store) -> None:
     run = Moments()
     timed_out = run.call_finished(status=Status.FAILED, reason="timed_out")
     late = run.late_end(result="after all")
@@ -157,7 +157,7 @@ async def test_steps_that_were_never_reached_end_cancelled(store: Store) -> None
     assert other["status"] == "pending"
 
 
-async def test_the_run_shows_how_its_root_plan_stands(store: Store) -> None:
+async def test_run_has_the_status_of_its_root_plan(store: Store) -> None:
     run = Moments()
     await store.record(run.plan_started(title="T", agent_name="nurse"))
     shown = await store.reader.read_run(run.root)
@@ -169,7 +169,7 @@ async def test_the_run_shows_how_its_root_plan_stands(store: Store) -> None:
     assert shown.finished_at == run.plan_finished().at
 
 
-async def test_what_a_start_says_of_its_run_merges_by_rule(new_store: NewStore) -> None:
+async def test_run_fields_of_starts_merge_by_rule(new_store: NewStore) -> None:
     run = Moments()
     starts: list[Event] = [
         run.plan_started(session_id="a", subject="p-1", tags=("x", "é", "x")),

@@ -87,7 +87,7 @@ def all_are(status: str) -> dict[str, str]:
     return dict.fromkeys(("run", "plan", "step", "round", "call"), status)
 
 
-async def test_what_a_dead_recorder_left_open_is_abandoned_when_its_lease_runs_out(
+async def test_open_records_are_abandoned_when_the_lease_expires(
     store: Living,
 ) -> None:
     run = await in_flight(store, new_id())
@@ -102,7 +102,7 @@ async def test_what_a_dead_recorder_left_open_is_abandoned_when_its_lease_runs_o
     assert (await store.reader.read_tool_call(run.call)).call.abandoned_at == ran_out
 
 
-async def test_what_had_ended_and_what_another_records_stays_as_it_is(store: Living) -> None:
+async def test_ended_records_and_other_recorders_stay_unchanged(store: Living) -> None:
     dead, alive = new_id(), new_id()
     run = await in_flight(store, dead)
     other = new_id()
@@ -157,7 +157,7 @@ async def test_the_next_sign_of_life_takes_it_back(store: Living, sign: str) -> 
     assert await statuses(store, run) == all_are("abandoned"), "it died again"
 
 
-async def test_a_real_ending_that_comes_late_wins(store: Living) -> None:
+async def test_late_ending_replaces_abandoned(store: Living) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     await store.pass_time(100)
@@ -172,7 +172,7 @@ async def test_a_real_ending_that_comes_late_wins(store: Living) -> None:
     assert (shown["call"], shown["plan"], shown["step"]) == ("succeeded", "succeeded", "abandoned")
 
 
-async def test_what_another_recorder_takes_up_goes_by_that(store: Living) -> None:
+async def test_record_taken_over_follows_its_new_recorder(store: Living) -> None:
     first, second = new_id(), new_id()
     run = await in_flight(store, first)
     await store.pass_time(100)
@@ -188,7 +188,7 @@ async def test_what_another_recorder_takes_up_goes_by_that(store: Living) -> Non
     assert (shown["call"], shown["plan"]) == ("abandoned", "running")
 
 
-async def test_what_a_spool_brings_late_does_not_bring_the_dead_back(store: Living) -> None:
+async def test_late_spooled_events_do_not_revive_a_recorder(store: Living) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     await store.pass_time(300)
@@ -202,7 +202,7 @@ async def test_what_a_spool_brings_late_does_not_bring_the_dead_back(store: Livi
     assert {call.abandoned_at for call in calls} == {START + timedelta(seconds=80)}
 
 
-async def test_a_recorder_whose_clock_is_wrong_lives_by_its_events_all_the_same(
+async def test_recorder_with_a_wrong_clock_stays_alive_by_events(
     store: Living,
 ) -> None:
     recorder_id, run = new_id(), Moments()
@@ -222,7 +222,7 @@ async def test_a_clock_that_was_wrong_by_millennia_refuses_nothing(store: Living
         await store.pass_time(30)
 
 
-async def test_a_recorder_that_is_first_heard_of_late_gets_a_whole_lease(store: Living) -> None:
+async def test_first_late_event_gives_a_full_lease(store: Living) -> None:
     run = Moments()
     await store.pass_time(1000)
     await store.record(*by(new_id(), run.call_started(3)))
@@ -247,7 +247,7 @@ async def test_after_an_outage_everybody_has_a_whole_lease(store: Living) -> Non
     assert (await store.reader.read_run(run.root)).abandoned_at == START + timedelta(seconds=60)
 
 
-async def test_a_server_that_starts_anew_waits_before_it_judges(store: Living) -> None:
+async def test_restarted_server_waits_a_lease_before_expiring(store: Living) -> None:
     run = await in_flight(store, new_id())
     store.clock.move(300)
     restarted = replace(store, reaper=Reaper(store.keeping, TERMS))
@@ -259,7 +259,7 @@ async def test_a_server_that_starts_anew_waits_before_it_judges(store: Living) -
     assert await statuses(store, run) == all_are("abandoned")
 
 
-async def test_who_names_no_recorder_goes_by_the_silence_of_the_run(store: Living) -> None:
+async def test_records_without_recorder_use_the_run_s_lease(store: Living) -> None:
     run = await in_flight(store, None)
     await store.pass_time(880)
     await store.record(run.call_started(store.clock.seconds, attempt=2))
@@ -328,7 +328,7 @@ async def test_a_trace_in_which_all_has_ended_is_not_touched(store: Living) -> N
     assert (await store.reader.read_run(RUN_OF_SPANS)).revision == revision
 
 
-async def test_who_watches_a_run_sees_it_abandoned_and_taken_back(store: Living) -> None:
+async def test_watcher_sees_a_run_abandoned_and_resumed(store: Living) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     watched = Watched(run.root)
@@ -370,7 +370,7 @@ async def test_the_lists_know_the_abandoned(store: Living) -> None:
         assert [each.tool_call_id for each in calls.items] == [run.call]
 
 
-async def test_a_lease_says_why_a_record_is_abandoned(store: Living) -> None:
+async def test_lease_explains_why_a_record_is_abandoned(store: Living) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     await store.pass_time(20)

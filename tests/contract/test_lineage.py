@@ -79,7 +79,7 @@ async def test_a_hand_off_hangs_under_its_step(store: Store) -> None:
     assert (await store.reader.read_plan(handed)).opener is None
 
 
-async def test_the_lineage_begins_where_it_is_known(store: Store) -> None:
+async def test_lineage_begins_at_the_first_known_ancestor(store: Store) -> None:
     run, sub_plan, step = Moments(), new_id(), new_id()
     await store.record(run.call_started(plan_id=sub_plan, step_id=step))
     assert await path(store, run.call) == [sub_plan, step, run.call]
@@ -122,7 +122,7 @@ async def test_the_sub_plans_of_a_call_stand_in_order(store: Store) -> None:
     assert [plan.plan_id for plan in opened] == [plans[1], plans[2], plans[0]]
 
 
-async def test_every_sub_plan_knows_the_call_that_opened_it(store: Store) -> None:
+async def test_every_sub_plan_has_its_opening_call(store: Store) -> None:
     run = sample_run(sub_plans=5)
     await store.record(*run.events)
     for sub_plan, call in zip(run.sub_plans, run.opening_calls, strict=True):

@@ -20,7 +20,7 @@ async def test_a_lone_event_brings_its_parents_as_placeholders(store: Store) -> 
     assert (call.status, call.result, call.name) == (Status.SUCCEEDED, "42", None)
 
 
-async def test_a_placeholder_is_filled_in_when_its_record_comes(store: Store) -> None:
+async def test_placeholder_is_filled_when_its_record_arrives(store: Store) -> None:
     run = Moments()
     await store.record(run.call_started(think_act_id=run.think_act))
     await store.record(run.thought_started(position=3, messages='["hello"]'))
@@ -31,7 +31,7 @@ async def test_a_placeholder_is_filled_in_when_its_record_comes(store: Store) ->
     assert (await store.reader.read_plan(run.root)).plan.title == "Late"
 
 
-async def test_a_run_whose_root_plan_never_came_is_listed_and_readable(store: Store) -> None:
+async def test_run_without_root_plan_is_listed_and_readable(store: Store) -> None:
     run = Moments()
     await store.record(run.call_started())
     [listed] = (await store.reader.list_runs(RunFilter(), 10, None)).items
@@ -41,7 +41,7 @@ async def test_a_run_whose_root_plan_never_came_is_listed_and_readable(store: St
     assert node["agentExecutions"][0]["toolCalls"][0]["toolCallId"] == str(run.call)
 
 
-async def test_a_sub_plan_that_comes_before_its_opener_names_a_placeholder(store: Store) -> None:
+async def test_sub_plan_before_its_opener_refers_to_a_placeholder(store: Store) -> None:
     run, sub_plan = Moments(), new_id()
     await store.record(run.sub_plan_started(sub_plan, run.call, title="Sub"))
     found = await store.reader.read_plan(sub_plan)
@@ -52,7 +52,7 @@ async def test_a_sub_plan_that_comes_before_its_opener_names_a_placeholder(store
     assert unplaced["subPlans"][0]["planId"] == str(sub_plan)
 
 
-async def test_a_sub_plan_s_end_that_comes_alone_is_kept_until_its_start_comes(
+async def test_end_of_a_sub_plan_is_stored_before_its_start(
     store: Store,
 ) -> None:
     run, sub_plan = Moments(), new_id()

@@ -163,7 +163,7 @@ async def test_a_running_run_shows_the_call_that_it_waits_for(store: Store) -> N
     assert (ended.open_call, ended.seen_at) == (None, None)
 
 
-async def test_a_title_that_somebody_gave_is_kept(store: Store) -> None:
+async def test_given_title_is_not_replaced(store: Store) -> None:
     named, masked = Moments(), Moments()
     long = "word " * 100
     await store.record(

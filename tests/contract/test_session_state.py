@@ -116,7 +116,7 @@ async def test_a_state_that_grows_too_large_is_left_as_it_was(sessions: SessionS
     assert len((await sessions.read_state("s", {}))["parts"]) == 1
 
 
-async def test_reading_stores_nothing_and_what_is_read_is_a_copy(sessions: SessionStates) -> None:
+async def test_reads_return_copies_and_store_nothing(sessions: SessionStates) -> None:
     initial = {"list": [1]}
     (await sessions.read_state("s", initial))["list"].append(2)
     assert initial == {"list": [1]}
@@ -134,7 +134,7 @@ async def test_a_session_s_state_is_its_own(new_sessions: NewSessions) -> None:
         assert await sessions.read_state(session_id, {}) == {}
 
 
-async def test_ids_that_differ_in_what_postgres_cannot_hold_are_told_apart(
+async def test_ids_with_unstorable_characters_stay_distinct(
     sessions: SessionStates,
 ) -> None:
     ids = ["\0", "␛0000", "␛241b0000", "\ud800", "␛d800", "字", "'; DROP TABLE run; --", "%s"]

@@ -136,7 +136,7 @@ async def test_a_masked_payload_reports_its_original_size(store: Store) -> None:
     assert (call["argumentsBytes"], call["resultBytes"]) == (size, len(other))
 
 
-async def test_a_sub_plan_s_tree_is_that_plan_and_what_is_below_it(store: Store) -> None:
+async def test_tree_of_a_sub_plan_contains_only_its_descendants(store: Store) -> None:
     run, sub_plan, below, call, step = Moments(), new_id(), new_id(), new_id(), new_id()
     await store.record(
         run.plan_started(steps=(run.planned(),)),

@@ -1,4 +1,4 @@
-"""The audit tells what was found from what could not be asked."""
+"""The audit tells findings from unreachable advisories."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.audit import Findings, NotAnswered, asked, node_findings, python_findings
+from scripts.audit import Findings, NotAnswered, node_findings, python_findings, run_audit
 
 
 def package(**more: Any) -> dict[str, Any]:
@@ -41,4 +41,4 @@ def test_what_was_not_audited_does_not_count_as_sound(
 
 def test_a_broken_connection_is_no_answer(tmp_path: Path) -> None:
     with pytest.raises(NotAnswered):
-        asked([sys.executable, "-c", "raise OSError"], tmp_path, python_findings)
+        run_audit([sys.executable, "-c", "raise OSError"], tmp_path, python_findings)

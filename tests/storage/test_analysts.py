@@ -151,7 +151,7 @@ REFUSALS = (
 )
 
 
-async def test_an_analyst_changes_nothing_and_becomes_nobody_else(ward: Ward) -> None:
+async def test_analyst_cannot_write_or_change_roles(ward: Ward) -> None:
     owner = urlsplit(ward.owner_url).username
     for statement in (*FORBIDDEN, f'SET ROLE "{owner}"', "DELETE FROM trace.tool_calls"):
         with pytest.raises(REFUSALS):
@@ -169,7 +169,7 @@ async def test_a_condition_of_an_analysts_own_sees_no_row_of_others(ward: Ward) 
     assert shown == [(2,)]
 
 
-async def test_the_programs_policy_is_nobody_elses_after_migrating(ward: Ward) -> None:
+async def test_program_policy_applies_to_no_other_role_after_migrating(ward: Ward) -> None:
     with psycopg.connect(ward.owner_url, autocommit=True) as owner:
         owner.execute("ALTER POLICY of_its_project ON run TO PUBLIC")  # as it was before 0011
     choose = "SET tracer.project_id = 1; SELECT count(*) FROM run WHERE project_id = 1"
@@ -351,7 +351,7 @@ FROM run, generate_series(1, 5) WHERE started_at < '2025-12-31';
 ANALYZE run, plan_execution_record, act_tool_info"""
 
 
-async def test_what_analysts_look_for_is_found_by_an_index(ward: Ward) -> None:
+async def test_analyst_queries_use_indexes(ward: Ward) -> None:
     with psycopg.connect(ward.owner_url, autocommit=True) as owner:
         owner.execute(YEARS.encode())
     with psycopg.connect(ward.url, autocommit=True) as connection:

@@ -26,9 +26,7 @@ async def test_requests_of_one_moment_ask_together_whether_keys_are_needed(
     assert len(asked) == 1
 
 
-async def test_requests_of_one_moment_ask_together_whose_a_key_is(
-    pool: Pool, asked: list[str]
-) -> None:
+async def test_concurrent_requests_share_one_key_lookup(pool: Pool, asked: list[str]) -> None:
     callers = Callers(pool)
     answers = await asyncio.gather(
         *(callers.by_key("no key") for _ in range(20)), return_exceptions=True
@@ -37,7 +35,9 @@ async def test_requests_of_one_moment_ask_together_whose_a_key_is(
     assert len(asked) == 1
 
 
-async def test_who_gives_up_asking_takes_nobody_along(pool: Pool, asked: list[str]) -> None:
+async def test_cancelled_key_lookup_does_not_cancel_other_waiters(
+    pool: Pool, asked: list[str]
+) -> None:
     callers = Callers(pool)
     hasty = asyncio.create_task(callers.are_keys_needed())
     patient = asyncio.create_task(callers.are_keys_needed())
@@ -49,7 +49,7 @@ async def test_who_gives_up_asking_takes_nobody_along(pool: Pool, asked: list[st
     assert len(asked) == 1
 
 
-async def test_who_asks_after_a_key_was_revoked_waits_for_no_older_answer(
+async def test_lookup_after_a_revocation_ignores_earlier_lookups(
     pool: Pool, asked: list[str]
 ) -> None:
     callers = Callers(pool)

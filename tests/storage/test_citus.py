@@ -97,7 +97,7 @@ async def _tree(pool: Pool, run: SampleRun, payloads: Payloads) -> bytes:
     return tree_json(build_tree(rows, str(run.root)))
 
 
-def test_what_runs_have_lies_with_them_and_what_all_share_is_everywhere(citus_url: str) -> None:
+def test_run_tables_are_distributed_and_shared_ones_replicated(citus_url: str) -> None:
     query = """
         SELECT table_name::text, citus_table_type, distribution_column,
             colocation_id = min(colocation_id) FILTER (WHERE table_name = 'run'::regclass) OVER ()
@@ -164,7 +164,7 @@ async def test_a_write_fails_if_no_part_can_be_written(
         await write_parts(parts, write)
 
 
-async def test_what_one_postgres_has_is_spread_when_it_becomes_a_coordinator(
+async def test_existing_rows_are_distributed_on_a_new_coordinator(
     cluster: str, unmigrated_url: str
 ) -> None:
     await asyncio.to_thread(upgrade, unmigrated_url)

@@ -69,7 +69,7 @@ def everything(
     ]
 
 
-async def test_a_database_that_is_down_is_said_to_be_so_soon_and_recovery_needs_no_help(
+async def test_database_outage_is_reported_soon_and_recovers_alone(
     postgres_server_url: str, database_url: str
 ) -> None:
     async with open_pool(database_url, answer_seconds=1) as pool:
@@ -186,7 +186,7 @@ async def test_a_cancelled_scope_leaves_the_pool_as_good_as_new(database_url: st
             await reader.read_run(run.root)
 
 
-async def test_who_is_cancelled_at_the_end_of_a_pipeline_leaves_no_words_behind(
+async def test_cancelled_pipeline_leaves_no_unread_results(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The driver looks after the event loop before it sends; there it is cancelled.
@@ -200,7 +200,7 @@ async def test_who_is_cancelled_at_the_end_of_a_pipeline_leaves_no_words_behind(
         await PostgresReader(ProjectPool(pool)).check()
 
 
-async def test_what_is_not_found_leaves_no_transaction_behind(
+async def test_missing_record_leaves_no_open_transaction(
     reader: PostgresReader, caplog: pytest.LogCaptureFixture
 ) -> None:
     for read in (reader.read_plan, reader.read_tool_call, reader.read_think_act):
@@ -211,7 +211,7 @@ async def test_what_is_not_found_leaves_no_transaction_behind(
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
-async def test_an_address_that_is_none_is_a_matter_of_configuration() -> None:
+async def test_invalid_database_url_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="postgresql://"):
         open_pool("postgresql://localhost:port/?nonsense=1")
 
@@ -257,7 +257,7 @@ async def through(way: Way, database_url: str) -> AsyncIterator[str]:
 
 
 @pytest.mark.thorough
-async def test_a_database_that_freezes_is_said_to_be_unavailable_soon(database_url: str) -> None:
+async def test_frozen_database_is_soon_reported_unavailable(database_url: str) -> None:
     way = Way(database_url)
     async with through(way, database_url) as url, open_pool(url, max_size=1) as pool:
         reader = PostgresReader(ProjectPool(pool))
@@ -270,7 +270,7 @@ async def test_a_database_that_freezes_is_said_to_be_unavailable_soon(database_u
 
 
 @pytest.mark.thorough
-async def test_who_gives_up_on_a_database_that_froze_amid_a_large_answer_goes_on(
+async def test_read_of_a_large_answer_from_a_frozen_database_ends(
     database_url: str,
 ) -> None:
     way = Way(database_url)
@@ -285,7 +285,7 @@ async def test_who_gives_up_on_a_database_that_froze_amid_a_large_answer_goes_on
         assert len(await answer(pool, MUCH)) == ROWS
 
 
-async def test_however_many_read_there_are_connections_for_those_who_write(
+async def test_readers_leave_connections_for_writers(
     database_url: str,
 ) -> None:
     async with open_pool(database_url, max_size=5, answer_seconds=1) as pool:

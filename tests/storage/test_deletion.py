@@ -79,7 +79,7 @@ async def test_nothing_is_left_of_a_deleted_run_in_any_table(pool: Pool, max_row
     assert sum(each.records for each in done) == sum(before[table] for table in named)
 
 
-async def test_a_tombstone_holds_nothing_of_whom_the_run_was(pool: Pool) -> None:
+async def test_tombstone_does_not_contain_the_subject(pool: Pool) -> None:
     run, events = rich_run(subject="p-1", session_id="s-1", title="a secret", tags=["t-1"])
     await record(pool, *events)
     await PostgresDeletion(ProjectPool(pool)).erase_run(run.root)
@@ -170,7 +170,7 @@ def readings(reader: PostgresReader, run: Moments) -> list[Any]:
 
 
 @pytest.mark.thorough
-async def test_a_conversation_s_state_goes_with_its_last_run(pool: Pool) -> None:
+async def test_session_state_is_deleted_with_its_last_run(pool: Pool) -> None:
     sessions = PostgresSessions(ProjectPool(pool))
     first, second, alone, named = (Moments() for _ in range(4))
     await record(pool, first.plan_started(session_id="s"), second.plan_started(session_id="s"))
@@ -240,7 +240,7 @@ async def test_spans_that_arrive_after_an_erasure_began_are_not_waited_for(pool:
     assert await deletion.pending_runs() == []
 
 
-async def test_tombstone_of_a_failed_projection_says_nothing_of_it(pool: Pool) -> None:
+async def test_tombstone_of_a_failed_projection_has_no_error(pool: Pool) -> None:
     run = UUID(int=1)
     await store_run(pool, run)
     await rows(
@@ -358,7 +358,7 @@ RUN_INDEXES_OF_WORK = ({"recorder_run_by_root_plan_id"}, {"pending_run_pkey"})
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(sorted(value)),
 )
-async def test_what_deletes_goes_along_indexes_behind_the_wall(
+async def test_deletions_use_indexes_under_row_level_security(
     pool: Pool, statement: str, indexes: set[str]
 ) -> None:
     given = GIVEN | {
@@ -378,7 +378,7 @@ async def test_what_deletes_goes_along_indexes_behind_the_wall(
 
 @pytest.mark.thorough
 @on_one_postgres
-async def test_a_tombstone_goes_without_reading_all_plans(pool: Pool) -> None:
+async def test_deleting_a_tombstone_does_not_scan_all_plans(pool: Pool) -> None:
     check = (
         "SELECT 1 FROM ONLY plan_execution_record x WHERE $1 = project_id AND $2 = root_plan_id"
         " FOR KEY SHARE OF x"

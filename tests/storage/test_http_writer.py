@@ -97,7 +97,7 @@ def problem(status: int, code: str) -> bytes:
         b"",
     ],
 )
-async def test_an_answer_that_says_nothing_of_the_events_keeps_them(answer: bytes) -> None:
+async def test_unclear_response_is_an_error_so_events_are_kept(answer: bytes) -> None:
     async with (
         http_server(lambda request: answer) as server,
         aclosing(HttpWriter(server.url)) as writer,
@@ -114,7 +114,7 @@ async def test_an_answer_that_says_nothing_of_the_events_keeps_them(answer: byte
             await writer.delete_run(new_id())
 
 
-async def test_a_server_without_migrations_is_told_apart() -> None:
+async def test_server_without_migrations_raises_schema_out_of_date() -> None:
     async with (
         http_server(lambda request: problem(503, "schema_out_of_date")) as server,
         aclosing(HttpWriter(server.url)) as writer,
@@ -134,7 +134,7 @@ async def test_absent_server_is_unavailable_and_the_error_hides_the_key() -> Non
     assert "s3cret" not in repr(writer)
 
 
-async def test_a_key_that_is_refused_is_said_to_be() -> None:
+async def test_rejected_key_is_reported() -> None:
     async with (
         http_server(lambda request: problem(401, "unauthorized")) as server,
         aclosing(HttpWriter(server.url, "k3y")) as writer,
@@ -143,7 +143,7 @@ async def test_a_key_that_is_refused_is_said_to_be() -> None:
             await writer.write([plan_started()])
 
 
-async def test_what_a_server_refuses_as_too_large_is_sent_in_parts() -> None:
+async def test_request_rejected_as_too_large_is_split() -> None:
     def answer(request: Received) -> bytes:
         if request.body.count(b"\n") >= 2 or b"huge" in request.body:
             return reply(413, "<h1>Too large</h1>")
@@ -171,7 +171,7 @@ async def test_events_with_too_many_secrets_are_sent_in_parts() -> None:
     assert [(each.index, each.code) for each in written.refused] == [(2, "too_many_secrets")]
 
 
-async def test_an_event_that_can_not_be_written_down_is_refused_by_itself() -> None:
+async def test_event_that_is_not_json_is_rejected_alone() -> None:
     broken = plan_started().model_copy(update={"title": object()})
     async with http_server(stored) as server, aclosing(HttpWriter(server.url)) as writer:
         written = await writer.write([broken, plan_started()])

@@ -41,7 +41,7 @@ def many_runs(database_url: str) -> None:
         connection.execute(MANY)
 
 
-async def test_a_search_goes_on_from_page_to_page_until_it_finds(
+async def test_search_continues_over_pages_until_it_finds(
     writer: PostgresWriter, reader: PostgresReader, many_runs: None
 ) -> None:
     run = sample_run()
@@ -85,7 +85,7 @@ async def test_a_page_of_open_runs_costs_six_queries_at_most(
     assert len(asked) == 6
 
 
-async def test_a_conversation_of_very_many_runs_is_looked_for_like_anything_else(
+async def test_very_large_conversation_is_searched_in_list_order(
     reader: PostgresReader, many_runs: None, database_url: str
 ) -> None:
     with psycopg.connect(database_url) as connection:
@@ -129,7 +129,7 @@ async def test_a_conversation_of_very_many_runs_is_looked_for_like_anything_else
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_a_list_goes_along_its_index_behind_the_wall(
+async def test_lists_use_their_index_under_row_level_security(
     pool: Pool, listing: Listing, index: str
 ) -> None:
     async with reading(ProjectPool(pool)) as connection:
@@ -160,7 +160,7 @@ async def test_a_list_goes_along_its_index_behind_the_wall(
     ],
 )
 @pytest.mark.parametrize("has_statistics", [True, False])
-async def test_the_runs_of_a_conversation_or_a_subject_come_out_of_their_index_alone(
+async def test_runs_of_a_session_or_subject_use_their_index(
     pool: Pool, many_runs: None, wanted: RunFilter, index: str, has_statistics: bool
 ) -> None:
     listing = list_of_runs(wanted, 1, None)

@@ -144,7 +144,7 @@ def test_a_migration_again_changes_nothing_and_spares_the_records(database_url: 
 
 
 @pytest.mark.thorough
-def test_the_records_of_an_older_version_survive_the_way_up_and_down(
+def test_older_records_survive_upgrade_and_downgrade(
     empty_database_url: str,
 ) -> None:
     upgrade(empty_database_url, "0001")
@@ -170,7 +170,7 @@ def test_the_records_of_an_older_version_survive_the_way_up_and_down(
 
 
 @pytest.mark.thorough
-async def test_nobody_is_named_by_a_half_deleted_run_after_going_back(
+async def test_downgrade_removes_subjects_of_half_deleted_runs(
     empty_database_url: str,
 ) -> None:
     await asyncio.to_thread(upgrade, empty_database_url)
@@ -338,7 +338,7 @@ async def test_missing_migrations_raise_schema_out_of_date(
             await reader.check()
 
 
-def test_migrating_a_database_that_is_down_says_so(database_url: str) -> None:
+def test_migrating_an_unreachable_database_reports_it(database_url: str) -> None:
     nowhere = urlsplit(database_url)._replace(path="/no_such_database").geturl()
     with pytest.raises(StoreUnavailable) as refusal:
         upgrade(nowhere)
@@ -417,7 +417,7 @@ def test_every_table_and_every_column_is_explained(catalog: Catalog) -> None:
     assert [row[:2] for row in catalog["columns"] if not row[6]] == []
 
 
-def test_a_user_without_the_rights_is_told_what_it_needs(empty_database_url: str) -> None:
+def test_error_names_the_rights_that_a_user_lacks(empty_database_url: str) -> None:
     user = f"plain_{new_id().hex}"
     with psycopg.connect(empty_database_url, autocommit=True) as owner:
         owner.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'plain'").format(sql.Identifier(user)))
@@ -439,7 +439,7 @@ def test_a_user_without_the_rights_is_told_what_it_needs(empty_database_url: str
         ("postgresql:///x?host=/nowhere", StoreUnavailable, "/nowhere"),
     ],
 )
-def test_a_database_that_can_not_be_reached_is_told_with_the_reason(
+def test_unreachable_database_is_reported_with_the_reason(
     url: str, error: type[TracerError], said: str
 ) -> None:
     with pytest.raises(error) as told:

@@ -60,9 +60,7 @@ async def woken_by(write: PostgresWriter, run: Moments, woken: asyncio.Event) ->
             await woken.wait()
 
 
-async def test_another_process_is_woken_by_what_this_one_wrote(
-    database_url: str, pool: Pool
-) -> None:
+async def test_write_wakes_watchers_of_another_process(database_url: str, pool: Pool) -> None:
     run = Moments()
     async with (
         process(database_url, pool) as (writer, _),
@@ -87,9 +85,7 @@ async def test_a_listener_that_was_cut_off_listens_again(database_url: str, pool
             await woken_by(writer, run, woken)
 
 
-async def test_what_somebody_else_says_on_the_channel_does_no_harm(
-    database_url: str, pool: Pool
-) -> None:
+async def test_foreign_notifications_are_ignored(database_url: str, pool: Pool) -> None:
     run = Moments()
     async with (
         process(database_url, pool) as (writer, _),
@@ -104,7 +100,7 @@ async def test_what_somebody_else_says_on_the_channel_does_no_harm(
             await woken_by(writer, run, woken)
 
 
-async def test_many_runs_at_once_are_told_in_messages_of_a_bounded_size(
+async def test_notifications_of_many_runs_have_a_bounded_size(
     database_url: str, pool: Pool
 ) -> None:
     runs = [Moments() for _ in range(500)]
@@ -131,7 +127,7 @@ async def test_a_watcher_of_the_same_process_is_woken_without_anybody_listening(
             await woken_by(writer, run, woken)
 
 
-async def test_polling_finds_what_nobody_told(database_url: str, pool: Pool) -> None:
+async def test_polling_finds_changes_without_notification(database_url: str, pool: Pool) -> None:
     run = Moments()
     untold = PostgresWriter(ProjectPool(pool))
     async with process(NOBODY, pool, poll_seconds=0.01) as (_, watch):
@@ -151,7 +147,7 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [complaint for complaint in COMPLAINTS for each in said if complaint in each]
 
 
-async def test_a_database_that_is_away_does_not_disturb_who_writes_or_watches(
+async def test_notification_outage_does_not_disturb_writers_or_watchers(
     pool: Pool, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = Moments()
@@ -170,7 +166,7 @@ async def test_a_database_that_is_away_does_not_disturb_who_writes_or_watches(
     assert said.count("watched_runs_not_read") == 1
 
 
-async def test_what_is_written_last_is_told_before_the_end(database_url: str, pool: Pool) -> None:
+async def test_last_write_is_notified_before_shutdown(database_url: str, pool: Pool) -> None:
     run = Moments()
     async with process(database_url, pool) as (_, watch):
         with watch.watching(run.root) as woken:

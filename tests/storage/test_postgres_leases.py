@@ -113,9 +113,7 @@ async def come_and_go(pool: Pool) -> None:
 
 
 @pytest.mark.thorough
-async def test_nothing_is_kept_of_recorders_that_left_nothing_open(
-    store: Living, pool: Pool
-) -> None:
+async def test_leases_without_open_records_are_deleted(store: Living, pool: Pool) -> None:
     recorder_id, run = new_id(), Moments()
     await store.record(*by(recorder_id, run.plan_started(0), run.plan_finished(1)))
     await store.writer.renew(new_id())

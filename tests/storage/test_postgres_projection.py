@@ -267,7 +267,7 @@ async def test_more_than_5000_pending_spans_are_behind_unless_any_size_is_wanted
     assert await reading is None
 
 
-async def test_reader_whose_time_is_over_learns_what_is_pending(
+async def test_read_that_times_out_reports_pending_spans(
     projection: PostgresProjection, writer: PostgresWriter, database_url: str
 ) -> None:
     run = await accept(writer)

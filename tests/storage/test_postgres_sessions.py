@@ -37,7 +37,9 @@ async def test_a_change_takes_as_many_statements_of_a_hundred_operations_as_of_o
     assert counts == [2, 2, 2, 2]
 
 
-async def test_a_row_says_how_often_and_when_it_was_changed(pool: Pool, database_url: str) -> None:
+async def test_session_row_has_revision_and_time_of_its_change(
+    pool: Pool, database_url: str
+) -> None:
     sessions = PostgresSessions(ProjectPool(pool), clock=clock())
     for _ in range(3):
         await sessions.change_state("字\0", {"greeting": "你好\0\ud800"}, visits(2))
@@ -52,7 +54,7 @@ async def test_a_row_says_how_often_and_when_it_was_changed(pool: Pool, database
     assert updated_at > RECORDED
 
 
-async def test_a_state_stays_a_state_where_a_part_of_a_number_is_a_secret(pool: Pool) -> None:
+async def test_masking_a_secret_within_a_number_leaves_valid_state(pool: Pool) -> None:
     redaction = Redaction((), configured_patterns(r"\d{4}-?\d{4}"))
     sessions = PostgresSessions(ProjectPool(pool), admission=Admission(redaction))
     change = StateChange("set", ("numbers",), [1234567890, "is 1234-5678.", 7])
@@ -63,7 +65,7 @@ async def test_a_state_stays_a_state_where_a_part_of_a_number_is_a_secret(pool: 
     assert await sessions.read_state("s", {}) == state
 
 
-async def test_a_change_that_is_cancelled_while_it_waits_leaves_nothing_and_holds_nothing(
+async def test_cancelled_state_change_leaves_no_change_and_no_lock(
     database_url: str,
 ) -> None:
     async with open_pool(database_url, max_size=1) as pool:

@@ -84,7 +84,7 @@ def unstorable(run: Moments) -> ToolCallFinished:
     return event.model_copy(update={"result": "a secret\0"})
 
 
-async def test_an_event_that_cannot_be_stored_is_refused_and_its_neighbours_are_stored(
+async def test_unstorable_event_is_rejected_and_others_are_stored(
     writer: PostgresWriter, reader: PostgresReader
 ) -> None:
     good, bad = Moments(), Moments()
@@ -124,7 +124,7 @@ async def test_events_of_a_run_that_came_as_spans_are_refused(
 
 
 @on_one_postgres
-async def test_what_is_known_to_be_there_takes_no_statement(
+async def test_cached_parents_are_not_written_again(
     writer: PostgresWriter, asked: list[str]
 ) -> None:
     run = Moments()
@@ -172,7 +172,7 @@ async def test_a_known_run_that_another_process_deletes_takes_no_more_events(
         assert answer.stored == 1
 
 
-async def test_writes_at_the_same_time_share_commits_and_each_hears_of_its_own(
+async def test_concurrent_writes_share_commits_and_get_their_own_refusals(
     writer: PostgresWriter, reader: PostgresReader
 ) -> None:
     run, bad = Moments(), Moments()

@@ -89,7 +89,7 @@ async def test_a_transaction_that_names_no_project_sees_nothing(pool: Pool) -> N
         await forget()
 
 
-async def test_what_is_copied_belongs_to_the_project_of_the_transaction(pool: Pool) -> None:
+async def test_copied_rows_belong_to_the_transaction_s_project(pool: Pool) -> None:
     spans = spans_from(*(tool(number, "a tool") for number in range(1, 100)))
     await PostgresWriter(ProjectPool(pool, 7)).write_spans(traces_of(spans))
     await project_in(pool)
@@ -134,7 +134,7 @@ def plain_user(empty_database_url: str) -> Iterator[str]:
         connection.execute(sql.SQL("DROP ROLE {}").format(owner))
 
 
-async def test_a_user_who_may_not_become_the_role_is_told_and_is_mended_without_a_restart(
+async def test_missing_role_membership_is_reported_and_fixed_without_restart(
     plain_user: str, empty_database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with psycopg.connect(empty_database_url, autocommit=True) as connection:

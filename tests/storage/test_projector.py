@@ -309,7 +309,7 @@ def run_row(url: str, *columns: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.usefixtures("faulty_dialect")
-def test_dialect_error_keeps_spans_and_records_and_says_why(server: Server) -> None:
+def test_dialect_error_leaves_spans_and_records_and_reports_why(server: Server) -> None:
     good, _ = parts_of_a_trace()
     server.accept(good)
     project_all(server.url)

@@ -78,7 +78,7 @@ async def finished(pool: Pool, stored_at: datetime, ended_at: datetime | None) -
     return run.root
 
 
-async def test_what_was_stored_and_ended_longer_ago_is_pruned(pool: Pool) -> None:
+async def test_runs_older_than_the_limit_are_pruned(pool: Pool) -> None:
     old = [
         await finished(pool, days_ago(31), days_ago(31)),
         await finished(pool, days_ago(40), days_ago(700)),
@@ -96,7 +96,7 @@ async def test_what_was_stored_and_ended_longer_ago_is_pruned(pool: Pool) -> Non
     assert set((await left_of(pool, old)).values()) == {0}
 
 
-async def test_what_never_ended_goes_unless_somebody_still_works_at_it(pool: Pool) -> None:
+async def test_abandoned_run_is_pruned_and_live_run_is_not(pool: Pool) -> None:
     left_alone = await finished(pool, days_ago(90), None)
     alive = Moments()
     recorder_id = new_id()
@@ -161,7 +161,7 @@ async def judged(pool: Pool, recorder_id: UUID, at: datetime) -> None:
     await reaper.expire_leases(at)
 
 
-async def test_of_more_runs_the_newest_are_kept(pool: Pool) -> None:
+async def test_prune_leaves_the_newest_runs_up_to_the_limit(pool: Pool) -> None:
     runs = [await finished(pool, days_ago(age), days_ago(age)) for age in range(30)]
     assert (await pruned(pool, ProjectSettings(keep_runs=30))).runs == 0
     both = ProjectSettings(keep_days=27, keep_runs=7)
@@ -186,7 +186,7 @@ async def test_pruners_at_once_share_the_work(pool: Pool) -> None:
 
 
 @pytest.mark.thorough
-async def test_pruning_holds_up_no_writer_and_waits_for_none(
+async def test_pruning_and_writers_do_not_block_each_other(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader, database_url: str
 ) -> None:
     (busy, events), (_, others) = rich_run(), rich_run()
@@ -224,7 +224,7 @@ async def test_pruning_holds_up_no_writer_and_waits_for_none(
 
 
 @pytest.mark.thorough
-async def test_runs_that_are_written_while_they_are_pruned_are_there_or_refused(
+async def test_run_written_during_pruning_is_stored_or_rejected(
     pool: Pool, reader: PostgresReader
 ) -> None:
     runs = [rich_run(calls=2) for _ in range(30)]
@@ -255,7 +255,7 @@ async def test_runs_that_are_written_while_they_are_pruned_are_there_or_refused(
         assert len((await read_tree(reader, root, Payloads.NONE)).plans) == 3
 
 
-async def test_a_pruner_looks_after_all_projects_and_what_is_left_over(pool: Pool) -> None:
+async def test_pruner_covers_all_projects_and_interrupted_deletions(pool: Pool) -> None:
     ward = await ensure_project(pool, "ward")
     keys = ApiKeys(ProjectPool(pool, ward))
     new = await keys.create("reads", [Scope.READ])
@@ -298,7 +298,7 @@ async def test_leases_of_recorders_without_runs_are_forgotten(pool: Pool) -> Non
 
 
 @pytest.mark.thorough
-async def test_a_tombstone_goes_after_a_long_time(pool: Pool, database_url: str) -> None:
+async def test_old_tombstones_are_deleted(pool: Pool, database_url: str) -> None:
     old, new, half = (Moments() for _ in range(3))
     for run in (old, new, half):
         await record(pool, run.plan_started())

@@ -30,7 +30,7 @@ class Away:
             raise StoreUnavailable()
 
 
-async def test_a_reaper_whose_first_look_failed_looks_again_and_counts_from_then() -> None:
+async def test_reaper_counts_leases_from_its_first_successful_run() -> None:
     away = Away()
     reaper = Reaper(away, DEFAULT_TERMS)
     with pytest.raises(StoreUnavailable):

@@ -10,11 +10,11 @@ from uuid import UUID
 from tracer.records.events import Event
 from tracer.records.leases import MAX_DELAY, Lease, LeaseTerms
 from tracer.records.record_classes import Kind
-from tracer.storage.memory.runs import KeptRun, is_unfinished
+from tracer.storage.memory.runs import StoredRun, is_unfinished
 
 
 @dataclass
-class _KeptLease:
+class _StoredLease:
     lease: Lease
     lag: timedelta | None
 
@@ -24,7 +24,7 @@ class MemoryLeases:
 
     def __init__(self, terms: LeaseTerms) -> None:
         self._terms = terms
-        self._kept: dict[UUID, _KeptLease] = {}
+        self._kept: dict[UUID, _StoredLease] = {}
 
     def renew(
         self,
@@ -51,7 +51,7 @@ class MemoryLeases:
             lag = least
             seen_at = max(seen_at, before.lease.seen_at)
         lease = Lease(recorder_id, seen_at, length or self._terms.lease)
-        self._kept[recorder_id] = _KeptLease(lease, lag)
+        self._kept[recorder_id] = _StoredLease(lease, lag)
         return lease
 
     def renew_run(self, run_id: UUID, now: datetime) -> None:
@@ -66,18 +66,18 @@ class MemoryLeases:
             else:
                 self.renew(event.recorder_id, now, event.at)
 
-    def of_run(self, run: KeptRun) -> list[Lease]:
+    def of_run(self, run: StoredRun) -> list[Lease]:
         """Return the leases of the recorders that have unfinished records in a run."""
         found = [self._kept[each].lease for each in _unfinished(run) if each in self._kept]
         return sorted(found, key=lambda lease: lease.recorder_id)
 
-    def seen_at(self, run: KeptRun) -> datetime | None:
+    def seen_at(self, run: StoredRun) -> datetime | None:
         """Return the last heartbeat of a run's recorders."""
         recorders = {run.whose(fields) for part in run.parts.values() for fields in part.values()}
         seen = [self._kept[each].lease.seen_at for each in recorders & self._kept.keys()]
         return max(seen, default=None)
 
-    def expire(self, runs: Iterable[KeptRun], since: datetime, now: datetime) -> None:
+    def expire(self, runs: Iterable[StoredRun], since: datetime, now: datetime) -> None:
         """Mark recorders with unfinished records in runs as dead or alive.
 
         Args:
@@ -103,7 +103,7 @@ class MemoryLeases:
             run.fields["revision"] += has_changed
 
 
-def mark_dead(run: KeptRun, recorder_id: UUID | None, abandoned_at: datetime) -> None:
+def mark_dead(run: StoredRun, recorder_id: UUID | None, abandoned_at: datetime) -> None:
     """Mark a recorder as dead in a run since a time, or since an earlier one.
 
     Args:
@@ -119,14 +119,14 @@ def mark_dead(run: KeptRun, recorder_id: UUID | None, abandoned_at: datetime) ->
         run.fields["revision"] += 1
 
 
-def _raise(run: KeptRun, places: Iterable[tuple[Kind, UUID]]) -> None:
+def _raise(run: StoredRun, places: Iterable[tuple[Kind, UUID]]) -> None:
     """Give records the revision that comes after their run's."""
     for kind, record_id in places:
         fields = run.parts[kind][record_id]
         run.parts[kind][record_id] = {**fields, "revision": run.fields["revision"] + 1}
 
 
-def _unfinished(run: KeptRun) -> dict[UUID, list[tuple[Kind, UUID]]]:
+def _unfinished(run: StoredRun) -> dict[UUID, list[tuple[Kind, UUID]]]:
     """Return the unfinished records of a run by their recorders."""
     found: dict[UUID, list[tuple[Kind, UUID]]] = {}
     for kind, part in run.parts.items():

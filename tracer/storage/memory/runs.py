@@ -14,7 +14,7 @@ from tracer.records.merge import RULES, Fields
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind, Run
 from tracer.records.run_previews import NotableRecord, RunTexts
 from tracer.records.status import Status
-from tracer.storage.memory.spans import Changes, KeptSpans
+from tracer.storage.memory.spans import Changes, RunSpans
 from tracer.storage.memory.tree import Records
 from tracer.storage.run_changes import Removed
 from tracer.store import Erasure
@@ -22,7 +22,7 @@ from tracer.text import storable
 
 
 @dataclass
-class KeptRun:
+class StoredRun:
     """One run with all its records."""
 
     root_plan_id: UUID
@@ -31,7 +31,7 @@ class KeptRun:
         default_factory=lambda: {kind: {} for kind in RECORDS}
     )
     is_deleted: bool = False
-    spans: KeptSpans = field(default_factory=KeptSpans)
+    spans: RunSpans = field(default_factory=RunSpans)
     is_of_spans: bool = False
     is_agent_work: bool = True
     removed: dict[Removed, int] = field(default_factory=dict)
@@ -146,34 +146,40 @@ def is_unfinished(fields: Fields) -> bool:
     return fields["status"] in (Status.PENDING, Status.RUNNING)
 
 
-def why_no_events(kept: KeptRun | None) -> str | None:
+def why_no_events(stored_run: StoredRun | None) -> str | None:
     """Return the code with which a run rejects events; None if it accepts them."""
-    if kept is None:
+    if stored_run is None:
         return None
-    return "run_deleted" if kept.is_deleted else "run_of_spans" if kept.is_of_spans else None
+    return (
+        "run_deleted"
+        if stored_run.is_deleted
+        else "run_of_spans"
+        if stored_run.is_of_spans
+        else None
+    )
 
 
-def why_no_spans(kept: KeptRun | None, trace: TraceSpans, max_bytes: int) -> str | None:
+def why_no_spans(stored_run: StoredRun | None, trace: TraceSpans, max_bytes: int) -> str | None:
     """Return the code with which a run rejects the spans of a trace; None if it accepts them."""
-    if kept is not None and kept.is_deleted:
+    if stored_run is not None and stored_run.is_deleted:
         return "run_deleted"
-    spans = KeptSpans() if kept is None else kept.spans
+    spans = RunSpans() if stored_run is None else stored_run.spans
     return "run_too_large" if spans.exceeds(trace, max_bytes) else None
 
 
-def delete_runs(runs: dict[UUID, KeptRun], chosen: Sequence[KeptRun]) -> Erasure:
+def delete_runs(runs: dict[UUID, StoredRun], chosen: Sequence[StoredRun]) -> Erasure:
     """Replace runs by tombstones, and count the deleted runs, records and spans."""
-    sessions = {session for kept in chosen for session in kept.spans.sessions}
-    for kept in chosen:
-        runs[kept.root_plan_id] = KeptRun(kept.root_plan_id, {}, is_deleted=True)
-    for kept in runs.values():
-        sessions -= kept.spans.sessions
+    sessions = {session for stored_run in chosen for session in stored_run.spans.sessions}
+    for stored_run in chosen:
+        runs[stored_run.root_plan_id] = StoredRun(stored_run.root_plan_id, {}, is_deleted=True)
+    for stored_run in runs.values():
+        sessions -= stored_run.spans.sessions
     unnamed = [runs[run_id] for each in sessions if (run_id := UUID(bytes=each)) in runs]
-    for kept in unnamed:
-        runs[kept.root_plan_id] = KeptRun(kept.root_plan_id, {}, is_deleted=True)
+    for stored_run in unnamed:
+        runs[stored_run.root_plan_id] = StoredRun(stored_run.root_plan_id, {}, is_deleted=True)
     chosen = [*chosen, *unnamed]
     return Erasure(
         len(chosen),
-        sum(len(part) for kept in chosen for part in kept.parts.values()),
-        sum(kept.spans.count for kept in chosen),
+        sum(len(part) for stored_run in chosen for part in stored_run.parts.values()),
+        sum(stored_run.spans.count for stored_run in chosen),
     )

@@ -26,16 +26,18 @@ class MemorySessions:
 
     async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
         """Return a session's state; see `SessionStates.read_state`."""
-        kept = self._states.get(stored_session_id(session_id))
-        return state_from(state_text(initial) if kept is None else kept)
+        state_json = self._states.get(stored_session_id(session_id))
+        return state_from(state_text(initial) if state_json is None else state_json)
 
     async def change_state(
         self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
     ) -> State:
         """Apply changes to a session's state; see `SessionStates.change_state`."""
         # Atomic, because it has no await.
-        kept = self._states.get(stored_session_id(session_id))
-        state = apply(state_from(state_text(initial) if kept is None else kept), changes)
+        state_json = self._states.get(stored_session_id(session_id))
+        state = apply(
+            state_from(state_text(initial) if state_json is None else state_json), changes
+        )
         self._states[stored_session_id(session_id)] = state_text(state)
         return state
 

@@ -47,7 +47,7 @@ MessagesOf = Callable[[bytes], list[bytes]]
 
 
 @dataclass(frozen=True)
-class Block:
+class SpanBlock:
     """The spans of one run that arrived together."""
 
     message: bytes
@@ -59,14 +59,14 @@ class Block:
 
 
 @dataclass
-class KeptSpans:
+class RunSpans:
     """The spans of one run."""
 
-    blocks: dict[bytes, Block] = field(default_factory=dict)
+    blocks: dict[bytes, SpanBlock] = field(default_factory=dict)
     """By key, in the order of their arrival."""
     size: int = 0
     """The bytes of all messages."""
-    pending: list[Block] = field(default_factory=list)
+    pending: list[SpanBlock] = field(default_factory=list)
     """The blocks that no projection has read yet."""
     projected: ProjectedRun | None = None
     """The last projection."""
@@ -84,7 +84,7 @@ class KeptSpans:
         """
         key = block_key(trace.message)
         if key not in self.blocks:
-            block = self.blocks[key] = Block(trace.message, trace.count, recorded_at, seen_at)
+            block = self.blocks[key] = SpanBlock(trace.message, trace.count, recorded_at, seen_at)
             self.size += len(trace.message)
             if pends:
                 self.pending.append(block)
@@ -137,7 +137,7 @@ class Changes:
         return self.run is not None or any(self.changed.values()) or bool(self.removed)
 
 
-def project_blocks(spans: KeptSpans, messages_of: MessagesOf) -> Changes:
+def project_blocks(spans: RunSpans, messages_of: MessagesOf) -> Changes:
     """Project all blocks of a run and return the changes since the last projection.
 
     Compares projected rows, as Postgres compares their digests. A mark of the reaper or a field of

@@ -45,7 +45,7 @@ from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.storage.ancestors import path_down_to
 from tracer.storage.memory.leases import MemoryLeases, mark_dead
 from tracer.storage.memory.lists import page, run_is_wanted, tool_call_is_wanted, tool_call_preview
-from tracer.storage.memory.runs import KeptRun, delete_runs, why_no_events, why_no_spans
+from tracer.storage.memory.runs import StoredRun, delete_runs, why_no_events, why_no_spans
 from tracer.storage.memory.spans import project_blocks, restored
 from tracer.storage.memory.stats import stats_of_tools, tool_history
 from tracer.storage.memory.tree import Records, changed_rows, in_order, tree_rows
@@ -118,7 +118,7 @@ class MemoryStore:
         self._admission = admission or Admission()
         self._lags = lags
         self._max_run_bytes = max_run_bytes
-        self._runs: dict[UUID, KeptRun] = {}
+        self._runs: dict[UUID, StoredRun] = {}
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; see `TraceWriter.write`."""
@@ -230,7 +230,7 @@ class MemoryStore:
         for run in self._open_runs():
             self._project(run)
 
-    def _project(self, run: KeptRun) -> None:
+    def _project(self, run: StoredRun) -> None:
         """Project the pending blocks of a run, if there are any."""
         pending = run.spans.pending
         if not pending:
@@ -246,14 +246,14 @@ class MemoryStore:
         for seen_at in [block.seen_at for block in pending if block.seen_at is not None][-1:]:
             self._leases.renew_run(run.root_plan_id, seen_at)
 
-    def _project_all_of(self, run: KeptRun) -> None:
+    def _project_all_of(self, run: StoredRun) -> None:
         run.put(project_blocks(run.spans, self._messages_of))
 
     def _messages_of(self, session: bytes) -> list[bytes]:
         run = self._runs.get(UUID(bytes=session))
         return [] if run is None else run.spans.messages
 
-    def _restore(self, run: KeptRun, exported: Reduced, now: datetime) -> None:
+    def _restore(self, run: StoredRun, exported: Reduced, now: datetime) -> None:
         """Merge the fields of an export that no span holds into a run and its records."""
         run_id, revision = run.root_plan_id, run.fields["revision"] + 1
         before, has_changed = run.fields, False
@@ -267,21 +267,21 @@ class MemoryStore:
         if has_changed or run.fields != before:
             run.fields["revision"] = revision
 
-    def _new_run(self, run_id: UUID, recorded_at: datetime) -> KeptRun:
+    def _new_run(self, run_id: UUID, recorded_at: datetime) -> StoredRun:
         fields = {"project_id": self._project_id, "recorded_at": recorded_at}
-        run = self._runs[run_id] = KeptRun(run_id, {**fields, "revision": 0, "tags": []})
+        run = self._runs[run_id] = StoredRun(run_id, {**fields, "revision": 0, "tags": []})
         return run
 
     def _touch(self, run_id: UUID, version: Fields, now: datetime, merge: Merge) -> None:
-        kept = self._runs.get(run_id)
-        if kept is None:
-            kept = self._new_run(run_id, version.get("recorded_at") or now)
-        kept.fields = merge(Kind.RUN, kept.fields, version)
-        kept.fields["revision"] += 1
+        stored_run = self._runs.get(run_id)
+        if stored_run is None:
+            stored_run = self._new_run(run_id, version.get("recorded_at") or now)
+        stored_run.fields = merge(Kind.RUN, stored_run.fields, version)
+        stored_run.fields["revision"] += 1
 
     def _merge(
         self,
-        run: KeptRun,
+        run: StoredRun,
         kind: Kind,
         record_id: UUID,
         version: Fields,
@@ -289,14 +289,14 @@ class MemoryStore:
         merge: Merge,
     ) -> None:
         part = run.parts[kind]
-        kept = part.get(record_id)
-        changed = merge(kind, kept or {}, version)
+        stored_run = part.get(record_id)
+        changed = merge(kind, stored_run or {}, version)
         changed.pop("abandoned_at", None)
-        if kept is None:
+        if stored_run is None:
             first = version.get("recorded_at") or now
             born = {"project_id": self._project_id, "recorded_at": first}
             part[record_id] = {**changed, **born, "revision": run.fields["revision"]}
-        elif changed != kept:
+        elif changed != stored_run:
             changed["revision"] = run.fields["revision"]
             part[record_id] = changed
 
@@ -320,17 +320,20 @@ class MemoryStore:
         """Delete every run of a subject; see `TraceWriter.delete_subject`."""
         kept_as = self._admission.subject(subject)
         self._project_all()  # only records name the subject of a run
-        return delete_runs(self._runs, [kept for kept in self._open_runs() if kept.is_of(kept_as)])
+        return delete_runs(
+            self._runs,
+            [stored_run for stored_run in self._open_runs() if stored_run.is_of(kept_as)],
+        )
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
         """Record a request to cancel a run; see `TraceWriter.request_cancel`."""
-        kept = self._open_run(root_plan_id)
-        if kept.as_run().status.is_ending:
+        stored_run = self._open_run(root_plan_id)
+        if stored_run.as_run().status.is_ending:
             raise RunNotActive()
-        if kept.fields.get("cancel_requested_at") is None:
-            kept.fields["cancel_requested_at"] = self._clock()
-            kept.fields["revision"] += 1
-        return kept.as_run()
+        if stored_run.fields.get("cancel_requested_at") is None:
+            stored_run.fields["cancel_requested_at"] = self._clock()
+            stored_run.fields["revision"] += 1
+        return stored_run.as_run()
 
     async def list_runs(
         self, wanted: RunFilter, limit: int, cursor: str | None
@@ -339,10 +342,10 @@ class MemoryStore:
         check_status(wanted.status)
         runs = [
             run
-            for kept in self._open_runs()
-            for run in [kept.as_run()]
-            if kept.is_agent_work or wanted.other_traces
-            if run_is_wanted(run, kept.records(), wanted)
+            for stored_run in self._open_runs()
+            for run in [stored_run.as_run()]
+            if stored_run.is_agent_work or wanted.other_traces
+            if run_is_wanted(run, stored_run.records(), wanted)
         ]
         found = page(runs, "root_plan_id", limit, cursor)
         return replace(found, items=self._previews(found.items))
@@ -354,9 +357,9 @@ class MemoryStore:
         check_status(wanted.status)
         calls = [
             tool_call_preview(call)
-            for kept in self._open_runs()
-            for call_id in kept.parts[Kind.TOOL_CALL]
-            for call in [kept.record(Kind.TOOL_CALL, call_id)]
+            for stored_run in self._open_runs()
+            for call_id in stored_run.parts[Kind.TOOL_CALL]
+            for call in [stored_run.record(Kind.TOOL_CALL, call_id)]
             if tool_call_is_wanted(call, wanted)
         ]
         return page(calls, "tool_call_id", limit, cursor)
@@ -366,23 +369,23 @@ class MemoryStore:
         return self._previews([self._open_run(root_plan_id).as_run()])[0]
 
     def _previews(self, runs: Sequence[Run]) -> list[RunPreview]:
-        kept = [self._runs[run.root_plan_id] for run in runs]
-        seen = {each.root_plan_id: self._leases.seen_at(each) for each in kept}
+        stored_run = [self._runs[run.root_plan_id] for run in runs]
+        seen = {each.root_plan_id: self._leases.seen_at(each) for each in stored_run}
         return run_previews(
             runs,
-            {each.root_plan_id: each.texts() for each in kept},
-            chain.from_iterable(each.notable() for each in kept),
+            {each.root_plan_id: each.texts() for each in stored_run},
+            chain.from_iterable(each.notable() for each in stored_run),
             {run_id: at for run_id, at in seen.items() if at is not None},
         )
 
     async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
         """Return a plan and the call that opened it; see `TraceReader.read_plan`."""
-        kept = self._find(Kind.PLAN, plan_id)
-        plan: PlanExecutionRecord = kept.record(Kind.PLAN, plan_id)
+        stored_run = self._find(Kind.PLAN, plan_id)
+        plan: PlanExecutionRecord = stored_run.record(Kind.PLAN, plan_id)
         opener = None
         if plan.tool_call_id is not None:
-            opener = kept.record(Kind.TOOL_CALL, plan.tool_call_id)
-        return PlanWithOpener(plan, opener, self._followed(kept.as_run(), plan))
+            opener = stored_run.record(Kind.TOOL_CALL, plan.tool_call_id)
+        return PlanWithOpener(plan, opener, self._followed(stored_run.as_run(), plan))
 
     def _followed(self, run: Run, plan: PlanExecutionRecord) -> ActToolInfo | None:
         """Return the latest call of another run of the session that the plan names."""
@@ -405,13 +408,13 @@ class MemoryStore:
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
         """Return the rows of a plan and everything below it; see `TraceReader.read_tree`."""
-        kept = self._find(Kind.PLAN, plan_id)
-        return tree_rows(kept.records(), plan_id, payloads, _revision(kept))
+        stored_run = self._find(Kind.PLAN, plan_id)
+        return tree_rows(stored_run.records(), plan_id, payloads, _revision(stored_run))
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
         """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
-        kept = self._runs.get(root_plan_id)
-        rounds = kept.parts[Kind.THINK_ACT] if kept else {}
+        stored_run = self._runs.get(root_plan_id)
+        rounds = stored_run.parts[Kind.THINK_ACT] if stored_run else {}
         return {
             think_act_id: fields["messages"]
             for think_act_id, fields in rounds.items()
@@ -420,31 +423,31 @@ class MemoryStore:
 
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
         """Return the revision of a record's run; see `TraceReader.read_revision`."""
-        kept = self._open_run(record_id) if kind is Kind.RUN else self._find(kind, record_id)
-        return _revision(kept)
+        stored_run = self._open_run(record_id) if kind is Kind.RUN else self._find(kind, record_id)
+        return _revision(stored_run)
 
     async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
         """Return the revisions of runs; see `TraceReader.read_revisions`."""
         return {
-            kept.root_plan_id: kept.fields["revision"]
-            for kept in self._open_runs()
-            if kept.root_plan_id in root_plan_ids
+            stored_run.root_plan_id: stored_run.fields["revision"]
+            for stored_run in self._open_runs()
+            if stored_run.root_plan_id in root_plan_ids
         }
 
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
         """Return what changed in a run; see `TraceReader.read_changes`."""
-        kept = self._open_run(root_plan_id)
-        changed = changed_rows(kept.records(), after)
-        removed = [place for place, revision in kept.removed.items() if revision > after]
+        stored_run = self._open_run(root_plan_id)
+        changed = changed_rows(stored_run.records(), after)
+        removed = [place for place, revision in stored_run.removed.items() if revision > after]
         in_id_order = sorted(removed, key=lambda place: place[1])
-        return changes_between(after, kept.fields["revision"], changed, in_id_order, limit)
+        return changes_between(after, stored_run.fields["revision"], changed, in_id_order, limit)
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
         """Return one round; see `TraceReader.read_think_act`."""
-        kept = self._find(Kind.THINK_ACT, think_act_id)
-        think_act: ThinkActRecord = kept.record(Kind.THINK_ACT, think_act_id)
+        stored_run = self._find(Kind.THINK_ACT, think_act_id)
+        think_act: ThinkActRecord = stored_run.record(Kind.THINK_ACT, think_act_id)
         if think_act.offered_tools is None and think_act.offered_tools_from is not None:
-            holder = kept.parts[Kind.THINK_ACT].get(think_act.offered_tools_from, {})
+            holder = stored_run.parts[Kind.THINK_ACT].get(think_act.offered_tools_from, {})
             think_act.offered_tools = holder.get("offered_tools")
         return think_act
 
@@ -467,17 +470,17 @@ class MemoryStore:
 
     async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
         """Return everything of a run; see `TraceReader.read_whole_run`."""
-        kept = self._open_run(root_plan_id)
+        stored_run = self._open_run(root_plan_id)
         return WholeRun(
-            run=kept.as_run(),
-            source="spans" if kept.is_of_spans else "events",
-            is_agent_work=kept.is_agent_work,
+            run=stored_run.as_run(),
+            source="spans" if stored_run.is_of_spans else "events",
+            is_agent_work=stored_run.is_agent_work,
             records={
                 kind: [part[record_id] for record_id in sorted(part)]
-                for kind, part in kept.records().items()
+                for kind, part in stored_run.records().items()
             },
             spans=await self.read_spans(root_plan_id),
-            logs=logs_of(kept.spans.messages),
+            logs=logs_of(stored_run.spans.messages),
         )
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
@@ -515,7 +518,7 @@ class MemoryStore:
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
         """Return the exchanges of runs; see `TraceReader.list_exchanges`."""
-        runs = {kept.root_plan_id: kept for kept in self._open_runs()}
+        runs = {stored_run.root_plan_id: stored_run for stored_run in self._open_runs()}
         plans = [
             runs[run_id].record(Kind.PLAN, run_id)
             for run_id in root_plan_ids
@@ -536,33 +539,38 @@ class MemoryStore:
         return {
             run_id
             for run_id in root_plan_ids
-            for kept in [self._runs.get(run_id)]
-            if kept and (kept.is_deleted or kept.fields.get("cancel_requested_at") is not None)
+            for stored_run in [self._runs.get(run_id)]
+            if stored_run
+            and (stored_run.is_deleted or stored_run.fields.get("cancel_requested_at") is not None)
         }
 
     async def check(self) -> None:
         """Return: memory always serves."""
 
     def _all_records(self) -> list[Records]:
-        return [kept.records() for kept in self._open_runs()]
+        return [stored_run.records() for stored_run in self._open_runs()]
 
-    def _open_runs(self) -> Iterator[KeptRun]:
-        return (kept for kept in self._runs.values() if not kept.is_deleted)
+    def _open_runs(self) -> Iterator[StoredRun]:
+        return (stored_run for stored_run in self._runs.values() if not stored_run.is_deleted)
 
-    def _open_run(self, root_plan_id: UUID) -> KeptRun:
-        kept = self._runs.get(root_plan_id)
-        if kept is None or kept.is_deleted:
+    def _open_run(self, root_plan_id: UUID) -> StoredRun:
+        stored_run = self._runs.get(root_plan_id)
+        if stored_run is None or stored_run.is_deleted:
             raise RecordNotFound("run", root_plan_id)
-        return kept
+        return stored_run
 
-    def _find(self, kind: Kind, record_id: UUID) -> KeptRun:
+    def _find(self, kind: Kind, record_id: UUID) -> StoredRun:
         """Return the run with a record. If several have it, prefer a record to placeholders."""
-        found = [kept for kept in self._runs.values() if record_id in kept.parts[kind]]
+        found = [
+            stored_run for stored_run in self._runs.values() if record_id in stored_run.parts[kind]
+        ]
         if not found:
             raise RecordNotFound(KIND_WORDS[kind], record_id)
-        return min(found, key=lambda kept: kept.preference(kind, record_id))
+        return min(found, key=lambda stored_run: stored_run.preference(kind, record_id))
 
 
-def _revision(kept: KeptRun) -> Revision:
-    fields = kept.fields
-    return Revision(kept.root_plan_id, fields["revision"], fields["recorded_at"], kept.spans.size)
+def _revision(stored_run: StoredRun) -> Revision:
+    fields = stored_run.fields
+    return Revision(
+        stored_run.root_plan_id, fields["revision"], fields["recorded_at"], stored_run.spans.size
+    )

@@ -110,10 +110,10 @@ class PostgresReader:
         """Return a run with its totals; see `TraceReader.read_run`."""
         query = f"""SELECT {columns(Run)} FROM run WHERE project_id = %(project_id)s
             AND root_plan_id = %(run)s AND {RUN_NOT_DELETED}"""
-        given = {"project_id": self._project_id, "run": root_plan_id}
+        parameters = {"project_id": self._project_id, "run": root_plan_id}
         with store_errors():
             async with snapshot(self._project) as connection:
-                found = await select(connection, Run, query, given)
+                found = await select(connection, Run, query, parameters)
                 previews = await read_run_previews(connection, self._project_id, found)
         return _only("run", root_plan_id, previews)
 
@@ -141,12 +141,12 @@ class PostgresReader:
                 WHERE project_id = %(project_id)s AND run.root_plan_id = %(run)s
             )
             ORDER BY {START} DESC, tool_call_id DESC LIMIT 1"""
-        given = {
+        parameters = {
             "project_id": self._project_id,
             "run": plan.root_plan_id,
             "call": plan.follows_provider_call_id,
         }
-        found = await select(connection, ActToolInfo, query, given)
+        found = await select(connection, ActToolInfo, query, parameters)
         return found[0] if found else None
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
@@ -160,10 +160,10 @@ class PostgresReader:
         """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
         query = f"""SELECT think_act_id, messages FROM think_act_record
             WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {NOT_DELETED}"""
-        given = {"project_id": self._project_id, "run": root_plan_id}
+        parameters = {"project_id": self._project_id, "run": root_plan_id}
         with store_errors():
             async with reading(self._project) as connection:
-                return dict(await (await connection.execute(query, given)).fetchall())
+                return dict(await (await connection.execute(query, parameters)).fetchall())
 
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
         """Return the revision of a record's run; see `TraceReader.read_revision`."""
@@ -202,18 +202,18 @@ class PostgresReader:
         with store_errors():
             async with snapshot(self._project) as connection:
                 call = await self._one(connection, ActToolInfo, Kind.TOOL_CALL, tool_call_id)
-                given = {
+                parameters = {
                     "project_id": self._project_id,
                     "run": call.root_plan_id,
                     "call": tool_call_id,
                 }
-                above = await self._read_above(connection, given)
+                above = await self._read_above(connection, parameters)
                 sub_plans = await select(
                     connection,
                     PlanExecutionRecord,
                     f"""SELECT {columns(PlanExecutionRecord)} FROM plan_execution_record
                     WHERE {_IN_RUN} AND tool_call_id = %(call)s ORDER BY position, plan_id""",
-                    given,
+                    parameters,
                 )
         return ToolCallInPlace(call, path_down_to(call, above), sub_plans)
 
@@ -275,10 +275,10 @@ ORDER BY root_plan_id LIMIT 10"""
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
         """Return the exchanges of runs; see `TraceReader.list_exchanges`."""
-        given = {"project_id": self._project_id, "runs": list(root_plan_ids)}
+        parameters = {"project_id": self._project_id, "runs": list(root_plan_ids)}
         with store_errors():
             async with reading(self._project) as connection:
-                rows = await (await connection.execute(_EXCHANGES, given)).fetchall()
+                rows = await (await connection.execute(_EXCHANGES, parameters)).fetchall()
         found = {row[0]: Exchange(*row) for row in rows}
         return [found[run_id] for run_id in root_plan_ids if run_id in found]
 
@@ -320,8 +320,10 @@ ORDER BY root_plan_id LIMIT 10"""
         query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
             WHERE {id_field} = %(id)s AND project_id = %(project_id)s AND {NOT_DELETED}
             ORDER BY status = 'unknown', root_plan_id LIMIT 1"""
-        given = {"id": record_id, "project_id": self._project_id}
-        return _only(KIND_WORDS[kind], record_id, await select(connection, record, query, given))
+        parameters = {"id": record_id, "project_id": self._project_id}
+        return _only(
+            KIND_WORDS[kind], record_id, await select(connection, record, query, parameters)
+        )
 
     async def _in_run(
         self,
@@ -334,20 +336,20 @@ ORDER BY root_plan_id LIMIT 10"""
         kind = KINDS[record]
         query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
             WHERE {_IN_RUN} AND {ID_FIELDS[kind]} = ANY(%(ids)s)"""
-        given = {"project_id": self._project_id, "run": run_id, "ids": list(record_ids)}
-        return await select(connection, record, query, given)
+        parameters = {"project_id": self._project_id, "run": run_id, "ids": list(record_ids)}
+        return await select(connection, record, query, parameters)
 
     async def _read_above(
-        self, connection: PoolConnection, given: dict[str, Any]
+        self, connection: PoolConnection, parameters: dict[str, Any]
     ) -> dict[Place, AnyRecord]:
         """Return every ancestor of a call: one query for the ids, and one per kind."""
-        cursor = await connection.execute(_ABOVE, given)
+        cursor = await connection.execute(_ABOVE, parameters)
         ids: dict[Kind, list[UUID]] = {kind: [] for kind in KINDS.values()}
         for kind, record_id in await cursor.fetchall():
             ids[Kind(kind)].append(record_id)
         found: dict[Place, AnyRecord] = {}
         for record, kind in KINDS.items():
-            for each in await self._in_run(connection, record, given["run"], ids[kind]):
+            for each in await self._in_run(connection, record, parameters["run"], ids[kind]):
                 found[kind, getattr(each, ID_FIELDS[kind])] = each
         return found
 

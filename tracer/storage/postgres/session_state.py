@@ -38,7 +38,7 @@ class PostgresSessions:
         """Return a session's state; see `SessionStates.read_state`."""
         with store_errors():
             async with in_project(self._project) as connection:
-                cursor = await connection.execute(_READ, self._given(session_id))
+                cursor = await connection.execute(_READ, self._values(session_id))
                 found = await cursor.fetchone()
         return state_from(state_text(initial) if found is None else found[0])
 
@@ -47,21 +47,21 @@ class PostgresSessions:
     ) -> State:
         """Apply changes to a session's state; see `SessionStates.change_state`."""
         first = self._admission.state(state_text(initial))
-        given = self._given(session_id) | {"state": first, "now": self._clock()}
+        values = self._values(session_id) | {"state": first, "now": self._clock()}
         with store_errors():
             async with in_project(self._project) as connection:
-                cursor = await connection.execute(_MAKE_OR_LOCK, given)
+                cursor = await connection.execute(_MAKE_OR_LOCK, values)
                 [(text,)] = await cursor.fetchall()
                 state = apply(state_from(text), changes)
-                kept = self._admission.state(state_text(state))
-                await connection.execute(_KEEP, given | {"state": kept})
-        return state_from(kept)
+                state_json = self._admission.state(state_text(state))
+                await connection.execute(_KEEP, values | {"state": state_json})
+        return state_from(state_json)
 
     async def add_run(
         self, session_id: str, initial: Mapping[str, Any], root_plan_id: UUID
     ) -> list[UUID]:
         """Append a run to a session; see `SessionStates.add_run`."""
-        given = self._given(session_id) | {
+        values = self._values(session_id) | {
             "state": self._admission.state(state_text(initial)),
             "now": self._clock(),
             "run": root_plan_id,
@@ -69,11 +69,11 @@ class PostgresSessions:
         }
         with store_errors():
             async with in_project(self._project) as connection:
-                cursor = await connection.execute(_ADD_RUN, given)
+                cursor = await connection.execute(_ADD_RUN, values)
                 [(runs,)] = await cursor.fetchall()
         return list(runs[:-1])
 
-    def _given(self, session_id: str) -> dict[str, Any]:
+    def _values(self, session_id: str) -> dict[str, Any]:
         session = self._admission.conversation(stored_session_id(session_id))
         return {"project_id": self._project.project_id, "session": session}
 

@@ -258,12 +258,12 @@ class PostgresWriter:
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
         """Record a request to cancel a run; see `TraceWriter.request_cancel`."""
-        given = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
+        parameters = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
         with store_errors():
             async with in_project(self._project) as connection:
-                await connection.execute(_WISH_CANCEL, given)
+                await connection.execute(_WISH_CANCEL, parameters)
                 cursor = connection.cursor(row_factory=dict_row)
-                await cursor.execute(_RUN, given)
+                await cursor.execute(_RUN, parameters)
                 row = await cursor.fetchone()
         if row is None:
             raise RecordNotFound("run", root_plan_id)

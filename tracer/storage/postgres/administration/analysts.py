@@ -269,13 +269,15 @@ async def _one(connection: PoolConnection, query: str, name: str) -> tuple[Any, 
 def _url_for(connection: PoolConnection, role: str, password: str | None) -> str:
     """Return the address of the connection's database for another role."""
     info = connection.info
-    kept = {key: value for key, value in info.get_parameters().items() if key in _URL_PARAMETERS}
+    parameters = {
+        key: value for key, value in info.get_parameters().items() if key in _URL_PARAMETERS
+    }
     user = quote(role, safe="") + (f":{quote(password, safe='')}" if password else "")
     if re.fullmatch(r"[\w.-]+", info.host):
         server = f"{info.host}:{info.port}"
     else:  # a directory of sockets, or an address of IPv6
-        server, kept = "", {"host": info.host, "port": str(info.port), **kept}
-    query = f"?{urlencode(kept)}" if kept else ""
+        server, parameters = "", {"host": info.host, "port": str(info.port), **parameters}
+    query = f"?{urlencode(parameters)}" if parameters else ""
     return f"postgresql://{user}@{server}/{quote(info.dbname, safe='')}{query}"
 
 

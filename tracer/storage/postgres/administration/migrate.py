@@ -122,7 +122,7 @@ def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS
 
 
 @dataclass(frozen=True)
-class MissingMigration:
+class MigrationStep:
     """A migration that a database lacks."""
 
     revision: str
@@ -132,15 +132,15 @@ class MissingMigration:
 
 
 @dataclass(frozen=True)
-class UpgradePlan:
+class MigrationPlan:
     """The migrations that `upgrade` would run."""
 
     current: str | None
     """The revision of the database; None: it is empty."""
-    steps: list[MissingMigration]
+    steps: list[MigrationStep]
 
 
-def plan_upgrade(url: str) -> UpgradePlan:
+def plan_upgrade(url: str) -> MigrationPlan:
     """Return the migrations that a database lacks, in order. Changes and locks nothing.
 
     Raises:
@@ -153,10 +153,10 @@ def plan_upgrade(url: str) -> UpgradePlan:
     scripts = ScriptDirectory.from_config(_config())
     missing = scripts.iterate_revisions("head", current or "base")
     steps = [
-        MissingMigration(each.revision, each.doc.partition("\n")[0], locks.get(each.revision, {}))
+        MigrationStep(each.revision, each.doc.partition("\n")[0], locks.get(each.revision, {}))
         for each in missing
     ]
-    return UpgradePlan(current, steps[::-1])
+    return MigrationPlan(current, steps[::-1])
 
 
 def _current(connection: Connection) -> str | None:

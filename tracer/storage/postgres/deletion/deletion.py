@@ -245,20 +245,23 @@ class PostgresDeletion:
         deleted: dict[UUID, str] = {}
         log_sessions: set[UUID] = set()
         for group in await runs_by_shard(self._project.pool, runs):
-            given = self._values({**(values or {}), "runs": group})
+            parameters = self._values({**(values or {}), "runs": group})
             async with in_project(self._project, seconds=None) as connection:
-                locked = dict(await _fetched(connection, sql.lock_runs(locking), given))
-                given["runs"] = list(locked)
-                given["runs"] = await _column(connection, sql.soft_delete(which), given)
-                if not given["runs"]:
+                locked = dict(await _fetched(connection, sql.lock_runs(locking), parameters))
+                parameters["runs"] = list(locked)
+                parameters["runs"] = await _column(connection, sql.soft_delete(which), parameters)
+                if not parameters["runs"]:
                     continue
                 for statement in sql.FORGET_WORK:
-                    await connection.execute(statement, given)
-                log_sessions.update(await _column(connection, sql.DELETE_SESSIONS, given))
+                    await connection.execute(statement, parameters)
+                log_sessions.update(await _column(connection, sql.DELETE_SESSIONS, parameters))
                 sessions = {
-                    run: str(run) if locked[run] is None else locked[run] for run in given["runs"]
+                    run: str(run) if locked[run] is None else locked[run]
+                    for run in parameters["runs"]
                 }
-                await _delete_states(connection, given, sessions, with_shared=with_shared_states)
+                await _delete_states(
+                    connection, parameters, sessions, with_shared=with_shared_states
+                )
             deleted |= sessions
         if deleted:
             self._on_written(deleted.keys())
@@ -304,22 +307,24 @@ class PostgresDeletion:
         Returns:
             The numbers of deleted rows; None if no run is left to purge.
         """
-        given = self._values({"runs": runs, "most": self._max_rows})
+        parameters = self._values({"runs": runs, "most": self._max_rows})
         async with in_project(self._project, seconds=None) as connection:
-            given["runs"] = [run_id for run_id, *_ in await _fetched(connection, claim, given)]
-            given["runs"] = await _column(connection, sql.FIND_CLAIMED, given)
-            if not given["runs"]:
+            parameters["runs"] = [
+                run_id for run_id, *_ in await _fetched(connection, claim, parameters)
+            ]
+            parameters["runs"] = await _column(connection, sql.FIND_CLAIMED, parameters)
+            if not parameters["runs"]:
                 return None
-            while sum(await _column(connection, sql.COUNT_ROWS, given)) > self._max_rows:
-                if len(given["runs"]) == 1:
-                    return await _purge_large_run(connection, given, unlinked)
-                given["runs"] = given["runs"][: len(given["runs"]) // 2]
-            cursors = [await connection.execute(each, given) for each in sql.DELETE_ROWS]
+            while sum(await _column(connection, sql.COUNT_ROWS, parameters)) > self._max_rows:
+                if len(parameters["runs"]) == 1:
+                    return await _purge_large_run(connection, parameters, unlinked)
+                parameters["runs"] = parameters["runs"][: len(parameters["runs"]) // 2]
+            cursors = [await connection.execute(each, parameters) for each in sql.DELETE_ROWS]
             await connection.execute(sql.CHECK_REFERENCES)
-            await connection.execute(sql.FINISH_PURGE, given)
+            await connection.execute(sql.FINISH_PURGE, parameters)
             counts = [await cursor.fetchone() or (0, 0, 0) for cursor in cursors]
         _, records, spans = map(sum, zip(*counts, strict=True))
-        return PurgeResult(len(given["runs"]), records, spans)
+        return PurgeResult(len(parameters["runs"]), records, spans)
 
     # --- Queries ---------------------------------------------------------------------------------
 

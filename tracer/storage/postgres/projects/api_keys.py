@@ -60,8 +60,8 @@ class ApiKeys:
         """
         with store_errors():
             async with in_project(self._project) as connection:
-                given = [self._clock(), self._project.project_id, key_id]
-                cursor = await connection.execute(_REVOKE, given)
+                values = [self._clock(), self._project.project_id, key_id]
+                cursor = await connection.execute(_REVOKE, values)
                 if await cursor.fetchone() is None:
                     raise RecordNotFound("key", key_id)
 
@@ -102,7 +102,7 @@ async def _insert(
     connection: PoolConnection, project_id: int, name: str, scopes: Iterable[Scope], clock: Clock
 ) -> NewKey:
     secret = new_key()
-    given = {
+    values = {
         "project_id": project_id,
         "key": new_id(),
         "name": standard_redaction().value(storable(name.strip())),
@@ -110,7 +110,7 @@ async def _insert(
         "digest": digest(secret),
         "now": clock(),
     }
-    cursor = await connection.execute(_INSERT, given)
+    cursor = await connection.execute(_INSERT, values)
     [row] = await cursor.fetchall()
     return NewKey(_api_key(row), secret)
 

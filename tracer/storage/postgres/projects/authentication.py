@@ -179,18 +179,18 @@ class Callers:
         row = await self._find(_BY_SIGN_IN, [secret_digest, self._clock()])
         return None if row is None else _caller_of(row)
 
-    async def _find(self, query: str, given: list[Any]) -> Any:
+    async def _find(self, query: str, values: list[Any]) -> Any:
         with store_errors():
             async with borrowed(self._pool) as connection:
-                cursor = await connection.execute(query, given)
+                cursor = await connection.execute(query, values)
                 return await cursor.fetchone()
 
     async def _note_use(self, caller: Caller, now: Any) -> None:
-        given = [now, caller.key_id, now - USED_AGAIN]
+        values = [now, caller.key_id, now - USED_AGAIN]
         try:
             with store_errors():
                 async with borrowed(self._pool) as connection:
-                    await connection.execute(_NOTE_USE, given)
+                    await connection.execute(_NOTE_USE, values)
         except StoreUnavailable:  # for example a standby, which is read-only
             log.info("use_of_key_not_noted")
 

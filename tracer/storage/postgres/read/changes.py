@@ -30,11 +30,11 @@ def read_run_changes(
         after: The revision.
         limit: The largest number of changes.
     """
-    given = {"project_id": project_id, "run": root_plan_id, "after": after, "most": limit + 1}
+    parameters = {"project_id": project_id, "run": root_plan_id, "after": after, "most": limit + 1}
     # All queries are sent before the first result is read, in one round trip.
-    found = connection.execute(_REVISION, given)
-    removed = connection.execute(_REMOVED, given)
-    rows = read_rows(connection, ROWS, _CHANGED, given, Payloads.PREVIEW)
+    found = connection.execute(_REVISION, parameters)
+    removed = connection.execute(_REMOVED, parameters)
+    rows = read_rows(connection, ROWS, _CHANGED, parameters, Payloads.PREVIEW)
     row = found.fetchone()
     if row is None:
         raise RecordNotFound(KIND_WORDS[Kind.RUN], root_plan_id)
@@ -60,8 +60,8 @@ async def read_run_revisions(
     connection: PoolConnection, project_id: int, root_plan_ids: list[UUID]
 ) -> dict[UUID, int]:
     """Return the revisions of runs; see `TraceReader.read_revisions`."""
-    given: dict[str, Any] = {"project_id": project_id, "runs": root_plan_ids}
-    cursor = await connection.execute(_REVISIONS, given)
+    parameters: dict[str, Any] = {"project_id": project_id, "runs": root_plan_ids}
+    cursor = await connection.execute(_REVISIONS, parameters)
     return dict(await cursor.fetchall())
 
 

@@ -34,17 +34,17 @@ async def read_run_previews(
     """
     if not runs:
         return []
-    given: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "project_id": project_id,
         "runs": [run.root_plan_id for run in runs],
         "open": [run.root_plan_id for run in runs if not run.status.is_ending],
     }
-    plans = await connection.execute(_PLANS, given)
-    notable = [await connection.execute(_FAILED, given)]
+    plans = await connection.execute(_PLANS, parameters)
+    notable = [await connection.execute(_FAILED, parameters)]
     leases = None
-    if given["open"]:
-        notable.append(await connection.execute(_RUNNING, given))
-        leases = await connection.execute(_SEEN, given)
+    if parameters["open"]:
+        notable.append(await connection.execute(_RUNNING, parameters))
+        leases = await connection.execute(_SEEN, parameters)
     texts = {run_id: RunTexts(*row) for run_id, *row in await plans.fetchall()}
     records = [_notable(row) for cursor in notable for row in await cursor.fetchall()]
     seen: dict[UUID, datetime] = {} if leases is None else dict(await leases.fetchall())

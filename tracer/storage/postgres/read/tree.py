@@ -67,17 +67,17 @@ def read_tree(
     Raises:
         RecordNotFound: The plan does not exist.
     """
-    given: dict[str, Any] = {"project_id": project_id, "plan": plan_id}
-    found = connection.execute(_FIND, given, prepare=True).fetchone()
+    parameters: dict[str, Any] = {"project_id": project_id, "plan": plan_id}
+    found = connection.execute(_FIND, parameters, prepare=True).fetchone()
     if found is None:
         raise RecordNotFound("plan", plan_id)
     run_id, opener_id, number, recorded_at = found
-    given |= {"run": run_id, "opener": opener_id}
+    parameters |= {"run": run_id, "opener": opener_id}
     if run_id != plan_id:
-        below = connection.execute(_PLANS_BELOW, given).fetchall()
-        given["plans"] = [each for (each,) in below]
+        below = connection.execute(_PLANS_BELOW, parameters).fetchall()
+        parameters["plans"] = [each for (each,) in below]
     queries = (_OF_RUN if run_id == plan_id else _OF_SUB_PLAN)[payloads]
-    rows = read_rows(connection, NODES, queries, given, payloads)
+    rows = read_rows(connection, NODES, queries, parameters, payloads)
     tree = TreeRows(
         plans=rows[Kind.PLAN],
         steps=rows[Kind.STEP],
@@ -105,7 +105,7 @@ def read_rows(
     connection: SyncConnection,
     classes: Mapping[Kind, type[SomeRow]],
     queries: Mapping[Kind, str],
-    given: dict[str, Any],
+    parameters: dict[str, Any],
     payloads: Payloads,
 ) -> dict[Kind, list[Any]]:
     """Return the rows of queries of `rows_query` in the order of a tree: by (position, id).
@@ -114,13 +114,13 @@ def read_rows(
         connection: In a pipeline: all queries are sent before the first answer is read.
         classes: The class of each kind's rows.
         queries: The query of each kind.
-        given: Their parameters.
+        parameters: Their parameters.
         payloads: How much of the long strings they read.
     """
     cursors = {}
     for kind, query in queries.items():
         cursors[kind] = connection.cursor(row_factory=args_row(classes[kind]), binary=True)
-        cursors[kind].execute(query, given, prepare=True)
+        cursors[kind].execute(query, parameters, prepare=True)
     found = {kind: cursor.fetchall() for kind, cursor in cursors.items()}
     for kind, rows in found.items():
         # Not in SQL: Postgres sorts by moving whole rows, which takes longer than the rest.

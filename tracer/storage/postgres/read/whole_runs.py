@@ -47,11 +47,11 @@ def read_whole_run(connection: SyncConnection, project_id: int, root_plan_id: UU
         project_id: The run's project.
         root_plan_id: The run.
     """
-    given = {"project_id": project_id, "run": root_plan_id}
-    source, is_agent_work = _kind_of_run(connection, given)
-    [run] = _records(connection, Run, _RUN, given)
+    parameters = {"project_id": project_id, "run": root_plan_id}
+    source, is_agent_work = _kind_of_run(connection, parameters)
+    [run] = _records(connection, Run, _RUN, parameters)
     records = {
-        kind: _records(connection, record, _RECORDS[kind], given)
+        kind: _records(connection, record, _RECORDS[kind], parameters)
         for kind, record in RECORDS.items()
     }
     messages = messages_of(connection, project_id, root_plan_id)
@@ -88,29 +88,29 @@ def read_logs(connection: SyncConnection, project_id: int, root_plan_id: UUID) -
         project_id: The run's project.
         root_plan_id: The run.
     """
-    given = {"project_id": project_id, "run": root_plan_id}
-    _kind_of_run(connection, given)
+    parameters = {"project_id": project_id, "run": root_plan_id}
+    _kind_of_run(connection, parameters)
     messages = messages_of(connection, project_id, root_plan_id)
-    for (session,) in connection.execute(_SESSIONS, given).fetchall():
+    for (session,) in connection.execute(_SESSIONS, parameters).fetchall():
         messages += messages_of(connection, project_id, session)
     return logs_of(messages)
 
 
 def _records(
-    connection: SyncConnection, record: type[R], query: str, given: dict[str, Any]
+    connection: SyncConnection, record: type[R], query: str, parameters: dict[str, Any]
 ) -> list[R]:
-    rows = connection.cursor(row_factory=dict_row).execute(query, given).fetchall()
+    rows = connection.cursor(row_factory=dict_row).execute(query, parameters).fetchall()
     return [record(**row) for row in rows]
 
 
-def _kind_of_run(connection: SyncConnection, given: dict[str, Any]) -> tuple[str, bool]:
+def _kind_of_run(connection: SyncConnection, parameters: dict[str, Any]) -> tuple[str, bool]:
     """Return the source of a run's records, and whether the run is agent work.
 
     Raises:
         RecordNotFound: The run does not exist.
     """
-    row = connection.execute(_KIND_OF_RUN, given).fetchone()
+    row = connection.execute(_KIND_OF_RUN, parameters).fetchone()
     if row is None:
-        raise RecordNotFound("run", given["run"])
+        raise RecordNotFound("run", parameters["run"])
     source, is_agent_work = row
     return source, is_agent_work

@@ -262,7 +262,7 @@ class PostgresProjection:
             # Another id may begin like a trace id by chance: then that run is projected a little
             # earlier. Records that spans carry keep their own ids, so they are looked up.
             first, last = run_ids_like(record_id)
-        given = {
+        parameters = {
             "project_id": self._project_id,
             "id": record_id,
             "first": first,
@@ -271,7 +271,7 @@ class PostgresProjection:
         }
         with store_errors():
             async with reading(self._project) as connection:
-                cursor = await connection.execute(_FIND[kind], given)
+                cursor = await connection.execute(_FIND[kind], parameters)
                 runs = [_PendingRun(*row) for row in await cursor.fetchall()]
         # The id of a root plan is that of its run.
         return runs[:1] if runs and runs[0].root_plan_id == record_id else runs

@@ -177,10 +177,10 @@ class SpanPacking:
         Raises:
             StoreUnavailable: The database does not answer.
         """
-        given = {"project_id": self._project.project_id}
+        values = {"project_id": self._project.project_id}
         with store_errors():
             async with in_project(self._project, seconds=None) as connection:
-                cursor = await connection.execute(_COUNT_RUNS_TO_PACK, given)
+                cursor = await connection.execute(_COUNT_RUNS_TO_PACK, values)
                 [(count,)] = await cursor.fetchall()
         assert isinstance(count, int)
         return count
@@ -204,19 +204,19 @@ class SpanPacking:
                     yield after
 
     async def _pack_run(self, run: UUID) -> bool:
-        given: dict[str, Any] = {"project_id": self._project.project_id, "run": run}
+        values: dict[str, Any] = {"project_id": self._project.project_id, "run": run}
         async with in_project(self._project, seconds=None) as connection:
-            if not await _is_locked(connection, given):
+            if not await _is_locked(connection, values):
                 return False
-            given |= {"most": _MOST_SPANS, "bytes": self._block_bytes, "after": b""}
+            values |= {"most": _MOST_SPANS, "bytes": self._block_bytes, "after": b""}
             size = 0
-            while rows := await _fetched(connection, _TAKE_SPAN_ROWS, given):
-                given["after"] = max(span_id for span_id, _, _ in rows)
+            while rows := await _fetched(connection, _TAKE_SPAN_ROWS, values):
+                values["after"] = max(span_id for span_id, _, _ in rows)
                 spans = [Item(1, body, recorded_at) for _, body, recorded_at in sorted(rows)]
                 blocks = await asyncio.to_thread(_blocks, spans, self._block_bytes)
-                size += await _insert(connection, blocks, given)
+                size += await _insert(connection, blocks, values)
             if size:
-                await connection.execute(_ADD_SPAN_BYTES, {**given, "size": size})
+                await connection.execute(_ADD_SPAN_BYTES, {**values, "size": size})
         return size > 0
 
     async def merge(self) -> AsyncGenerator[UUID, None]:
@@ -239,58 +239,58 @@ class SpanPacking:
                     yield place["after"]
 
     async def _merge_run(self, run: UUID, now: datetime) -> bool:
-        given: dict[str, Any] = {"project_id": self._project.project_id, "run": run, "now": now}
+        values: dict[str, Any] = {"project_id": self._project.project_id, "run": run, "now": now}
         async with in_project(self._project, seconds=None) as connection:
-            if not await _is_locked(connection, given):
+            if not await _is_locked(connection, values):
                 return False
-            if not await _is_found(connection, _IS_MERGEABLE, given):
+            if not await _is_found(connection, _IS_MERGEABLE, values):
                 return False
-            sizes = await _fetched(connection, _BLOCK_SIZES, given)
+            sizes = await _fetched(connection, _BLOCK_SIZES, values)
             if (
                 self._keep is KeptSpans.AGENT
                 and sum(size for _, size in sizes) <= THINNED_BYTES
-                and await _is_found(connection, _MAY_BE_THINNED, given)
+                and await _is_found(connection, _MAY_BE_THINNED, values)
             ):
-                await self._thin(connection, {**given, "keys": [key for key, _ in sizes]})
-                await connection.execute(_SETTLED, given)
+                await self._thin(connection, {**values, "keys": [key for key, _ in sizes]})
+                await connection.execute(_SETTLED, values)
                 return True
             for keys in _parts(sizes, self._part_bytes):
-                await self._merge_blocks(connection, {**given, "keys": keys})
-            await connection.execute(_SETTLED, given)
+                await self._merge_blocks(connection, {**values, "keys": keys})
+            await connection.execute(_SETTLED, values)
         return True
 
-    async def _merge_blocks(self, connection: PoolConnection, given: dict[str, Any]) -> None:
-        found = await _fetched(connection, _BLOCKS_BY_KEY, given)
+    async def _merge_blocks(self, connection: PoolConnection, values: dict[str, Any]) -> None:
+        found = await _fetched(connection, _BLOCKS_BY_KEY, values)
         old = [(body, recorded_at) for _, body, recorded_at in found]
         blocks = await asyncio.to_thread(_merged, old, self._block_bytes)
-        await self._replace(connection, given, blocks)
+        await self._replace(connection, values, blocks)
 
-    async def _thin(self, connection: PoolConnection, given: dict[str, Any]) -> None:
+    async def _thin(self, connection: PoolConnection, values: dict[str, Any]) -> None:
         """Merge the blocks of a run without spans that are no agent work, or remove the run."""
-        found = await _fetched(connection, _BLOCKS_BY_KEY, given)
+        found = await _fetched(connection, _BLOCKS_BY_KEY, values)
         old = [(body, recorded_at) for _, body, recorded_at in found]
-        named = {"runs": [run_id for (run_id,) in await _fetched(connection, _SESSIONS, given)]}
+        named = {"runs": [run_id for (run_id,) in await _fetched(connection, _SESSIONS, values)]}
         of_sessions = [
-            body for (body,) in await _fetched(connection, _BLOCKS_OF_RUNS, {**given, **named})
+            body for (body,) in await _fetched(connection, _BLOCKS_OF_RUNS, {**values, **named})
         ]
         blocks, removed = await asyncio.to_thread(_thinned, old, of_sessions, self._block_bytes)
         if blocks:
-            await self._replace(connection, given, blocks)
-            await connection.execute(_NOTE_REMOVED, {**given, "removed": removed})
+            await self._replace(connection, values, blocks)
+            await connection.execute(_NOTE_REMOVED, {**values, "removed": removed})
         else:
             for statement in _DELETE_RUN:
-                await connection.execute(statement, given)
+                await connection.execute(statement, values)
             self.removed_runs += 1
         self.removed_spans += removed
 
     async def _replace(
-        self, connection: PoolConnection, given: dict[str, Any], blocks: list[Block]
+        self, connection: PoolConnection, values: dict[str, Any], blocks: list[Block]
     ) -> None:
         """Store blocks instead of those with the keys in `given`."""
-        before, after = set(given["keys"]), {block.key for block in blocks}
+        before, after = set(values["keys"]), {block.key for block in blocks}
         if before != after:
-            await connection.execute(_DELETE_BLOCKS, {**given, "keys": list(before - after)})
-            await _insert(connection, [each for each in blocks if each.key not in before], given)
+            await connection.execute(_DELETE_BLOCKS, {**values, "keys": list(before - after)})
+            await _insert(connection, [each for each in blocks if each.key not in before], values)
 
     async def _is_done(self, work: Awaitable[bool], run: UUID) -> bool:
         try:
@@ -299,14 +299,14 @@ class SpanPacking:
             # Other runs must not wait for it, and retrying it every minute would be useless.
             log.error("spans_of_run_unreadable", run=str(run), error=type(error).__name__)
             async with in_project(self._project) as connection:
-                given = {"project_id": self._project.project_id, "run": run}
-                await connection.execute(_GIVE_UP, given)
+                values = {"project_id": self._project.project_id, "run": run}
+                await connection.execute(_GIVE_UP, values)
             return False
 
-    async def _first(self, query: str, **given: Any) -> tuple[Any, ...] | None:
+    async def _first(self, query: str, **values: Any) -> tuple[Any, ...] | None:
         async with reading(self._project) as connection:
-            given |= {"project_id": self._project.project_id}
-            return await (await connection.execute(query, given)).fetchone()
+            values |= {"project_id": self._project.project_id}
+            return await (await connection.execute(query, values)).fetchone()
 
     async def _database_now(self) -> datetime:
         async with reading(self._project) as connection:
@@ -316,30 +316,30 @@ class SpanPacking:
         return now
 
 
-async def _is_locked(connection: PoolConnection, given: dict[str, Any]) -> bool:
+async def _is_locked(connection: PoolConnection, values: dict[str, Any]) -> bool:
     """Lock a run to the end of the transaction, and return whether that was possible."""
-    [(is_claimed,)] = await _fetched(connection, CLAIM_RUN, given)
-    return bool(is_claimed) and await _is_found(connection, LOCK_RUN, given)
+    [(is_claimed,)] = await _fetched(connection, CLAIM_RUN, values)
+    return bool(is_claimed) and await _is_found(connection, LOCK_RUN, values)
 
 
-async def _is_found(connection: PoolConnection, query: str, given: dict[str, Any]) -> bool:
-    return bool(await _fetched(connection, query, given))
+async def _is_found(connection: PoolConnection, query: str, values: dict[str, Any]) -> bool:
+    return bool(await _fetched(connection, query, values))
 
 
 async def _fetched(
-    connection: PoolConnection, query: str, given: dict[str, Any]
+    connection: PoolConnection, query: str, values: dict[str, Any]
 ) -> list[tuple[Any, ...]]:
-    return await (await connection.execute(query, given, binary=True)).fetchall()
+    return await (await connection.execute(query, values, binary=True)).fetchall()
 
 
 async def _insert(
-    connection: PoolConnection, blocks: Iterable[Block], given: dict[str, Any]
+    connection: PoolConnection, blocks: Iterable[Block], values: dict[str, Any]
 ) -> int:
     """Store blocks, and return the sum of their sizes."""
     size = 0
     for block in blocks:
-        values = values_of(block, given["project_id"], given["run"])
-        await connection.execute(INSERT_BLOCK, values)
+        block_values = values_of(block, values["project_id"], values["run"])
+        await connection.execute(INSERT_BLOCK, block_values)
         size += block.size
     return size
 
@@ -362,12 +362,12 @@ def _thinned(
     """
     items = merge_messages((unpack_block(body), recorded_at) for body, recorded_at in blocks)
     try:
-        kept = thinned(items, [unpack_block(body) for body in of_sessions])
+        remaining_items = thinned(items, [unpack_block(body) for body in of_sessions])
     except Exception as error:  # a dialect may raise anything
         log.warning("run_not_thinned", error=type(error).__name__)
-        kept = items
-    left = [] if kept is None else _blocks(kept, max_bytes)
-    return left, len(items) - len(kept or ())
+        remaining_items = items
+    left = [] if remaining_items is None else _blocks(remaining_items, max_bytes)
+    return left, len(items) - len(remaining_items or ())
 
 
 def _parts(sizes: Sequence[tuple[Any, ...]], most: int) -> list[list[bytes]]:

@@ -177,7 +177,7 @@ class Projector:
         return bool(done.projected)
 
     def restore(
-        self, project_id: int, trace: TraceSpans, said: Reduced, now: datetime
+        self, project_id: int, trace: TraceSpans, exported: Reduced, now: datetime
     ) -> str | None:
         """Store the spans of one run and what an export contains about its records.
 
@@ -187,7 +187,7 @@ class Projector:
         Args:
             project_id: The project.
             trace: The spans.
-            said: The exported fields of the run's records.
+            exported: The exported fields of the run's records.
             now: The `recorded_at` of records whose export has none.
 
         Returns:
@@ -239,7 +239,7 @@ class Projector:
                     for kind, found in projection.rows.rows.items()
                 },
             }
-            for statement, rows in restore_rows(_dated(there, said), now):
+            for statement, rows in restore_rows(_dated(there, exported), now):
                 self._session.ask(statement, project_id, rows, "spans", [run_id])
             self._session.check_references()
         if projection.rows.is_of_session:
@@ -530,12 +530,12 @@ def block_row(trace: TraceSpans) -> tuple[UUID, bytes, int, int, bytes]:
     )
 
 
-def _dated(there: Reduced, said: Reduced) -> Reduced:
+def _dated(there: Reduced, exported: Reduced) -> Reduced:
     """Return the exported fields of existing records, and of other records of their runs."""
     run_ids = {run_id for run_id, _ in there[Kind.RUN]}
-    others = {kind: {key for key in said[kind] if key[0] in run_ids} for kind in Kind}
+    others = {kind: {key for key in exported[kind] if key[0] in run_ids} for kind in Kind}
     return {
-        kind: {key: said[kind].get(key, {}) for key in there[kind].keys() | others[kind]}
+        kind: {key: exported[kind].get(key, {}) for key in there[kind].keys() | others[kind]}
         for kind in Kind
     }
 

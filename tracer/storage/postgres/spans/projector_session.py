@@ -30,10 +30,10 @@ class ProjectorSession:
         """Whether Citus distributes the tables."""
         return self.standing.is_spread
 
-    def ask(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
+    def ask(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a statement, which takes its values as $1, $2, ..."""
         cursor = RawCursor(self.connection)
-        cursor.execute(statement, given, prepare=True, binary=True)
+        cursor.execute(statement, values, prepare=True, binary=True)
         return cursor.fetchall() if cursor.description else []
 
     @contextmanager

@@ -131,8 +131,8 @@ class Reprojection:
         while True:
             with store_errors():
                 async with reading(self._project) as connection:
-                    given = {**self._given, "after": after, "most": RUNS_AT_ONCE}
-                    runs = [run for (run,) in await _fetched(connection, _NEXT, given)]
+                    parameters = {**self._given, "after": after, "most": RUNS_AT_ONCE}
+                    runs = [run for (run,) in await _fetched(connection, _NEXT, parameters)]
             if not runs:
                 return
             yield runs
@@ -159,11 +159,11 @@ class Reprojection:
             in_order = sorted(runs)
             for begin in range(0, len(in_order), most):
                 async with in_project(self._project, seconds=None) as connection:
-                    given = {**self._given, "runs": in_order[begin : begin + most]}
-                    locked = [run for (run,) in await _fetched(connection, _LOCK, given)]
-                    given |= {"runs": locked, "with_prices": with_prices}
-                    waiting.goals.update(await _fetched(connection, _MAKE_PENDING, given))
-                    await connection.execute(_CLEAR_ERRORS, given)
+                    parameters = {**self._given, "runs": in_order[begin : begin + most]}
+                    locked = [run for (run,) in await _fetched(connection, _LOCK, parameters)]
+                    parameters |= {"runs": locked, "with_prices": with_prices}
+                    waiting.goals.update(await _fetched(connection, _MAKE_PENDING, parameters))
+                    await connection.execute(_CLEAR_ERRORS, parameters)
                     await connection.execute(WAKE_PROJECTORS)
         return waiting
 
@@ -199,8 +199,8 @@ class Reprojection:
         """Remove the runs that are done; return the attempts of the others."""
         with store_errors():
             async with reading(self._project) as connection:
-                given = {**self._given, "runs": list(waiting.goals)}
-                found = await _fetched(connection, _STATES, given)
+                parameters = {**self._given, "runs": list(waiting.goals)}
+                found = await _fetched(connection, _STATES, parameters)
         left: dict[UUID, int] = {}
         for run, projected, is_failed, attempts in found:
             if projected < waiting.goals[run]:
@@ -229,9 +229,9 @@ class Reprojection:
 
 
 async def _fetched(
-    connection: PoolConnection, query: str, given: dict[str, Any]
+    connection: PoolConnection, query: str, parameters: dict[str, Any]
 ) -> list[tuple[Any, ...]]:
-    return await (await connection.execute(query, given)).fetchall()
+    return await (await connection.execute(query, parameters)).fetchall()
 
 
 def projecting_at(url: str) -> ProjectHere:

@@ -102,20 +102,20 @@ class PostgresSpans:
         spans = sum(trace.count for trace in traces)
         return of_single_spans(traces, await self._together.write(blocks, spans))
 
-    async def restore(self, traces: Sequence[TraceSpans], said: Reduced) -> list[Refusal]:
+    async def restore(self, traces: Sequence[TraceSpans], exported: Reduced) -> list[Refusal]:
         """Store the spans of an export, and restore the fields of their runs' records.
 
         Args:
             traces: The spans.
-            said: The exported fields of the records.
+            exported: The exported fields of the records.
         """
-        return of_single_spans(traces, await asyncio.to_thread(self._restore, traces, said))
+        return of_single_spans(traces, await asyncio.to_thread(self._restore, traces, exported))
 
-    def _restore(self, traces: Sequence[TraceSpans], said: Reduced) -> list[Refusal]:
+    def _restore(self, traces: Sequence[TraceSpans], exported: Reduced) -> list[Refusal]:
         now = (self._clock or utc_now)()
         with sync_connection(self._project.pool.options) as connection:
             projector = Projector(connection, clock=self._due_clock, terms=self._terms)
-            codes = [projector.restore(self._project_id, trace, said, now) for trace in traces]
+            codes = [projector.restore(self._project_id, trace, exported, now) for trace in traces]
         return [Refusal(i, code, REFUSED_SPANS[code]) for i, code in enumerate(codes) if code]
 
     async def _write_batch(self, blocks: list[Numbered[Block]]) -> list[Refusal]:
@@ -202,8 +202,8 @@ class PostgresSpans:
         due_from = self._due_clock and self._due_clock()
         statements: list[Statement] = []
         if pending:
-            given = [self._project_id, due_from, *map(list, zip(*pending, strict=True))]
-            statements.append((ADD_PENDING, given))
+            values = [self._project_id, due_from, *map(list, zip(*pending, strict=True))]
+            statements.append((ADD_PENDING, values))
         if grown:
             statements.append((GROW_RUNS, [self._project_id, *map(list, zip(*grown, strict=True))]))
         return statements

@@ -94,34 +94,38 @@ async def roll_up(
     Raises:
         StoreUnavailable: The database does not answer. Committed batches stay.
     """
-    given: dict[str, Any] = {"project_id": project.project_id, "at": "-infinity", "run": _LEAST}
+    parameters: dict[str, Any] = {
+        "project_id": project.project_id,
+        "at": "-infinity",
+        "run": _LEAST,
+    }
     with store_errors():
         async with in_project(project, seconds=None) as connection:
             [(began,)] = await _rows(connection, "SELECT statement_timestamp()")
-            newest = await _rows(connection, _NEWEST, given)
+            newest = await _rows(connection, _NEWEST, parameters)
         if newest:
-            [(given["last_at"], given["last_run"])] = newest
+            [(parameters["last_at"], parameters["last_run"])] = newest
         while newest:
             async with in_project(project, seconds=None) as connection:
-                if not await _rows(connection, f"{_LOCK} SKIP LOCKED", given):
+                if not await _rows(connection, f"{_LOCK} SKIP LOCKED", parameters):
                     return
-                found = await _rows(connection, _CHANGED, given | {"most": runs_at_once})
+                found = await _rows(connection, _CHANGED, parameters | {"most": runs_at_once})
                 if not found:
                     break
                 runs = _batch([_ChangedRun(*row) for row in found])
                 hours = await _rolled_up(connection, project.project_id, runs)
-            given |= {"at": runs[-1].recorded_at, "run": runs[-1].root_plan_id}
+            parameters |= {"at": runs[-1].recorded_at, "run": runs[-1].root_plan_id}
             yield hours
         async with in_project(project, seconds=None) as connection:
-            await connection.execute(_DONE, given | {"began": began})
+            await connection.execute(_DONE, parameters | {"began": began})
 
 
 async def roll_up_runs(project: ProjectPool, runs: Collection[UUID]) -> None:
     """Roll up some runs now: those that are deleted contribute nothing afterwards."""
-    given = {"project_id": project.project_id, "runs": list(runs)}
+    parameters = {"project_id": project.project_id, "runs": list(runs)}
     async with in_project(project, seconds=None) as connection:
-        await connection.execute(_LOCK, given)
-        found = await _rows(connection, _RUNS, given)
+        await connection.execute(_LOCK, parameters)
+        found = await _rows(connection, _RUNS, parameters)
         await _rolled_up(connection, project.project_id, [_ChangedRun(*row) for row in found])
 
 
@@ -152,26 +156,28 @@ async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_Ch
     Returns:
         The number of hours that were computed.
     """
-    given: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "project_id": project_id,
         "runs": [run.root_plan_id for run in runs],
         "open": [run.root_plan_id for run in runs if not run.is_deleted],
     }
-    stored = set(await _rows(connection, _STORED, given))
-    found = set(await _rows(connection, _FOUND, given))
+    stored = set(await _rows(connection, _STORED, parameters))
+    found = set(await _rows(connection, _FOUND, parameters))
     changed = {(run, hour) for run, hour, *_ in stored ^ found}
     if changed:
-        given["changed_runs"], given["changed_hours"] = map(list, zip(*changed, strict=True))
+        parameters["changed_runs"], parameters["changed_hours"] = map(
+            list, zip(*changed, strict=True)
+        )
         new = (row for row in found if row[:2] in changed)
-        given["groups"] = json.dumps(
+        parameters["groups"] = json.dumps(
             [dict(zip(_TYPES, (number, *row), strict=True)) for number, row in enumerate(new)],
             default=str,
         )
-        await connection.execute(_REMOVE, given)
-        await connection.execute(_ADD, given)
-        given["hours"] = sorted({hour for _, hour in changed})
-        await connection.execute(_REMOVE_HOURS, given)
-        await connection.execute(_ADD_HOURS, given)
+        await connection.execute(_REMOVE, parameters)
+        await connection.execute(_ADD, parameters)
+        parameters["hours"] = sorted({hour for _, hour in changed})
+        await connection.execute(_REMOVE_HOURS, parameters)
+        await connection.execute(_ADD_HOURS, parameters)
     # Last, so that writers wait for a few milliseconds at most. In the order in which writers lock
     # runs, which avoids deadlocks: one UPDATE of all runs would lock them in any order.
     marks = [
@@ -179,13 +185,13 @@ async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_Ch
         for run in sorted(runs)
     ]
     await connection.cursor().executemany(_MARK, marks)
-    return len(given.get("hours", ()))
+    return len(parameters.get("hours", ()))
 
 
 async def _rows(
-    connection: PoolConnection, query: str, given: dict[str, Any] | None = None
+    connection: PoolConnection, query: str, parameters: dict[str, Any] | None = None
 ) -> list[tuple[Any, ...]]:
-    return await (await connection.execute(query, given)).fetchall()
+    return await (await connection.execute(query, parameters)).fetchall()
 
 
 # The project's row: no other program can lock it.

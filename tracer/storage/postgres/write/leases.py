@@ -39,8 +39,8 @@ class PostgresLeases:
 
     async def renew(self, connection: PoolConnection, recorder_id: UUID) -> Lease:
         """Renew a recorder's lease; see `TraceWriter.renew`."""
-        given = [[recorder_id], [None], [self._terms.lease]]
-        (row,) = await _rows(connection, sql.RENEW, [self._project_id, self._moment(), *given])
+        values = [[recorder_id], [None], [self._terms.lease]]
+        (row,) = await _rows(connection, sql.RENEW, [self._project_id, self._moment(), *values])
         return Lease(*row)
 
     def heartbeats(self, events: Iterable[Event]) -> list[Statement]:
@@ -62,10 +62,10 @@ class PostgresLeases:
                 places[event.recorder_id, run_id] = self._terms.lease
         lengths = {recorder_id: length for (recorder_id, _), length in places.items()}
         recorders, runs = zip(*places, strict=True)
-        given = [[*latest], [*latest.values()], [lengths[each] for each in latest]]
+        values = [[*latest], [*latest.values()], [lengths[each] for each in latest]]
         return [
             (sql.NOTE_RUNS, [self._project_id, [*recorders], [*runs]]),
-            (sql.RENEW, [self._project_id, self._moment(), *given]),
+            (sql.RENEW, [self._project_id, self._moment(), *values]),
         ]
 
     def _moment(self) -> datetime | None:
@@ -159,10 +159,10 @@ _Row = tuple[Any, ...]
 
 async def _taken_runs(connection: PoolConnection, verdicts: list[list[Any]]) -> list[_Row]:
     """Lock and return runs whose verdict on a recorder is outdated; skip locked runs."""
-    given = [*verdicts, AT_ONCE]
+    values = [*verdicts, AT_ONCE]
     if not await is_spread_by(connection):
-        return await _rows(connection, sql.TAKE_RUNS, given)
-    found = await _rows(connection, sql.FIND_RUNS, given)
+        return await _rows(connection, sql.TAKE_RUNS, values)
+    found = await _rows(connection, sql.FIND_RUNS, values)
     for place in dict.fromkeys((run[0], run[2]) for run in found):
         # A transaction cannot lock runs on two shards.
         if await _rows(connection, sql.LOCK_RUN, [*place]):
@@ -218,11 +218,11 @@ def _columns(rows: list[_Row]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-async def _execute(connection: PoolConnection, statement: str, given: list[Any]) -> None:
-    await AsyncRawCursor(connection).execute(statement, given)
+async def _execute(connection: PoolConnection, statement: str, values: list[Any]) -> None:
+    await AsyncRawCursor(connection).execute(statement, values)
 
 
-async def _rows(connection: PoolConnection, statement: str, given: list[Any]) -> list[_Row]:
+async def _rows(connection: PoolConnection, statement: str, values: list[Any]) -> list[_Row]:
     cursor = AsyncRawCursor(connection)
-    await cursor.execute(statement, given)
+    await cursor.execute(statement, values)
     return await cursor.fetchall()
