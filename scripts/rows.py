@@ -59,7 +59,7 @@ def _row(kind: Kind) -> str:
 def _schema(kind: Kind) -> str:
     name, what = CLASSES[kind]
     lines = [
-        f"class {name}Fields(_Fields):",
+        f"class {name}Fields(_NodeFields):",
         f'    """{what} by itself, long strings as previews."""\n',
         f'    kind: Literal["{kind}"]',
     ]

@@ -67,7 +67,7 @@ class Parts:
     project_id: int = DEFAULT_PROJECT_ID
     """The project of these parts and of the application. Its tools' own data has no projects."""
     stores: ProjectStores | None = None
-    """The stores of the other projects; None if there are none."""
+    """The stores of the other projects; None if the server has no other projects."""
     projection: SpanProjection | None = None
     """Projects pending spans before they are read; None: reads return the last projection."""
     callers: Callers | None = None
@@ -107,7 +107,7 @@ async def database(
         look_seconds: How often to check that the embedded server is alive.
 
     Raises:
-        ConfigurationError: `TRACER_URL` is set, so there is no database to use.
+        ConfigurationError: `TRACER_URL` is set, so records go to a server instead.
         StoreUnavailable: The database does not answer, or the embedded one does not start.
     """
     if settings.url is not None:

@@ -65,7 +65,7 @@ class PlanOnPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """The position of a tool call in the lineage, and what its work inherits."""
+    """The position of a tool call in the lineage, and the values that its work inherits."""
 
     toolcallId: UUID | None  # noqa: N815 - the name in a tool's context (docs/glossary.md)
     """Our id of the tool call; None outside of any, where a sub-plan cannot be opened."""
@@ -195,7 +195,7 @@ def _is_on_stack(wanted: FrameType) -> bool:
 
 
 def _current_task() -> object:
-    """Return the task that runs this code, or the thread's ident if there is no event loop."""
+    """Return the task that runs this code, or without an event loop the thread's ident."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -229,7 +229,7 @@ def current_tool_context() -> ToolContext | None:
 
 
 def current_identity() -> Identity | None:
-    """Return the caller's identity; None if there is none.
+    """Return the caller's identity; None without a caller.
 
     Inside a run it is the run's caller, elsewhere that of the `identity` block around this code.
     """
@@ -242,7 +242,7 @@ def token_of(identity: Identity | None) -> str:
     """Return a caller's token.
 
     Raises:
-        MissingIdentity: There is no caller, or its block or run has ended.
+        MissingIdentity: No caller is set, or its block or run has ended.
     """
     if identity is None:
         raise MissingIdentity(

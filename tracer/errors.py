@@ -3,7 +3,7 @@
     TracerError
     ├─ RecordNotFound        no such record in this project
     ├─ RecordMoved           a projection replaced the record by another
-    ├─ BadRequest            the request cannot be fulfilled; the message says what to do
+    ├─ BadRequest            the request cannot be fulfilled; the message explains what to do
     │  ├─ BadCursor
     │  ├─ TooLarge           larger than the limit of one request
     │  ├─ TooManySecrets     more secrets in one write than can be masked
@@ -21,7 +21,7 @@
     │  ├─ InvalidArguments
     │  ├─ InvalidResult
     │  ├─ UnknownTool
-    │  ├─ MissingIdentity    there is no caller
+    │  ├─ MissingIdentity    no caller is set
     │  ├─ Denied             a guard rejected the call
     │  ├─ AddressRefused     an address that tools must not access
     │  ├─ ToolUnavailable    a service that the tool needs does not answer; transient
@@ -50,7 +50,7 @@ class TracerError(Exception):
 
 
 class RecordNotFound(TracerError):
-    """There is no such record in this project."""
+    """The record does not exist in this project."""
 
     def __init__(self, kind: str, record_id: object) -> None:
         attribute = "name" if kind == "tool" else "id"
@@ -171,13 +171,13 @@ class InvalidResult(ToolError):
 
 
 class UnknownTool(ToolError):
-    """There is no such tool."""
+    """The tool does not exist."""
 
     reason = "unknown_tool"
 
 
 class MissingIdentity(ToolError):
-    """The tool requires a caller, and there is none."""
+    """The tool requires a caller, but none is set."""
 
     reason = "missing_identity"
 

@@ -136,7 +136,7 @@ class TraceWriter(Protocol):
         """Delete a run with everything below it. A tombstone rejects its late events.
 
         Raises:
-            RecordNotFound: There is no such run, or it is deleted already.
+            RecordNotFound: The run does not exist or is already deleted.
             StoreUnavailable: As above.
         """
 
@@ -157,7 +157,7 @@ class TraceWriter(Protocol):
         The process that executes the run cancels it. Repeated requests have no effect.
 
         Raises:
-            RecordNotFound: There is no such run.
+            RecordNotFound: The run does not exist.
             RunNotActive: It has ended.
             StoreUnavailable: As above.
         """
@@ -360,7 +360,7 @@ class TraceReader(Protocol):
         """Return a run with its totals.
 
         Raises:
-            RecordNotFound: There is no such run, or it was deleted.
+            RecordNotFound: The run does not exist or was deleted.
         """
 
     async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
@@ -373,7 +373,7 @@ class TraceReader(Protocol):
         queries, at most six, whatever the run's size.
 
         Raises:
-            RecordNotFound: There is no such plan.
+            RecordNotFound: The plan does not exist.
         """
 
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
@@ -382,7 +382,7 @@ class TraceReader(Protocol):
         If several runs have the record, the same one as when the record itself is read.
 
         Raises:
-            RecordNotFound: There is no such record.
+            RecordNotFound: The record does not exist.
         """
 
     async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
@@ -400,7 +400,7 @@ class TraceReader(Protocol):
             limit: The largest number of changes. If there are more, the result is a reset.
 
         Raises:
-            RecordNotFound: There is no such run, or it was deleted.
+            RecordNotFound: The run does not exist or was deleted.
         """
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
@@ -427,7 +427,7 @@ class TraceReader(Protocol):
         """Return everything of a run. Takes a constant number of queries.
 
         Raises:
-            RecordNotFound: There is no such run, or it was deleted.
+            RecordNotFound: The run does not exist or was deleted.
         """
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
@@ -451,7 +451,7 @@ class TraceReader(Protocol):
             span_ids: The requested spans; None: all.
 
         Raises:
-            RecordNotFound: There is no such run, or it was deleted.
+            RecordNotFound: The run does not exist or was deleted.
         """
 
     async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
@@ -460,14 +460,14 @@ class TraceReader(Protocol):
         They are those stored with it, and those of its sessions that have no trace id.
 
         Raises:
-            RecordNotFound: There is no such run, or it was deleted.
+            RecordNotFound: The run does not exist or was deleted.
         """
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
         """Return the leases of recorders that have open records in a run, or may have, by id.
 
         Raises:
-            RecordNotFound: There is no such run, or it was deleted.
+            RecordNotFound: The run does not exist or was deleted.
         """
 
     async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> ToolStatsPage:

@@ -52,7 +52,7 @@ _NODE_CONFIG = read_config()
 _NODE_CONFIG["json_schema_serialization_defaults_required"] = False
 
 
-class _Fields(BaseModel):
+class _NodeFields(BaseModel):
     model_config = _NODE_CONFIG
 
     status: ShownStatus
@@ -82,7 +82,7 @@ class _Totals(BaseModel):
 # Rows: `make fields` writes them.
 
 
-class PlanFields(_Fields):
+class PlanFields(_NodeFields):
     """A plan by itself, long strings as previews."""
 
     kind: Literal["plan"]
@@ -122,7 +122,7 @@ class PlanFields(_Fields):
     summary_truncated: bool
 
 
-class StepFields(_Fields):
+class StepFields(_NodeFields):
     """A step by itself, long strings as previews."""
 
     kind: Literal["step"]
@@ -142,7 +142,7 @@ class StepFields(_Fields):
     result_truncated: bool
 
 
-class ThinkActFields(_Fields):
+class ThinkActFields(_NodeFields):
     """One round by itself, long strings as previews."""
 
     kind: Literal["thinkAct"]
@@ -166,7 +166,7 @@ class ThinkActFields(_Fields):
     thought_truncated: bool
 
 
-class ToolCallFields(_Fields):
+class ToolCallFields(_NodeFields):
     """A tool call by itself, long strings as previews."""
 
     kind: Literal["toolCall"]
@@ -298,7 +298,7 @@ def _example() -> dict[str, object]:
         "failures": 0,
     }
 
-    def node(schema: type[_Fields], **fields: object) -> dict[str, object]:
+    def node(schema: type[_NodeFields], **fields: object) -> dict[str, object]:
         """Return a node whose other fields are null, and whose texts are complete."""
         for name in [name for name in fields if f"{name}Bytes" in _names(schema)]:
             fields[f"{name}Bytes"] = len(str(fields[name]))

@@ -14,7 +14,7 @@ from tracer.records.merge import RULES, Fields
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind, Run
 from tracer.records.run_previews import NotableRecord, RunTexts
 from tracer.records.status import Status
-from tracer.storage.memory.spans import Changes, RunSpans
+from tracer.storage.memory.spans import Changes, StoredRunSpans
 from tracer.storage.memory.tree import Records
 from tracer.storage.run_changes import Removed
 from tracer.store import Erasure
@@ -31,7 +31,7 @@ class StoredRun:
         default_factory=lambda: {kind: {} for kind in RECORDS}
     )
     is_deleted: bool = False
-    spans: RunSpans = field(default_factory=RunSpans)
+    spans: StoredRunSpans = field(default_factory=StoredRunSpans)
     is_of_spans: bool = False
     is_agent_work: bool = True
     removed: dict[Removed, int] = field(default_factory=dict)
@@ -163,7 +163,7 @@ def why_no_spans(stored_run: StoredRun | None, trace: TraceSpans, max_bytes: int
     """Return the code with which a run rejects the spans of a trace; None if it accepts them."""
     if stored_run is not None and stored_run.is_deleted:
         return "run_deleted"
-    spans = RunSpans() if stored_run is None else stored_run.spans
+    spans = StoredRunSpans() if stored_run is None else stored_run.spans
     return "run_too_large" if spans.exceeds(trace, max_bytes) else None
 
 

@@ -59,7 +59,7 @@ class SpanBlock:
 
 
 @dataclass
-class RunSpans:
+class StoredRunSpans:
     """The spans of one run."""
 
     blocks: dict[bytes, SpanBlock] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class Changes:
         return self.run is not None or any(self.changed.values()) or bool(self.removed)
 
 
-def project_blocks(spans: RunSpans, messages_of: MessagesOf) -> Changes:
+def project_blocks(spans: StoredRunSpans, messages_of: MessagesOf) -> Changes:
     """Project all blocks of a run and return the changes since the last projection.
 
     Compares projected rows, as Postgres compares their digests. A mark of the reaper or a field of
