@@ -129,8 +129,8 @@ async def recording(
         (401, None, "", "401: the server requires a key and none was sent", "TRACER_API_KEY"),
         (401, "k3y", "", "401: the server does not accept this key", "TRACER_API_KEY"),
         (403, "k3y", "It lacks a scope.", "403: It lacks a scope", "TRACER_API_KEY"),
-        (404, None, None, "404: this is not the answer of a tracer server", "TRACER_URL"),
-        (200, None, None, "200: this is not the answer of a tracer server", "TRACER_URL"),
+        (404, None, None, "404: the response is not from a tracer server", "TRACER_URL"),
+        (200, None, None, "200: the response is not from a tracer server", "TRACER_URL"),
         (503, None, "It is busy.", "503: It is busy", "the server's log"),
     ],
 )

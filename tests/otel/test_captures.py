@@ -17,14 +17,14 @@ CONTENT = {"messages", "arguments", "result", "parameters", "value", "content"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_capture_gives_what_really_happened(name: str) -> None:
+def test_capture_has_the_expected_records(name: str) -> None:
     seen = seen_facts(projected(spans_of(name)), name)
 
     assert seen == expected_facts(name)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_was_joined_without_a_link_says_so_and_nothing_else_does(name: str) -> None:
+def test_only_inferred_links_are_marked_as_inferred(name: str) -> None:
     plans = [plan for run in projected(spans_of(name)) for plan in run.records[Kind.PLAN].values()]
     inferred = [plan for plan in plans if plan["inferred"]]
     joined = [plan["inferred_from"] for plan in inferred if plan["tool_call_id"] is not None]
@@ -33,7 +33,7 @@ def test_what_was_joined_without_a_link_says_so_and_nothing_else_does(name: str)
 
 
 @pytest.mark.parametrize("name", LOST_WITHIN_THE_TRACE)
-def test_without_content_a_lost_agent_is_joined_by_time(name: str) -> None:
+def test_orphan_agent_without_content_is_linked_by_time(name: str) -> None:
     bare = [_without_content(span) for span in spans_of(name)]
 
     (run,) = projected(bare)

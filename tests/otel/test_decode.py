@@ -29,7 +29,7 @@ from tracer.records.record_classes import Kind
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_export_imported_again_is_the_same_to_the_byte(name: str) -> None:
+def test_imported_export_is_identical(name: str) -> None:
     spans = list(merge_spans(spans_of(name)).values())
 
     exported = encode_protobuf(spans)
@@ -57,7 +57,7 @@ def test_json_has_hex_ids_and_numbers_for_enums() -> None:
     assert (exported["kind"], exported["attributes"][0]["value"]) == (3, {"intValue": "5"})
 
 
-def test_integers_come_as_text_or_as_numbers_and_unknown_fields_are_ignored() -> None:
+def test_integers_may_be_text_and_unknown_fields_are_ignored() -> None:
     span = made(1, "x")
     span["startTimeUnixNano"] = 17
     span["attributes"] = [{"key": "n", "value": {"intValue": 5}}]

@@ -18,7 +18,7 @@ def the_round(run: Projected) -> dict[str, Any]:
     return think_act
 
 
-def test_vercel_generate_text_is_an_agent_and_its_do_generate_a_round() -> None:
+def test_vercel_generate_text_is_an_agent_and_do_generate_a_round() -> None:
     run = projection_of(
         made(
             1,
@@ -231,7 +231,7 @@ def test_pydantic_ai_of_format_version_two_is_read() -> None:
     assert run.records[Kind.PLAN][run.root_plan_id]["user_request"] == "Plan a day"
 
 
-def test_adk_s_older_schema_has_tools_below_the_model_and_a_merged_span() -> None:
+def test_adks_older_schema_is_read() -> None:
     llm = {"gen_ai.system": "gcp.vertex.agent", "gen_ai.request.model": "gemini"}
     response = {
         "content": {
@@ -297,7 +297,7 @@ def test_adk_s_older_schema_has_tools_below_the_model_and_a_merged_span() -> Non
     assert run.records[Kind.PLAN][run.root_plan_id]["user_request"] == "Plan a day"
 
 
-def test_claude_code_s_parts_of_a_tool_are_no_calls() -> None:
+def test_claude_codes_parts_of_a_tool_are_not_calls() -> None:
     run = projection_of(
         made(1, "claude_code.interaction", {"session.id": "s"}),
         made(2, "claude_code.llm_request", {"model": "m", "input_tokens": 3}, parent=1, at=(0, 1)),
@@ -314,7 +314,7 @@ def test_claude_code_s_parts_of_a_tool_are_no_calls() -> None:
     assert run.run["session_id"] == "s"
 
 
-def test_a_log_line_of_logfire_is_no_round_whatever_it_carries() -> None:
+def test_logfire_log_line_is_never_a_round() -> None:
     said = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 3}
     run = projection_of(
         made(1, "chat m", said),

@@ -65,7 +65,7 @@ def calls_of(projected: Projected) -> set[tuple[str, str, str, int]]:
     }
 
 
-async def test_every_record_is_a_span_by_the_conventions(run: SampleRun) -> None:
+async def test_every_record_is_exported_as_a_span(run: SampleRun) -> None:
     spans = await spans_of_run(run)
 
     parsed = TracesData.FromString(encode_protobuf(spans))
@@ -91,7 +91,7 @@ async def test_every_record_is_a_span_by_the_conventions(run: SampleRun) -> None
     }
 
 
-async def test_a_model_s_span_has_messages_with_parts_and_the_calls_that_it_chose(
+async def test_model_span_has_messages_and_chosen_calls(
     run: SampleRun,
 ) -> None:
     [chat] = [span for span in await spans_of_run(run) if span.name.startswith("chat")]
@@ -125,7 +125,7 @@ async def delegation() -> list[Span]:
     return list(exported_spans(told))
 
 
-async def test_who_knows_nothing_of_records_sees_the_same_calls_and_sub_agents() -> None:
+async def test_exported_spans_show_the_same_tree_without_records() -> None:
     spans = await delegation()
 
     assert calls_of(project(spans)) == {
@@ -135,7 +135,7 @@ async def test_who_knows_nothing_of_records_sees_the_same_calls_and_sub_agents()
     assert calls_of(project(stripped(spans))) == calls_of(project(spans))
 
 
-async def test_an_open_record_has_no_end_and_a_failed_one_its_exception(run: SampleRun) -> None:
+async def test_open_span_has_no_end_and_failed_span_has_its_exception(run: SampleRun) -> None:
     running = sample_run(finished=False)
     ends = {span.name: span.end for span in await spans_of_run(running)}
     assert ends["invoke_workflow Weekly review"] == 0
@@ -147,7 +147,7 @@ async def test_an_open_record_has_no_end_and_a_failed_one_its_exception(run: Sam
     assert exception.attributes["exception.type"] == failed.attributes["error.type"]
 
 
-async def test_times_that_spans_can_not_say_come_back_all_the_same() -> None:
+async def test_times_outside_the_range_of_otlp_are_restored() -> None:
     run = Moments()
     before = await whole(
         run,
@@ -197,7 +197,7 @@ def _carrying(span: Span, record: object) -> Span:
     return changed(span, carry)
 
 
-async def test_what_is_no_record_of_the_run_does_not_count(run: SampleRun) -> None:
+async def test_invalid_embedded_records_are_ignored(run: SampleRun) -> None:
     spans = await spans_of_run(run)
     line = json.loads(spans[0].attributes[RECORD])
     for said in (
@@ -217,14 +217,14 @@ async def test_what_is_no_record_of_the_run_does_not_count(run: SampleRun) -> No
         assert len(projected.records[Kind.TOOL_CALL]) == 3
 
 
-async def test_a_trace_whose_records_were_all_cut_off_is_read_by_the_conventions() -> None:
+async def test_trace_with_truncated_records_is_read_by_the_conventions() -> None:
     spans = await delegation()
     cut = [_carrying(span, str(span.attributes[RECORD])[:100]) for span in spans]
 
     assert calls_of(project(cut)) == calls_of(project(spans))
 
 
-async def test_records_whose_parents_spans_are_missing_hang_under_placeholders(
+async def test_records_with_missing_parents_are_below_placeholders(
     run: SampleRun,
 ) -> None:
     spans = await spans_of_run(run)

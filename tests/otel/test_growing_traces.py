@@ -65,7 +65,7 @@ def _told(spans: list[Span]) -> list[Span]:
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_at_each_moment_a_trace_makes_records_of_which_those_of_open_spans_run(name: str) -> None:
+def test_growing_trace_shows_open_spans_as_running(name: str) -> None:
     for spans in by_trace(merge_spans(spans_of(name)).values()).values():
         told = _told(spans)
         # Every moment of a small trace, and enough of a large one.
@@ -76,7 +76,7 @@ def test_at_each_moment_a_trace_makes_records_of_which_those_of_open_spans_run(n
 
 @given(data=st.data())
 @settings(max_examples=scaled(60))
-def test_any_part_of_what_is_told_in_any_order_makes_records(data: st.DataObject) -> None:
+def test_any_part_of_a_trace_in_any_order_is_projected(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(ALONE))
     traces = list(by_trace(merge_spans(spans_of(name)).values()).values())
     told = _told(data.draw(st.sampled_from(traces)))
@@ -89,7 +89,7 @@ def test_any_part_of_what_is_told_in_any_order_makes_records(data: st.DataObject
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_starts_change_nothing_of_spans_that_have_ended(name: str) -> None:
+def test_late_starts_do_not_change_ended_spans(name: str) -> None:
     spans = spans_of(name)
     starts = [_start(each) for each in spans]
 
@@ -97,7 +97,7 @@ def test_starts_change_nothing_of_spans_that_have_ended(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [each for each in ALONE if each not in {*CRASHES, LOST_CONTEXT}])
-def test_a_trace_that_is_cut_off_shows_each_call_that_had_begun(name: str) -> None:
+def test_truncated_trace_shows_each_started_call(name: str) -> None:
     whole = projected(spans_of(name))
     for spans in by_trace(merge_spans(spans_of(name)).values()).values():
         told = _told(spans)
@@ -113,7 +113,7 @@ def test_a_trace_that_is_cut_off_shows_each_call_that_had_begun(name: str) -> No
                 assert openers.items() <= _openers(final).items()
 
 
-def test_a_crash_whose_starts_were_told_leaves_the_whole_lineage() -> None:
+def test_starts_before_a_crash_keep_the_whole_lineage() -> None:
     name = "pydantic-ai-default-single"
     spans = list(merge_spans(spans_of(name)).values())
     searches = sorted(

@@ -101,7 +101,7 @@ def test_spans_that_arrive_above_many_waiting_ones_are_projected(size: int) -> N
     assert not project([*waiting, *spans_from(*above)]).is_agent_work
 
 
-def test_what_a_round_asked_for_once_is_not_kept_with_each_of_many_calls() -> None:
+def test_large_arguments_are_copied_to_few_calls() -> None:
     small, large = "{}", json.dumps({"a": "x" * LARGE_CHARACTERS})
     calls = [tool(10 + each, "t", None, "c", parent=1, at=(2, 3)) for each in range(20)]
     others = [tool(100 + each, "t", None, "d", parent=1, at=(2, 3)) for each in range(20)]
@@ -114,7 +114,7 @@ def test_what_a_round_asked_for_once_is_not_kept_with_each_of_many_calls() -> No
     assert all(call["think_act_id"] for call in run.records[Kind.TOOL_CALL].values())
 
 
-def test_calls_that_say_their_arguments_themselves_take_none_from_those_that_do_not() -> None:
+def test_calls_with_own_arguments_use_up_no_copies() -> None:
     large = json.dumps({"a": "x" * LARGE_CHARACTERS})
     saying = [tool(10 + each, "t", "{}", "c", parent=1, at=(2, 3)) for each in range(MOST_COPIES)]
     asking = chat(2, ("c", "t", large), parent=1, at=(1, 2))

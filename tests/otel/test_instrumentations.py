@@ -8,7 +8,7 @@ from tests.otel.made_traces import chat, made, outline, projection_of, the_call,
 from tracer.records.record_classes import Kind
 
 
-def test_openllmetry_wraps_the_arguments_of_langchain_s_tools() -> None:
+def test_openllmetry_arguments_of_langchain_tools_are_unwrapped() -> None:
     envelope = {"input_str": "{}", "tags": [], "inputs": {"q": "x"}, "kwargs": {}}
     answer = {
         "output": {"lc": 1, "kwargs": {"content": "503", "status": "error", "tool_call_id": "c"}}
@@ -34,7 +34,7 @@ def test_openllmetry_wraps_the_arguments_of_langchain_s_tools() -> None:
     assert (call["status"].value, call["provider_call_id"]) == ("failed", "c")
 
 
-def test_langchain_s_workflow_within_the_agent_of_that_name_is_the_same_agent() -> None:
+def test_langchain_workflow_inside_its_agent_is_the_same_agent() -> None:
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner"}
     run = projection_of(
         made(1, "create_agent planner", {"gen_ai.operation.name": "create_agent"}, at=(0, 1)),
@@ -52,7 +52,7 @@ def test_langchain_s_workflow_within_the_agent_of_that_name_is_the_same_agent() 
     assert outline(run) == ["plan planner", "  step planner", "    round 3"]
 
 
-def test_what_only_the_span_says_that_names_an_agent_beside_its_work_is_kept() -> None:
+def test_fields_of_a_naming_sibling_span_are_merged() -> None:
     said = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "b",
@@ -80,7 +80,7 @@ def test_what_only_the_span_says_that_names_an_agent_beside_its_work_is_kept() -
     assert requests["b"] == "tides"
 
 
-def test_an_agent_that_openllmetry_names_beside_its_work_is_one() -> None:
+def test_openllmetry_naming_span_and_its_work_are_one_agent() -> None:
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "b"}
     work = {
         "gen_ai.operation.name": "execute_task",
@@ -114,7 +114,7 @@ def test_an_agent_that_openllmetry_names_beside_its_work_is_one() -> None:
     ]
 
 
-def test_calls_that_an_instrumentation_gives_as_python_shows_them_are_calls() -> None:
+def test_calls_sent_as_python_repr_are_parsed() -> None:
     """`openai-agents-v2`, whose whole workflow is an agent without a name."""
     scope = "opentelemetry.instrumentation.openai_agents"
     given = """arguments='{"q": "x"}', call_id='c1', name='search', caller=None"""
@@ -149,7 +149,7 @@ def test_calls_that_an_instrumentation_gives_as_python_shows_them_are_calls() ->
     assert not any(each["thought"] for each in run.records[Kind.THINK_ACT].values())
 
 
-def test_a_tool_that_answers_with_an_error_has_failed_under_an_ok_span() -> None:
+def test_tool_with_an_error_answer_fails_despite_ok_status() -> None:
     message = {"content": "503", "type": "tool", "tool_call_id": "c1", "status": "error"}
     run = projection_of(
         made(
@@ -207,7 +207,7 @@ def test_langgraph_without_named_agents_has_a_sub_plan_under_the_tool() -> None:
     ]
 
 
-def test_retrievers_embeddings_rerankers_and_guardrails_are_calls_of_their_kind() -> None:
+def test_retrievers_embeddings_rerankers_and_guardrails_are_typed_calls() -> None:
     kinds = ("RETRIEVER", "EMBEDDING", "RERANKER", "GUARDRAIL")
     run = projection_of(
         made(1, "a", {"openinference.span.kind": "AGENT", "agent.name": "a"}),
@@ -222,7 +222,7 @@ def test_retrievers_embeddings_rerankers_and_guardrails_are_calls_of_their_kind(
     assert [call["tool_type"] for call in kept] == [*kinds, "EMBEDDING"]
 
 
-def test_a_redacted_value_is_no_value() -> None:
+def test_redacted_value_is_absent() -> None:
     run = projection_of(
         made(
             1,
@@ -244,7 +244,7 @@ def test_arguments_that_only_resemble_langchain_syntax_are_kept_unchanged() -> N
     assert [call["arguments"] for call in calls] == sent
 
 
-def test_what_only_begins_as_python_shows_a_call_holds_up_nothing() -> None:
+def test_malformed_python_repr_is_read_as_text_quickly() -> None:
     said = f"ResponseFunctionToolCall(name='search', arguments=0x{'f' * 9000})"
     parts = [{"type": "text", "content": said}]
     chat = {

@@ -103,7 +103,7 @@ def test_records_that_cannot_be_stored_are_rejected_alone(decode: str) -> None:
     assert decoded.places == [0, 4]
 
 
-def test_a_malformed_record_costs_no_other() -> None:
+def test_malformed_record_is_rejected_alone() -> None:
     malformed = bytes_field(5, b"\xff\xff")
     scope_logs = bytes_field(2, made_log("fine").SerializeToString()) + bytes_field(2, malformed)
     body = bytes_field(1, bytes_field(2, scope_logs))
@@ -120,7 +120,7 @@ def test_a_malformed_record_costs_no_other() -> None:
     assert [each.index for each in decoded.refused] == [0, 1]
 
 
-def test_deep_values_and_lone_surrogates_cost_no_other_record() -> None:
+def test_deep_values_and_lone_surrogates_affect_no_other_record() -> None:
     deep = '{"arrayValue":{"values":[' * 60 + "{}" + "]}}" * 60
     body = (
         '{"resourceLogs":[{"scopeLogs":[{"logRecords":['
@@ -240,7 +240,7 @@ SECRET = "sk-ant-api03-" + "a1B2" * 20
 
 @settings(max_examples=scaled(60))
 @given(data=st.binary(max_size=60), seed=st.integers(0, 2**32))
-def test_any_bytes_in_a_log_request_raise_only_what_is_promised(data: bytes, seed: int) -> None:
+def test_random_log_requests_raise_only_documented_errors(data: bytes, seed: int) -> None:
     chance = random.Random(seed)
     body = bytearray(request_with(made_log("a", 1, body="b"), made_log("c", 2)).SerializeToString())
     for byte in data:

@@ -9,7 +9,7 @@ from tests.otel.projections import Projected
 from tracer.records.record_classes import Kind
 
 
-def test_a_lost_agent_is_joined_by_what_it_was_asked() -> None:
+def test_orphan_agent_is_linked_by_its_request() -> None:
     run = projection_of(
         made(1, "workflow"),
         agent(2, "a", parent=1),
@@ -31,7 +31,7 @@ def test_a_lost_agent_is_joined_by_what_it_was_asked() -> None:
     ]
 
 
-def test_a_lost_agent_is_joined_by_time_where_one_call_is_left() -> None:
+def test_orphan_agent_is_linked_by_time_to_the_only_call() -> None:
     run = projection_of(
         made(1, "workflow"),
         agent(2, "a", parent=1),
@@ -45,7 +45,7 @@ def test_a_lost_agent_is_joined_by_time_where_one_call_is_left() -> None:
     assert outline(run)[2:4] == ["    call ask None", "      plan b (inferred)"]
 
 
-def test_time_joins_no_agent_whose_parent_may_still_come() -> None:
+def test_agent_whose_parent_may_arrive_is_not_linked_by_time() -> None:
     run = projection_of(
         agent(1, "a"), tool(2, "x", parent=1, at=(1, 9)), agent(3, "b", parent=99, at=(2, 8))
     )
@@ -53,7 +53,7 @@ def test_time_joins_no_agent_whose_parent_may_still_come() -> None:
     assert outline(run)[2:] == ["    call x None", "unplaced", "  plan b unknown", "    step b"]
 
 
-def test_time_joins_no_run_to_another_of_its_kind_beside_it() -> None:
+def test_parallel_runs_of_one_agent_are_not_linked_by_time() -> None:
     run = projection_of(
         made(1, "both"),
         agent(2, "a", parent=1),
@@ -64,7 +64,7 @@ def test_time_joins_no_run_to_another_of_its_kind_beside_it() -> None:
     assert not any(plan["inferred"] for plan in run.records[Kind.PLAN].values())
 
 
-def test_two_calls_that_can_have_opened_an_agent_are_not_guessed_between() -> None:
+def test_agent_with_two_possible_openers_is_not_linked() -> None:
     run = projection_of(
         agent(2, "a"),
         tool(3, "ask", '{"q":"same"}', parent=2, at=(1, 9)),
@@ -80,7 +80,7 @@ def test_two_calls_that_can_have_opened_an_agent_are_not_guessed_between() -> No
     ]
 
 
-def test_a_hand_off_with_the_words_of_an_earlier_call_stays_a_hand_off() -> None:
+def test_hand_off_with_the_request_of_a_call_stays_a_hand_off() -> None:
     run = projection_of(
         agent(1, "a", asked="plan"),
         tool(2, "search", '{"q":"plan"}', parent=1, at=(1, 2)),
@@ -90,7 +90,7 @@ def test_a_hand_off_with_the_words_of_an_earlier_call_stays_a_hand_off() -> None
     assert outline(run)[2:] == ['    call search {"q":"plan"}', "    plan b", "      step b"]
 
 
-def test_a_call_that_only_starts_the_agent_it_names_opened_it() -> None:
+def test_call_that_starts_the_named_agent_is_the_opener() -> None:
     run = projection_of(
         agent(1, "a"),
         tool(2, "delegate", '{"to":"b","task":"plan"}', parent=1, at=(1, 2)),
@@ -100,7 +100,7 @@ def test_a_call_that_only_starts_the_agent_it_names_opened_it() -> None:
     assert outline(run)[3] == "      plan b (inferred)"
 
 
-def test_the_same_question_asked_again_is_not_joined_to_the_call_that_has_its_agent() -> None:
+def test_repeated_request_is_not_linked_to_a_call_with_an_agent() -> None:
     run = projection_of(
         agent(1, "a"),
         tool(2, "ask_b", '{"q":"x"}', parent=1, at=(0, 2)),
@@ -111,9 +111,7 @@ def test_the_same_question_asked_again_is_not_joined_to_the_call_that_has_its_ag
     assert outline(run)[-3:] == ["unplaced", "  plan b unknown", "    step b"]
 
 
-def test_what_hangs_under_a_span_that_never_comes_is_within_the_agent_that_was_asked_the_same() -> (
-    None
-):
+def test_work_below_a_lost_span_belongs_to_the_agent_with_its_request() -> None:
     """So Strands tells of a cancelled agent: not of the cycle that it was in."""
     cancelled = {
         "gen_ai.operation.name": "invoke_agent",
@@ -141,7 +139,7 @@ def test_what_hangs_under_a_span_that_never_comes_is_within_the_agent_that_was_a
     ]
 
 
-def test_two_agents_that_were_asked_the_same_are_not_guessed_between() -> None:
+def test_work_is_not_linked_if_two_agents_have_its_request() -> None:
     asked = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"content": "x"}]'}
     run = projection_of(
         agent(1, "a"),
@@ -159,7 +157,7 @@ def test_two_agents_that_were_asked_the_same_are_not_guessed_between() -> None:
 ASKED = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"content": "x"}]'}
 
 
-def test_among_too_many_calls_none_is_chosen_however_many_the_agent_made_itself() -> None:
+def test_agent_with_too_many_possible_openers_is_not_linked() -> None:
     ended = [tool(each, "ask", '{"q":"x"}', at=(0, 1)) for each in range(10, 120)]
     own = [tool(each, "search", parent=99, at=(4, 5)) for each in range(200, 300)]
     run = projection_of(
@@ -172,7 +170,7 @@ def test_among_too_many_calls_none_is_chosen_however_many_the_agent_made_itself(
     assert not any(plan["inferred"] for plan in run.records[Kind.PLAN].values())
 
 
-def test_agents_that_seem_to_have_opened_each_other_are_not_joined() -> None:
+def test_agents_that_seem_to_open_each_other_are_not_linked() -> None:
     run = projection_of(
         made(1, "workflow"),
         agent(2, "a", asked="x", parent=1, at=(0, 5)),
@@ -184,7 +182,7 @@ def test_agents_that_seem_to_have_opened_each_other_are_not_joined() -> None:
     assert outline(run)[:3] == ["plan workflow", "  step None", "    plan a"]
 
 
-def test_agents_whose_links_form_several_circles_are_not_joined() -> None:
+def test_agents_whose_links_form_circles_are_not_linked() -> None:
     spans = [
         agent(3, "ask", parent=14, at=(1, None), asked="ask"),
         agent(13, "x", parent=13, at=(2, 4), asked="ask"),

@@ -121,7 +121,7 @@ def test_tools_that_repeat_are_stored_once_in_a_run() -> None:
     assert (again[1]["offered_tools"], again[1]["offered_tools_from"]) == (None, first[0])
 
 
-def test_instructions_beside_the_messages_become_the_first_message() -> None:
+def test_separate_instructions_become_the_first_message() -> None:
     run = projection_of(
         made(
             1,

@@ -34,7 +34,7 @@ def plans(run: Projected) -> list[tuple[Any, ...]]:
     return [(plan["agent_name"], plan["user_request"], plan["summary"]) for plan in found]
 
 
-def test_an_agent_named_only_by_its_span_is_found_below_another() -> None:
+def test_agent_named_only_by_its_span_is_a_sub_agent() -> None:
     spellings = [
         ("AGENT", ("planner.run", "researcher.run"), ("planner", "researcher")),
         ("AGENT", ("planner._execute_core", "researcher._execute_core"), ("planner", "researcher")),
@@ -66,7 +66,7 @@ def test_an_agent_named_only_by_its_span_is_found_below_another() -> None:
         ], names
 
 
-def test_the_whole_workflow_of_openai_agents_is_no_agent() -> None:
+def test_openai_agents_workflow_span_is_not_an_agent() -> None:
     run = projection_of(
         made(1, "Agent workflow", of_kind("AGENT"), scope=SCOPE + "openai_agents"),
         made(2, "planner", of_kind("AGENT", agent_name="planner"), parent=1),
@@ -77,7 +77,7 @@ def test_the_whole_workflow_of_openai_agents_is_no_agent() -> None:
     assert outline(run)[:3] == ["plan planner", "  step planner", "    round 10"]
 
 
-def test_smolagents_gives_a_tool_more_than_its_arguments() -> None:
+def test_smolagents_wrapper_arguments_are_removed() -> None:
     given = {"args": [], "sanitize_inputs_outputs": True, "kwargs": {"q": "x"}}
     run = projection_of(
         made(1, "planner.run", of_kind("AGENT", input_value='{"task": "Plan", "stream": false}')),
@@ -97,7 +97,7 @@ def test_smolagents_gives_a_tool_more_than_its_arguments() -> None:
     assert run.records[Kind.PLAN][run.root_plan_id]["user_request"] == "Plan"
 
 
-def test_llamaindex_prepares_a_round_and_wraps_what_a_tool_answers() -> None:
+def test_llamaindex_tool_answers_are_unwrapped() -> None:
     shown = "ChatMessage(role=<MessageRole.SYSTEM: 'system'>, blocks=[TextBlock(text='Be short')])"
     answer = {
         "blocks": [{"text": "no tide"}],
@@ -157,7 +157,7 @@ def node(
 
 
 @pytest.mark.parametrize("is_called", [True, False])
-def test_an_agent_that_was_handed_over_to_is_below_the_one_that_its_span_names(
+def test_agent_after_a_hand_off_is_below_the_named_agent(
     is_called: bool,
 ) -> None:
     handing = of_kind("TOOL", input_value="triage", output_value="expert")
@@ -190,7 +190,7 @@ def test_a_hand_off_needs_no_call_in_the_trace() -> None:
 
 
 @pytest.mark.parametrize("others", [[(1, 3)], [(0, 9), (1, 2)]])
-def test_two_agents_that_may_have_handed_over_are_not_guessed_between(
+def test_ambiguous_hand_off_is_not_inferred(
     others: list[tuple[float, float]],
 ) -> None:
     run = projection_of(
@@ -205,7 +205,7 @@ def test_two_agents_that_may_have_handed_over_are_not_guessed_between(
 
 
 @pytest.mark.parametrize("by", ["crewai", "autogen_agentchat"])
-def test_the_agent_before_one_in_a_crew_did_not_open_it(by: str) -> None:
+def test_previous_agent_of_a_crew_is_not_the_opener(by: str) -> None:
     run = projection_of(
         made(1, "crew.kickoff", of_kind("CHAIN"), scope=SCOPE + by),
         node(2, "analyst", parent=1, at=(0, 3), by=by),
@@ -225,7 +225,7 @@ def of_langchain(number: int, name: str, kind: str, **more: Any) -> dict[str, An
     return made(number, name, {**of_kind(kind), **said}, scope=SCOPE + "langchain", **more)
 
 
-def test_what_langchain_calls_an_agent_for_its_name_alone_is_none() -> None:
+def test_langchain_node_with_agent_in_its_name_is_no_agent() -> None:
     """The nodes of a graph are mostly named so; LangChain's instrumentation looks at no more."""
     called = {"tool.name": "search", "input.value": '{"q": "x"}'}
     run = projection_of(
@@ -247,7 +247,7 @@ def test_what_langchain_calls_an_agent_for_its_name_alone_is_none() -> None:
     ]
 
 
-def test_langchain_s_tool_with_an_agent_in_its_name_is_a_call() -> None:
+def test_langchain_tool_with_agent_in_its_name_is_a_call() -> None:
     created = {"metadata": json.dumps({"ls_integration": "langchain_create_agent"})}
     asked = {"tool.name": "ask_agent", "input.value": "tides"}
     run = projection_of(

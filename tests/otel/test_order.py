@@ -92,7 +92,7 @@ def test_no_order_of_the_requests_changes_the_records(data: st.DataObject) -> No
 
 @given(data=st.data())
 @settings(max_examples=scaled(100))
-def test_any_part_of_a_trace_makes_sound_records(data: st.DataObject) -> None:
+def test_any_part_of_a_trace_makes_valid_records(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(NAMES))
     spans = data.draw(st.sampled_from(list(by_trace(spans_of(name)).values())))
     part = data.draw(st.lists(st.sampled_from(spans), min_size=1, unique_by=id))

@@ -8,14 +8,14 @@ from tests.otel.made_traces import TRACE_ID, agent, chat, made, outline, project
 from tracer.records.record_classes import Kind
 
 
-def test_the_trace_id_is_the_root_plan_s_id() -> None:
+def test_trace_id_is_the_root_plans_id() -> None:
     run = projection_of(agent(1, "a"))
 
     assert run.root_plan_id == UUID(TRACE_ID)
     assert run.root_plan_id in run.records[Kind.PLAN]
 
 
-def test_the_records_of_a_trace_lie_next_to_each_other_in_an_index_by_id() -> None:
+def test_record_ids_of_a_trace_are_adjacent() -> None:
     run = projection_of(agent(1, "a"), chat(2, parent=1), tool(3, "x", parent=1, at=(1, 2)))
 
     ids = [record_id for kind in run.records.values() for record_id in kind]
@@ -36,7 +36,7 @@ def test_an_agent_under_an_agent_is_a_hand_off() -> None:
     ]
 
 
-def test_several_root_agents_are_handed_to_by_a_synthetic_root_plan() -> None:
+def test_several_root_agents_get_a_synthetic_root_plan() -> None:
     run = projection_of(
         made(1, "POST /chat"),
         agent(2, "a", parent=1, at=(0, 1)),
@@ -53,7 +53,7 @@ def test_several_root_agents_are_handed_to_by_a_synthetic_root_plan() -> None:
     ]
 
 
-def test_work_without_an_agent_belongs_to_the_root_plan_s_own_step() -> None:
+def test_work_without_an_agent_belongs_to_the_root_plans_step() -> None:
     run = projection_of(made(1, "job"), chat(2, parent=1), tool(3, "x", parent=1, at=(1, 2)))
 
     assert run.is_agent_work
@@ -65,7 +65,7 @@ def test_work_without_an_agent_belongs_to_the_root_plan_s_own_step() -> None:
     ]
 
 
-def test_a_trace_without_any_such_work_has_a_root_plan_alone() -> None:
+def test_trace_without_agent_work_has_only_a_root_plan() -> None:
     run = projection_of(made(1, "GET /"), made(2, "SELECT", parent=1))
 
     assert not run.is_agent_work
@@ -93,7 +93,7 @@ def test_colliding_call_ids_are_told_apart_by_round_and_arguments() -> None:
     ]
 
 
-def test_empty_call_ids_are_no_ids() -> None:
+def test_empty_call_ids_are_ignored() -> None:
     run = projection_of(
         agent(1, "a"),
         chat(2, ("", "x", '{"n":1}'), parent=1, at=(0, 1)),
@@ -104,7 +104,7 @@ def test_empty_call_ids_are_no_ids() -> None:
     assert outline(run)[2:4] == ["    round 1", '      call x {"n":1}']
 
 
-def test_a_call_that_no_round_asked_for_goes_to_the_latest_one_before_it_inferred() -> None:
+def test_unrequested_call_is_inferred_to_belong_to_the_latest_round() -> None:
     run = projection_of(
         agent(1, "a"),
         chat(2, parent=1, at=(0, 1)),
@@ -121,13 +121,13 @@ def test_a_call_that_no_round_asked_for_goes_to_the_latest_one_before_it_inferre
     ]
 
 
-def test_what_a_model_asks_for_makes_no_calls() -> None:
+def test_requested_calls_without_spans_make_no_records() -> None:
     run = projection_of(agent(1, "a"), chat(2, ("c", "x", "{}"), parent=1))
 
     assert run.records[Kind.TOOL_CALL] == {}
 
 
-def test_a_model_that_a_tool_asks_chooses_none_of_the_agent_s_calls() -> None:
+def test_model_inside_a_tool_chooses_no_calls_of_the_agent() -> None:
     run = projection_of(
         agent(1, "a"),
         chat(2, parent=1, at=(0, 1)),
@@ -144,7 +144,7 @@ def test_a_model_that_a_tool_asks_chooses_none_of_the_agent_s_calls() -> None:
     ]
 
 
-def test_a_tool_within_a_tool_is_an_item_of_it() -> None:
+def test_tool_inside_a_tool_is_its_child() -> None:
     run = projection_of(agent(1, "a"), tool(2, "outer", parent=1), tool(3, "inner", parent=2))
 
     assert outline(run)[2:] == ["    call outer None", "      call inner None"]
@@ -159,7 +159,7 @@ def test_tokens_of_models_within_models_count_once() -> None:
     assert outline(run)[2:] == ["    round 5"]
 
 
-def test_what_hangs_under_a_span_that_has_not_come_is_found_under_a_placeholder() -> None:
+def test_children_of_a_missing_span_are_below_a_placeholder() -> None:
     above = [agent(1, "a"), tool(2, "ask", parent=1, at=(1, 9))]
     below = [chat(4, parent=3), tool(5, "x", parent=3, at=(2, 3))]
     agent_between = agent(3, "b", parent=2, at=(1, 9))
@@ -190,13 +190,13 @@ def test_what_hangs_under_a_span_that_has_not_come_is_found_under_a_placeholder(
     assert set(before.records[Kind.PLAN]) == set(after.records[Kind.PLAN])
 
 
-def test_an_agent_whose_opener_has_not_come_is_unplaced_with_its_step_whole() -> None:
+def test_agent_with_a_missing_opener_is_unplaced() -> None:
     run = projection_of(agent(1, "a"), agent(3, "b", parent=2))
 
     assert outline(run)[2:] == ["unplaced", "  plan b unknown", "    step b"]
 
 
-def test_before_any_root_comes_the_earliest_agent_has_the_root_plan() -> None:
+def test_earliest_agent_has_the_root_plan_until_the_root_arrives() -> None:
     run = projection_of(chat(3, parent=2, at=(5, 6)), chat(4, tokens=4, parent=1, at=(0, 1)))
 
     assert outline(run) == [
@@ -210,7 +210,7 @@ def test_before_any_root_comes_the_earliest_agent_has_the_root_plan() -> None:
     ]
 
 
-def test_an_unfinished_span_is_running_and_its_later_version_wins() -> None:
+def test_unfinished_span_is_running_until_its_end_arrives() -> None:
     before = tool(2, "x", parent=1, at=(1, None))
     after = tool(2, "x", "{}", parent=1, at=(1, 2))
 
@@ -219,7 +219,7 @@ def test_an_unfinished_span_is_running_and_its_later_version_wins() -> None:
         assert outline(projection_of(agent(1, "a"), *versions))[2:] == ["    call x {}"]
 
 
-def test_a_failed_span_says_why_and_a_cancelled_one_is_told_apart() -> None:
+def test_failed_span_has_its_error_and_cancelled_span_its_status() -> None:
     error = {"exception.type": "asyncio.exceptions.CancelledError", "exception.message": ""}
     run = projection_of(
         agent(1, "a"),
@@ -239,7 +239,7 @@ def test_a_failed_span_says_why_and_a_cancelled_one_is_told_apart() -> None:
     assert cancelled["status"].value == "cancelled"
 
 
-def test_spans_in_a_circle_are_kept() -> None:
+def test_spans_in_a_circle_are_projected() -> None:
     run = projection_of(agent(1, "a", parent=2), tool(2, "x", parent=3), chat(3, parent=1))
 
     assert len(run.record_of) == 3
@@ -251,21 +251,21 @@ def test_a_span_that_is_its_own_parent_is_a_root() -> None:
     assert outline(run) == ["plan a", "  step a"]
 
 
-def test_an_agent_that_three_spans_within_each_other_tell_of_is_one() -> None:
+def test_three_nested_spans_of_an_agent_are_one_agent() -> None:
     inner = [agent(each, "a", parent=each - 1, at=(each, 9)) for each in (2, 3)]
     run = projection_of(agent(1, "a"), *inner, chat(4, parent=3, at=(4, 5)))
 
     assert outline(run) == ["plan a", "  step a", "    round 1"]
 
 
-def test_what_only_a_span_within_a_round_says_of_the_run_is_kept() -> None:
+def test_run_fields_of_a_span_inside_a_round_are_used() -> None:
     said = {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "s", "user.id": "u"}
     run = projection_of(agent(1, "a"), chat(2, parent=1), made(3, "chat", said, parent=2))
 
     assert run.run == {"session_id": "s", "subject": "u"}
 
 
-def test_conversation_and_user_become_the_run_s() -> None:
+def test_conversation_and_user_become_session_and_subject() -> None:
     run = projection_of(
         made(
             1,
@@ -282,9 +282,7 @@ def test_conversation_and_user_become_the_run_s() -> None:
     assert run.run == {"session_id": "s", "subject": "u"}
 
 
-def test_an_agent_that_says_no_answer_gave_that_of_its_last_round_unless_it_asked_for_a_call() -> (
-    None
-):
+def test_missing_answer_is_that_of_the_last_round_without_calls() -> None:
     said = {
         "gen_ai.operation.name": "chat",
         "gen_ai.output.messages": '[{"content": "low at six"}]',

@@ -18,7 +18,7 @@ from tracer.records.record_classes import Kind
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_span_of_a_run_of_spans_has_a_record_that_is_there(name: str) -> None:
+def test_every_span_of_a_run_has_an_existing_record(name: str) -> None:
     for spans in by_trace(spans_of(name)).values():
         records = project(spans).records
 
@@ -52,7 +52,7 @@ def native(call: UUID) -> dict[Kind, set[UUID]]:
     return {Kind.PLAN: {UUID(TRACE_ID)}, Kind.STEP: {new_id()}, Kind.TOOL_CALL: {call}}
 
 
-def test_circles_and_strangers_belong_to_no_record_of_a_run_of_events() -> None:
+def test_circles_and_unrelated_spans_belong_to_no_record() -> None:
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
     spans = spans_from(
         {**made(1, "circle"), "parentSpanId": f"{2:016x}"},

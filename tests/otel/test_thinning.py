@@ -42,7 +42,7 @@ def is_unchanged(items: Sequence[Item]) -> bool:
     return (one.run, one.rows) == (other.run, other.rows)
 
 
-def test_spans_below_and_beside_agent_work_are_removed() -> None:
+def test_spans_outside_of_agent_work_are_removed() -> None:
     spans = spans_from(
         made(1, "POST /chat"),
         agent(2, "planner", parent=1),
@@ -63,11 +63,11 @@ def test_spans_below_and_beside_agent_work_are_removed() -> None:
     ]
 
 
-def test_a_trace_without_agent_work_is_removed_whole() -> None:
+def test_trace_without_agent_work_is_removed_completely() -> None:
     assert names_after(spans_from(made(1, "GET /"), made(2, "SELECT", parent=1))) is None
 
 
-def test_log_records_stay() -> None:
+def test_log_records_are_never_removed() -> None:
     [logs] = logs_as_traces(made_log("asked", 1, span_id=3))
     spans = spans_from(agent(1, "planner"), made(3, "SELECT", parent=1))
     left = thinned(items_of(traces_of(spans)[0].message, logs.message))

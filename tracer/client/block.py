@@ -47,7 +47,7 @@ _finders: list[Callable[[], Work | None]] = []
 _CANCELLATIONS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
-class EndingFields(TypedDict):
+class EndFields(TypedDict):
     """The fields that every finishing event has."""
 
     status: EndingStatus
@@ -347,7 +347,7 @@ class Work:
         if self.has_ended:
             return
         self.has_ended = True
-        ending: EndingFields = {"status": status, "reason": reason, "error": error}
+        ending: EndFields = {"status": status, "reason": reason, "error": error}
         self._record(lambda: self._ending_events(ending))
         if self._implicit_plan is not None:
             self._start_implicit_plan()
@@ -362,7 +362,7 @@ class Work:
         """Return the events that record its start."""
         raise NotImplementedError
 
-    def _ending_events(self, ending: EndingFields) -> Iterable[Event]:
+    def _ending_events(self, ending: EndFields) -> Iterable[Event]:
         """Return the events that record its end."""
         raise NotImplementedError
 

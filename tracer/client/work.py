@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from tracer.client.block import (
-    EndingFields,
+    EndFields,
     Work,
     text_of,
     valid_event,
@@ -140,7 +140,7 @@ class Plan(Work):
         self.summary = text_of(summary)
         self._end(Status.SUCCEEDED)
 
-    def _ending_events(self, ending: EndingFields) -> Iterable[Event]:
+    def _ending_events(self, ending: EndFields) -> Iterable[Event]:
         for step in self._own_steps.values():
             if not step.has_ended:
                 step.has_ended = True
@@ -211,7 +211,7 @@ class Step(Work):
         self.result = text_of(result)
         self._end(Status.SUCCEEDED)
 
-    def _ending_events(self, ending: EndingFields) -> Iterable[Event]:
+    def _ending_events(self, ending: EndFields) -> Iterable[Event]:
         for call in list(self.unstarted.values()):
             yield from call._ending_events(
                 {"status": Status.CANCELLED, "reason": Reason.NOT_REACHED, "error": None}
@@ -367,7 +367,7 @@ class ThinkAct(Work):
         self._end(Status.SUCCEEDED)
         return chosen
 
-    def _ending_events(self, ending: EndingFields) -> Iterable[Event]:
+    def _ending_events(self, ending: EndFields) -> Iterable[Event]:
         answer = dict(self._answer)
         if (cost := answer.get("cost_usd")) == "listed":
             answer["cost_usd"] = _listed_cost(**answer)
@@ -483,7 +483,7 @@ class ToolCall(Work):
         self.result = text_of(result)
         self._end(Status.SUCCEEDED)
 
-    def _ending_events(self, ending: EndingFields) -> Iterable[Event]:
+    def _ending_events(self, ending: EndFields) -> Iterable[Event]:
         self.step.unstarted.pop(self.tool_call_id, None)
         yield valid_event(
             ToolCallFinished, **self.stamp(), **ending, result=self.result, attempt=self.attempt

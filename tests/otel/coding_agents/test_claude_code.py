@@ -115,7 +115,7 @@ def true_tokens(truth: dict[str, Any]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_agents_openers_calls_and_tokens_are_those_of_the_truth(name: str) -> None:
+def test_agents_openers_calls_and_tokens_are_as_expected(name: str) -> None:
     seen, truth = Seen(messages_of(name)), truth_run(name)
     # After SIGTERM the program does not send its last model call.
     is_cut_off = "terminated" in name
@@ -149,7 +149,7 @@ def test_agents_openers_calls_and_tokens_are_those_of_the_truth(name: str) -> No
 
 
 @pytest.mark.parametrize("name", sorted({*WITH_CONTENT} & {*FINISHED}))
-def test_contents_of_finished_work_are_those_of_the_truth(name: str) -> None:
+def test_contents_of_finished_work_are_as_expected(name: str) -> None:
     seen, truth = Seen(messages_of(name)), truth_run(name)
     answers = truth.get("final_answer")
 

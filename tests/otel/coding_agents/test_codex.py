@@ -154,7 +154,7 @@ def expected_rounds(truth: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_captured_run_has_the_agents_calls_and_tokens_of_its_truth(name: str) -> None:
+def test_captured_run_has_the_expected_agents_calls_and_tokens(name: str) -> None:
     run, truth = run_of(name), truth_of(name)["runs"][0]
 
     plans = run.records[Kind.PLAN].values()
@@ -176,7 +176,7 @@ def test_a_captured_run_has_the_agents_calls_and_tokens_of_its_truth(name: str) 
 
 
 @pytest.mark.parametrize("name", ["codex-parallel-subagents", "codex-parallel-subagents-v2"])
-def test_sub_agents_have_their_names_and_what_they_were_asked(name: str) -> None:
+def test_sub_agents_have_their_names_and_requests(name: str) -> None:
     plans = [plan for plan in run_of(name).records[Kind.PLAN].values() if plan["tool_call_id"]]
 
     assert {plan["user_request"] for plan in plans} == {
@@ -287,7 +287,7 @@ def test_any_order_split_and_repetition_gives_the_same_records(
 
 
 @pytest.mark.parametrize("name", ["codex-crash", "codex-crash-late", "codex-parallel-subagents"])
-def test_what_is_known_while_items_arrive_is_never_wrong(name: str) -> None:
+def test_no_intermediate_state_has_a_wrong_link(name: str) -> None:
     """No link, in whatever prefix, is another one than in the end; ids stay as they are."""
     whole = run_of(name)
     logs, every = singles(name, "logs"), singles(name)
@@ -341,7 +341,7 @@ def _move(wire: WireLogRecord, nanoseconds: int) -> None:
     wire.observed_time_unix_nano += nanoseconds
 
 
-def test_the_answer_to_a_killed_request_is_not_that_of_the_next_turn() -> None:
+def test_answer_of_the_next_turn_is_not_used_for_a_killed_request() -> None:
     """The turn died before its second answer; the conversation was resumed in another trace."""
     second = [record for record in _records("codex-crash") if record.name == "codex.api_request"][1]
 

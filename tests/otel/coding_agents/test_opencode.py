@@ -113,7 +113,7 @@ def links(run: Seen) -> set[tuple[str, str, str | None, str | None]]:
 
 
 @pytest.mark.parametrize("name", COMPLETE)
-def test_complete_run_has_the_agents_calls_contents_and_tokens_of_its_truth(name: str) -> None:
+def test_complete_run_has_the_expected_agents_calls_and_contents(name: str) -> None:
     (truth,) = truth_of(name)["runs"]
     run = seen(messages_of(name))
     root = run.plans[run.run.root_plan_id]

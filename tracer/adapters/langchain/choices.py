@@ -9,7 +9,7 @@ from uuid import UUID
 
 from langchain_core.messages import BaseMessage
 
-from tracer.adapters.langchain.messages import ToolAnswer, answered_in
+from tracer.adapters.langchain.messages import ToolReply, answered_in
 from tracer.client.block import text_of
 from tracer.client.work import Step, ToolCall
 from tracer.otel.dialects.texts import same_arguments
@@ -138,7 +138,7 @@ def _shared(path: Path, other: Path) -> int:
     )
 
 
-def _answered(calls: list[ToolCall], answer: ToolAnswer) -> ToolCall | None:
+def _answered(calls: list[ToolCall], answer: ToolReply) -> ToolCall | None:
     return next(
         (
             call
@@ -149,7 +149,7 @@ def _answered(calls: list[ToolCall], answer: ToolAnswer) -> ToolCall | None:
     )
 
 
-def _end(call: ToolCall, answer: ToolAnswer) -> None:
+def _end(call: ToolCall, answer: ToolReply) -> None:
     if not answer.is_error:
         call.start()
         call.finish(answer.result)

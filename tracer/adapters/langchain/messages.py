@@ -50,7 +50,7 @@ class Answer(NamedTuple):
         return cost_of(usage, model)
 
 
-class ToolAnswer(NamedTuple):
+class ToolReply(NamedTuple):
     """A tool's answer to the model."""
 
     name: str | None
@@ -194,12 +194,12 @@ def answer_in(output: Any) -> Any:
     return str(texts[-1]) if texts else str(messages[-1].text) if messages else output
 
 
-def answered_in(messages: Sequence[BaseMessage]) -> tuple[str | None, list[ToolAnswer]]:
+def answered_in(messages: Sequence[BaseMessage]) -> tuple[str | None, list[ToolReply]]:
     """Return the id of the latest message with tool calls, and the answers that follow it."""
     answers = []
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
-            answers.append(_tool_answer(message))
+            answers.append(_tool_reply(message))
         elif isinstance(message, AIMessage) and message.tool_calls:
             return message.id, answers[::-1]
     return None, []
@@ -214,12 +214,12 @@ def result_of(output: Any, call_id: str | None) -> tuple[Any, bool]:
         output = next((each for each in messages if each.tool_call_id == call_id), output)
     if not isinstance(output, ToolMessage):
         return output, False
-    answer = _tool_answer(output)
+    answer = _tool_reply(output)
     return answer.result, answer.is_error
 
 
-def _tool_answer(message: ToolMessage) -> ToolAnswer:
-    return ToolAnswer(
+def _tool_reply(message: ToolMessage) -> ToolReply:
+    return ToolReply(
         message.name,
         message.tool_call_id or None,
         message.content,

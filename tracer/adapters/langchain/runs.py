@@ -253,17 +253,17 @@ class RunRecorder(BaseCallbackHandler):
             return self._start_tool_and_wait
         return partial(self._start_tool_and_await, task)
 
-    def _start_tool_and_wait(self, *given: Any, **about: Any) -> None:
+    def _start_tool_and_wait(self, *args: Any, **about: Any) -> None:
         with log_errors("langchain on_tool_start"):
-            call = self._start_tool(None, *given, **about)
+            call = self._start_tool(None, *args, **about)
             if call is not None:
                 call.wait()
 
     async def _start_tool_and_await(
-        self, task: asyncio.Task[Any], *given: Any, **about: Any
+        self, task: asyncio.Task[Any], *args: Any, **about: Any
     ) -> None:
         with log_errors("langchain on_tool_start"):
-            call = self._start_tool(task, *given, **about)
+            call = self._start_tool(task, *args, **about)
             if call is not None:
                 await call.durable()
 

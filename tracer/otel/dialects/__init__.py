@@ -1,6 +1,7 @@
-"""Dialects: one file for each convention by which agents describe themselves in spans.
+"""Dialects: one file for each convention that describes agents in spans.
 
-Each says of a span what it is and what its fields are. The first that knows a span speaks for it.
+Each dialect returns the role and the fields of the spans that it recognizes. The first dialect that
+recognizes a span is used.
 """
 
 from __future__ import annotations
@@ -61,16 +62,16 @@ def session_of(record: LogRecord) -> str | None:
 
 
 def reads_parent(span: ReadableSpan) -> bool:
-    """Return whether the parent may tell what a span is."""
+    """Return whether `read_span` needs the parent of this span."""
     return openinference.reads_parent(span)
 
 
 def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> Reading:
-    """Return what a span is; a wrapper where no convention knows it.
+    """Return the role and the fields of a span; `WRAPPER` if no dialect recognizes it.
 
     Args:
         span: The span.
-        parent: The span above it, where it is known.
+        parent: Its parent, if that is known.
     """
     if logfire.is_log(span):
         return WRAPPER
@@ -89,11 +90,11 @@ def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> Reading
 
 
 def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
-    """Add what only the whole run and its log records tell: content, agents without a span.
+    """Add what follows only from the whole run and its log records, such as agents without a span.
 
-    A dialect may change readings, parents and endings, and may make spans. It makes the ids of such
-    spans from the emitter's own ids, so that they stay the same when more arrives. The result must
-    depend on the sets of spans and log records alone.
+    A dialect may change readings, parents and endings, and may create spans. It derives the ids of
+    such spans from the emitter's own ids, so that they stay the same when more spans arrive. The
+    result must not depend on the order in which spans and log records arrived.
 
     Args:
         spans: The run's spans by start and id, with parents and readings.

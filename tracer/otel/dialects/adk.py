@@ -12,10 +12,11 @@ _EMPTY = ("{}", "N/A")
 
 
 def read(span: ReadableSpan) -> Reading | None:
-    """Return what ADK says of a span; None where it is not ADK's.
+    """Return the reading of one of ADK's spans; None for others.
 
-    `execute_tool (merged)` sums a batch up under the id of an event: it is no call. The older
-    schema writes `{}` for content that it withholds, and wraps each agent in `agent_run [name]`.
+    `execute_tool (merged)` summarizes a batch under the id of an event, so it is not a call. The
+    older schema writes `{}` in place of content that it omits, and wraps each agent in
+    `agent_run [name]`.
     """
     if span.scope not in SCOPES:
         return None

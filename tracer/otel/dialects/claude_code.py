@@ -21,8 +21,8 @@ import orjson
 from tracer.otel.dialects.genai import ARGUMENTS, INPUT_TOKENS, OUTPUT_TOKENS, RESULTS
 from tracer.otel.dialects.reading import (
     WRAPPER,
-    Chosen,
     Reading,
+    RequestedCall,
     Role,
     count,
     first,
@@ -66,7 +66,7 @@ _NOTIFICATION = "<task-notification>"
 
 
 def read(span: ReadableSpan) -> Reading | None:
-    """Return what Claude Code says of a span; None where it is not Claude Code's.
+    """Return the reading of one of Claude Code's spans; None for others.
 
     A tool's `.execution` and `.blocked_on_user` are parts of the one call.
     """
@@ -153,19 +153,19 @@ def _arguments(attributes: Attributes) -> str | None:
 
 
 def _result(span: ReadableSpan) -> str | None:
-    said = first_text(span.attributes, ("tool_output", *RESULTS))
-    if said is not None:
-        return said
+    output = first_text(span.attributes, ("tool_output", *RESULTS))
+    if output is not None:
+        return output
     for event in span.events:
         if event.name == "tool.output":
             return _text(first(event.attributes, ("output", "content")))
     context = _text(span.attributes.get("new_context"))
     if context is None or not context.startswith("[TOOL RESULT"):
         return None
-    said = _without_heading(context)
-    value = parsed(said)
+    output = _without_heading(context)
+    value = parsed(output)
     content = value.get("content") if isinstance(value, dict) else None
-    return (_block_text(content) if isinstance(content, list) else _text(content)) or said
+    return (_block_text(content) if isinstance(content, list) else _text(content)) or output
 
 
 def _block_text(blocks: list[Any]) -> str | None:
@@ -195,19 +195,19 @@ def _number(value: Any) -> float | None:
 
 def _id(kind: str, *parts: bytes | str | None) -> bytes:
     """Return the id of a span that is made: it depends on the emitter's own ids alone."""
-    said = [
+    id_parts = [
         part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts
     ]
-    return sha256(orjson.dumps([kind, *(part.hex() if part else None for part in said)])).digest()[
-        :8
-    ]
+    return sha256(
+        orjson.dumps([kind, *(part.hex() if part else None for part in id_parts)])
+    ).digest()[:8]
 
 
 # --- The parts of a run --------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _ClaudeCall:
     """A tool call: its spans and log events, as far as they have arrived."""
 
     span_id: bytes
@@ -217,7 +217,7 @@ class _Call:
     wait: SlimSpan | None = None
     decision: LogRecord | None = None
     result: LogRecord | None = None
-    chosen: Chosen | None = None
+    chosen: RequestedCall | None = None
     """The request in the model's answer, if raw bodies are logged."""
     span: SlimSpan | None = None
     """Its `tool` span, or one that is made."""
@@ -262,8 +262,8 @@ class _Call:
         """Return the first text among these attributes of its spans and log records."""
         parts = (self.tool, self.execution, self.result, self.decision, self.wait)
         for part in parts:
-            if part is not None and (said := _text(first(part.attributes, names))):
-                return said
+            if part is not None and (value := _text(first(part.attributes, names))):
+                return value
         return None
 
     def _error(self) -> str | None:
@@ -279,11 +279,11 @@ class _Call:
     @property
     def agent_type(self) -> str | None:
         """The type of agent that it opens."""
-        if said := self.says("subagent_type"):
-            return said
+        if agent_type := self.says("subagent_type"):
+            return agent_type
         for text in (self.says("tool_input"), self.says("tool_parameters"), self.requested):
-            if said := _text(_object(text).get("subagent_type")):
-                return said
+            if agent_type := _text(_object(text).get("subagent_type")):
+                return agent_type
         return None
 
     @property
@@ -292,7 +292,7 @@ class _Call:
 
     @property
     def is_denied(self) -> bool:
-        """Whether it was not permitted. There is no event of the decision then."""
+        """Whether the user or a rule rejected it. The decision event may be missing."""
         decisions = (self.wait, self.decision)
         return any(each and each.attributes.get("decision") == "reject" for each in decisions)
 
@@ -328,7 +328,7 @@ class _Segment:
     has_spans: bool = False
     """Whether any of it is a span: only spans name the agent above."""
     parent_agent: str | None = None
-    call: _Call | None = None
+    call: _ClaudeCall | None = None
     is_inferred: bool = False
     is_background: bool = False
     """Whether its call returned before the work was done."""
@@ -341,7 +341,7 @@ class _Agent:
     span: SlimSpan
     segments: list[_Segment] = field(default_factory=list)
     requests: list[SlimSpan] = field(default_factory=list)
-    calls: list[_Call] = field(default_factory=list)
+    calls: list[_ClaudeCall] = field(default_factory=list)
 
     @property
     def is_background(self) -> bool:
@@ -430,7 +430,7 @@ class _Completion:
             if kind is not None:
                 getattr(self._events, kind).append(record)
         self._made: dict[bytes, SlimSpan] = {}
-        self._calls: dict[bytes, _Call] = {}
+        self._calls: dict[bytes, _ClaudeCall] = {}
         self._mains: dict[bytes, _Agent] = {}
         self._agents: dict[bytes, _Agent] = {}
         self._segments: dict[tuple[bytes, bytes], _Segment] = {}
@@ -467,12 +467,12 @@ class _Completion:
 
     def _read_bodies(self) -> None:
         """Read the calls that each answer requested, from its raw body."""
-        self._chosen: dict[tuple[str | None, bytes | None], tuple[Chosen, ...]] = {}
-        self._requested: dict[str, list[tuple[Chosen, bytes | None]]] = {}
+        self._chosen: dict[tuple[str | None, bytes | None], tuple[RequestedCall, ...]] = {}
+        self._requested: dict[str, list[tuple[RequestedCall, bytes | None]]] = {}
         for record in self._events.bodies:
             content = _object(record.attributes.get("body")).get("content")
             chosen = tuple(
-                Chosen(
+                RequestedCall(
                     _text(block.get("id")),
                     _text(block.get("name")),
                     _json(block.get("input")),
@@ -485,17 +485,17 @@ class _Completion:
                 if each.call_id:
                     self._requested.setdefault(each.call_id, []).append((each, record.span_id))
 
-    def _call(self, span_id: bytes | None) -> _Call | None:
+    def _call(self, span_id: bytes | None) -> _ClaudeCall | None:
         """Return the call whose `tool` span has this id; None if another span has it."""
         if span_id is None:
             return None
         span = self._by_id.get(span_id)
         if span is not None and span.name != _TOOL:
             return None
-        return self._calls.setdefault(span_id, _Call(span_id))
+        return self._calls.setdefault(span_id, _ClaudeCall(span_id))
 
     def _find_calls(self) -> None:
-        waits: dict[bytes, _Call] = {}
+        waits: dict[bytes, _ClaudeCall] = {}
         for span in self._spans:
             if span.name == _TOOL:
                 if call := self._call(span.span_id):
@@ -517,7 +517,7 @@ class _Completion:
                 call.chosen = requested[0][0]
                 call.caller = call.caller or requested[0][1]
 
-    def _join_decisions(self, waits: dict[bytes, _Call]) -> None:
+    def _join_decisions(self, waits: dict[bytes, _ClaudeCall]) -> None:
         left: list[LogRecord] = []
         for record in self._events.decisions:
             waiting = waits.get(record.span_id or b"")
@@ -525,7 +525,7 @@ class _Completion:
                 left.append(record)
             elif waiting.decision is None:
                 waiting.decision = record
-        without: dict[str, list[_Call]] = {}
+        without: dict[str, list[_ClaudeCall]] = {}
         for call in self._calls.values():
             call_id = call.says(*_CALL_IDS)
             if call.decision is None and call.wait is None and call_id:
@@ -539,13 +539,13 @@ class _Completion:
             matched = pairing.take(call_id, record, record.time, None)
             if matched is None:
                 span_id = _id("decision", call_id, record.span_id)
-                matched = self._calls.setdefault(span_id, _Call(span_id))
+                matched = self._calls.setdefault(span_id, _ClaudeCall(span_id))
             if matched.decision is None:
                 matched.decision = record
 
     def _join_results(self) -> None:
         """Join calls and results by the provider's id, which may be used more than once."""
-        known: dict[str, list[_Call]] = {}
+        known: dict[str, list[_ClaudeCall]] = {}
         for call in self._calls.values():
             call_id = call.says(*_CALL_IDS)
             if call_id:
@@ -562,7 +562,7 @@ class _Completion:
             if matched is None:
                 sequence = str(_sequence(record))
                 span_id = _id("result", call_id, record.span_id, sequence)
-                matched = self._calls.setdefault(span_id, _Call(span_id))
+                matched = self._calls.setdefault(span_id, _ClaudeCall(span_id))
             matched.result = record
 
     # --- The main agent --------------------------------------------------------------------------
@@ -603,8 +603,8 @@ class _Completion:
             prompt = prompts.get(span_id)
             reading = agent.span.reading
             if prompt is not None and reading.request is None:
-                said = _text(prompt.attributes.get("prompt"))
-                agent.span.reading = _interaction(reading.name, reading.conversation, said)
+                prompt_text = _text(prompt.attributes.get("prompt"))
+                agent.span.reading = _interaction(reading.name, reading.conversation, prompt_text)
 
     @property
     def _earliest(self) -> tuple[int, str | None] | None:
@@ -655,8 +655,8 @@ class _Completion:
             cost = usd(record.attributes.get("cost_usd"))
             reading = reading._replace(cost_usd=reading.cost_usd if cost is None else cost)
         if answer is not None:
-            said = _text(answer.attributes.get("response"))
-            reading = reading._replace(answer=said or reading.answer)
+            answer_text = _text(answer.attributes.get("response"))
+            reading = reading._replace(answer=answer_text or reading.answer)
         chosen = self._chosen.get(key) if len(key) == 2 else None
         if chosen:
             reading = reading._replace(chosen=chosen)
@@ -739,7 +739,7 @@ class _Completion:
         call = self._call_above(span.parent_span_id)
         return call is not None and call.tool is not None and _agent_id(call.tool) == agent_id
 
-    def _call_above(self, span_id: bytes | None) -> _Call | None:
+    def _call_above(self, span_id: bytes | None) -> _ClaudeCall | None:
         """Return the nearest call at or above a span; None if no call is known there."""
         for _ in range(_MOST_LEVELS):
             if span_id is None:
@@ -764,9 +764,9 @@ class _Completion:
         """The types of the agents whose work is directly below a span, as log events name them."""
         found: dict[bytes, str] = {}
         for record in (*self._events.requests, *self._events.completions):
-            said = _text(first(record.attributes, ("agent.name", "agent_type")))
-            if record.span_id is not None and said is not None:
-                found.setdefault(record.span_id, said)
+            agent_name = _text(first(record.attributes, ("agent.name", "agent_type")))
+            if record.span_id is not None and agent_name is not None:
+                found.setdefault(record.span_id, agent_name)
         return found
 
     @cached_property
@@ -836,7 +836,7 @@ class _Completion:
         changed = True
         while changed:
             changed = False
-            groups: dict[frozenset[_Call], list[_Segment]] = {}
+            groups: dict[frozenset[_ClaudeCall], list[_Segment]] = {}
             for segment, pool in pools.items():
                 groups.setdefault(frozenset(pool), []).append(segment)
             for group, segments in groups.items():
@@ -858,7 +858,7 @@ class _Completion:
                     segment.call, segment.is_inferred = call, True
                     call.segments.append(segment)
 
-    def _may_have_opened(self, call: _Call, segment: _Segment) -> bool:
+    def _may_have_opened(self, call: _ClaudeCall, segment: _Segment) -> bool:
         if call.start > segment.start or call.session != segment.agent.span.reading.conversation:
             return False
         if call.error is not None and call.end < segment.start:
@@ -903,7 +903,7 @@ class _Completion:
                 call.inferred_caller = caller.span
                 call.span.parent, call.span.inferred = caller.span, CALLED_BY_ORDER
 
-    def _opened_by_whom(self, call: _Call) -> _Agent | None:
+    def _opened_by_whom(self, call: _ClaudeCall) -> _Agent | None:
         """Return the agent that the work which a call opened names as its parent."""
         for segment in call.segments:
             if segment is not segment.agent.segments[0] or not segment.has_spans:
@@ -914,7 +914,9 @@ class _Completion:
                 return next(iter(self._mains.values()))
         return None
 
-    def _only_caller(self, call: _Call, units: list[_Agent], hidden: list[_Call]) -> _Agent | None:
+    def _only_caller(
+        self, call: _ClaudeCall, units: list[_Agent], hidden: list[_ClaudeCall]
+    ) -> _Agent | None:
         """Return the agent that made an open call, if no other can have made it."""
         horizon = self._horizons.get(call.session, -1)
         at = call.start
@@ -1035,11 +1037,11 @@ class _Completion:
     def _last_answers(self) -> dict[bytes, str]:
         """The last answer below each span, unless the last request there failed."""
         return {
-            record.span_id: said
+            record.span_id: answer_text
             for record in self._events.answers
             if record.span_id is not None
             and record.span_id not in self._failed
-            and (said := _text(record.attributes.get("response")))
+            and (answer_text := _text(record.attributes.get("response")))
         }
 
     @cached_property
@@ -1179,7 +1181,7 @@ class _Completion:
 class _Pairing:
     """Pairs of calls and log events that have the same provider's id, in the order of time."""
 
-    def __init__(self, calls: dict[str, list[_Call]]) -> None:
+    def __init__(self, calls: dict[str, list[_ClaudeCall]]) -> None:
         self._calls = {
             call_id: sorted(found, key=lambda each: (each.start, each.span_id))
             for call_id, found in calls.items()
@@ -1187,7 +1189,7 @@ class _Pairing:
 
     def take(
         self, call_id: str, record: LogRecord, time: int, caller: bytes | None
-    ) -> _Call | None:
+    ) -> _ClaudeCall | None:
         """Return the latest call that began by `time`, and leave it out from now on.
 
         Args:

@@ -105,7 +105,7 @@ def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
         logs: Its log records by time, and those of the same conversations that name no trace: they
             may be of other turns.
     """
-    run = _Run(
+    run = _CodexRun(
         [span for span in spans if span.scope.startswith(SCOPE)],
         [record for record in logs if record.scope.startswith(SCOPE)],
     )
@@ -130,7 +130,7 @@ class _Counts(NamedTuple):
     cache_written: int | None
 
 
-class _Request(NamedTuple):
+class _HttpRequest(NamedTuple):
     """One HTTP or websocket request for an answer of the model."""
 
     start: int
@@ -146,10 +146,10 @@ class _Request(NamedTuple):
 class _ModelCall:
     start: int
     span: SlimSpan | None
-    """Its own span; a made one from `_Run._settle` on, if that has not arrived."""
+    """Its own span; a made one from `_CodexRun._settle` on, if that has not arrived."""
     until: int = 0
     """When its answer was complete; 0 if that is not known."""
-    requests: list[_Request] = field(default_factory=list)
+    requests: list[_HttpRequest] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
     """The ids of spans within it whose link to it is missing."""
     counts: list[_Counts] = field(default_factory=list)
@@ -189,13 +189,13 @@ class _Evidence(NamedTuple):
     attributes: Attributes
 
 
-class _Part(NamedTuple):
+class _DetachedPart(NamedTuple):
     """A part of a model call whose span has not arrived: a request, or the span of sampling."""
 
     start: int
     end: int
     span_id: bytes
-    request: _Request | None = None
+    request: _HttpRequest | None = None
 
 
 class _Way(NamedTuple):
@@ -211,7 +211,7 @@ _Key = tuple[str, str]
 """A conversation and the id of a call in it."""
 
 
-class _Run:
+class _CodexRun:
     def __init__(self, spans: list[SlimSpan], logs: list[LogRecord]) -> None:
         self.made: list[SlimSpan] = []
         self._spans = spans
@@ -344,14 +344,14 @@ class _Run:
 
     def _add_parts(self) -> None:
         """Add requests, and the spans of sampling, to their model calls; make those that miss."""
-        parts: dict[_Turn, list[_Part]] = {}
+        parts: dict[_Turn, list[_DetachedPart]] = {}
         for request in self._requests():
             span = self._by_id.get(request.span_id)
             node = self._ways[span].node if span is not None else None
             if node in self._call_of:
                 self._call_of[node].requests.append(request)
             elif turn := self._turn_at(request.span_id, request.conversation, request.time):
-                part = _Part(request.start, request.time, request.span_id, request)
+                part = _DetachedPart(request.start, request.time, request.span_id, request)
                 parts.setdefault(turn, []).append(part)
         for span in self._spans:
             if span.name != _SAMPLING:
@@ -361,7 +361,7 @@ class _Run:
                 call = self._call_of[node]
                 call.until = max(call.until, span.end)
             elif turn := self._turn_of_span(span):
-                parts.setdefault(turn, []).append(_Part(span.start, span.end, span.span_id))
+                parts.setdefault(turn, []).append(_DetachedPart(span.start, span.end, span.span_id))
         for turn, found in parts.items():
             for part in sorted(found, key=lambda each: each[:3]):
                 call = _call_over(turn, part)
@@ -371,9 +371,9 @@ class _Run:
                 else:
                     call.until = max(call.until, part.end)
 
-    def _requests(self) -> Iterable[_Request]:
+    def _requests(self) -> Iterable[_HttpRequest]:
         """Return the requests that log records, or events of spans, name."""
-        found: dict[tuple[bytes, Any], _Request] = {}
+        found: dict[tuple[bytes, Any], _HttpRequest] = {}
         for record in self._logs:
             if record.name in _REQUESTS and record.span_id is not None and _has_trace(record):
                 key = record.span_id, text(record.attributes.get("attempt"))
@@ -626,8 +626,8 @@ class _Run:
     def _is_of_latest(self, turn: _Turn, span: SlimSpan, is_made: bool) -> bool:
         """Return whether the latest model call before a call chose it, as far as is known.
 
-        A call starts before the answer that asks for it is complete. If that is not known, nothing
-        of a later answer may have come before the call.
+        A call starts before the answer that contains it is complete. If that time is not known, no
+        span of a later answer may be earlier than the call.
         """
         latest = turn.latest_call(span.start)
         if latest is None:
@@ -703,7 +703,7 @@ class _Run:
     def _link_agents(self, turns: list[_Turn], facts: _Facts) -> None:
         """Place agents that no chain of spans places below the calls that opened them.
 
-        Of those without a call, one is the main agent; the others wait for their calls.
+        One agent without a call is the main agent; the others wait for their calls.
         """
         ways = _ways_up([*self._spans, *self.made])
         mains = {
@@ -816,7 +816,7 @@ def _ways_up(spans: Iterable[SlimSpan]) -> dict[SlimSpan, _Way]:
     return found
 
 
-def _call_over(turn: _Turn, part: _Part) -> _ModelCall:
+def _call_over(turn: _Turn, part: _DetachedPart) -> _ModelCall:
     """Return the model call of a turn that a part belongs to; add it if it is missing."""
     calls = turn.model_calls
     at = bisect_right(calls, part.start, key=lambda call: call.start)
@@ -867,12 +867,12 @@ def _duration(attributes: Attributes) -> int:
     return (count(attributes.get("duration_ms")) or 0) * 1_000_000
 
 
-def _request_of(span_id: bytes, time: int, attributes: Attributes) -> _Request:
+def _request_of(span_id: bytes, time: int, attributes: Attributes) -> _HttpRequest:
     status = count(attributes.get("http.response.status_code"))
     error = first_text(attributes, ("error.message",))
     if error is None and status is not None and status >= 400:
         error = f"HTTP status {status}"
-    return _Request(
+    return _HttpRequest(
         max(time - _duration(attributes), 0),
         time,
         span_id,

@@ -1,4 +1,4 @@
-"""OpenTelemetry's GenAI conventions, current and older spellings, and what native emitters add.
+"""OpenTelemetry's GenAI conventions in current and older versions, with emitters' own attributes.
 
 Emitters: pydantic-ai, agent-framework, Google ADK, OpenAI Agents, Strands, VS Code and others.
 """
@@ -52,7 +52,7 @@ OPERATIONS: dict[str, tuple[Role, str | None]] = {
     "execute_task": (Role.CHAIN, None),
     "plan": (Role.CHAIN, None),
 }
-"""What each operation is, and the type of the tool. Operations that are not here wrap others."""
+"""The role of each operation and the type of its tool. All other operations are wrappers."""
 
 AGENT_NAMES = ("gen_ai.agent.name", "agent_name", "gen_ai.agent.id")
 CONVERSATIONS = ("gen_ai.conversation.id", "session.id", "gcp.vertex.agent.session_id")
@@ -132,7 +132,7 @@ FIRST_TOKEN_SECONDS = (
 )
 PROVIDERS = ("gen_ai.provider.name", "gen_ai.system")
 _FRAMEWORKS = frozenset(("autogen", "microsoft.agent_framework", "strands-agents"))
-"""Frameworks that name themselves where the provider of the model belongs."""
+"""Frameworks that put their own name into the attribute for the model's provider."""
 COSTS = ("operation.cost", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total")
 CALL_IDS = ("gen_ai.tool.call.id", "tool.call.id", "tool_call_id")
 ARGUMENTS = (
@@ -159,7 +159,7 @@ INPUT_MESSAGES = (
 OUTPUT_MESSAGES = ("gen_ai.output.messages", "gcp.vertex.agent.llm_response", "gen_ai.completion")
 ANSWERS = ("final_result",)
 _WORKFLOWS = "opentelemetry.instrumentation.openai_agents"
-"""Whose whole workflow is an agent too, without a name."""
+"""An instrumentation that reports a whole workflow as an agent without a name."""
 _DETAILS = "gen_ai.client.inference.operation.details"
 _NOT_A_CALL_ID = "<not specified>"
 _CANCELLATION = "strands.cancellation.type"
@@ -167,7 +167,7 @@ _CANCELLATION = "strands.cancellation.type"
 
 
 def read(span: ReadableSpan) -> Reading | None:
-    """Return what the GenAI conventions say of a span; None where it follows none of them."""
+    """Return the reading of a span that follows the GenAI conventions; None for others."""
     kind = kind_of(span)
     if kind is None:
         return None
@@ -198,7 +198,10 @@ def event_of(record: LogRecord) -> SpanEvent | None:
 
 
 def kind_of(span: ReadableSpan) -> tuple[Role, str | None] | None:
-    """Return what a span is by its operation, else by what only one kind of span carries."""
+    """Return the role and the tool type of a span; None if it follows no GenAI convention.
+
+    If the span names no operation, its other attributes and its name decide.
+    """
     attributes = span.attributes
     operation = attributes.get("gen_ai.operation.name")
     if isinstance(operation, str) and operation:
@@ -219,7 +222,7 @@ def kind_of(span: ReadableSpan) -> tuple[Role, str | None] | None:
 
 
 def tool_reading(span: ReadableSpan, tool_type: str | None) -> Reading:
-    """Return what is said of a tool call."""
+    """Return the reading of a tool call."""
     attributes = span.attributes
     named = span.name.partition(" ")
     name = first_text(attributes, ("gen_ai.tool.name",))
@@ -246,10 +249,10 @@ def tool_reading(span: ReadableSpan, tool_type: str | None) -> Reading:
 
 
 def speaking_reading(span: ReadableSpan, role: Role) -> Reading:
-    """Return what is said of an agent or a model."""
+    """Return the reading of an agent, a workflow or a model."""
     attributes = span.attributes
-    given, said = _conversation(span)
-    output = read_messages(said)
+    input_messages, output_messages = _conversation(span)
+    output = read_messages(output_messages)
     answer = first_text(attributes, ANSWERS) if role is not Role.MODEL else None
     provider = first_text(attributes, PROVIDERS)
     name = agent = first_text(attributes, AGENT_NAMES)
@@ -263,12 +266,12 @@ def speaking_reading(span: ReadableSpan, role: Role) -> Reading:
         agent=agent,
         conversation=first_text(attributes, CONVERSATIONS),
         subject=first_text(attributes, SUBJECTS),
-        request=first_request(given),
+        request=first_request(input_messages),
         answer=answer or last_answer(output),
         requested_model=first_text(attributes, REQUESTED_MODELS),
         model=first_text(attributes, MODELS),
         provider=provider if provider not in _FRAMEWORKS else None,
-        messages=_with_instructions(given, attributes.get("gen_ai.system_instructions"))
+        messages=_with_instructions(input_messages, attributes.get("gen_ai.system_instructions"))
         if role is Role.MODEL
         else None,
         chosen=all_calls(output) if role is Role.MODEL else (),
@@ -277,13 +280,13 @@ def speaking_reading(span: ReadableSpan, role: Role) -> Reading:
         cache_read_tokens=count(first(attributes, CACHE_READ_TOKENS)),
         cache_written_tokens=count(first(attributes, CACHE_WRITTEN_TOKENS)),
         cost_usd=usd(first(attributes, COSTS)),
-        **(model_details(attributes, said) if role is Role.MODEL else {}),
+        **(model_details(attributes, output_messages) if role is Role.MODEL else {}),
     )
 
 
-def _with_instructions(given: Any, instructions: Any) -> str | None:
-    """Return the messages as JSON, with the instructions that are no message of theirs."""
-    messages = text(given)
+def _with_instructions(input_messages: Any, instructions: Any) -> str | None:
+    """Return the messages as JSON, with separate instructions as the first message."""
+    messages = text(input_messages)
     parts = text(instructions)
     if messages is None or parts is None or messages[:1] != "[" or parts[:1] != "[":
         return messages
@@ -292,12 +295,12 @@ def _with_instructions(given: Any, instructions: Any) -> str | None:
     return f'[{{"role":"system","parts":{parts}}}{separator}{rest}'
 
 
-def model_details(attributes: Mapping[str, Any], said: Any = None) -> dict[str, Any]:
+def model_details(attributes: Mapping[str, Any], output_messages: Any = None) -> dict[str, Any]:
     """Return the fields of a reading about a model's request and the end of its answer.
 
     Args:
         attributes: The attributes of the model's span.
-        said: The messages of its answer, which may contain finish reasons.
+        output_messages: The messages of its answer, which may contain finish reasons.
     """
     parameters = {
         name: value
@@ -312,15 +315,19 @@ def model_details(attributes: Mapping[str, Any], said: Any = None) -> dict[str, 
         "reasoning_tokens": count(first(attributes, REASONING_TOKENS)),
         "parameters": text(parameters) if parameters else None,
         "offered_tools": offered_tools_of(tools),
-        "finish_reasons": finish_reasons(first(attributes, FINISH_REASONS), said),
+        "finish_reasons": finish_reasons(first(attributes, FINISH_REASONS), output_messages),
         "first_token_seconds": seconds if isinstance(seconds, float) else None,
     }
 
 
 def offered_tools_of(value: Any) -> str | None:
-    """Return the tools that an attribute holds, as the text of a JSON array."""
+    """Return the offered tools in an attribute, as the text of a JSON array."""
     if isinstance(value, str):
-        read = _of_text if len(value) < _MOST_REMEMBERED else _of_text.__wrapped__
+        read = (
+            _offered_tools_in_text
+            if len(value) < _MAX_CACHED_CHARACTERS
+            else _offered_tools_in_text.__wrapped__
+        )
         return read(value)
     if isinstance(value, list | tuple):
         value = [parsed(each) for each in value]
@@ -328,19 +335,19 @@ def offered_tools_of(value: Any) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _of_text(text: str) -> str | None:
-    # The rounds of a run are offered the same tools.
+def _offered_tools_in_text(text: str) -> str | None:
+    # Cached, because all rounds of a run usually offer the same tools.
     return offered_tools_text(parsed(text))
 
 
-_MOST_REMEMBERED = 100_000
+_MAX_CACHED_CHARACTERS = 100_000
 
 
-def finish_reasons(value: Any, said: Any = None) -> tuple[str, ...]:
-    """Return the finish reasons of an attribute, or else of the messages of the answer."""
+def finish_reasons(value: Any, output_messages: Any = None) -> tuple[str, ...]:
+    """Return the finish reasons in an attribute; if it has no value, those in the messages."""
     value = parsed(value)
     if value is None:
-        messages = parsed(said)
+        messages = parsed(output_messages)
         found = messages if isinstance(messages, list) else [messages]
         value = [each.get("finish_reason") for each in found if isinstance(each, dict)]
     reasons = value if isinstance(value, list | tuple) else [value]
@@ -348,49 +355,53 @@ def finish_reasons(value: Any, said: Any = None) -> tuple[str, ...]:
 
 
 def _conversation(span: ReadableSpan) -> tuple[Any, Any]:
-    """Return the messages given and the messages answered, in whichever shape they stand."""
+    """Return the input and output messages, from attributes or events of any known form."""
     attributes = span.attributes
-    given = first(attributes, INPUT_MESSAGES)
-    said = first(attributes, OUTPUT_MESSAGES)
-    if given is None:
-        given = flattened(attributes, "gen_ai.prompt") or None
-    if said is None:
-        said = flattened(attributes, "gen_ai.completion") or None
-    if (given is None or said is None) and attributes.get("events") is not None:
-        given, said = _split_choices(attributes["events"], given, said)
-    if given is None or said is None:
-        given, said = _from_events(span, given, said)
-    return given, said
+    input_messages = first(attributes, INPUT_MESSAGES)
+    output_messages = first(attributes, OUTPUT_MESSAGES)
+    if input_messages is None:
+        input_messages = flattened(attributes, "gen_ai.prompt") or None
+    if output_messages is None:
+        output_messages = flattened(attributes, "gen_ai.completion") or None
+    if (input_messages is None or output_messages is None) and attributes.get("events") is not None:
+        input_messages, output_messages = _split_choices(
+            attributes["events"], input_messages, output_messages
+        )
+    if input_messages is None or output_messages is None:
+        input_messages, output_messages = _from_events(span, input_messages, output_messages)
+    return input_messages, output_messages
 
 
-def _split_choices(events: Any, given: Any, said: Any) -> tuple[Any, Any]:
+def _split_choices(events: Any, input_messages: Any, output_messages: Any) -> tuple[Any, Any]:
     listed = parsed(events)
     if not isinstance(listed, list):
-        return given, said
+        return input_messages, output_messages
     choices = [each for each in listed if _is_choice(each)]
-    return given or [each for each in listed if not _is_choice(each)], said or choices or None
+    return input_messages or [
+        each for each in listed if not _is_choice(each)
+    ], output_messages or choices or None
 
 
 def _is_choice(event: Any) -> bool:
     return isinstance(event, dict) and event.get("event.name") == "gen_ai.choice"
 
 
-def _from_events(span: ReadableSpan, given: Any, said: Any) -> tuple[Any, Any]:
+def _from_events(span: ReadableSpan, input_messages: Any, output_messages: Any) -> tuple[Any, Any]:
     inputs: list[Any] = []
     outputs: list[Any] = []
     for event in span.events:
         if event.name == _DETAILS:
-            given = given or event.attributes.get("gen_ai.input.messages")
-            said = said or event.attributes.get("gen_ai.output.messages")
+            input_messages = input_messages or event.attributes.get("gen_ai.input.messages")
+            output_messages = output_messages or event.attributes.get("gen_ai.output.messages")
         elif event.name == "gen_ai.choice":
             outputs.append(_event_message(event.attributes, "assistant"))
         elif event.name.startswith("gen_ai.") and event.name.endswith(".message"):
             inputs.append(_event_message(event.attributes, event.name.split(".")[1]))
         elif event.name == "gen_ai.content.prompt":
-            given = given or event.attributes.get("gen_ai.prompt")
+            input_messages = input_messages or event.attributes.get("gen_ai.prompt")
         elif event.name == "gen_ai.content.completion":
-            said = said or event.attributes.get("gen_ai.completion")
-    return given or inputs or None, said or outputs or None
+            output_messages = output_messages or event.attributes.get("gen_ai.completion")
+    return input_messages or inputs or None, output_messages or outputs or None
 
 
 def _event_message(attributes: Mapping[str, Any], role: str) -> dict[str, Any]:

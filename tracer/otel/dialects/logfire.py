@@ -1,7 +1,7 @@
-"""Logfire: pending spans, which are what is known of a span before it ends, and logs.
+"""Logfire: log lines sent as spans, and pending spans, which announce a span before it ends.
 
-A pending span has an id of its own; its parent is the span that it announces, whose real parent
-stands in an attribute.
+A pending span has its own id. Its parent is the announced span, whose real parent is in an
+attribute of the pending span.
 """
 
 from __future__ import annotations

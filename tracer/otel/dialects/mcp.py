@@ -1,4 +1,4 @@
-"""The Model Context Protocol's spans: of its requests only `tools/call` is a tool call."""
+"""Spans of the Model Context Protocol. Only the request `tools/call` is a tool call."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _NAMES = ("gen_ai.tool.name", "mcp.tool.name")
 
 
 def read(span: ReadableSpan) -> Reading | None:
-    """Return what the MCP conventions say of a span; None where it follows none of them.
+    """Return the reading of a span that follows the MCP conventions; None for others.
 
-    JSON-RPC ids count within a session: they are no call ids.
+    JSON-RPC ids are unique only within a session, so they are not used as call ids.
     """
     method = span.attributes.get(METHOD)
     if method is None:

@@ -1,8 +1,8 @@
-"""Messages in the shapes that conventions and frameworks give them.
+"""Parse messages of all conventions and frameworks: their roles, texts and tool calls.
 
-One tolerant reader for all: who spoke, what was said, and which tools were asked for. It knows
-the parts of OpenTelemetry, the contents and tool calls of OpenAI, Anthropic, Gemini and Bedrock,
-LangChain's serialized messages, and the Vercel AI SDK's.
+The parser is tolerant. It accepts the message parts of OpenTelemetry, the contents and tool calls
+of OpenAI, Anthropic, Gemini and Bedrock, LangChain's serialized messages, and those of the Vercel
+AI SDK.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import orjson
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
-from tracer.otel.dialects.reading import Chosen, parsed, text
+from tracer.otel.dialects.reading import RequestedCall, parsed, text
 
 _ROLES: dict[str | None, str] = {
     "human": "user",
@@ -27,7 +27,7 @@ _ROLES: dict[str | None, str] = {
 _TEXT_TYPES = (None, "text", "output_text", "input_text", "message_content")
 _CALL_TYPES = ("tool_call", "tool-call", "tool_use", "function_call", "function")
 _TYPES_OF_NOBODY = (*_CALL_TYPES, *_TEXT_TYPES, "message")
-"""Types that do not say who spoke."""
+"""Types that do not name a role."""
 _NESTED_CALLS_IN_ORDER = ("functionCall", "function_call", "toolUse", "tool_call")
 _NESTED_CALLS = frozenset(_NESTED_CALLS_IN_ORDER)
 _LISTS = ("messages", "contents", "inputs")
@@ -36,38 +36,38 @@ _WRAPPERS = ("data", "kwargs", "message", "content")
 _IDS = ("call_id", "id", "toolCallId", "toolUseId", "tool_call_id")
 _NAMES = ("name", "toolName")
 _OBJECTS = ("ChatMessage(", "StopEvent(")
-"""How Python shows messages of LlamaIndex, Haystack and smolagents: nothing that anybody said."""
+"""Beginnings of the `repr` of messages of LlamaIndex, Haystack and smolagents. It is no content."""
 _SHOWN_CALL = "ResponseFunctionToolCall("
-"""How Python shows a call: the `openai-agents-v2` instrumentation gives it as text."""
-_MOST_SHOWN = 100_000
+"""The beginning of the `repr` of a call, which the `openai-agents-v2` instrumentation sends."""
+_MAX_SHOWN_CHARACTERS = 100_000
 _SPEAKERS = frozenset(("user", "human", "system", "assistant", "ai", "tool", "developer"))
 _ARGUMENTS = ("arguments", "args", "input")
 
 
-class Said(NamedTuple):
+class ParsedMessage(NamedTuple):
     """One message."""
 
     role: str | None
     text: str
-    calls: tuple[Chosen, ...] = ()
+    calls: tuple[RequestedCall, ...] = ()
 
 
-def read_messages(value: Any) -> list[Said]:
-    """Return the messages that an attribute holds, in their order; of a bare text one."""
+def read_messages(value: Any) -> list[ParsedMessage]:
+    """Return the messages in an attribute, in their order. A plain text is one message."""
     return [*_messages(value)]
 
 
 def first_request(value: Any) -> str | None:
-    """Return what the user asked first in messages; a message of nobody counts as the user's."""
-    for said in _messages(value):
-        if said.text and said.role in ("user", None):
-            return said.text
+    """Return the first user message. A message without a role counts as the user's."""
+    for message in _messages(value):
+        if message.text and message.role in ("user", None):
+            return message.text
     return None
 
 
-def _messages(value: Any) -> Iterable[Said]:
+def _messages(value: Any) -> Iterable[ParsedMessage]:
     messages = _typed_messages(value)
-    return messages if messages is not None else map(_said, _listed_messages(value))
+    return messages if messages is not None else map(_parse_message, _listed_messages(value))
 
 
 # --- OpenTelemetry's messages --------------------------------------------------------------------
@@ -92,38 +92,38 @@ class _TypedMessage(Struct, forbid_unknown_fields=True):
 _decode_typed = Decoder(list[_TypedMessage]).decode
 
 
-def _typed_messages(value: Any) -> list[Said] | None:
-    """Return messages of texts and calls only, as the GenAI conventions have them.
+def _typed_messages(value: Any) -> list[ParsedMessage] | None:
+    """Parse messages in the format of the GenAI conventions that contain only texts and calls.
 
-    Does what `_said` does with each of them, in a fifth of its time.
+    A fast path: it has the result of `_parse_message` in a fifth of the time.
 
     Returns:
-        None if anything has another shape, or cannot be written as `orjson` would: integers of
-        more than 64 bits, and arguments that nest deep.
+        The messages; None if `_parse_message` must parse them, because they have another form, or
+        values that `orjson` writes differently (integers of more than 64 bits, deep arguments).
     """
     if not isinstance(value, str) or value[:1] != "[":
         return None
     try:
-        return [_said_of_typed(message) for message in _decode_typed(value)]
+        return [_parse_typed(message) for message in _decode_typed(value)]
     except (DecodeError, TypeError, ValueError, RecursionError):
         return None
 
 
-def _said_of_typed(message: _TypedMessage) -> Said:
+def _parse_typed(message: _TypedMessage) -> ParsedMessage:
     texts: list[str] = []
-    calls: list[Chosen] = []
+    calls: list[RequestedCall] = []
     for part in message.parts:
         if isinstance(part, _CallPart):
             arguments = part.arguments
             if arguments is not None and not isinstance(arguments, str):
                 arguments = orjson.dumps(arguments).decode()
-            calls.append(Chosen(text(part.id), text(part.name), text(arguments)))
+            calls.append(RequestedCall(text(part.id), text(part.name), text(arguments)))
         elif (shown := _shown_call(part.content)) is not None:
             calls.append(shown)
         else:
             texts.append(part.content)
     role = message.role.lower() or None
-    return Said(_ROLES.get(role, role), _joined(texts), tuple(calls))
+    return ParsedMessage(_ROLES.get(role, role), _joined(texts), tuple(calls))
 
 
 # --- Messages of any shape -----------------------------------------------------------------------
@@ -147,7 +147,7 @@ def _listed_messages(value: Any) -> list[Any]:
 
 
 def _is_pair(value: Any) -> bool:
-    """Return whether it is a message as LangChain takes it, too: who spoke, and what was said."""
+    """Return whether it is a LangChain message in the form of a pair of role and text."""
     return (
         isinstance(value, list)
         and len(value) == 2
@@ -157,21 +157,23 @@ def _is_pair(value: Any) -> bool:
     )
 
 
-def last_answer(messages: Iterable[Said]) -> str | None:
-    """Return what the model said last."""
-    answers = [said.text for said in messages if said.role in ("assistant", None) and said.text]
+def last_answer(messages: Iterable[ParsedMessage]) -> str | None:
+    """Return the text of the model's last message; None if it has none."""
+    answers = [
+        message.text for message in messages if message.role in ("assistant", None) and message.text
+    ]
     return answers[-1] if answers else None
 
 
-def all_calls(messages: Iterable[Said]) -> tuple[Chosen, ...]:
-    """Return the calls that the messages ask for, in their order."""
-    return tuple(call for said in messages for call in said.calls)
+def all_calls(messages: Iterable[ParsedMessage]) -> tuple[RequestedCall, ...]:
+    """Return the tool calls in the messages, in their order."""
+    return tuple(call for message in messages for call in message.calls)
 
 
 def flattened(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
-    """Return messages that stand as attributes: `prefix.N.role`, `prefix.N.tool_calls.M.name`.
+    """Return messages from flat attributes: `prefix.N.role`, `prefix.N.tool_calls.M.name`.
 
-    OpenInference puts `message.` and `tool_call.function.` between; both ways are read.
+    OpenInference adds `message.` and `tool_call.function.` to the names; both forms are accepted.
     """
     found: dict[int, dict[str, Any]] = {}
     calls: dict[int, dict[int, dict[str, Any]]] = {}
@@ -211,13 +213,13 @@ def flattened_values(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
     return [found[at] for at in sorted(found)]
 
 
-def _said(item: Any) -> Said:
+def _parse_message(item: Any) -> ParsedMessage:
     if isinstance(item, str):
-        return Said(None, item if not item.startswith(_OBJECTS) else "")
+        return ParsedMessage(None, item if not item.startswith(_OBJECTS) else "")
     if _is_pair(item):
-        return Said(_ROLES.get(item[0], item[0]), item[1])
+        return ParsedMessage(_ROLES.get(item[0], item[0]), item[1])
     if not isinstance(item, dict):
-        return Said(None, "")
+        return ParsedMessage(None, "")
     role = item.get("role") or _role_of_event(item.get("event.name"))
     if role is None and item.get("type") not in _TYPES_OF_NOBODY:
         role = item.get("type")
@@ -229,7 +231,7 @@ def _said(item: Any) -> Said:
             break
     spoken_by = str(role).lower() if role else None
     texts: list[str] = []
-    calls: list[Chosen] = []
+    calls: list[RequestedCall] = []
     _read_piece(item, calls)
     for piece in _pieces(item):
         if isinstance(piece, str):
@@ -237,14 +239,14 @@ def _said(item: Any) -> Said:
         elif isinstance(piece, dict):
             _read_piece(piece, calls)
             if piece.get("type") in _TEXT_TYPES:
-                said = piece.get("text")
-                said = said if isinstance(said, str) else piece.get("content")
-                shown = _shown_call(said)
+                content = piece.get("text")
+                content = content if isinstance(content, str) else piece.get("content")
+                shown = _shown_call(content)
                 if shown is not None:
                     calls.append(shown)
-                elif isinstance(said, str):
-                    texts.append(said)
-    return Said(_ROLES.get(spoken_by, spoken_by), _joined(texts), tuple(calls))
+                elif isinstance(content, str):
+                    texts.append(content)
+    return ParsedMessage(_ROLES.get(spoken_by, spoken_by), _joined(texts), tuple(calls))
 
 
 def _joined(texts: list[str]) -> str:
@@ -265,8 +267,8 @@ def _pieces(message: Mapping[str, Any]) -> list[Any]:
     return []
 
 
-def _read_piece(piece: Mapping[str, Any], calls: list[Chosen]) -> None:
-    """Add the calls that a message, or a part of one, asks for."""
+def _read_piece(piece: Mapping[str, Any], calls: list[RequestedCall]) -> None:
+    """Add the tool calls in a message or a part of one to `calls`."""
     if "tool_calls" in piece:
         calls += [_chosen(each) for each in _listed(piece["tool_calls"]) if isinstance(each, dict)]
     if not _NESTED_CALLS.isdisjoint(piece):
@@ -279,18 +281,20 @@ def _read_piece(piece: Mapping[str, Any], calls: list[Chosen]) -> None:
         calls.append(_chosen(piece))
 
 
-def _shown_call(said: Any) -> Chosen | None:
-    if not isinstance(said, str) or not said.startswith(_SHOWN_CALL) or len(said) > _MOST_SHOWN:
+def _shown_call(content: Any) -> RequestedCall | None:
+    if not isinstance(content, str) or not content.startswith(_SHOWN_CALL):
+        return None
+    if len(content) > _MAX_SHOWN_CHARACTERS:
         return None
     try:
-        shown = ast.parse(said, mode="eval").body
+        shown = ast.parse(content, mode="eval").body
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
-    given = shown.keywords if isinstance(shown, ast.Call) else []
+    keywords = shown.keywords if isinstance(shown, ast.Call) else []
     return _chosen(
         {
             each.arg: each.value.value
-            for each in given
+            for each in keywords
             if each.arg
             and isinstance(each.value, ast.Constant)
             and isinstance(each.value.value, str)
@@ -303,10 +307,10 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _chosen(call: Mapping[str, Any]) -> Chosen:
+def _chosen(call: Mapping[str, Any]) -> RequestedCall:
     function = call.get("function")
     inner = function if isinstance(function, dict) else call
-    return Chosen(
+    return RequestedCall(
         call_id=_first_text(call, _IDS),
         name=_first_text(inner, _NAMES),
         arguments=_first_text(inner, _ARGUMENTS),

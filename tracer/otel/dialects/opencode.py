@@ -66,13 +66,13 @@ _MOST_OF_A_TITLE = 200
 
 def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
     """Return a run's spans with its agents, rounds and calls as OpenCode has them."""
-    return _Run(spans, logs).completed()
+    return _OpenCodeRun(spans, logs).completed()
 
 
 # --- Log records ---------------------------------------------------------------------------------
 
 
-class _Stream(NamedTuple):
+class _RoundStart(NamedTuple):
     """The start of a round, as a log record with the id of its `LLM.run` states it."""
 
     session: str | None
@@ -96,7 +96,7 @@ class _Notes:
     """The session of each agent, and when it began each of its steps."""
     exits: dict[bytes, int] = field(default_factory=dict)
     """When each agent had nothing left to do."""
-    streams: dict[bytes, _Stream] = field(default_factory=dict)
+    streams: dict[bytes, _RoundStart] = field(default_factory=dict)
     errors: dict[bytes, str] = field(default_factory=dict)
     """Why rounds failed."""
     steps: dict[str, bytes] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class _Notes:
         elif name == "exiting loop":
             self.exits[span_id] = record.time
         elif name == "stream":
-            stream = _Stream(
+            stream = _RoundStart(
                 *(session, found.get("agent"), found.get("providerID"), found.get("modelID")),
                 record.time,
             )
@@ -173,7 +173,7 @@ class _Round:
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _OpenCodeCall:
     """One tool call."""
 
     session: str | None
@@ -203,7 +203,7 @@ class _Call:
         return max(span.end for span in self.spans)
 
 
-class _Run:
+class _OpenCodeRun:
     def __init__(self, spans: list[SlimSpan], logs: list[LogRecord]) -> None:
         self._spans = spans
         self._notes = _Notes.of(logs)
@@ -363,7 +363,7 @@ class _Run:
             if session is not None:
                 self._of_session.setdefault(session, []).append(agent)
 
-    def _find_parent_sessions(self, calls: list[_Call]) -> None:
+    def _find_parent_sessions(self, calls: list[_OpenCodeCall]) -> None:
         parents, roots = self._parents, self._roots
         for new, parent in self._notes.parents.items():
             if parent is not None and parent != new:
@@ -505,7 +505,7 @@ class _Run:
 
     # --- Tool calls ------------------------------------------------------------------------------
 
-    def _find_calls(self) -> list[_Call]:
+    def _find_calls(self) -> list[_OpenCodeCall]:
         executed: dict[tuple[str | None, str | None], list[SlimSpan]] = {}
         content: dict[tuple[str | None, str | None], list[SlimSpan]] = {}
         for span in self._own:
@@ -521,12 +521,12 @@ class _Run:
             # A background task ends with a turn of the session that started it, below its call.
             if self._agents[agent] is None or self._agents[agent] != _session(above):
                 opened.setdefault(above, []).append(agent)
-        calls: list[_Call] = []
+        calls: list[_OpenCodeCall] = []
         for key in executed.keys() | content.keys():
             session, call_id = key
             pairs = self._pair(executed.get(key, []), content.get(key, []), opened, call_id)
             found = [
-                _Call(session, execute, span, opened.get(execute, []) if execute else [])
+                _OpenCodeCall(session, execute, span, opened.get(execute, []) if execute else [])
                 for execute, span in pairs
             ]
             found.sort(key=lambda call: (call.start, call.spans[0].span_id))
@@ -576,13 +576,13 @@ class _Run:
         pairs += [(None, span) for span in others[other:]]
         return pairs
 
-    def _place_call(self, call: _Call) -> None:
+    def _place_call(self, call: _OpenCodeCall) -> None:
         for session in (None, call.session):
             for span in (call.execute, call.content):
                 if call.above is None and span is not None:
                     call.above = self._adopt(span, session)
 
-    def _add_calls(self, calls: list[_Call]) -> None:
+    def _add_calls(self, calls: list[_OpenCodeCall]) -> None:
         """Make a span for each call. Both of its spans become wrappers below it."""
         by_step = {
             found.span.parent_span_id or b"": found
@@ -612,7 +612,7 @@ class _Run:
             if each is not None:
                 each.parent, each.missing_parent, each.reading = span, None, WRAPPER
 
-    def _id_of(self, call: _Call) -> bytes:
+    def _id_of(self, call: _OpenCodeCall) -> bytes:
         """Return an id that does not depend on which of a call's spans have arrived."""
         if call.opened:
             return self._opener_id(call.opened[0])
@@ -624,7 +624,7 @@ class _Run:
     def _opener_id(self, agent: SlimSpan) -> bytes:
         return self._new_id("opener", agent.span_id)
 
-    def _round_of(self, call: _Call, by_step: dict[bytes, _Round]) -> _Round | None:
+    def _round_of(self, call: _OpenCodeCall, by_step: dict[bytes, _Round]) -> _Round | None:
         """Return the round that chose a call, if ids name it."""
         at = call.content.parent if call.content is not None else None
         while at is not None and _is_of_model(at) and at not in self._rounds:
@@ -635,7 +635,7 @@ class _Run:
         step = self._notes.steps.get(message) if isinstance(message, str) else None
         return by_step.get(step) if step is not None else None
 
-    def _read_call(self, call: _Call, made: SlimSpan) -> None:
+    def _read_call(self, call: _OpenCodeCall, made: SlimSpan) -> None:
         content, execute = call.content, call.execute
         name = next((name for span in call.spans if (name := _tool_name(span))), None)
         result = content.reading.result if content is not None else None
@@ -656,7 +656,7 @@ class _Run:
                 made.events = span.events
                 break
 
-    def _stop_call(self, call: _Call, span: SlimSpan, found: _Round | None) -> None:
+    def _stop_call(self, call: _OpenCodeCall, span: SlimSpan, found: _Round | None) -> None:
         """Mark a call that was running when the user stopped its session."""
         cancels = self._notes.cancels.get(call.session or "", ())
         step = found.span.parent if found is not None else None
@@ -670,10 +670,10 @@ class _Run:
 
     # --- What opened agents ----------------------------------------------------------------------
 
-    def _join_agents(self, calls: list[_Call]) -> None:
+    def _join_agents(self, calls: list[_OpenCodeCall]) -> None:
         """Find the calls that opened agents which are not below one by their ids."""
         by_execute = {call.execute: call for call in calls if call.execute is not None}
-        by_child: dict[str, list[_Call]] = {}
+        by_child: dict[str, list[_OpenCodeCall]] = {}
         for call in calls:
             if not call.opened and (child := _child_session(call.content)):
                 by_child.setdefault(child, []).append(call)
@@ -705,8 +705,8 @@ class _Run:
         self._tops.append((agent, top))
 
     def _opener_by_result(
-        self, agent: SlimSpan, session: str, by_child: dict[str, list[_Call]]
-    ) -> _Call | None:
+        self, agent: SlimSpan, session: str, by_child: dict[str, list[_OpenCodeCall]]
+    ) -> _OpenCodeCall | None:
         """Return the call whose result names the session, if it can only have opened this agent."""
         calls = by_child.get(session, [])[:_MOST_TURNS]
         if len(calls) == 1 and len(self._of_session[session]) == 1:
@@ -738,7 +738,7 @@ class _Run:
 
     # --- Agents ----------------------------------------------------------------------------------
 
-    def _describe_agents(self, calls: list[_Call]) -> None:
+    def _describe_agents(self, calls: list[_OpenCodeCall]) -> None:
         rounds: dict[SlimSpan, list[_Round]] = {}
         for found in sorted(self._rounds.values(), key=lambda each: each.span.order):
             if found.owner is not None:
@@ -767,16 +767,18 @@ class _Run:
                 agent.status_code, agent.status_message = STATUS_ERROR, last.status_message
                 agent.events = last.events
 
-    def _name_of(self, session: str | None, own: list[_Round], opener: _Call | None) -> str | None:
+    def _name_of(
+        self, session: str | None, own: list[_Round], opener: _OpenCodeCall | None
+    ) -> str | None:
         for found in own:
             stream = self._notes.streams.get(found.span.span_id)
             if stream is not None and stream.agent and stream.agent not in _HIDDEN_AGENTS:
                 return stream.agent
         if opener is not None and opener.content is not None:
             arguments = parsed(opener.content.reading.arguments)
-            asked = arguments.get("subagent_type") if isinstance(arguments, dict) else None
-            if isinstance(asked, str) and asked:
-                return asked
+            agent_type = arguments.get("subagent_type") if isinstance(arguments, dict) else None
+            if isinstance(agent_type, str) and agent_type:
+                return agent_type
         return self._notes.agents.get(session) if session is not None else None
 
     def _join_turns(self) -> None:
@@ -900,13 +902,13 @@ def _first_text(content: Any) -> str | None:
     return next((each for each in texts if isinstance(each, str) and each), None)
 
 
-def _unquoted(asked: str | None) -> str | None:
+def _unquoted(prompt: str | None) -> str | None:
     r"""Return a prompt without the quotes that `opencode run` adds: `"say \"hi\" twice"`."""
-    if asked is None or len(asked) < 3 or asked[0] != '"' or asked[-1] != '"':
-        return asked
-    inner = asked[1:-1]
+    if prompt is None or len(prompt) < 3 or prompt[0] != '"' or prompt[-1] != '"':
+        return prompt
+    inner = prompt[1:-1]
     is_one = '"' not in inner.replace('\\"', "")
-    return inner.replace('\\"', '"') if is_one and " " in inner else asked
+    return inner.replace('\\"', '"') if is_one and " " in inner else prompt
 
 
 def _title(request: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""OpenInference: `openinference.span.kind`, with LangChain's, Agno's and OpenAI Agents' ways."""
+"""OpenInference: `openinference.span.kind`, with peculiarities of its instrumentations."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _TOOL_TYPES = {
 }
 _AGENT_NAMES = ("agent.name", "graph.node.name", "gen_ai.agent.name")
 _OPENAI_AGENTS = "openinference.instrumentation.openai_agents"
-"""Whose whole workflow is an agent too, without a name; it alone says who handed over: with CrewAI
-and AutoGen the node above is the one before in a list, which opened nothing."""
+"""It reports a whole workflow as an agent without a name. Only its `graph.node.parent_id` means a
+hand-off: CrewAI and AutoGen put the previous agent of a list there, which opened nothing."""
 _LANGCHAIN = "openinference.instrumentation.langchain"
-"""Which calls an agent whatever has that word in its name: nodes, hooks, tools."""
+"""It gives the kind `AGENT` to all runs with that word in their name: nodes, hooks, tools."""
 _CONVERSATIONS = ("session.id", "gen_ai.conversation.id")
 _SUBJECTS = ("user.id",)
 _MODELS = (
@@ -83,29 +83,29 @@ _RUNS = (
     "._execute_core",
 )
 _AGENT_RUNS = tuple("Agent" + end for end in _RUNS)
-"""How chains end that run an object of a class of agents: LlamaIndex's and Haystack's."""
+"""Endings of the names of chains that run an agent class of LlamaIndex or Haystack."""
 _NO_ROUNDS = ("_prepare_chat_with_tools",)
-"""Methods of LlamaIndex's models that ask no model."""
+"""Methods of LlamaIndex's models that send no request to a model."""
 _OF_WRAPPER = frozenset(("args", "kwargs", "sanitize_inputs_outputs"))
-"""What smolagents gives as the arguments of each tool."""
+"""The parameters of smolagents' wrapper around each tool."""
 _LITERAL_LIMIT = 100_000
 
 
 def reads_parent(span: ReadableSpan) -> bool:
-    """Return whether the parent may tell more of a span: LangChain keeps a call's arguments there.
+    """Return whether `read` needs the parent of a span: LangChain keeps a call's arguments there.
 
     Args:
-        span: Any span, whatever convention it follows.
+        span: A span of any convention.
     """
     return _kind_of(span) in _TOOL_TYPES
 
 
 def read(span: ReadableSpan, parent: ReadableSpan | None) -> Reading | None:
-    """Return what OpenInference says of a span; None where it follows another convention.
+    """Return the reading of a span that follows OpenInference; None for others.
 
     Args:
         span: The span.
-        parent: The span above it, where it is known and `reads_parent`.
+        parent: Its parent, if that is known. Needed only if `reads_parent`.
     """
     kind = _kind_of(span)
     if kind is None:
@@ -134,7 +134,7 @@ def _kind_of(span: ReadableSpan) -> str | None:
 
 
 def _chain(span: ReadableSpan) -> Reading:
-    """LangChain has no agents: the chain that `create_agent` made carries the agent's name."""
+    """Return the reading of a chain. LangChain's agents are chains from `create_agent`."""
     if span.name.endswith(_AGENT_RUNS):
         return _agent(span, Role.AGENT, _of_run(span.name))
     metadata = parsed(span.attributes.get("metadata"))
@@ -154,7 +154,7 @@ def _agent(span: ReadableSpan, role: Role, name: str) -> Reading:
         name=name,
         conversation=first_text(attributes, _CONVERSATIONS),
         subject=first_text(attributes, _SUBJECTS),
-        request=_asked(attributes.get("input.value")) if role is not Role.CHAIN else None,
+        request=_request(attributes.get("input.value")) if role is not Role.CHAIN else None,
         answer=last_answer(read_messages(attributes.get("output.value")))
         if role is not Role.CHAIN
         else None,
@@ -163,12 +163,12 @@ def _agent(span: ReadableSpan, role: Role, name: str) -> Reading:
     )
 
 
-def _asked(given: Any) -> str | None:
-    """Return what an agent was asked; smolagents gives all arguments of its method."""
-    asked = first_request(given)
-    fields = parsed(given) if asked is None else None
+def _request(input_value: Any) -> str | None:
+    """Return the request to an agent. For smolagents it is in the arguments of the method."""
+    request = first_request(input_value)
+    fields = parsed(input_value) if request is None else None
     task = fields.get("task") if isinstance(fields, dict) else None
-    return task if isinstance(task, str) else asked
+    return task if isinstance(task, str) else request
 
 
 def _of_run(span_name: str) -> str:
@@ -179,22 +179,23 @@ def _of_run(span_name: str) -> str:
 
 def _model(span: ReadableSpan) -> Reading:
     attributes = span.attributes
-    given = flattened(attributes, "llm.input_messages")
-    said = read_messages(flattened(attributes, "llm.output_messages"))
-    if not all_calls(said) and not last_answer(said):
-        said = read_messages(attributes.get("gen_ai.output.messages"))
-    messages = given or first(attributes, ("gen_ai.input.messages", "input.value"))
+    output = read_messages(flattened(attributes, "llm.output_messages"))
+    if not all_calls(output) and not last_answer(output):
+        output = read_messages(attributes.get("gen_ai.output.messages"))
+    messages = flattened(attributes, "llm.input_messages") or first(
+        attributes, ("gen_ai.input.messages", "input.value")
+    )
     return Reading(
         Role.MODEL,
         conversation=first_text(attributes, _CONVERSATIONS),
         subject=first_text(attributes, _SUBJECTS),
         request=first_request(messages),
-        answer=last_answer(said),
+        answer=last_answer(output),
         requested_model=first_text(attributes, ("gen_ai.request.model", *_MODELS)),
         model=first_text(attributes, _MODELS),
         provider=first_text(attributes, _PROVIDERS),
         messages=text(messages),
-        chosen=all_calls(said),
+        chosen=all_calls(output),
         input_tokens=count(first(attributes, _INPUT_TOKENS)),
         output_tokens=count(first(attributes, _OUTPUT_TOKENS)),
         cache_read_tokens=count(first(attributes, _CACHE_READ_TOKENS)),
@@ -205,18 +206,18 @@ def _model(span: ReadableSpan) -> Reading:
 
 
 def _details(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a model was asked and why it stopped."""
+    """Return the fields of a reading about a model's request and the end of its answer."""
     details = genai.model_details(attributes)
-    given = parsed(attributes.get("llm.invocation_parameters"))
+    invocation = parsed(attributes.get("llm.invocation_parameters"))
     tools = [
         each.get("tool.json_schema") or each.get("json_schema")
         for each in flattened_values(attributes, "llm.tools")
     ]
-    if isinstance(given, dict):
-        tools = tools or given.get("tools") or []
+    if isinstance(invocation, dict):
+        tools = tools or invocation.get("tools") or []
         parameters = {
             name: value
-            for name, value in given.items()
+            for name, value in invocation.items()
             if value is not None and name not in _NO_PARAMETERS
         }
         details["parameters"] = text(parameters) if parameters else details["parameters"]
@@ -251,7 +252,7 @@ def _tool(span: ReadableSpan, parent: ReadableSpan | None, tool_type: str | None
 
 
 def _arguments(attributes: Mapping[str, Any]) -> str | None:
-    """Return the arguments: with some emitters `tool.parameters` is the tool's JSON Schema."""
+    """Return the arguments. Some emitters put the tool's JSON Schema into `tool.parameters`."""
     value = first(attributes, ("gen_ai.tool.call.arguments", "input.value"))
     parameters = attributes.get("tool.parameters")
     if value is None and parameters is not None:
@@ -267,9 +268,9 @@ def _arguments(attributes: Mapping[str, Any]) -> str | None:
 
 
 def _of_literal(value: str) -> str:
-    """LangChain writes several arguments as Python does.
+    """Convert a Python literal, as LangChain writes several arguments, to JSON.
 
-    What JSON can't say stays as it is: a set has another order in every process.
+    Values that JSON lacks stay unchanged. A set, for example, has another order in each process.
     """
     if len(value) <= _LITERAL_LIMIT:
         try:
@@ -279,8 +280,10 @@ def _of_literal(value: str) -> str:
     return value
 
 
-def _from_node(parent: ReadableSpan | None, name: str, given: Any) -> tuple[str | None, str | None]:
-    """Return the arguments and the id of the call that LangGraph's tools node above was given."""
+def _from_node(
+    parent: ReadableSpan | None, name: str, input_value: Any
+) -> tuple[str | None, str | None]:
+    """Return the arguments and the id of a call from its parent, a tools node of LangGraph."""
     if parent is None or _kind_of(parent) != "CHAIN":
         return None, None
     calls = parsed(parent.attributes.get("input.value"))
@@ -294,7 +297,9 @@ def _from_node(parent: ReadableSpan | None, name: str, given: Any) -> tuple[str 
         if isinstance(call, dict) and call.get("name") == name and "args" in call
     ]
     if len(named) > 1:
-        named = [call for call in named if given in (text(call["args"]), *_values(call["args"]))]
+        named = [
+            call for call in named if input_value in (text(call["args"]), *_values(call["args"]))
+        ]
     if len(named) != 1:
         return None, None
     return text(named[0]["args"]), text(named[0].get("id"))

@@ -1,4 +1,4 @@
-"""OpenLLMetry (Traceloop): `traceloop.span.kind` beside the GenAI attributes."""
+"""OpenLLMetry (Traceloop): `traceloop.span.kind` in addition to the GenAI attributes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _ENVELOPE = ("input_str", "kwargs", "tags", "metadata")
 
 
 def read(span: ReadableSpan) -> Reading | None:
-    """Return what OpenLLMetry says of a span; None where it is not OpenLLMetry's.
+    """Return the reading of one of OpenLLMetry's spans; None for others.
 
-    Its models' spans are plain GenAI spans; where a span says both, the operation wins, since
-    LangChain's agents are `workflow` by their kind.
+    Spans of models are plain GenAI spans. If a span has a kind and a GenAI operation, the operation
+    counts, because LangChain's agents have the kind `workflow`.
     """
     kind = span.attributes.get(KIND)
     role = _ROLES.get(kind) if isinstance(kind, str) else None
@@ -59,7 +59,7 @@ def _tool(span: ReadableSpan, tool_type: str | None) -> Reading:
 
 
 def _unwrapped_arguments(value: Any) -> tuple[str | None, str | None]:
-    """Return the arguments and the call id from LangChain's envelope; what is none, as it is."""
+    """Return the arguments and the call id from LangChain's envelope, or the value without one."""
     fields = parsed(value)
     if not isinstance(fields, dict) or not any(name in fields for name in _ENVELOPE):
         if isinstance(fields, dict) and set(fields) == {"inputs"}:
@@ -75,13 +75,13 @@ def _unwrapped_arguments(value: Any) -> tuple[str | None, str | None]:
 
 def _speaking(span: ReadableSpan, role: Role) -> Reading:
     reading = genai.speaking_reading(span, role)
-    given = _content(span.attributes.get("traceloop.entity.input"), "inputs")
-    said = _content(span.attributes.get("traceloop.entity.output"), "outputs")
+    inputs = _content(span.attributes.get("traceloop.entity.input"), "inputs")
+    outputs = _content(span.attributes.get("traceloop.entity.output"), "outputs")
     name = first_text(span.attributes, ("gen_ai.agent.name", *_NAMES))
     return reading._replace(
         name=name or reading.name,
-        request=reading.request or first_request(given),
-        answer=reading.answer or last_answer(read_messages(said)),
+        request=reading.request or first_request(inputs),
+        answer=reading.answer or last_answer(read_messages(outputs)),
         conversation=reading.conversation or first_text(span.attributes, _CONVERSATIONS),
         subject=reading.subject or first_text(span.attributes, _SUBJECTS),
     )

@@ -1,4 +1,4 @@
-"""Reading: what a convention says of one span, in our words."""
+"""`Reading`: the role and the fields of one span, independent of its convention."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tracer.text import nests_too_deep
 
 
 class Role(StrEnum):
-    """What a span is of a run."""
+    """The part that a span plays in a run."""
 
     AGENT = "agent"
     MODEL = "model"
     TOOL = "tool"
     WORKFLOW = "workflow"
-    """What agents run in. It disappears, unless a tool opened it and no agent runs in it."""
+    """It contains agents and has no record, unless a tool opened it and it contains no agent."""
     CHAIN = "chain"
-    """A wrapper of an agent framework; an agent where a tool opened it and it calls tools."""
+    """A wrapper of an agent framework. It is an agent if a tool opened it and it calls tools."""
     WRAPPER = "wrapper"
-    """It disappears from the tree, and its children attach through it."""
+    """It has no record. Its children attach to its parent."""
 
 
-class Chosen(NamedTuple):
-    """A tool call that a model's answer asks for."""
+class RequestedCall(NamedTuple):
+    """A tool call in a model's answer."""
 
     call_id: str | None
     name: str | None
@@ -36,33 +36,33 @@ class Chosen(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What is known of one span. Text is as it came, structures are JSON text."""
+    """The facts of one span. Text is unchanged, structures are JSON text."""
 
     role: Role
     name: str | None = None
     """The agent's or the tool's name."""
     agent: str | None = None
-    """The name of the agent that a round or a call says it belongs to."""
+    """The name of the agent of a round or a call, according to that span."""
     conversation: str | None = None
     subject: str | None = None
     request: str | None = None
-    """What was asked: the first message of the user."""
+    """The first message of the user."""
     answer: str | None = None
-    """What the agent or the model said."""
+    """The text of the agent's or the model's answer."""
     requested_model: str | None = None
     model: str | None = None
     provider: str | None = None
-    """Whose model it is, as the emitter names it."""
+    """The provider of the model, as the emitter names it."""
     messages: str | None = None
-    chosen: tuple[Chosen, ...] = ()
+    chosen: tuple[RequestedCall, ...] = ()
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
-    """Those of the input that the provider had in its cache."""
+    """The input tokens that the provider read from its cache."""
     cache_written_tokens: int | None = None
-    """Those of the input that it put there."""
+    """The input tokens that the provider wrote to its cache."""
     reasoning_tokens: int | None = None
-    """Those of the output that the model spent on reasoning."""
+    """The output tokens that the model spent on reasoning."""
     cost_usd: Decimal | None = None
     parameters: str | None = None
     """The parameters of the request, as the text of a JSON object."""
@@ -72,13 +72,13 @@ class Reading(NamedTuple):
     first_token_seconds: float | None = None
     """The time from the start to the first token of the answer."""
     graph_node: str | None = None
-    """The node of the agent's graph that asked the model."""
+    """The node of the agent's graph that called the model."""
     tool_type: str | None = None
     call_id: str | None = None
     arguments: str | None = None
     result: str | None = None
     tool_failed: bool = False
-    """Whether the tool's answer says so itself, whatever the span's status."""
+    """Whether the tool's answer is an error, even if the span's status is not."""
     is_denied: bool = False
     """Whether the user or a rule did not permit the tool call."""
     node: str | None = None
@@ -86,11 +86,11 @@ class Reading(NamedTuple):
     node_above: str | None = None
     """The place of the agent that handed over to it."""
     title: str | None = None
-    """What its plan is called, unless a call opened it; None: the first line of the request."""
+    """The title of its plan, unless a call opened it; None: the first line of the request."""
     is_placed: bool = False
     """Whether an agent's place is certain, so that no opener is inferred."""
     cancelled: str | None = None
-    """The kind of cancellation, if the convention says that it was cancelled."""
+    """The kind of cancellation; None if the convention states none."""
     is_interrupted: bool = False
     """Whether its process ended before it did, so that its end will never arrive."""
     continues: bytes | None = None
@@ -104,18 +104,18 @@ class Reading(NamedTuple):
 
     @property
     def tells_whose(self) -> bool:
-        """Whether it says of which conversation it is, or on whose behalf."""
+        """Whether it names a conversation or a subject."""
         return bool(self.conversation or self.subject)
 
 
 WRAPPER = Reading(Role.WRAPPER)
-"""What a span is that no convention knows."""
+"""The reading of a span that no dialect recognizes."""
 
 _REDACTED = "__REDACTED__"
 
 
 def text(value: Any) -> str | None:
-    """Return an attribute as text: a structure as JSON; nothing, and what was redacted, as None."""
+    """Return an attribute as text, a structure as JSON; None if it is empty or redacted."""
     if isinstance(value, str):
         return value if value != _REDACTED else None
     if value is None:
@@ -129,7 +129,7 @@ def text(value: Any) -> str | None:
 
 
 def first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
-    """Return the first of these attributes that has a value, else None."""
+    """Return the first of these attributes that has a value; None if none has one."""
     get = attributes.get
     for name in names:
         value = get(name)
@@ -149,7 +149,7 @@ def first_text(attributes: Mapping[str, Any], names: Iterable[str]) -> str | Non
 
 
 def count(value: Any) -> int | None:
-    """Return a number of tokens, text and floats included; None for what cannot be one."""
+    """Return a number of tokens from an integer, a float or text; None for other values."""
     if isinstance(value, str):
         value = int(value) if value.isdecimal() and len(value) < 19 else None
     if isinstance(value, float):
@@ -158,7 +158,7 @@ def count(value: Any) -> int | None:
 
 
 def parsed(value: Any) -> Any:
-    """Return what a text says as JSON; what is no text, or no JSON, as it is."""
+    """Parse a text as JSON. Returns other values and invalid JSON unchanged."""
     if not isinstance(value, str) or value[:1] not in ("{", "[", '"') or nests_too_deep(value):
         return value
     try:

@@ -44,12 +44,12 @@ class SlimSpan:
     record_id: bytes = field(default=b"")
     """The id of its think-act or tool call."""
     lasting_id: bytes | None = None
-    """What its records' ids are made from in place of its own id, if the emitter's log records name
-    the work by another id: the records then keep their ids when the span arrives."""
+    """The id from which its records' ids are derived, if the emitter's log records use another id
+    than the span. The records then keep their ids when the span arrives."""
 
     @property
     def identity(self) -> bytes:
-        """What its records' ids are made from."""
+        """The id from which its records' ids are derived."""
         return self.lasting_id or self.span_id
 
     @property

@@ -1,4 +1,4 @@
-"""Comparing what calls were given: JSON by its content, anything else by its text."""
+"""Compare the arguments of calls: JSON by its content, anything else by its text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracer.otel.dialects.reading import parsed
 
 
 def canonical(arguments: str | None) -> bytes | None:
-    """Return arguments in a form that is the same for the same content."""
+    """Return arguments in canonical form: equal content gives equal bytes."""
     if arguments is None:
         return None
     value = parsed(arguments)
@@ -23,12 +23,12 @@ def canonical(arguments: str | None) -> bytes | None:
 
 
 def same_arguments(one: str | None, other: str | None) -> bool:
-    """Return whether two calls were given the same."""
+    """Return whether the arguments of two calls are equal."""
     return canonical(one) == canonical(other)
 
 
 class Canonical(dict[str | None, bytes | None]):
-    """Arguments in that form, each found when it is first asked for."""
+    """The result of `canonical` by arguments, each computed when it is first read."""
 
     def __missing__(self, arguments: str | None) -> bytes | None:
         found = self[arguments] = canonical(arguments)
@@ -36,7 +36,7 @@ class Canonical(dict[str | None, bytes | None]):
 
 
 def strings_in(arguments: str | None) -> set[str]:
-    """Return every text among the arguments, stripped; what is no JSON is one text."""
+    """Return every text in the arguments, stripped. Arguments that are not JSON are one text."""
     if arguments is None:
         return set()
     found: set[str] = set()
@@ -53,7 +53,7 @@ def strings_in(arguments: str | None) -> set[str]:
 
 
 class Texts(dict[str | None, frozenset[str]]):
-    """The result of `strings_in` by arguments, each computed when it is first asked for."""
+    """The result of `strings_in` by arguments, each computed when it is first read."""
 
     def __missing__(self, arguments: str | None) -> frozenset[str]:
         found = self[arguments] = frozenset(strings_in(arguments))

@@ -1,6 +1,6 @@
-"""A tool's answer as a message: LangChain wraps it, and says only there that the tool failed.
+"""Tool answers that are wrapped in messages of LangChain or LlamaIndex.
 
-So does LlamaIndex.
+Only the message states that the tool failed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from tracer.otel.dialects.reading import parsed, text
 
 _MARKS = ("tool_call_id", "status")
 _MARKS_OF_OUTPUT = ("blocks", "raw_output", "is_error")
-"""What LlamaIndex's tools answer with."""
+"""The keys of the answers of LlamaIndex's tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What a tool answered."""
+    """A tool's answer without its wrapper."""
 
     text: str | None
     call_id: str | None = None
@@ -26,14 +26,14 @@ class ToolAnswer:
 
 
 def unwrapped_result(value: Any) -> ToolAnswer:
-    """Return the answer within a tool's message; what is none, as it is."""
+    """Return the answer in a tool's message. Other values are the answer themselves."""
     fields = parsed(value)
     if isinstance(fields, dict) and "output" in fields and set(fields) <= {"output", "kwargs"}:
         value = fields["output"]
         fields = parsed(value)
     if isinstance(fields, dict) and all(mark in fields for mark in _MARKS_OF_OUTPUT):
-        said = read_messages([{"content": fields["blocks"]}])[0].text
-        return ToolAnswer(said or text(fields["raw_output"]), failed=fields["is_error"] is True)
+        content = read_messages([{"content": fields["blocks"]}])[0].text
+        return ToolAnswer(content or text(fields["raw_output"]), failed=fields["is_error"] is True)
     for wrapper in ("data", "kwargs"):
         inner = fields.get(wrapper) if isinstance(fields, dict) else None
         if isinstance(inner, dict) and "content" in inner:

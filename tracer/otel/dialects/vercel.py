@@ -9,8 +9,8 @@ from tracer.otel.dialects import genai
 from tracer.otel.dialects.messages import all_calls, first_request, read_messages
 from tracer.otel.dialects.reading import (
     WRAPPER,
-    Chosen,
     Reading,
+    RequestedCall,
     Role,
     count,
     first,
@@ -46,7 +46,7 @@ _RESULTS = ("ai.toolCall.result", "ai.toolCall.output")
 
 
 def read(span: ReadableSpan) -> Reading | None:
-    """Return what the AI SDK says of a span; None where it is not the AI SDK's."""
+    """Return the reading of one of the AI SDK's spans; None for others."""
     attributes = span.attributes
     if "ai.operationId" not in attributes and not span.name.startswith("ai."):
         return None
@@ -78,10 +78,10 @@ def read(span: ReadableSpan) -> Reading | None:
 
 def _speaking(span: ReadableSpan, role: Role) -> Reading:
     attributes = span.attributes
-    given = first(attributes, _PROMPTS)
-    request = first_request(given)
-    if request is None and given is not None:
-        request = _bare_prompt(given)
+    prompt = first(attributes, _PROMPTS)
+    request = first_request(prompt)
+    if request is None and prompt is not None:
+        request = _bare_prompt(prompt)
     reading = genai.speaking_reading(span, role)
     return reading._replace(
         name=first_text(attributes, _NAMES) or first_text(attributes, ("operation.name",)),
@@ -128,10 +128,10 @@ def _details(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _bare_prompt(prompt: object) -> str | None:
     fields = parsed(prompt)
-    said = fields.get("prompt") if isinstance(fields, dict) else None
-    return first_request(said) if said is not None else None
+    nested = fields.get("prompt") if isinstance(fields, dict) else None
+    return first_request(nested) if nested is not None else None
 
 
-def _chosen(span: ReadableSpan) -> tuple[Chosen, ...]:
+def _chosen(span: ReadableSpan) -> tuple[RequestedCall, ...]:
     calls = first(span.attributes, _CALLS)
     return all_calls(read_messages([{"role": "assistant", "tool_calls": calls}])) if calls else ()

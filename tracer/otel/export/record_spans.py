@@ -1,7 +1,7 @@
-"""Records to spans: a run of events in the attributes of OpenTelemetry's GenAI conventions.
+"""Export the records of a run as spans with the attributes of OpenTelemetry's GenAI conventions.
 
-Each record is a span, so that other backends show the run. It carries its record besides, from
-which `tracer.otel.projection.embedded_records` restores exactly that one.
+Each record becomes one span, so that other backends show the run. The span also contains the record
+itself, from which `tracer.otel.projection.embedded_records` restores it exactly.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as WireStatus
 
 from tracer.otel.dialects.messages import read_messages
-from tracer.otel.dialects.reading import Chosen, parsed
-from tracer.otel.otlp.protobuf_spans import MAX_TIME, Around, span_of
+from tracer.otel.dialects.reading import RequestedCall, parsed
+from tracer.otel.otlp.protobuf_spans import MAX_TIME, Envelope, span_of
 from tracer.otel.otlp.span_fields import RECORD, RUN
 from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.embedded_records import RecordPlace
@@ -47,12 +47,12 @@ def message(role: str, *parts: Part) -> dict[str, Any]:
 
 
 def text_part(text: str) -> Part:
-    """Return the part that says a text."""
+    """Return a text part of a message."""
     return {"type": "text", "content": text}
 
 
-def call_part(call: Chosen) -> Part:
-    """Return the part that asks for a tool."""
+def call_part(call: RequestedCall) -> Part:
+    """Return the tool call part of a message."""
     arguments = parsed(call.arguments)
     return {"type": "tool_call", "id": call.call_id, "name": call.name, "arguments": arguments}
 
@@ -62,30 +62,30 @@ def messages_text(messages: Iterable[Any]) -> str:
     return orjson.dumps(list(messages), default=str).decode()
 
 
-def given_messages(recorded: str | None) -> list[dict[str, Any]] | None:
-    """Return the messages that a model was given, whatever shape they were recorded in.
+def input_messages(recorded: str | None) -> list[dict[str, Any]] | None:
+    """Return the recorded messages of a model's request in the form of the conventions.
 
     Args:
-        recorded: The text of a JSON array.
+        recorded: The text of a JSON array, with messages of any provider.
 
     Returns:
-        None where it is none.
+        The messages; None if `recorded` is not a JSON array.
     """
-    listed = parsed(recorded)
-    return [_message(each) for each in listed] if isinstance(listed, list) else None
+    items = parsed(recorded)
+    return [_message(each) for each in items] if isinstance(items, list) else None
 
 
 def _message(item: Any) -> dict[str, Any]:
     if isinstance(item, dict) and isinstance(item.get("parts"), list) and "role" in item:
         return item
-    said = next(iter(read_messages([item])), None)
-    if said is None:
+    read = next(iter(read_messages([item])), None)
+    if read is None:
         return message("user")
-    if said.role == "tool" and isinstance(item, dict):
+    if read.role == "tool" and isinstance(item, dict):
         call_id = item.get("tool_call_id")
-        return message("tool", {"type": "tool_call_response", "id": call_id, "response": said.text})
-    texts = [text_part(said.text)] if said.text else []
-    return message(said.role or "user", *texts, *map(call_part, said.calls))
+        return message("tool", {"type": "tool_call_response", "id": call_id, "response": read.text})
+    texts = [text_part(read.text)] if read.text else []
+    return message(read.role or "user", *texts, *map(call_part, read.calls))
 
 
 SCOPE = "tracer"
@@ -104,17 +104,18 @@ def spans_of_records(
     run: Run,
     is_agent_work: bool,
     records: Mapping[Kind, Sequence[Any]],
-    beside: Sequence[Span],
+    other_spans: Sequence[Span],
 ) -> Iterator[Span]:
-    """Yield a span for each record of a run that came as events, by (start, span id).
+    """Yield a span for each record of a run that was recorded as events, by (start, span id).
 
     Args:
         run: The run.
-        is_agent_work: As the store has it.
-        records: All records below it (`tracer.store.AnyRecord`), by kind.
-        beside: Spans that others told of the run, in the same order; they are yielded too.
+        is_agent_work: The stored value of the run.
+        records: All records of the run (`tracer.store.AnyRecord`), by kind.
+        other_spans: Spans of the run that arrived over OTLP, in the same order. They are yielded,
+            too.
     """
-    around = _around()
+    envelope = _envelope()
     chosen: dict[UUID, list[ActToolInfo]] = {}
     for call in records[Kind.TOOL_CALL]:
         if call.think_act_id is not None and call.parent_tool_call_id is None:
@@ -124,7 +125,7 @@ def spans_of_records(
         for kind, part in records.items()
         for record in part
     }
-    others = {span.span_id: span for span in beside if span.span_id not in own}
+    others = {span.span_id: span for span in other_spans if span.span_id not in own}
     starts = {span_id_: _start(record) for span_id_, (_, record) in own.items()}
     starts |= {span_id_: span.start for span_id_, span in others.items()}
     for span_id_ in sorted(starts, key=lambda each: (starts[each], each)):
@@ -132,7 +133,7 @@ def spans_of_records(
             yield others[span_id_]
             continue
         kind, record = own[span_id_]
-        yield _span(around, kind, record, _attributes(kind, record, chosen, run, is_agent_work))
+        yield _span(envelope, kind, record, _attributes(kind, record, chosen, run, is_agent_work))
 
 
 def _attributes(
@@ -152,28 +153,28 @@ def _start(record: Record) -> int:
     return _nanoseconds(record.started_at or record.finished_at or record.recorded_at)
 
 
-def _around() -> Around:
+def _envelope() -> Envelope:
     resource = Resource(attributes=[_pair("service.name", SCOPE)])
     scope = InstrumentationScope(name=SCOPE)
-    return Around.of_messages(ResourceSpans(resource=resource), ScopeSpans(scope=scope))
+    return Envelope.of_messages(ResourceSpans(resource=resource), ScopeSpans(scope=scope))
 
 
-def _span(around: Around, kind: Kind, record: Record, attributes: Attributes) -> Span:
+def _span(envelope: Envelope, kind: Kind, record: Record, attributes: Attributes) -> Span:
     start = _start(record)
     end = (_nanoseconds(record.finished_at) or start) if record.status.is_ending else 0
-    above = _above(kind, record)
+    parent_place = _parent_place(kind, record)
     wire = WireSpan(
         trace_id=record.root_plan_id.bytes,
         span_id=_span_id(kind, getattr(record, RULES[kind].id_field)),
-        parent_span_id=b"" if above is None else _span_id(*above),
+        parent_span_id=b"" if parent_place is None else _span_id(*parent_place),
         name=_name(attributes),
         kind=WireSpan.SPAN_KIND_CLIENT if kind is Kind.THINK_ACT else WireSpan.SPAN_KIND_INTERNAL,
         start_time_unix_nano=start,
         end_time_unix_nano=end,
     )
     if record.status in (Status.FAILED, Status.CANCELLED):
-        said = record.error_message or record.reason or record.status.value
-        wire.status.CopyFrom(WireStatus(code=WireStatus.STATUS_CODE_ERROR, message=said))
+        text = record.error_message or record.reason or record.status.value
+        wire.status.CopyFrom(WireStatus(code=WireStatus.STATUS_CODE_ERROR, message=text))
         attributes["error.type"] = record.error_type or record.reason or record.status.value
     if record.error_type is not None or record.error_message is not None:
         exception = {
@@ -184,22 +185,23 @@ def _span(around: Around, kind: Kind, record: Record, attributes: Attributes) ->
         event = wire.events.add(name="exception", time_unix_nano=end or start)
         event.attributes.extend(_pairs(exception))
     wire.attributes.extend(_pairs(attributes))
-    return span_of(around, wire)
+    return span_of(envelope, wire)
 
 
 def _span_id(kind: Kind, record_id: UUID) -> bytes:
     """Return the id of a record's span.
 
-    A call's is the one that its tool was told, so that what the tool recorded hangs under it.
-    Other kinds have ids of their own, should a program use one id for records of two kinds.
+    The id of a tool call's span is the id that the tool received in its context, so that spans of
+    the tool are its children. The ids of other kinds include the kind, because a program may use
+    one id for records of two kinds.
     """
     if kind is Kind.TOOL_CALL:
         return bytes.fromhex(span_id(record_id))
     return sha256(kind.value.encode() + record_id.bytes).digest()[:8]
 
 
-def _above(kind: Kind, record: Record) -> RecordPlace | None:
-    """Return what a record's span hangs under: what opened a plan, else the record's parent."""
+def _parent_place(kind: Kind, record: Record) -> RecordPlace | None:
+    """Return the record that is the parent of a record's span: the opener of a plan comes first."""
     links = {field: getattr(record, field) for field in _LINKS[kind]}
     return next(((_LINKS[kind][field], link) for field, link in links.items() if link), None)
 
@@ -214,7 +216,7 @@ _LINKS = {
     Kind.THINK_ACT: {"step_id": Kind.STEP},
     Kind.TOOL_CALL: {"parent_tool_call_id": Kind.TOOL_CALL, "step_id": Kind.STEP},
 }
-"""What the span of each kind hangs under, by the link that says it: the first that is there."""
+"""The links of each kind to possible parents. The first link with a value is the parent."""
 
 
 def _name(attributes: Attributes) -> str:
@@ -226,7 +228,7 @@ _NAMES = ("gen_ai.workflow.name", "gen_ai.agent.name", "gen_ai.request.model", "
 
 
 def _nanoseconds(moment: datetime | None) -> int:
-    """Return nanoseconds since 1970; 0 for None, and the nearest time that OTLP can say."""
+    """Return nanoseconds since 1970, limited to the range of OTLP; 0 for None."""
     if moment is None:
         return 0
     return min(max(1, (moment - _EPOCH) // timedelta(microseconds=1) * 1000), MAX_TIME - 1)
@@ -265,15 +267,17 @@ def _step(step: AgentExecutionRecord, chosen: ChosenCalls) -> Attributes:
 
 
 def _think_act(think_act: ThinkActRecord, chosen: ChosenCalls) -> Attributes:
-    given = given_messages(think_act.messages)
+    model_messages = input_messages(think_act.messages)
     texts = [] if think_act.thought is None else [text_part(think_act.thought)]
     calls = sorted(
         chosen.get(think_act.think_act_id, ()),
         key=lambda call: (call.position is None, call.position or 0, call.tool_call_id),
     )
-    asked = [call_part(Chosen(each.provider_call_id, each.name, each.arguments)) for each in calls]
-    said = message("assistant", *texts, *asked)
-    finished = {**said, "finish_reason": "tool_call" if asked else "stop"}
+    call_parts = [
+        call_part(RequestedCall(each.provider_call_id, each.name, each.arguments)) for each in calls
+    ]
+    answer = message("assistant", *texts, *call_parts)
+    finished = {**answer, "finish_reason": "tool_call" if call_parts else "stop"}
     return {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": think_act.requested_model,
@@ -281,8 +285,8 @@ def _think_act(think_act: ThinkActRecord, chosen: ChosenCalls) -> Attributes:
         "gen_ai.usage.input_tokens": think_act.input_tokens,
         "gen_ai.usage.output_tokens": think_act.output_tokens,
         "operation.cost": None if think_act.cost_usd is None else float(think_act.cost_usd),
-        "gen_ai.input.messages": None if given is None else messages_text(given),
-        "gen_ai.output.messages": messages_text([finished]) if said["parts"] else None,
+        "gen_ai.input.messages": None if model_messages is None else messages_text(model_messages),
+        "gen_ai.output.messages": messages_text([finished]) if answer["parts"] else None,
     }
 
 
@@ -296,13 +300,13 @@ def _tool_call(call: ActToolInfo, chosen: ChosenCalls) -> Attributes:
     }
 
 
-def _spoken(asked: str | None, answered: str | None) -> Attributes:
-    """Return what an agent or a workflow was asked and answered."""
+def _spoken(request: str | None, answer: str | None) -> Attributes:
+    """Return the attributes with the request and the answer of an agent or a workflow."""
     return {
         f"gen_ai.{name}.messages": None
         if text is None
         else messages_text([message(role, text_part(text))])
-        for name, role, text in (("input", "user", asked), ("output", "assistant", answered))
+        for name, role, text in (("input", "user", request), ("output", "assistant", answer))
     }
 
 
@@ -312,4 +316,4 @@ _ATTRIBUTES: dict[Kind, Callable[[Any, ChosenCalls], Attributes]] = {
     Kind.THINK_ACT: _think_act,
     Kind.TOOL_CALL: _tool_call,
 }
-"""What the conventions say of each kind of record."""
+"""The function that returns the attributes of each kind of record."""

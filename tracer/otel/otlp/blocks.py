@@ -19,7 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from tracer.errors import TracerError
 from tracer.otel.otlp.encode import encode_protobuf
 from tracer.otel.otlp.logs import encode_logs, logs_in
-from tracer.otel.otlp.protobuf_spans import Around, scopes_of, span_of
+from tracer.otel.otlp.protobuf_spans import Envelope, scopes_of, span_of
 from tracer.otel.otlp.spans import Span, merge_spans
 
 if sys.version_info >= (3, 14):
@@ -43,12 +43,12 @@ class UnreadableBlock(TracerError):
 
 @dataclass(frozen=True, slots=True)
 class TraceSpans:
-    """The spans and log records of one trace in one request, checked: what a store accepts."""
+    """The valid spans and log records of one trace in one request. Stores accept these."""
 
     trace_id: bytes
-    """Of log records without a trace: the id of their session's run (`session_run_id`)."""
+    """The trace id; for log records without one, their session run's id (`session_run_id`)."""
     message: bytes
-    """A stored message (`tracer.otel.otlp.logs`) with these only."""
+    """A stored message (`tracer.otel.otlp.logs`) that contains only these items."""
     count: int
     """The number of spans and log records in it, at least one."""
 
@@ -86,7 +86,7 @@ def unpack_block(block: bytes) -> bytes:
     except zstd.ZstdError as error:
         raise UnreadableBlock("The compressed content of a block of spans is damaged.") from error
     if len(message) != size or not decompressor.eof:
-        raise UnreadableBlock("A block of spans is not as long as its header says.")
+        raise UnreadableBlock("The length of a block of spans differs from the one in its header.")
     return message
 
 
@@ -112,9 +112,9 @@ def sent_spans(message: bytes) -> Iterator[Span]:
         google.protobuf.message.DecodeError: The message cannot be parsed.
     """
     for resource_spans, scope_spans in scopes_of(TracesData.FromString(message)):
-        around = Around.of_messages(resource_spans, scope_spans)
+        envelope = Envelope.of_messages(resource_spans, scope_spans)
         for span in scope_spans.spans:
-            yield span_of(around, span)
+            yield span_of(envelope, span)
 
 
 def single_spans(trace: TraceSpans) -> list[TraceSpans]:

@@ -13,20 +13,20 @@ from google.protobuf import json_format
 from google.protobuf.message import Error
 from pydantic.alias_generators import to_camel
 
-from tracer.otel.otlp.protobuf_spans import Around
+from tracer.otel.otlp.protobuf_spans import Envelope
 from tracer.otel.otlp.request_items import (
     ByTrace,
     Decoded,
     UndecodableTraces,
     accept,
-    parse_around,
+    parse_envelope,
     parse_item,
 )
 from tracer.otel.otlp.signals import LOGS, SPANS, Signal
 from tracer.text import most_json_values, storable, without_deep_values
 
 _VALUE_BYTES = 100
-"""About what a value takes up in memory besides what it says: as JSON, and in a message."""
+"""About how many bytes of memory a value takes, without its content: as JSON, and in a message."""
 
 _MAX_DEPTH = 256
 """Deeper values are read as null, so that they cost no other item. They are never part of a valid
@@ -41,7 +41,7 @@ _NOT_OF_THAT_SHAPE = (
     *(json_format.Error, Error),
     *(ValueError, TypeError, OverflowError, RecursionError),
 )
-"""What making a message of JSON raises, and what serializing and parsing it does."""
+"""The exceptions of converting JSON to a message, and of serializing and parsing that message."""
 
 
 def decode_json(body: bytes, max_size: int | None = None, signal: Signal = SPANS) -> Decoded:
@@ -52,11 +52,11 @@ def decode_json(body: bytes, max_size: int | None = None, signal: Signal = SPANS
     Args:
         body: The request.
         max_size: How much memory its items may take, in bytes; None: any amount.
-        signal: What it contains.
+        signal: The signal of its items: spans or log records.
 
     Raises:
-        UndecodableTraces: The body is not JSON, or not of that shape.
-        TooLarge: Its items take more.
+        UndecodableTraces: The body is not JSON, or is not an OTLP request.
+        TooLarge: Its items take more than `max_size`.
     """
     decoded = Decoded(max_size)
     decoded.grow(_VALUE_BYTES * most_json_values(body))
@@ -69,17 +69,17 @@ def decode_json(body: bytes, max_size: int | None = None, signal: Signal = SPANS
             if not items:
                 continue
             scope = _without_items(signal.scope_type(), scope_items)
-            around = parse_around(decoded, signal, resource, scope)
-            if around is None:
+            envelope = parse_envelope(decoded, signal, resource, scope)
+            if envelope is None:
                 decoded.refuse_all(items)
             else:
-                by_trace.add(around, _accepted(decoded, signal, around, items))
+                by_trace.add(envelope, _accepted(decoded, signal, envelope, items))
     by_trace.move_to(decoded)
     return decoded
 
 
 def _accepted(
-    decoded: Decoded, signal: Signal, around: Around, items: list[dict[str, Any]]
+    decoded: Decoded, signal: Signal, envelope: Envelope, items: list[dict[str, Any]]
 ) -> Iterator[tuple[int, bytes, bytes]]:
     for fields in items:
         try:
@@ -87,7 +87,7 @@ def _accepted(
         except _NOT_OF_THAT_SHAPE:
             decoded.refuse(f"It is not an OTLP {signal.item}, or nests too deeply.")
         else:
-            yield from accept(decoded, signal, around, item)
+            yield from accept(decoded, signal, envelope, item)
 
 
 def load_json(body: bytes, max_depth: int | None = None) -> Any:
@@ -111,7 +111,7 @@ def load_json(body: bytes, max_depth: int | None = None) -> Any:
             text = without_deep_values(text, max_depth)
         return _storable(json.loads(text, parse_int=_integer))
     except (ValueError, RecursionError) as error:
-        raise UndecodableTraces("The body is no JSON, or nests too deeply.") from error
+        raise UndecodableTraces("The body is not valid JSON, or nests too deeply.") from error
 
 
 def _integer(digits: str) -> float:

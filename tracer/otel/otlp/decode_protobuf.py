@@ -10,13 +10,13 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.protobuf import Malformed, bytes_field, bytes_fields, most_fields
-from tracer.otel.otlp.protobuf_spans import Around
+from tracer.otel.otlp.protobuf_spans import Envelope
 from tracer.otel.otlp.request_items import (
     ByTrace,
     Decoded,
     UndecodableTraces,
     accept,
-    parse_around,
+    parse_envelope,
     parse_item,
     run_of_session,
 )
@@ -34,11 +34,11 @@ def decode_protobuf(body: bytes, max_size: int | None = None, signal: Signal = S
     Args:
         body: The serialized request.
         max_size: How much memory its items may take, in bytes; None: any amount.
-        signal: What it contains.
+        signal: The signal of its items: spans or log records.
 
     Raises:
         UndecodableTraces: The body is not such a message. A malformed item in it is rejected alone.
-        TooLarge: Its items take more.
+        TooLarge: Its items take more than `max_size`.
     """
     decoded = Decoded(max_size)
     decoded.grow(_FIELD_BYTES * most_fields(body))
@@ -50,7 +50,8 @@ def decode_protobuf(body: bytes, max_size: int | None = None, signal: Signal = S
     decoded.grow(2 * len(body))
     trace_ids = _check(request, decoded, signal)
     distinct = set(trace_ids)
-    # A field beside the resources must not be stored: stored messages have fields of their own.
+    # An unknown field of the request must not be stored: stored messages use field 2 for log
+    # records.
     if len(distinct) == 1 and not decoded.refused and not len(UnknownFieldSet(request)):
         message = _stored_message(body, signal)
         decoded.traces.append(TraceSpans(distinct.pop(), message, decoded.count))
@@ -74,13 +75,13 @@ def _check(request: Any, decoded: Decoded, signal: Signal) -> list[bytes]:
     why_refused = signal.why_refused
     for resource_items, scope_items, items in _scopes_of(request, signal):
         accepted_before = len(trace_ids)
-        around: Around | None = None
+        envelope: Envelope | None = None
         for item in items:
             trace_id = item.trace_id
             reason = why_refused(item, trace_id)
             if reason is not None and signal.session_of is not None:
-                around = around or Around.of_messages(resource_items, scope_items)
-                session_run = run_of_session(signal, around, item, reason)
+                envelope = envelope or Envelope.of_messages(resource_items, scope_items)
+                session_run = run_of_session(signal, envelope, item, reason)
                 if session_run is not None:
                     trace_id, reason = session_run, None
             if reason is None:
@@ -88,14 +89,14 @@ def _check(request: Any, decoded: Decoded, signal: Signal) -> list[bytes]:
                 decoded.count += 1
             else:
                 decoded.refuse(reason)
-        around_size = (
+        envelope_size = (
             resource_items.resource.ByteSize()
             + scope_items.scope.ByteSize()
             + len(resource_items.schema_url)
             + len(scope_items.schema_url)
         )
-        decoded.grow(around_size)
-        decoded.grow_by_items(len(trace_ids) - accepted_before, around_size)
+        decoded.grow(envelope_size)
+        decoded.grow_by_items(len(trace_ids) - accepted_before, envelope_size)
     return trace_ids
 
 
@@ -119,7 +120,7 @@ def _assemble(request: Any, decoded: Decoded, trace_ids: list[bytes], signal: Si
                 accepted.append((place, next(accepted_ids), content))
             place += 1
         if accepted:
-            by_trace.add(Around.of_messages(resource_items, scope_items), accepted)
+            by_trace.add(Envelope.of_messages(resource_items, scope_items), accepted)
     by_trace.move_to(decoded)
 
 
@@ -134,11 +135,11 @@ def _decode_by_parts(body: bytes, decoded: Decoded, signal: Signal) -> Decoded:
                 if not items:
                     continue
                 scope = _without_items(signal.scope_type, scope_items)
-                around = parse_around(decoded, signal, resource, scope)
-                if around is None:
+                envelope = parse_envelope(decoded, signal, resource, scope)
+                if envelope is None:
                     decoded.refuse_all(items)
                 else:
-                    by_trace.add(around, _accepted(decoded, signal, around, items))
+                    by_trace.add(envelope, _accepted(decoded, signal, envelope, items))
     except Malformed as error:
         raise UndecodableTraces(
             f"The body is not an OTLP {signal.name} request: {error}"
@@ -148,7 +149,7 @@ def _decode_by_parts(body: bytes, decoded: Decoded, signal: Signal) -> Decoded:
 
 
 def _accepted(
-    decoded: Decoded, signal: Signal, around: Around, items: list[bytes]
+    decoded: Decoded, signal: Signal, envelope: Envelope, items: list[bytes]
 ) -> Iterator[tuple[int, bytes, bytes]]:
     for content in items:
         try:
@@ -156,7 +157,7 @@ def _accepted(
         except DecodeError as error:
             decoded.refuse(_reason_of(error))
         else:
-            yield from accept(decoded, signal, around, item)
+            yield from accept(decoded, signal, envelope, item)
 
 
 def _parts(message: bytes, number: int) -> Iterator[bytes]:

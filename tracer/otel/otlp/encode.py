@@ -1,4 +1,4 @@
-"""Spans and log records to OTLP again, exactly as they arrived."""
+"""Encode stored spans and log records as OTLP, exactly as they arrived."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs, ScopeLogs
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tracer.otel.otlp.protobuf import bytes_field
-from tracer.otel.otlp.protobuf_spans import Around, attributes_of, value_of
+from tracer.otel.otlp.protobuf_spans import Envelope, attributes_of, value_of
 from tracer.otel.otlp.spans import TRACE_ID_BYTES, Attributes
 
 LOGS_FIELD = 2
@@ -71,9 +71,9 @@ def logs_in(message: TracesData) -> Iterator[LogRecord]:
         google.protobuf.message.DecodeError: Its log records cannot be parsed.
     """
     for resource_logs, scope_logs in scopes_of_logs(message):
-        around = Around.of_messages(resource_logs, scope_logs)
+        envelope = Envelope.of_messages(resource_logs, scope_logs)
         for record in scope_logs.log_records:
-            yield log_of(around, record)
+            yield log_of(envelope, record)
 
 
 def scopes_of_logs(message: TracesData) -> Iterator[tuple[ResourceLogs, ScopeLogs]]:
@@ -92,7 +92,7 @@ def scopes_of_logs(message: TracesData) -> Iterator[tuple[ResourceLogs, ScopeLog
                 yield resource_logs, scope_logs
 
 
-def log_of(around: Around, record: WireLogRecord) -> LogRecord:
+def log_of(envelope: Envelope, record: WireLogRecord) -> LogRecord:
     """Return an OTLP log record as a value."""
     attributes = attributes_of(record.attributes)
     body = value_of(record.body) if record.HasField("body") else None
@@ -105,9 +105,9 @@ def log_of(around: Around, record: WireLogRecord) -> LogRecord:
         name or (body if isinstance(body, str) else ""),
         body,
         attributes,
-        around.resource,
-        around.scope,
-        around.body(record.SerializeToString(deterministic=True)),
+        envelope.resource,
+        envelope.scope,
+        envelope.body(record.SerializeToString(deterministic=True)),
     )
 
 

@@ -1,7 +1,7 @@
-"""The wire format of protocol buffers, as far as it takes to put spans into messages and out again.
+"""Read and write fields of the protocol buffers wire format.
 
-A parser refuses a whole request for one bad string in it. To store the good spans of such a
-request, its outer messages are taken apart here, and each span is parsed by itself.
+A parser rejects a whole request if it contains one invalid string. To store the valid spans of such
+a request, this module splits its outer messages, so that each span is parsed separately.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _SMALL = bytes(range(0x20))
 
 
 class Malformed(ValueError):
-    """These bytes are no message."""
+    """The bytes are not a protocol buffers message."""
 
 
 def bytes_field(number: int, data: bytes) -> bytes:
-    """Return a field that holds text, bytes or a message, as it stands within a message."""
+    """Return the encoding of a field that holds text, bytes or a message."""
     return _varint(number << 3 | _BYTES) + _varint(len(data)) + data
 
 
@@ -29,25 +29,25 @@ def bytes_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the number and the content of each field that holds text, bytes or a message.
 
     Raises:
-        Malformed: The bytes end in the middle of a field, or are no message at all.
+        Malformed: The bytes end in the middle of a field, or are not a message.
     """
     return streamed_fields(io.BytesIO(message))
 
 
 def most_fields(message: bytes) -> int:
-    """Return about how many fields a message and those in it may have at most, without parsing it.
+    """Return an upper estimate of the fields in a message, including nested ones, without parsing.
 
-    A field of less than 32 bytes says so in a byte below 32, and so do the tags of those that hold
-    others. Text has few such bytes: the ends of its lines.
+    It counts the bytes below 32. The length of a field of less than 32 bytes is such a byte, and so
+    are the tags of fields that contain messages. Text has few such bytes, such as line ends.
     """
     return len(message) - len(message.translate(None, _SMALL))
 
 
 def streamed_fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield what `bytes_fields` does, of a message that is read from a stream.
+    """Do the same as `bytes_fields` for a message in a stream.
 
     Raises:
-        Malformed: As above.
+        Malformed: The bytes end in the middle of a field, or are not a message.
     """
     while True:
         start = stream.read(1)
@@ -64,11 +64,11 @@ def streamed_fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
             case 2:
                 yield tag >> 3, _read(stream, _read_varint(stream))
             case _:
-                raise Malformed("The body is no protocol buffers message.")
+                raise Malformed("The body is not a protocol buffers message.")
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:
-    # In parts: a size that is told may be any number.
+    # Read in chunks: a malformed message may claim any size, which must not be allocated.
     parts: list[bytes] = []
     while size > 0:
         part = stream.read(min(size, _READ_BYTES))

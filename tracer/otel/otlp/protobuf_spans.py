@@ -1,4 +1,4 @@
-"""Spans as OTLP has them, to spans as we have them, with what is around them."""
+"""Convert OTLP span messages to `Span`, with their resource and scope."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.spans import Span, SpanEvent, SpanLink
 
 MAX_TIME = 2**63
-"""Times from here on (the year 2262) have no place in the database."""
+"""Times from here on (the year 2262) cannot be stored in the database."""
 
 
 @dataclass(frozen=True)
-class Around:
-    """What the spans of one scope share: as values, and as the bytes that stand around each."""
+class Envelope:
+    """The resource and scope that items share: as values, and as the bytes around an item."""
 
     resource: dict[str, Any]
     scope: str
@@ -37,8 +37,8 @@ class Around:
     @classmethod
     def of_messages(
         cls, resource_spans: ResourceSpans | ResourceLogs, scope_spans: ScopeSpans | ScopeLogs
-    ) -> Around:
-        """Return what the messages say, whose spans or log records may be left out."""
+    ) -> Envelope:
+        """Return the envelope of two messages. Their spans or log records are not read."""
         has_resource = resource_spans.HasField("resource")
         has_scope = scope_spans.HasField("scope")
         parts = (
@@ -80,8 +80,8 @@ def _text_field(number: int, text: str) -> bytes:
     return bytes_field(number, text.encode()) if text else b""
 
 
-def span_of(around: Around, span: WireSpan) -> Span:
-    """Return an OTLP span that was checked as a value."""
+def span_of(envelope: Envelope, span: WireSpan) -> Span:
+    """Convert a valid OTLP span."""
     parent_span_id = span.parent_span_id
     events, links, status = span.events, span.links, span.status
     return Span(
@@ -97,10 +97,10 @@ def span_of(around: Around, span: WireSpan) -> Span:
         attributes_of(span.attributes),
         events_of(events) if events else (),
         _links(links) if links else (),
-        around.resource,
-        around.scope,
-        around.scope_version,
-        around.body(span.SerializeToString(deterministic=True)),
+        envelope.resource,
+        envelope.scope,
+        envelope.scope_version,
+        envelope.body(span.SerializeToString(deterministic=True)),
     )
 
 
@@ -119,8 +119,8 @@ def _links(links: Any) -> tuple[SpanLink, ...]:
 
 
 def attributes_of(pairs: Any) -> dict[str, Any]:
-    """Return `KeyValue` messages as a dictionary; of several values of a key, the last."""
-    # Most values are text or numbers that are not nothing: no need to ask which they are.
+    """Return `KeyValue` messages as a dictionary. If a key repeats, the last value counts."""
+    # Most values are non-empty texts or non-zero numbers. `value_of` handles the others.
     return {
         pair.key: (value := pair.value).string_value or value.int_value or value_of(value)
         for pair in pairs
@@ -128,8 +128,8 @@ def attributes_of(pairs: Any) -> dict[str, Any]:
 
 
 def value_of(value: AnyValue) -> Any:
-    """Return the value of an `AnyValue` message; None if it holds none."""
-    # Recursive: the parser lets nothing through that nests deeper than a hundred messages.
+    """Return the value of an `AnyValue` message; None if it is empty."""
+    # Recursion is safe: the parser rejects messages that nest more than a hundred levels deep.
     which = value.WhichOneof("value")
     if which is None:
         return None

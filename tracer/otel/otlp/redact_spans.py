@@ -18,7 +18,7 @@ from pydantic.alias_generators import to_camel
 
 from tracer.otel.otlp.logs import LOGS_FIELD, scopes_of_logs
 from tracer.otel.otlp.protobuf import bytes_field
-from tracer.otel.otlp.protobuf_spans import Around, scopes_of
+from tracer.otel.otlp.protobuf_spans import Envelope, scopes_of
 from tracer.otel.otlp.span_fields import RECORD
 from tracer.redaction import Redaction, mask
 from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
@@ -28,7 +28,7 @@ _IS_PAYLOAD = re.compile(
     r"(?:^|[._])(?:messages?|inputs?|outputs?|prompts?|completions?|arguments|args|results?|contents?"
     r"|response|tool_parameters|request_data|return|stacktrace|value|instructions|events|input_data|params|body)$"
 )
-"""What the keys of attributes end with that hold payloads, in all dialects."""
+"""Matches the keys of attributes that contain payloads, in all dialects."""
 
 _LONG_INTEGER = re.compile(rb"\x18(?=([\x80-\xff]{5,9}[\x00-\x7f]))")
 _LONG_FLOAT = re.compile(rb"!(?=(.{7}[BC]))", re.DOTALL)
@@ -54,13 +54,13 @@ def redact_spans(message: bytes, redaction: Redaction, policy: PayloadPolicy) ->
     data = TracesData.FromString(message)
     parts = []
     for resource_spans, scope_spans in scopes_of(data):
-        around = _redact_around(changing, Around.of_messages(resource_spans, scope_spans))
+        envelope = _redact_envelope(changing, Envelope.of_messages(resource_spans, scope_spans))
         spans = [_redact_item(changing, span) for span in scope_spans.spans]
-        parts.append(bytes_field(1, around.body(*spans)))
+        parts.append(bytes_field(1, envelope.body(*spans)))
     for resource_logs, scope_logs in scopes_of_logs(data):
-        around = _redact_around(changing, Around.of_messages(resource_logs, scope_logs))
+        envelope = _redact_envelope(changing, Envelope.of_messages(resource_logs, scope_logs))
         records = [_redact_item(changing, record) for record in scope_logs.log_records]
-        parts.append(bytes_field(LOGS_FIELD, around.body(*records)))
+        parts.append(bytes_field(LOGS_FIELD, envelope.body(*records)))
     return b"".join(parts)
 
 
@@ -95,13 +95,13 @@ def _redact_item(changing: _Changing, item: WireSpan | WireLogRecord) -> bytes:
     return content
 
 
-def _redact_around(changing: _Changing, around: Around) -> Around:
-    body = around.body()
+def _redact_envelope(changing: _Changing, envelope: Envelope) -> Envelope:
+    body = envelope.body()
     if changing.is_due(body):
         alone = ResourceSpans.FromString(body)
         if changing.is_changed_in(alone):
-            return Around.of_messages(alone, alone.scope_spans[0])
-    return around
+            return Envelope.of_messages(alone, alone.scope_spans[0])
+    return envelope
 
 
 _PAYLOAD_NAMES = {to_camel(name) for name in PAYLOAD_TEXTS}
@@ -137,7 +137,7 @@ class _Changing:
         return self._is_changed
 
     def _message(self, message: Any) -> None:
-        """Mask what any message holds, whatever its fields."""
+        """Mask all fields of a message."""
         for field, value in message.ListFields():
             parts = value if field.is_repeated else [value]
             if field.message_type is KeyValue.DESCRIPTOR:
@@ -235,7 +235,7 @@ class _Changing:
 
 
 def _may_be_secret(value: AnyValue) -> bool:
-    """Return whether there is anything to hide: neither nothing, nor yes or no, nor a mask."""
+    """Return whether a value may be a secret: it is neither empty, a boolean nor a mask."""
     match value.WhichOneof("value"):
         case "string_value":
             text = value.string_value

@@ -12,7 +12,7 @@ from tracer.errors import BadRequest, TooLarge
 from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.logs import log_of, session_run_id
 from tracer.otel.otlp.protobuf import bytes_field
-from tracer.otel.otlp.protobuf_spans import Around
+from tracer.otel.otlp.protobuf_spans import Envelope
 from tracer.otel.otlp.signals import NO_TRACE, Signal
 
 _ITEM_BYTES = 600
@@ -62,18 +62,18 @@ class Decoded:
                 " attributes, its resource and its scope. Send them in several requests."
             )
 
-    def grow_by_items(self, count: int, around_size: int) -> None:
+    def grow_by_items(self, count: int, envelope_size: int) -> None:
         """Count the memory that items take, without their content.
 
         Args:
             count: How many they are.
-            around_size: The bytes of their resource and scope. They count for each item, because
+            envelope_size: The bytes of their resource and scope. They count for each item, because
                 readers return each item with both.
 
         Raises:
             TooLarge: The request exceeds `max_size`.
         """
-        self.grow(count * (_ITEM_BYTES + around_size))
+        self.grow(count * (_ITEM_BYTES + envelope_size))
 
     def refuse(self, reason: str) -> None:
         """Reject the next item. Raises `TooLarge`."""
@@ -96,11 +96,11 @@ class ByTrace:
         self._parts: dict[bytes, list[bytes]] = {}
         self._places: dict[bytes, list[int]] = {}
 
-    def add(self, around: Around, items: Iterable[tuple[int, bytes, bytes]]) -> None:
+    def add(self, envelope: Envelope, items: Iterable[tuple[int, bytes, bytes]]) -> None:
         """Add items of one scope.
 
         Args:
-            around: Their resource and scope.
+            envelope: Their resource and scope.
             items: The place, the trace id and the bytes of each.
         """
         by_trace: dict[bytes, list[bytes]] = {}
@@ -108,7 +108,7 @@ class ByTrace:
             by_trace.setdefault(trace_id, []).append(item)
             self._places.setdefault(trace_id, []).append(place)
         for trace_id, some in by_trace.items():
-            part = bytes_field(self._field, around.body(*some))
+            part = bytes_field(self._field, envelope.body(*some))
             self._parts.setdefault(trace_id, []).append(part)
 
     def move_to(self, decoded: Decoded) -> None:
@@ -120,7 +120,7 @@ class ByTrace:
 
 
 def accept(
-    decoded: Decoded, signal: Signal, around: Around, item: Any
+    decoded: Decoded, signal: Signal, envelope: Envelope, item: Any
 ) -> Iterator[tuple[int, bytes, bytes]]:
     """Check the next item of a request. Yield its place, its trace id and its bytes.
 
@@ -132,36 +132,36 @@ def accept(
     place, trace_id = decoded.count, item.trace_id
     reason = signal.why_refused(item, trace_id)
     if reason is not None:
-        found = run_of_session(signal, around, item, reason)
+        found = run_of_session(signal, envelope, item, reason)
         if found is None:
             decoded.refuse(reason)
             return
         trace_id = found
     content = item.SerializeToString(deterministic=True)
     decoded.grow(2 * len(content))
-    decoded.grow_by_items(1, around.size)
+    decoded.grow_by_items(1, envelope.size)
     decoded.count += 1
     yield place, trace_id, content
 
 
-def run_of_session(signal: Signal, around: Around, item: Any, reason: str) -> bytes | None:
+def run_of_session(signal: Signal, envelope: Envelope, item: Any, reason: str) -> bytes | None:
     """Return the id of the run that holds an item without a trace; None if it is rejected.
 
     Args:
         signal: Its signal.
-        around: Its resource and scope.
+        envelope: Its resource and scope.
         item: The item.
         reason: Why it belongs to no trace.
     """
     if reason is not NO_TRACE or signal.session_of is None:
         return None
-    session = signal.session_of(log_of(around, item))
+    session = signal.session_of(log_of(envelope, item))
     return None if session is None else session_run_id(session)
 
 
-def parse_around(
+def parse_envelope(
     decoded: Decoded, signal: Signal, resource_items: Any, scope_items: Any
-) -> Around | None:
+) -> Envelope | None:
     """Return the resource and the scope of items that are parsed by themselves.
 
     Returns:
@@ -172,13 +172,13 @@ def parse_around(
     """
     if resource_items is None or scope_items is None:
         return None
-    around = Around.of_messages(resource_items, scope_items)
-    decoded.grow(around.size)  # bounds also the time for many scopes of a large resource
+    envelope = Envelope.of_messages(resource_items, scope_items)
+    decoded.grow(envelope.size)  # bounds also the time for many scopes of a large resource
     try:
-        signal.request_type.FromString(bytes_field(1, around.body()))
+        signal.request_type.FromString(bytes_field(1, envelope.body()))
     except DecodeError:
         return None
-    return around
+    return envelope
 
 
 def parse_item(signal: Signal, item: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""What records take from a span whatever it is: times, status, errors, deterministic ids."""
+"""The fields that all records take from their spans: times, status, errors, deterministic ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.otel.otlp.spans import ReadableSpan
 from tracer.text import escape
 
 RECORD = "tracer.record"
-"""The attribute that holds the record which the span is, as a JSON object."""
+"""The attribute that contains the span's record, as a JSON object."""
 
 RUN = "tracer.run"
 """The attribute of the root plan's span that holds the run, as a JSON object."""
@@ -21,23 +21,23 @@ CANCELLED_ERRORS = (
     *("CancelledError", "AbortError"),
     *("TaskCanceledException", "OperationCanceledException"),
 )
-"""How the types of exceptions end that cancel work."""
+"""The endings of the names of exception types that mean a cancellation."""
 
 
-@lru_cache(maxsize=4096)  # asked for several times of each span
+@lru_cache(maxsize=4096)  # called several times for each span
 def root_plan_id(trace_id: bytes) -> UUID:
     """Return the id of a trace's run: the trace id itself."""
     return UUID(bytes=trace_id)
 
 
 def run_ids_like(record_id: UUID) -> tuple[UUID, UUID]:
-    """Return the least and the greatest id of a run that an id made from a span may belong to."""
+    """Return the least and the greatest id of the runs to which a span's record id may belong."""
     beginning = record_id.bytes[:6]
     return UUID(bytes=beginning + bytes(10)), UUID(bytes=beginning + b"\xff" * 10)
 
 
 def moment(nanoseconds: int) -> datetime | None:
-    """Return a time to the microsecond; None for 0, which is no time."""
+    """Return a time to the microsecond; None for 0, which means no time."""
     if nanoseconds == 0:
         return None
     return EPOCH + timedelta(0, 0, nanoseconds // 1000)
@@ -52,12 +52,12 @@ def stored(text: str | None) -> str | None:
 
 
 def error_of(span: ReadableSpan) -> dict[str, str | None]:
-    """Return the error of a span: its last exception, else its status and attributes."""
+    """Return the error of a span, from its last exception, its status and its attributes."""
     exceptions = [event.attributes for event in span.events if event.name == "exception"]
-    said: Any = exceptions[-1] if exceptions else {}
+    exception: Any = exceptions[-1] if exceptions else {}
 
     def field(name: str) -> str | None:
-        value = said.get(f"exception.{name}")
+        value = exception.get(f"exception.{name}")
         return stored(value) if isinstance(value, str) and value else None
 
     kind = field("type") or span.attributes.get("error.type")

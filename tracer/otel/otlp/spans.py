@@ -1,6 +1,7 @@
-"""Spans: what OpenTelemetry tells of a run, one value a span, and how two versions become one.
+"""Spans as values, and how two versions of a span are merged.
 
-Nothing changes a span. The classes do not forbid it, since that makes each take five times as long.
+No code may change a span. The classes are not frozen, because creating a frozen instance takes five
+times as long.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ Attributes = Mapping[str, Any]
 """Attributes as plain Python: text, numbers, bytes, lists, dictionaries, None."""
 
 STATUS_ERROR = 2
-"""The one status code that tells of a failure; success is unset with some, ok with others."""
+"""The status code of a failure. After a success, some emitters send `unset` and others `ok`."""
 
 SPAN_ID_BYTES = 8
 TRACE_ID_BYTES = 16
@@ -29,7 +30,7 @@ class SpanEvent:
 
 
 class ReadableSpan(Protocol):
-    """The part of a span that dialects read, and that its error is taken from."""
+    """The fields of a span that dialects and `error_of` read."""
 
     @property
     def parent_span_id(self) -> bytes | None:
@@ -89,7 +90,7 @@ class Span:
 
     @property
     def key(self) -> tuple[bytes, bytes]:
-        """What tells it from all other spans."""
+        """Its trace id and span id, which identify it."""
         return self.trace_id, self.span_id
 
     @property
@@ -99,12 +100,12 @@ class Span:
 
 
 def newer(one: Span, other: Span) -> Span:
-    """Return the version that stays: the ended one, then the later end, then the greater bytes."""
+    """Return the version to keep: the one with the later end, then with the greater bytes."""
     return max(one, other, key=lambda span: (span.end, span.body))
 
 
 def merge_spans(spans: Iterable[Span]) -> dict[tuple[bytes, bytes], Span]:
-    """Return one version of each span; the result depends on the set of versions alone."""
+    """Return one version of each span. The result does not depend on the order of the versions."""
     merged: dict[tuple[bytes, bytes], Span] = {}
     for span in spans:
         earlier = merged.get(span.key)

@@ -15,7 +15,7 @@ from tracer.otel.projection.forest import NODES
 
 
 @dataclass(slots=True, eq=False)
-class Agent:
+class AgentWork:
     """One agent's work: a plan of one step."""
 
     span_id: bytes
@@ -26,7 +26,7 @@ class Agent:
     opener: SlimSpan | None
     """The tool call or the agent that opened it, by the spans' own links."""
     awaits: bytes | None
-    """If there is no opener: the span that has not arrived at which the way up ends."""
+    """The missing ancestor, if no opener is known because a span above it has not arrived."""
     rounds: list[SlimSpan] = field(default_factory=list)
     """Its rounds, sorted, including those within its tools."""
     calls: list[SlimSpan] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Agent:
 
     @property
     def request(self) -> str | None:
-        """What it was asked: what its span says, else its first round that says it."""
+        """Its request, from its own span or from the first round that has one."""
         if self.span is not None and self.span.reading.request:
             return self.span.reading.request
         requests = (span.reading.request for span in self.rounds)
@@ -77,9 +77,9 @@ class Agent:
 
     @property
     def answer(self) -> str | None:
-        """What it answered: what its span says, else its last round if that ended its work.
+        """Its answer, from its own span or from its last round if that chose no tools.
 
-        Rounds within a tool are the tool's own.
+        Rounds inside a tool belong to the tool and do not count.
         """
         if self.span is None:
             return None
@@ -102,16 +102,16 @@ class Agent:
 class Agents:
     """The agents of a run, and the work that belongs to none of them."""
 
-    by_id: dict[bytes, Agent]
+    by_id: dict[bytes, AgentWork]
     """By the ids of their spans."""
-    of: dict[SlimSpan, Agent | None]
+    of: dict[SlimSpan, AgentWork | None]
     """The agent of each round and each tool call."""
     loose: list[SlimSpan]
     """Rounds and tool calls without an agent above them, sorted."""
     plain_calls: list[SlimSpan]
     """Tool calls of no special type, sorted. Only they can have opened an agent."""
 
-    def above(self, agent: Agent) -> Agent | None:
+    def above(self, agent: AgentWork) -> AgentWork | None:
         """Return the agent that opened `agent`, by a tool call or a hand-off."""
         opener = agent.opened_by
         if opener is None:
@@ -127,7 +127,7 @@ def is_within_tool(model: SlimSpan) -> bool:
 
 
 _Climbed = dict[SlimSpan, tuple[SlimSpan | None, bytes | None]]
-"""For spans on the way up: where it ends."""
+"""The result of the search for an ancestor, by the spans that the search passed."""
 
 
 def find_agents(spans: Iterable[SlimSpan]) -> Agents:
@@ -136,8 +136,8 @@ def find_agents(spans: Iterable[SlimSpan]) -> Agents:
     Args:
         spans: All spans of the run, sorted, after `build_tree`.
     """
-    by_id: dict[bytes, Agent] = {}
-    of: dict[SlimSpan, Agent | None] = {}
+    by_id: dict[bytes, AgentWork] = {}
+    of: dict[SlimSpan, AgentWork | None] = {}
     loose: list[SlimSpan] = []
     plain_calls: list[SlimSpan] = []
     openers: _Climbed = {}
@@ -146,7 +146,7 @@ def find_agents(spans: Iterable[SlimSpan]) -> Agents:
     for span in nodes:
         if span.reading.role is Role.AGENT:
             opener, awaits = _first_above(span, (Role.TOOL, Role.AGENT), openers)
-            found = by_id[span.span_id] = Agent(span.span_id, span, span.start, opener, awaits)
+            found = by_id[span.span_id] = AgentWork(span.span_id, span, span.start, opener, awaits)
             if span.inferred is not None:
                 found.inferred, found.evidence = opener, span.inferred
     for span in nodes:
@@ -165,7 +165,7 @@ def find_agents(spans: Iterable[SlimSpan]) -> Agents:
             continue
         agent = by_id.get(owner_id)
         if agent is None:  # its span has not arrived; this is the first of its work
-            agent = by_id[owner_id] = Agent(owner_id, None, span.start, None, owner_id)
+            agent = by_id[owner_id] = AgentWork(owner_id, None, span.start, None, owner_id)
         of[span] = agent
         (agent.rounds if role is Role.MODEL else agent.calls).append(span)
     return Agents(by_id, of, loose, plain_calls)

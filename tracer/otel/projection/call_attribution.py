@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from tracer.otel.dialects.reading import Chosen, Role
+from tracer.otel.dialects.reading import RequestedCall, Role
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.texts import canonical, strings_in
 from tracer.otel.projection.agents import is_within_tool
@@ -26,8 +26,8 @@ class Choice(NamedTuple):
     """The round that a tool call belongs to."""
 
     model: SlimSpan
-    requested: Chosen | None = None
-    """What the model asked for, if that is certain."""
+    requested: RequestedCall | None = None
+    """The call in the model's answer, if it is certain."""
     inferred: bool = False
 
 
@@ -36,12 +36,12 @@ def needs_requested(arguments: str | None) -> bool:
     return arguments is None or arguments[:1] != "{"
 
 
-class _Request(NamedTuple):
+class _RoundCall(NamedTuple):
     """One call that a round asked for; lists of them are in the order of the rounds."""
 
     start: int
     model: SlimSpan
-    chosen: Chosen
+    chosen: RequestedCall
 
 
 class Rounds:
@@ -56,17 +56,17 @@ class Rounds:
         self._models = [span for span in models if not is_within_tool(span)]
         self._starts = [span.start for span in self._models]
         self._copies = Counter[Choice]()
-        self._by_id: dict[tuple[str, str | None], list[_Request]] = {}
+        self._by_id: dict[tuple[str, str | None], list[_RoundCall]] = {}
         for model in self._models:
             for chosen in model.reading.chosen:
                 if chosen.call_id:
-                    request = _Request(model.start, model, chosen)
+                    request = _RoundCall(model.start, model, chosen)
                     self._by_id.setdefault((chosen.call_id, chosen.name), []).append(request)
 
-    def _requests(self) -> Iterable[_Request]:
+    def _requests(self) -> Iterable[_RoundCall]:
         for model in self._models:
             for chosen in model.reading.chosen:
-                yield _Request(model.start, model, chosen)
+                yield _RoundCall(model.start, model, chosen)
 
     def choice(self, call: SlimSpan) -> Choice | None:
         """Return the round that chose a call; None if the agent had no round before it.
@@ -108,7 +108,7 @@ class Rounds:
 
     def _requested_by_id(
         self, call_id: str | None, name: str | None, arguments: str | None
-    ) -> Sequence[_Request] | None:
+    ) -> Sequence[_RoundCall] | None:
         if not call_id:
             return None
         requests = self._by_id.get((call_id, name))
@@ -119,9 +119,9 @@ class Rounds:
         return self._by_id_and_arguments.get((call_id, name, canonical(arguments)), requests)
 
     @cached_property
-    def _by_id_and_arguments(self) -> Mapping[Hashable, list[_Request]]:
+    def _by_id_and_arguments(self) -> Mapping[Hashable, list[_RoundCall]]:
         """The requests whose id was used more than once."""
-        found: dict[Hashable, list[_Request]] = {}
+        found: dict[Hashable, list[_RoundCall]] = {}
         for requests in self._by_id.values():
             if len(requests) > 1:
                 for request in requests:
@@ -130,9 +130,9 @@ class Rounds:
         return found
 
     @cached_property
-    def _by_arguments(self) -> Mapping[Hashable, list[_Request]]:
+    def _by_arguments(self) -> Mapping[Hashable, list[_RoundCall]]:
         """The requests by name and arguments. Needed only for calls without a known id."""
-        found: dict[Hashable, list[_Request]] = {}
+        found: dict[Hashable, list[_RoundCall]] = {}
         for request in self._requests():
             _, name, arguments = request.chosen
             if arguments is not None:
@@ -143,7 +143,7 @@ class Rounds:
         return found
 
 
-def _latest(requests: Sequence[_Request], start: int) -> Choice:
+def _latest(requests: Sequence[_RoundCall], start: int) -> Choice:
     """Return the latest round that began by `start`, and its request if it has only one.
 
     If none had begun by then, it is the first: some calls seem to begin before their round.

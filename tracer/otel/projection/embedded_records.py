@@ -75,11 +75,11 @@ _OF_RUN = ("session_id", "subject", "traceparent", "cancel_requested_at", "run_m
 
 def _of(root_id: UUID, span: ReadableSpan, attribute: str) -> Iterable[ExportedRecord]:
     """Yield the record in an attribute of a span, if it belongs to the run `root_id`."""
-    said = span.attributes.get(attribute)
-    if not isinstance(said, str):
+    record_text = span.attributes.get(attribute)
+    if not isinstance(record_text, str):
         return
     try:
-        record = read_record(orjson.loads(said))
+        record = read_record(orjson.loads(record_text))
     except (BadRequest, orjson.JSONDecodeError):
         return
     is_fit = (record.kind is Kind.RUN) == (attribute == RUN)

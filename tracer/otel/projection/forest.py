@@ -243,10 +243,10 @@ def _find_hidden_agents(spans: list[SlimSpan]) -> bool:
         if Role.AGENT in roles or not needed <= roles:
             continue
         wrapper.reading = wrapper.reading._replace(role=Role.AGENT)
-        beside = empty.get((wrapper.parent, wrapper.reading.name), [])
-        if beside and beside[-1].start <= wrapper.start:
-            # Some emitters name an agent only in an empty span beside its work.
-            _merge(beside.pop(), wrapper)
+        empty_siblings = empty.get((wrapper.parent, wrapper.reading.name), [])
+        if empty_siblings and empty_siblings[-1].start <= wrapper.start:
+            # Some emitters name an agent only in an empty span, a sibling of the agent's work.
+            _merge(empty_siblings.pop(), wrapper)
         found = True
     return found
 

@@ -24,7 +24,7 @@ from tracer.otel.dialects import (
 )
 from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
 from tracer.otel.otlp.logs import LogRecord, logs_in, logs_of, merge_logs, session_run_id
-from tracer.otel.otlp.protobuf_spans import Around, attributes_of, events_of
+from tracer.otel.otlp.protobuf_spans import Envelope, attributes_of, events_of
 from tracer.otel.otlp.spans import TRACE_ID_BYTES
 from tracer.redaction import MASK
 
@@ -74,8 +74,8 @@ class _Version(NamedTuple):
 
     def body(self) -> bytes:
         """Return the span with its resource and scope, as one serialized `ResourceSpans`."""
-        around = Around.of_messages(self.resource_spans, self.scope_spans)
-        return around.body(self.wire.SerializeToString(deterministic=True))
+        envelope = Envelope.of_messages(self.resource_spans, self.scope_spans)
+        return envelope.body(self.wire.SerializeToString(deterministic=True))
 
     def is_newer(self, other: _Version) -> bool:
         """Return whether this version replaces `other`: later end, then greater bytes."""

@@ -15,7 +15,7 @@ from math import inf
 from tracer.otel.dialects.reading import Role
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.texts import Texts
-from tracer.otel.projection.agents import Agent, Agents
+from tracer.otel.projection.agents import Agents, AgentWork
 
 BY_TEXT = "the agent's first message equals an argument of the call"
 BY_CALLER = "the call with its first message opened an agent that was running all the while"
@@ -63,11 +63,11 @@ def join_lost_agents(spans: list[SlimSpan], agents: Agents) -> None:
         _cut_circles(agents)
 
 
-def _is_placed(agent: Agent) -> bool:
+def _is_placed(agent: AgentWork) -> bool:
     return agent.span is not None and agent.span.reading.is_placed
 
 
-def _join_by_text(agents: Agents, late: list[Agent], nesting: _Nesting, texts: Texts) -> None:
+def _join_by_text(agents: Agents, late: list[AgentWork], nesting: _Nesting, texts: Texts) -> None:
     requests = _Requests()
     wanted = {requests[agent] for agent in late} - {""}
     found: dict[str, list[SlimSpan]] = {}
@@ -77,7 +77,7 @@ def _join_by_text(agents: Agents, late: list[Agent], nesting: _Nesting, texts: T
                 found.setdefault(text, []).append(call)
     if not found:
         return
-    opened: dict[SlimSpan, list[Agent]] = {}
+    opened: dict[SlimSpan, list[AgentWork]] = {}
     for agent in agents.by_id.values():
         if (call_of_agent := agent.call) is not None:
             opened.setdefault(call_of_agent, []).append(agent)
@@ -100,18 +100,18 @@ def _join_by_text(agents: Agents, late: list[Agent], nesting: _Nesting, texts: T
                 agent.inferred, agent.evidence = holder, BY_CALLER
 
 
-class _Requests(dict[Agent, str]):
+class _Requests(dict[AgentWork, str]):
     """The request of each agent, searched for once: an agent may have many rounds without one."""
 
-    def __missing__(self, agent: Agent) -> str:
+    def __missing__(self, agent: AgentWork) -> str:
         request = self[agent] = (agent.request or "").strip()
         return request
 
 
-def _holder(agent: Agent, opened: list[Agent], requests: _Requests) -> SlimSpan | None:
+def _holder(agent: AgentWork, opened: list[AgentWork], requests: _Requests) -> SlimSpan | None:
     """Return the agent that contained a span which has not arrived; None if that is not clear.
 
-    Some emitters never send the span in which an agent was cancelled, only what was below it.
+    Some emitters never send the span of an agent that was cancelled, only the spans below it.
 
     Args:
         agent: The work below that span, which may be no agent of its own.
@@ -131,10 +131,10 @@ def _holder(agent: Agent, opened: list[Agent], requests: _Requests) -> SlimSpan 
     return holders[0] if len(holders) == 1 else None
 
 
-def _join_by_node(agents: Agents, lost: list[Agent]) -> None:
-    """Join agents that were handed over to: the latest agent of the named node beside them did it.
+def _join_by_node(agents: Agents, lost: list[AgentWork]) -> None:
+    """Link agents after a hand-off to the latest earlier sibling of the node that they name.
 
-    If another agent of that node was still running when that one began, either may have done it.
+    If two agents of that node ran at that time, either may have handed over, and none is linked.
     """
     handed = [agent for agent in lost if _may_be_handed(agent)]
     if not handed:
@@ -152,14 +152,17 @@ def _join_by_node(agents: Agents, lost: list[Agent]) -> None:
             latest_end[key] = max(latest_end.get(key, 0), span.end or inf)
     for agent in handed:
         assert agent.span is not None
-        beside = known.get((agent.span.parent, agent.span.reading.node_above), [])
-        at = bisect_left(beside, agent.start, key=lambda span: span.start) - 1
-        if at >= 0 and beside[at] in alone:
-            giver = agents.by_id[beside[at].span_id]
-            agent.inferred, agent.evidence = _handing_over(giver, beside[at], agent), BY_NODE
+        earlier = known.get((agent.span.parent, agent.span.reading.node_above), [])
+        at = bisect_left(earlier, agent.start, key=lambda span: span.start) - 1
+        if at >= 0 and earlier[at] in alone:
+            source_agent = agents.by_id[earlier[at].span_id]
+            agent.inferred, agent.evidence = (
+                _handing_over(source_agent, earlier[at], agent),
+                BY_NODE,
+            )
 
 
-def _may_be_handed(agent: Agent) -> bool:
+def _may_be_handed(agent: AgentWork) -> bool:
     return (
         agent.span is not None
         and agent.opened_by is None
@@ -168,19 +171,19 @@ def _may_be_handed(agent: Agent) -> bool:
     )
 
 
-def _handing_over(giver: Agent, span: SlimSpan, agent: Agent) -> SlimSpan:
-    """Return the call by which `giver` handed over, if it has such a span; else its own span."""
+def _handing_over(source_agent: AgentWork, span: SlimSpan, agent: AgentWork) -> SlimSpan:
+    """Return the call with which the agent handed over; without one, its own span."""
     calls = (
         call
-        for call in islice(reversed(giver.calls), _MOST_CANDIDATES)
+        for call in islice(reversed(source_agent.calls), _MOST_CANDIDATES)
         if call.start <= agent.start
         and call.reading.result == agent.name
-        and call.reading.arguments == giver.name
+        and call.reading.arguments == source_agent.name
     )
     return next(calls, span)
 
 
-def _join_by_time(agents: Agents, late: list[Agent], nesting: _Nesting) -> None:
+def _join_by_time(agents: Agents, late: list[AgentWork], nesting: _Nesting) -> None:
     """Join the rest. If a span above an agent has not arrived, its opener may be that span."""
     unplaced = [agent for agent in late if agent.inferred is None and agent.awaits is None]
     if not unplaced:
@@ -196,7 +199,7 @@ def _join_by_time(agents: Agents, late: list[Agent], nesting: _Nesting) -> None:
         running = [
             call
             for call in _running(left, agent)
-            # A caller with the agent's name is another run beside it.
+            # A caller with the same name is a parallel run of the same agent.
             if (caller := agents.of[call]) is None or names[caller] is None or names[caller] != name
         ]
         candidates = nesting.nearest(agent, nesting.numbered(running))
@@ -239,7 +242,7 @@ class _Nesting:
         ordered = sorted(calls, key=first.__getitem__)
         return [first[call] for call in ordered], ordered
 
-    def nearest(self, agent: Agent, calls: _Numbered) -> list[SlimSpan]:
+    def nearest(self, agent: AgentWork, calls: _Numbered) -> list[SlimSpan]:
         """Return those of the calls that share the nearest span with the agent, without its own.
 
         The search ends at the agent above: only a call of that agent can have opened this one.
@@ -258,11 +261,11 @@ class _Nesting:
         above = agent.span.parent
         for _ in range(_MOST_LEVELS):
             if above is None:
-                return _around(ordered, (0, len(ordered)), own)
+                return _envelope(ordered, (0, len(ordered)), own)
             first, end = self._below(numbers, above)
             is_found = end - first > own[1] - own[0]
             if is_found or above.reading.role is Role.AGENT:
-                return _around(ordered, (first, end), own)
+                return _envelope(ordered, (first, end), own)
             above = above.parent
         return []
 
@@ -271,7 +274,7 @@ class _Nesting:
         return bisect_left(numbers, first[span]), bisect_left(numbers, ends[span])
 
 
-def _around(
+def _envelope(
     ordered: list[SlimSpan], within: tuple[int, int], own: tuple[int, int]
 ) -> list[SlimSpan]:
     """Return the calls between two places without an agent's own; none if they are too many."""
@@ -280,7 +283,7 @@ def _around(
     return [*ordered[within[0] : own[0]], *ordered[own[1] : within[1]]]
 
 
-def _running(calls: Iterable[SlimSpan], agent: Agent) -> list[SlimSpan]:
+def _running(calls: Iterable[SlimSpan], agent: AgentWork) -> list[SlimSpan]:
     """Return the calls that were running as long as the agent was."""
     start, end = agent.interval
     return [call for call in calls if _covers(call, start, end)]
@@ -290,7 +293,7 @@ def _covers(span: SlimSpan, start: int, end: int) -> bool:
     return span.start <= start and (span.end == 0 or 0 < end <= span.end)
 
 
-def _names(call: SlimSpan, agent: Agent, texts: Texts) -> bool:
+def _names(call: SlimSpan, agent: AgentWork, texts: Texts) -> bool:
     """Return whether a call that began before the agent contains the agent's name."""
     name = agent.name
     if not name or call.start > agent.start:
@@ -315,10 +318,10 @@ def _cut_present_circles(agents: Agents) -> bool:
     opener that its own span names.
     """
     found = False
-    done: set[Agent] = set()
+    done: set[AgentWork] = set()
     for _, start in sorted(agents.by_id.items()):
-        way: dict[Agent, None] = {}
-        at: Agent | None = start
+        way: dict[AgentWork, None] = {}
+        at: AgentWork | None = start
         while at is not None and at not in done and at not in way:
             way[at] = None
             at = agents.above(at)

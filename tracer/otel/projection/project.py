@@ -31,7 +31,7 @@ from tracer.otel.otlp.span_fields import (
     stored,
 )
 from tracer.otel.otlp.spans import STATUS_ERROR
-from tracer.otel.projection.agents import Agent, find_agents
+from tracer.otel.projection.agents import AgentWork, find_agents
 from tracer.otel.projection.call_attribution import LATEST_ROUND, Choice, Rounds, needs_requested
 from tracer.otel.projection.embedded_records import CarriedRecords, carried_records
 from tracer.otel.projection.forest import build_tree, represented
@@ -401,7 +401,7 @@ class _Projection:
         self._root_agent = self._find_root_agent()
         self._set_ids()
         self._rows: dict[Kind, dict[bytes, Row]] = {kind: {} for kind in RECORDS}
-        self._depths: dict[Agent, int | None] = {}
+        self._depths: dict[AgentWork, int | None] = {}
         if self._root_agent is not None:
             self._depths[self._root_agent] = 0
         self._opened: Counter[bytes] = Counter()
@@ -412,7 +412,7 @@ class _Projection:
         self._holders: dict[str, bytes] = {}
         """The round that holds each list of offered tools: the first with these tools."""
 
-    def _find_root_agent(self) -> Agent | None:
+    def _find_root_agent(self) -> AgentWork | None:
         """Return the agent whose plan is the root plan; None if no agent's is."""
         if len(self._top_agents) == 1:
             return self._top_agents[0]
@@ -465,14 +465,14 @@ class _Projection:
 
     # --- Plans and steps -------------------------------------------------------------------------
 
-    def _add_agent(self, agent: Agent) -> None:
+    def _add_agent(self, agent: AgentWork) -> None:
         span = agent.span
         is_root = agent is self._root_agent
         lifecycle = _lifecycle(span) if span is not None else _PLACEHOLDER
         name, request, answer = stored(agent.name), stored(agent.request), stored(agent.answer)
         texts = name, request, answer
         self._rows[Kind.STEP][agent.step_id] = _step_row((*lifecycle, agent.plan_id, 0, *texts))
-        if is_root and span is None:  # the run goes on
+        if is_root and span is None:  # the run may still be running
             started = _microseconds(agent.start)
             lifecycle = (started, Status.RUNNING, None, None, None, None, None)
         elif agent.is_unplaced and not is_root:
@@ -488,12 +488,12 @@ class _Projection:
             )
         )
 
-    def _title(self, agent: Agent) -> str | None:
+    def _title(self, agent: AgentWork) -> str | None:
         if agent.span is None or (agent is not self._root_agent and agent.call is not None):
             return None
         return stored(agent.span.reading.title)
 
-    def _opening(self, agent: Agent) -> Row:
+    def _opening(self, agent: AgentWork) -> Row:
         """Return the plan, the call and the step that opened an agent, and its place there."""
         if agent is self._root_agent or agent.is_unplaced:
             return None, None, None, None
@@ -508,10 +508,10 @@ class _Projection:
         self._opened[opener] += 1
         return plan_id, call_id, step_id, position
 
-    def _depth(self, agent: Agent) -> int | None:
+    def _depth(self, agent: AgentWork) -> int | None:
         """Return how many levels an agent's plan is below the root plan; None if not known."""
-        way: list[Agent] = []
-        at: Agent | None = agent
+        way: list[AgentWork] = []
+        at: AgentWork | None = agent
         while at is not None and at not in self._depths:
             if at.is_unplaced:
                 self._depths[at] = None

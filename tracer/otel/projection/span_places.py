@@ -64,7 +64,7 @@ def _are_projected(
 
 
 def _below_calls(spans: Iterable[Span], calls: Iterable[UUID]) -> dict[bytes, RecordPlace]:
-    """Return the nearest tool call above each span, by the span ids that stand for the calls."""
+    """Return the nearest tool call above each span, by the span ids of the calls."""
     parents = {span.span_id: span.parent_span_id for span in spans}
     found: dict[bytes, RecordPlace | None] = {
         bytes.fromhex(span_id(call)): (Kind.TOOL_CALL, call) for call in calls

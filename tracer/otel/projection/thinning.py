@@ -33,8 +33,8 @@ def thinned(items: Sequence[Item], of_sessions: Sequence[bytes] = ()) -> Sequenc
         return None
     run = read_run(whole, of_sessions)
     needed = _needed(run)
-    for kept in (needed, needed | _framing(run)):
-        fewer = [item for item in items if item.span_id is None or item.span_id in kept]
+    for needed_ids in (needed, needed | _framing(run)):
+        fewer = [item for item in items if item.span_id is None or item.span_id in needed_ids]
         if len(fewer) == len(items):
             break
         if _is_same(before, project_run([message_with(fewer)], of_sessions)):
@@ -43,7 +43,7 @@ def thinned(items: Sequence[Item], of_sessions: Sequence[bytes] = ()) -> Sequenc
 
 
 def _needed(run: RunSpans) -> set[bytes]:
-    """Return the ids of the spans that a convention knows, and of those above them."""
+    """Return the ids of the spans that a dialect recognizes, and of their ancestors."""
     found = {*run.announced, *run.announced.values()}
     for span in run.spans:
         # A wrapper with a conversation or a subject is needed, too.
@@ -55,7 +55,7 @@ def _needed(run: RunSpans) -> set[bytes]:
 
 
 def _framing(run: RunSpans) -> set[bytes]:
-    """Return the ids of the spans that a run without a single root agent takes its frame from."""
+    """Return the ids of the spans that determine the root plan if there is no single root agent."""
     tops = {span.span_id for span in run.spans if span.parent is None}
     return tops | {run.spans[0].span_id, max(run.spans, key=lambda span: span.end).span_id}
 

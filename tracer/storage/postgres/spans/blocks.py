@@ -13,7 +13,7 @@ from uuid import UUID
 
 from tracer.otel.otlp.blocks import unpack_block
 from tracer.otel.otlp.protobuf import bytes_field
-from tracer.otel.otlp.repacking import Block
+from tracer.otel.otlp.repacking import PackedBlock
 from tracer.storage.postgres.connection.pool import SyncConnection
 
 BLOCK_BYTES = 4_000_000
@@ -51,7 +51,7 @@ _ROWS_IN_A_MESSAGE = 500
 """Bounds how long decoding one message holds the interpreter."""
 
 
-def values_of(block: Block, project_id: int, root_plan_id: UUID) -> dict[str, Any]:
+def values_of(block: PackedBlock, project_id: int, root_plan_id: UUID) -> dict[str, Any]:
     """Return the parameters of `INSERT_BLOCK`."""
     return {**asdict(block), "project_id": project_id, "run": root_plan_id}
 

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from tracer.clock import Clock
 from tracer.logs import get_logger
 from tracer.otel.otlp.blocks import UnreadableBlock, unpack_block
-from tracer.otel.otlp.repacking import Block, Item, blocks_with, merge_messages
+from tracer.otel.otlp.repacking import Item, PackedBlock, blocks_with, merge_messages
 from tracer.otel.projection.thinning import thinned
 from tracer.records.project_settings import KeptSpans
 from tracer.storage.postgres.connection.pool import PoolConnection, store_errors
@@ -284,9 +284,9 @@ class SpanPacking:
         self.removed_spans += removed
 
     async def _replace(
-        self, connection: PoolConnection, values: dict[str, Any], blocks: list[Block]
+        self, connection: PoolConnection, values: dict[str, Any], blocks: list[PackedBlock]
     ) -> None:
-        """Store blocks instead of those with the keys in `given`."""
+        """Store blocks instead of those with the keys in `values`."""
         before, after = set(values["keys"]), {block.key for block in blocks}
         if before != after:
             await connection.execute(_DELETE_BLOCKS, {**values, "keys": list(before - after)})
@@ -333,7 +333,7 @@ async def _fetched(
 
 
 async def _insert(
-    connection: PoolConnection, blocks: Iterable[Block], values: dict[str, Any]
+    connection: PoolConnection, blocks: Iterable[PackedBlock], values: dict[str, Any]
 ) -> int:
     """Store blocks, and return the sum of their sizes."""
     size = 0
@@ -344,18 +344,18 @@ async def _insert(
     return size
 
 
-def _blocks(items: Iterable[Item], max_bytes: int) -> list[Block]:
+def _blocks(items: Iterable[Item], max_bytes: int) -> list[PackedBlock]:
     return list(blocks_with(items, max_bytes))
 
 
-def _merged(blocks: Iterable[tuple[bytes, datetime]], max_bytes: int) -> list[Block]:
+def _merged(blocks: Iterable[tuple[bytes, datetime]], max_bytes: int) -> list[PackedBlock]:
     messages = ((unpack_block(body), recorded_at) for body, recorded_at in blocks)
     return _blocks(merge_messages(messages), max_bytes)
 
 
 def _thinned(
     blocks: Iterable[tuple[bytes, datetime]], of_sessions: Iterable[bytes], max_bytes: int
-) -> tuple[list[Block], int]:
+) -> tuple[list[PackedBlock], int]:
     """Return the blocks of a thinned run, and how many spans it lost; none if it is to be removed.
 
     A run whose projection fails keeps all spans.
