@@ -278,7 +278,9 @@ def identity(*, token_id: str) -> Iterator[Identity]:
         ValueError: The token is empty.
     """
     if not token_id:
-        raise ValueError("The token_id is empty. Without a caller, leave the block out.")
+        raise ValueError(
+            "The token_id is empty. If there is no caller, do not open an identity scope."
+        )
     who = Identity(token_id)
     try:
         with _binding(None, who):

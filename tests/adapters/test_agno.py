@@ -170,7 +170,7 @@ async def test_cancelled_team_cancels_its_members(store: RecordedStore) -> None:
     await asyncio.wait(left_running)
 
 
-async def test_run_cancelled_by_its_id_is_cancelled(store: RecordedStore) -> None:
+async def test_cancelling_a_run_by_its_id_records_it_as_cancelled(store: RecordedStore) -> None:
     ids: list[str] = []
 
     def cancel() -> str:

@@ -93,7 +93,7 @@ async def test_round_has_its_messages_and_cost(
     ]
 
 
-async def test_other_frameworks_run_in_a_tool_is_a_sub_plan(
+async def test_run_of_another_framework_in_a_tool_is_a_sub_plan(
     store: RecordedStore,
 ) -> None:
     set_trace_processors([])

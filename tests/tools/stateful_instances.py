@@ -122,7 +122,11 @@ async def in_use(threads: ThreadContextManager, thread_id: str, create: Create) 
 
 
 def other_tasks() -> set[asyncio.Task[Any]]:
-    """Return the tasks that are neither the test's, nor what runs it, nor other tests' browser."""
+    """Return the tasks that are neither the test's nor of fixtures that last for the session.
+
+    Such fixtures are the runner, the browser and the pool of the browser tests. The pool's
+    scheduler waits for an event in a task of its own; in tools, the task that waits counts itself.
+    """
     others = asyncio.all_tasks() - {asyncio.current_task()}
-    foreign = ("_call_in_runner_task", "/playwright/")
+    foreign = ("_call_in_runner_task", "/playwright/", "/psycopg_pool/", "Event.wait()")
     return {each for each in others if not any(name in repr(each) for name in foreign)}

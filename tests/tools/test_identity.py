@@ -145,7 +145,7 @@ async def resolve_async(token_id: str) -> User:
 @pytest.mark.parametrize(
     "resolver", [resolve, resolve_async, lambda token_id: User(f"of {token_id}")]
 )
-async def test_a_token_is_looked_up_once_a_run_whatever_asks(
+async def test_token_is_looked_up_once_per_run(
     tmp_path: Path, resolver: Callable[[str], Any]
 ) -> None:
     asked: list[str] = []

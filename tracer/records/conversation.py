@@ -22,27 +22,27 @@ MAX_FILE_CHARACTERS = 1_000_000
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-class _Shape(BaseModel):
+class _ConversationModel(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, validate_by_name=True, use_attribute_docstrings=True
     )
 
 
-class TextPart(_Shape):
+class TextPart(_ConversationModel):
     """Text."""
 
     type: Literal["text"] = "text"
     text: str
 
 
-class ReasoningPart(_Shape):
+class ReasoningPart(_ConversationModel):
     """What the model thought before it answered."""
 
     type: Literal["reasoning"] = "reasoning"
     text: str
 
 
-class ToolCallPart(_Shape):
+class ToolCallPart(_ConversationModel):
     """A tool call that the model chose."""
 
     type: Literal["toolCall"] = "toolCall"
@@ -53,7 +53,7 @@ class ToolCallPart(_Shape):
     """The arguments as text, usually JSON."""
 
 
-class ToolResultPart(_Shape):
+class ToolResultPart(_ConversationModel):
     """The result of a tool call."""
 
     type: Literal["toolResult"] = "toolResult"
@@ -64,7 +64,7 @@ class ToolResultPart(_Shape):
     """The result as text, usually JSON."""
 
 
-class FilePart(_Shape):
+class FilePart(_ConversationModel):
     """An image, a sound or another file."""
 
     type: Literal["file"] = "file"
@@ -76,7 +76,7 @@ class FilePart(_Shape):
     """The size of its data in bytes; null if the message holds an address only."""
 
 
-class OtherPart(_Shape):
+class OtherPart(_ConversationModel):
     """A part of a kind that has no rule."""
 
     type: Literal["other"] = "other"
@@ -90,7 +90,7 @@ Part = Annotated[
 ]
 
 
-class ConversationMessage(_Shape):
+class ConversationMessage(_ConversationModel):
     """One message."""
 
     role: Role

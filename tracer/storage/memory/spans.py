@@ -177,14 +177,16 @@ def project_blocks(spans: StoredRunSpans, messages_of: MessagesOf) -> Changes:
 
 
 def restored(kind: Kind, key: Key, fields: Fields, exported: Reduced, now: datetime) -> Fields:
-    """Return a run or a record with the fields of an export that no span holds (`LEAST`).
+    """Return a run or a record, completed with the exported fields that spans do not carry.
+
+    Of two recording times the earlier one wins; `LEAST` names the fields with this rule.
 
     Args:
         kind: Its kind.
-        key: The run's id and its own.
+        key: The run's id and the record's id.
         fields: Its fields.
         exported: The exported records of the run.
-        now: When it was recorded, unless the export or an earlier arrival is older.
+        now: The recording time, unless the export or an earlier arrival has an earlier one.
     """
     version = {"recorded_at": now} | {
         name: value

@@ -80,8 +80,8 @@ def stateful_tool(
         parameters = signature.parameters.json_schema
     else:
         raise RegistrationError(
-            f"The arguments of the tool {name!r} cannot be derived. Give `parameters`, or let "
-            "`create` be, or declare that it returns, a class with a method `execute`."
+            f"The arguments of the tool {name!r} cannot be derived. Give `parameters`, or pass as "
+            "`create` a class with a method `execute`, or a function annotated to return one."
         )
     names = parameter_names(parameters) | hidden.keys()
 
