@@ -51,6 +51,10 @@ _COMPARED = [name for name in RUN_FIELDS if name != "cancel_requested_at"]
 _MICROSECOND = timedelta(microseconds=1)
 
 
+class MissingSpans(TracerError):
+    """A run's spans are not stored. Its records stay, because they could not be made again."""
+
+
 class TooManySpans(TracerError):
     """A run has more spans than can be projected."""
 
@@ -103,6 +107,7 @@ def computed(attempt: Attempt, stored: StoredSpans) -> Computed:
     """Return the projection of a run.
 
     Raises:
+        MissingSpans: The run has none.
         TooManySpans: The run has more than can be projected.
         UnreadableBlock: One of its blocks is damaged.
         Exception: A dialect failed.
@@ -110,6 +115,8 @@ def computed(attempt: Attempt, stored: StoredSpans) -> Computed:
     begin = time.monotonic()
     if stored.error is not None:
         raise stored.error
+    if not stored.messages:
+        raise MissingSpans("The spans of the run are not stored.")
     of_sessions = [each for messages in stored.of_sessions.values() for each in messages]
     rows = project_run(stored.messages, of_sessions)
     if rows.spans > MOST_SPANS:

@@ -38,6 +38,7 @@ from tracer.storage.postgres.spans.blocks import span_message
 from tracer.storage.postgres.spans.projection_writer import (
     Attempt,
     Computed,
+    MissingSpans,
     ProjectionWriter,
     StoredSpans,
     TooManySpans,
@@ -569,7 +570,7 @@ _ENDED_THE_PROCESS = "The projection ended its process, took too long or used to
 
 def _reason(error: Exception) -> str:
     """Return why a projection failed, without any data of the spans."""
-    if isinstance(error, (TooManySpans, UnreadableBlock)):
+    if isinstance(error, (MissingSpans, TooManySpans, UnreadableBlock)):
         return str(error)
     if isinstance(error, DecodeError):
         return "A stored span cannot be parsed."
