@@ -14,7 +14,10 @@ from tests.api.commands import tracer as command
 from tests.versions import locks
 from tests.versions.dumps import RELEASED, dump_of, restore, revisions
 
-OTHERS = [each for each in revisions() if each != RELEASED]
+WITHOUT_SPANS = "0011"
+"""Its dump has runs whose spans are not stored: their records must stay."""
+
+OTHERS = [each for each in revisions() if each not in (RELEASED, WITHOUT_SPANS)]
 
 
 def test_every_revision_has_a_dump() -> None:
@@ -25,7 +28,7 @@ def test_every_revision_has_a_dump() -> None:
 
 @pytest.mark.parametrize(
     "revision",
-    [RELEASED, *(pytest.param(each, marks=pytest.mark.thorough) for each in OTHERS)],
+    [RELEASED, WITHOUT_SPANS, *(pytest.param(each, marks=pytest.mark.thorough) for each in OTHERS)],
 )
 def test_dump_is_upgraded_and_served(
     revision: str, empty_database_url: str, tmp_path: Path

@@ -50,13 +50,14 @@ def carry_work_into_threads() -> None:
         vars(thread)["run"] = run
         start(thread)
 
-    @wraps(submit)  # type: ignore[arg-type]
+    @wraps(submit)  # type: ignore[arg-type]  # the types of its parameters are not repeated
     def submit_with_context(
         executor: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Future[Any]:
         carried = partial(_call, otel_context.get_current(), function)
         return submit(executor, carried, *args, **kwargs)
 
+    # mypy does not allow replacing a method; there is no other way to reach all threads.
     Thread.start = start_with_context  # type: ignore[method-assign, assignment]
     ThreadPoolExecutor.submit = submit_with_context  # type: ignore[method-assign, assignment]
 
