@@ -1,3 +1,4 @@
+import { VueQueryPlugin } from '@tanstack/vue-query'
 import { createApp } from 'vue'
 import App from './app.vue'
 import { createLanguages, firstLanguage } from './i18n/languages'
@@ -8,4 +9,4 @@ import './styles/page.css'
 
 leadToSignIn(router)
 const language = firstLanguage(rememberedChoice('language'), navigator.languages)
-createApp(App).use(createLanguages(language)).use(router).mount('#app')
+createApp(App).use(createLanguages(language)).use(router).use(VueQueryPlugin).mount('#app')
