@@ -35,9 +35,8 @@ from api.middleware.rate_limit import RateLimit, RateLimits
 from api.middleware.request_log import RequestLog
 from api.middleware.security_headers import SecurityHeaders
 from api.observability.metrics import Metrics
-from api.observability.own_spans import OwnSpans
+from api.observability.self_tracing import SelfTracing
 from api.otlp import routes as otlp
-from api.placed_spans import KnownPlaces
 from api.plans import routes as plans
 from api.projects import routes as project
 from api.projects import subjects
@@ -46,6 +45,7 @@ from api.runs import cancel_requests, exports
 from api.runs import routes as runs
 from api.security_schemes import tell_security
 from api.server import health, metrics
+from api.span_index import SpanIndexCache
 from api.spans import routes as spans
 from api.stats import routes as stats
 from api.think_acts import routes as think_acts
@@ -87,7 +87,7 @@ def create_app(
     intake: Intake | None = None,
     access: Access | None = None,
     limits: RateLimits | None = None,
-    spans: OwnSpans | None = None,
+    spans: SelfTracing | None = None,
     stream_settings: StreamSettings = DEFAULT_SETTINGS,
     metrics: Metrics | None = None,
 ) -> FastAPI:
@@ -103,8 +103,8 @@ def create_app(
         metrics: The server's counters; by default new ones.
     """
     if access is None:
-        access = Access(callers=None if parts is None else parts.callers)
-    spans = spans or OwnSpans()
+        access = Access(authenticator=None if parts is None else parts.authenticator)
+    spans = spans or SelfTracing()
     metrics = metrics or Metrics()
     app = FastAPI(
         title="Tracer",
@@ -136,7 +136,7 @@ def create_app(
     app.state.spans = spans
     app.state.stream_settings = stream_settings
     app.state.metrics = metrics
-    app.state.places = KnownPlaces()
+    app.state.span_indexes = SpanIndexCache()
     problems.install(app, (route for each in (health, *ROUTES) for route in each.router.routes))
     # Before FastAPI's routes of the same paths, which document these.
     app.router.routes[:0] = FAST_ROUTES

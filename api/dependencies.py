@@ -15,16 +15,16 @@ from api.freshness import Freshness, freshness_of, up_to_date
 from api.http.intake import Intake
 from api.middleware.authentication import CheckCaller
 from api.observability.metrics import Metrics
-from api.observability.own_spans import OwnSpans
-from api.placed_spans import KnownPlaces
+from api.observability.self_tracing import SelfTracing
 from api.run_events import StreamSettings
+from api.span_index import SpanIndexCache
 from tracer.assembly import Parts
 from tracer.errors import ConfigurationError, NotAllowed
 from tracer.records.access import Caller, Scope
 from tracer.runtime.launcher import CancelRequestReader, RunLauncher
 from tracer.storage.postgres.project_stores import ProjectStore
 from tracer.storage.postgres.projects.api_keys import ApiKeys
-from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.authentication import Authenticator
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.store import SpanProjection, TraceReader, TraceWriter
@@ -50,7 +50,7 @@ class Allowed:
         return caller
 
 
-Known = Annotated[Caller, Depends(Allowed(None))]
+AnyCaller = Annotated[Caller, Depends(Allowed(None))]
 Recording = Annotated[Caller, Depends(Allowed(Scope.RECORD))]
 Reading = Annotated[Caller, Depends(Allowed(Scope.READ))]
 Administering = Annotated[Caller, Depends(Allowed(Scope.ADMIN))]
@@ -73,10 +73,10 @@ def _from_state(name: str, kind: type[Value]) -> Callable[[Request], Awaitable[V
 parts_of = _from_state("parts", Parts)
 intake_of = _from_state("intake", Intake)
 metrics_of = _from_state("metrics", Metrics)
-own_spans_of = _from_state("spans", OwnSpans)
+self_tracing_of = _from_state("spans", SelfTracing)
 
 AllParts = Annotated[Parts, Depends(parts_of)]
-Spans = Annotated[OwnSpans, Depends(own_spans_of)]
+Spans = Annotated[SelfTracing, Depends(self_tracing_of)]
 """Makes the server's own spans."""
 
 
@@ -123,7 +123,7 @@ async def _freshness(request: Request) -> Freshness:
     return freshness_of(request)
 
 
-async def _wishes(parts: AllParts, caller: Recording) -> CancelRequestReader:
+async def _cancel_requests(parts: AllParts, caller: Recording) -> CancelRequestReader:
     return (await _store(parts, caller)).reader
 
 
@@ -150,16 +150,16 @@ async def _keys(parts: AllParts, caller: Administering) -> ApiKeys:
     return (await parts.stores.of(caller.project_id)).keys
 
 
-async def _kept(parts: AllParts, caller: Known) -> SettingsOfProject:
+async def _project_settings(parts: AllParts, caller: AnyCaller) -> SettingsOfProject:
     if parts.stores is None:
         raise ConfigurationError("This server has no projects.")
     return (await parts.stores.of(caller.project_id)).settings
 
 
-async def _callers(parts: AllParts) -> Callers:
-    if parts.callers is None:
+async def _authenticator(parts: AllParts) -> Authenticator:
+    if parts.authenticator is None:
         raise ConfigurationError("This server stores no keys.")
-    return parts.callers
+    return parts.authenticator
 
 
 async def _check_caller(request: Request) -> CheckCaller:
@@ -174,18 +174,18 @@ ProjectedReader = Annotated[TraceReader, Depends(_projected_reader)]
 Fresh = Annotated[Freshness, Depends(_freshness)]
 """Whether the answer includes every accepted span. Complete after the last read."""
 Projection = Annotated[SpanProjection | None, Depends(projection_for)]
-Wishes = Annotated[CancelRequestReader, Depends(_wishes)]
+CancelRequestsDep = Annotated[CancelRequestReader, Depends(_cancel_requests)]
 """Reads requests to cancel runs. Recording programs may read them."""
 Writer = Annotated[TraceWriter, Depends(writer_for)]
 Keys = Annotated[ApiKeys, Depends(_keys)]
-Kept = Annotated[SettingsOfProject, Depends(_kept)]
+ProjectSettingsDep = Annotated[SettingsOfProject, Depends(_project_settings)]
 """The settings of the caller's project."""
-WhoCalls = Annotated[Callers, Depends(_callers)]
+AuthenticatorDep = Annotated[Authenticator, Depends(_authenticator)]
 Watch = Annotated[RunWatch, Depends(_watch)]
 CallerCheck = Annotated[CheckCaller, Depends(_check_caller)]
 """Raises if the caller's access has ended."""
 Launcher = Annotated[RunLauncher, Depends(_launcher)]
 RecordingIntake = Annotated[Intake, Depends(intake_of)]
-Measures = Annotated[Metrics, Depends(metrics_of)]
+MetricsDep = Annotated[Metrics, Depends(metrics_of)]
 LiveSettings = Annotated[StreamSettings, Depends(_from_state("stream_settings", StreamSettings))]
-Places = Annotated[KnownPlaces, Depends(_from_state("places", KnownPlaces))]
+SpanIndexDep = Annotated[SpanIndexCache, Depends(_from_state("span_indexes", SpanIndexCache))]

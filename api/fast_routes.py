@@ -18,14 +18,14 @@ from api.dependencies import (
     Allowed,
     intake_of,
     metrics_of,
-    own_spans_of,
     parts_of,
     projection_for,
     reader_for,
+    self_tracing_of,
     writer_for,
 )
 from api.freshness import freshness_of
-from api.http.conditional import Known
+from api.http.conditional import ConditionalRequest
 from api.http.request_bodies import GRPC_SCHEME
 from api.otlp import routes as otlp
 from api.otlp.encodings import GRPC_METHODS, LOGS, METRICS, TRACES, Received
@@ -85,7 +85,7 @@ async def _record(request: Request, received: Received) -> Response:
     intake, metrics = await intake_of(request), await metrics_of(request)
     if received is METRICS:
         return await otlp.record(request, received, None, None, intake, metrics)
-    writer = await writer_for(parts, caller, await own_spans_of(request))
+    writer = await writer_for(parts, caller, await self_tracing_of(request))
     projection = await projection_for(parts, caller)
     return await otlp.record(request, received, writer, projection, intake, metrics)
 
@@ -102,8 +102,8 @@ async def _read_tree(request: Request) -> Response:
     plan_id = request.path_params["planId"]
     bind_request_ids(plan_id=plan_id)
     caller, parts = await _READING(request), await parts_of(request)
-    reader = await reader_for(request, parts, caller, await own_spans_of(request))
-    known = Known(request, Response(), request.headers.get("if-none-match"))
+    reader = await reader_for(request, parts, caller, await self_tracing_of(request))
+    known = ConditionalRequest(request, Response(), request.headers.get("if-none-match"))
     payloads = _PAYLOADS[request.scope["query_string"]]
     fresh = freshness_of(request)
     return await plans.read_tree(plan_id, request, reader, known, fresh, payloads=payloads)

@@ -16,8 +16,8 @@ from uuid import UUID
 
 from fastapi import Depends
 
-from api.dependencies import Fresh, Places, Reader, Reading
-from api.placed_spans import PlacedSpans
+from api.dependencies import Fresh, Reader, Reading, SpanIndexDep
+from api.span_index import SpanIndex
 from tracer.errors import RecordMoved, RecordNotFound
 from tracer.otel.projection.project import record_ids
 from tracer.records.record_classes import Kind
@@ -36,30 +36,32 @@ Redirect = Callable[[Kind, UUID], AbstractAsyncContextManager[None]]
 
 
 def _successor(
-    placed: PlacedSpans, run_id: UUID, kind: Kind, record_id: UUID
+    span_index: SpanIndex, run_id: UUID, kind: Kind, record_id: UUID
 ) -> tuple[Kind, UUID] | None:
     """Return the record that the span of `record_id` belongs to; None if the run lacks the span.
 
     Hashes the ids of all spans, which takes 0.1 s for 50,000 spans: call it in a thread.
     """
     id_of = record_ids(run_id.bytes, kind)
-    for span_id, place in placed.places.items():
+    for span_id, key in span_index.record_keys.items():
         if id_of(span_id) == record_id.bytes:
             # A step has no page of its own.
-            return (Kind.PLAN, placed.plans[place[1]]) if place[0] is Kind.STEP else place
+            return (Kind.PLAN, span_index.plans[key[1]]) if key[0] is Kind.STEP else key
     return None
 
 
-async def _redirect(reader: Reader, caller: Reading, places: Places, fresh: Fresh) -> Redirect:
+async def _redirect(
+    reader: Reader, caller: Reading, span_indexes: SpanIndexDep, fresh: Fresh
+) -> Redirect:
     async def find_successor(kind: Kind, record_id: UUID) -> tuple[Kind, UUID] | None:
         if record_id.version != MADE_FROM_SPAN:
             return None
         run_ids = await reader.find_runs_like(record_id)
         for run_id in run_ids:
-            placed = await places.of_run(reader, caller.project_id, run_id, fresh)
-            found = await asyncio.to_thread(_successor, placed, run_id, kind, record_id)
-            if found is not None:
-                return found
+            span_index = await span_indexes.of_run(reader, caller.project_id, run_id, fresh)
+            successor = await asyncio.to_thread(_successor, span_index, run_id, kind, record_id)
+            if successor is not None:
+                return successor
         return (Kind.RUN, run_ids[0]) if len(run_ids) == 1 else None
 
     @asynccontextmanager

@@ -30,7 +30,7 @@ from tracer.storage.postgres.jobs.reprojector import Reprojector
 from tracer.storage.postgres.jobs.span_packer import SpanPacker
 from tracer.storage.postgres.project_stores import ProjectStores
 from tracer.storage.postgres.projects.api_keys import ApiKeys, closed_by_first_key
-from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.authentication import Authenticator
 from tracer.storage.postgres.projects.projects import (
     SettingsOfProject,
     ensure_project,
@@ -47,7 +47,7 @@ from tracer.storage.postgres.spans.reprojection import Reprojection, projecting_
 from tracer.storage.postgres.stats.rollups import RollupJob
 from tracer.storage.postgres.write.leases import PostgresReaper
 from tracer.storage.postgres.writer import OnCommit, PostgresWriter
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import SpanProjection, TraceReader, TraceWriter
 from tracer.transfer.restorer import TraceRestorer
 
@@ -70,7 +70,7 @@ class Parts:
     """The stores of the other projects; None if the server has no other projects."""
     projection: SpanProjection | None = None
     """Projects pending spans before they are read; None: reads return the last projection."""
-    callers: Callers | None = None
+    authenticator: Authenticator | None = None
     """Authenticates callers; None: every request may do everything."""
     recorder: Recorder | None = None
     """Records the work of the application's agents."""
@@ -167,9 +167,9 @@ async def parts(
     ):
         project_id = await project_id_of(pool, project)
         await stores.warn_without_row_security()
-        callers = Callers(pool)
+        authenticator = Authenticator(pool)
         tools = Caller(project_id, project, frozenset({Scope.READ}))
-        surroundings = Surroundings(database_url, server_url, callers.own_key(tools))
+        surroundings = Surroundings(database_url, server_url, authenticator.own_key(tools))
         store = await stores.of(project_id)
         spool = spool_for(settings.home, database_url, project_id=project_id)
         recorder = Recorder(store.recorder_writer, spool, redaction=redaction)
@@ -188,7 +188,7 @@ async def parts(
                 surroundings,
                 recorder,
                 store.reader,
-                PostgresSessions(ProjectPool(pool, project_id), admission=Admission(redaction)),
+                PostgresSessions(ProjectPool(pool, project_id), redactor=WriteRedactor(redaction)),
             ) as launcher,
         ):
             yield Parts(
@@ -199,7 +199,7 @@ async def parts(
                 project_id=project_id,
                 stores=stores,
                 projection=store.projection,
-                callers=callers,
+                authenticator=authenticator,
                 recorder=recorder,
                 reaper=reaper,
                 leases=leases,
@@ -241,10 +241,10 @@ async def stores(
         LocalProjectors(database_url, terms=settings.lease_terms) as projectors,
     ):
         seen = ProjectPool(pool, await project_id_of(pool, project))
-        admission = Admission(settings.redaction)
+        redactor = WriteRedactor(settings.redaction)
         yield Stores(
             PostgresReader(seen),
-            PostgresWriter(seen, admission=admission),
+            PostgresWriter(seen, redactor=redactor),
             # There need not be a server, whose projectors would take large runs.
             PostgresProjection(seen, projectors, local_spans=math.inf),
         )

@@ -16,7 +16,7 @@ from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion, PurgeResult
 from tracer.storage.postgres.projects.projects import SettingsOfProject
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 
 
 def prune(
@@ -111,7 +111,7 @@ def erase(
                 if run_id is not None:
                     done = await deletion.erase_run(run_id)
                 else:
-                    kept_as = Admission(settings.redaction).subject(subject or "")
+                    kept_as = WriteRedactor(settings.redaction).subject(subject or "")
                     done = await deletion.erase_subject(kept_as, reprojection.settle)
         if as_json:
             typer.echo(orjson.dumps(asdict(done)).decode())

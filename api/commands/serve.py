@@ -22,7 +22,7 @@ from api.http.proxies import VARIABLE, behind_proxies
 from api.middleware.authentication import Access, is_loopback
 from api.middleware.rate_limit import RateLimits
 from api.observability.metrics import Metrics
-from api.observability.own_spans import OwnSpans, own_spans
+from api.observability.self_tracing import SelfTracing, self_tracing
 from api.otlp.grpc_server import GrpcAddress, grpc_serving
 from tracer import assembly
 from tracer.assembly import Parts
@@ -101,7 +101,7 @@ async def served(
             assembly.parts(
                 settings, url, application, address, project, metrics.note_commit
             ) as parts,
-            own_spans(os.environ) as spans,
+            self_tracing(os.environ) as spans,
         ):
             if first_key:
                 await _make_first_key(parts, project)
@@ -136,8 +136,8 @@ async def _check_address(parts: Parts, host: str) -> None:
     Raises:
         ConfigurationError: Other machines can reach it.
     """
-    assert parts.callers is not None
-    if not is_loopback(host) and not await parts.callers.are_keys_needed():
+    assert parts.authenticator is not None
+    if not is_loopback(host) and not await parts.authenticator.are_keys_needed():
         raise ConfigurationError(
             f"Can't listen on {host}: other machines could use the server, which has no key yet. "
             "Create a key with `tracer keys create NAME --scope admin`, pass --first-key, or "
@@ -150,14 +150,14 @@ async def _serving(
     settings: Settings,
     parts: Parts,
     listener: socket.socket,
-    spans: OwnSpans,
+    spans: SelfTracing,
     metrics: Metrics,
     address_of_grpc: GrpcAddress | None,
 ) -> AsyncIterator[tuple[Task[None], int | None]]:
     """Serve while inside. Give the task that ends when the server does, and the port of gRPC."""
     hosts = None if settings.hosts is None else frozenset(_hosts(settings.hosts))
     limits = RateLimits(settings.requests_per_second, settings.bytes_per_second)
-    access = Access(parts.callers, hosts)
+    access = Access(parts.authenticator, hosts)
     app = create_app(parts, access=access, limits=limits, spans=spans, metrics=metrics)
     config = uvicorn.Config(
         behind_proxies(app, os.environ.get(VARIABLE, "")),

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from api.dependencies import Reader
 from api.diff.schemas import DIFF_EXAMPLE, RunDiff
-from api.http.conditional import NOT_MODIFIED, KnownAnswers
+from api.http.conditional import NOT_MODIFIED, Conditional
 from api.http.disconnection import until_client_leaves
 from api.http.problems import documented
 from api.plans.tree_json import tree_json
@@ -37,7 +37,7 @@ async def diff_runs(
     b: Annotated[UUID, Path(description="The root plan of the right run.")],
     request: Request,
     reader: Reader,
-    known: KnownAnswers,
+    known: Conditional,
 ) -> Response:
     """Compare two runs, aligned by plan, step and tool, and report what differs in the right one.
 

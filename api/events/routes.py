@@ -10,7 +10,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Request
 
-from api.dependencies import Measures, RecordingIntake, Writer
+from api.dependencies import MetricsDep, RecordingIntake, Writer
 from api.events.bodies import sent_events
 from api.events.schemas import EVENTS_BODY, EventsAnswer, RefusedEvent
 from api.http.problems import documented
@@ -35,7 +35,7 @@ router = APIRouter(prefix="/api/events", tags=["events"])
     ),
 )
 async def record_events(
-    request: Request, writer: Writer, intake: RecordingIntake, metrics: Measures
+    request: Request, writer: Writer, intake: RecordingIntake, metrics: MetricsDep
 ) -> EventsAnswer:
     """Record events. Each is stored or rejected independently; stored ones are committed.
 

@@ -34,7 +34,7 @@ class NotModified(Exception):
         self.headers = headers
 
 
-class Known:
+class ConditionalRequest:
     """The responses that the client already has, by their ETags."""
 
     def __init__(self, request: Request, response: Response, tags: str | None) -> None:
@@ -62,9 +62,9 @@ class Known:
             headers = {"Cache-Control": "private, no-store"}
             self._response.headers.update(headers)
             return headers
-        asked = [self._request.url.path, *sorted(self._request.query_params.multi_items())]
+        target = [self._request.url.path, *sorted(self._request.query_params.multi_items())]
         states = [(str(r.root_plan_id), r.number, r.recorded_at) for r in revisions]
-        digest = hashlib.sha256(orjson.dumps([_program(), asked, states])).hexdigest()[:32]
+        digest = hashlib.sha256(orjson.dumps([_program(), target, states])).hexdigest()[:32]
         # Weak, because the same content may have other bytes, for example when compressed.
         headers = {"ETag": f'W/"{digest}"', "Cache-Control": "private, no-cache"}
         if self._tags & {"*", f'"{digest}"'}:
@@ -85,14 +85,14 @@ def _program() -> str:
     return hashlib.sha256(b"\0".join(sources)).hexdigest()
 
 
-async def _known(
+async def _conditional(
     request: Request,
     response: Response,
     if_none_match: Annotated[
         str | None, Header(description="ETags of responses that the client has.")
     ] = None,
-) -> Known:
-    return Known(request, response, if_none_match)
+) -> ConditionalRequest:
+    return ConditionalRequest(request, response, if_none_match)
 
 
-KnownAnswers = Annotated[Known, Depends(_known)]
+Conditional = Annotated[ConditionalRequest, Depends(_conditional)]

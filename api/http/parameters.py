@@ -13,7 +13,7 @@ from pydantic import AfterValidator
 
 from tracer.errors import BadRequest
 from tracer.logs import bind_request_ids
-from tracer.records.events import Moment
+from tracer.records.events import Timestamp
 from tracer.records.tool_stats import TimeRange
 from tracer.text import storable
 
@@ -67,13 +67,13 @@ StoredText = Annotated[str, AfterValidator(storable)]
 PageSize = Annotated[int, Query(ge=1, le=500, description="The most items in a page.")]
 CursorText = Annotated[str | None, Query(description="The `nextCursor` of the previous page.")]
 _Since = Annotated[
-    Moment | None,
+    Timestamp | None,
     Query(
         alias="from", description="Started (or else recorded) at this moment or later, RFC 3339."
     ),
 ]
 _Until = Annotated[
-    Moment | None,
+    Timestamp | None,
     Query(alias="to", description="Started (or else recorded) before this moment, RFC 3339."),
 ]
 

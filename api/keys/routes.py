@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Path
 
-from api.dependencies import Keys, WhoCalls
+from api.dependencies import AuthenticatorDep, Keys
 from api.http.problems import documented
 from api.keys.schemas import KeyList, KeyRequest, KeySchema, NewKeySchema
 
@@ -31,8 +31,8 @@ async def create_key(wanted: KeyRequest, keys: Keys) -> NewKeySchema:
     "/{keyId}", status_code=HTTPStatus.NO_CONTENT, responses=documented(HTTPStatus.NOT_FOUND)
 )
 async def revoke_key(
-    key_id: Annotated[UUID, Path(alias="keyId")], keys: Keys, callers: WhoCalls
+    key_id: Annotated[UUID, Path(alias="keyId")], keys: Keys, authenticator: AuthenticatorDep
 ) -> None:
     """Revoke a key and its sign-ins. Other servers reject it within two seconds."""
     await keys.revoke(key_id)
-    callers.forget()
+    authenticator.forget()

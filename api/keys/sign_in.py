@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
-from api.dependencies import Known, WhoCalls
+from api.dependencies import AnyCaller, AuthenticatorDep
 from api.http.problems import documented
 from api.keys.schemas import CallerSchema, SignInRequest
 from api.middleware.authentication import COOKIE, SIGN_IN
@@ -16,17 +16,17 @@ router = APIRouter(prefix=SIGN_IN, tags=["access"])
 
 
 @router.get("")
-async def read_caller(caller: Known) -> CallerSchema:
+async def read_caller(caller: AnyCaller) -> CallerSchema:
     """Read the caller: its project and its scopes."""
     return CallerSchema.of(caller)
 
 
 @router.post("", responses=documented(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN))
 async def sign_in(
-    shown: SignInRequest, request: Request, response: Response, callers: WhoCalls
+    shown: SignInRequest, request: Request, response: Response, authenticator: AuthenticatorDep
 ) -> CallerSchema:
     """Sign in with a key. The response sets a cookie that replaces the key."""
-    secret, caller = await callers.sign_in(shown.key.get_secret_value())
+    secret, caller = await authenticator.sign_in(shown.key.get_secret_value())
     response.set_cookie(
         COOKIE,
         secret,
@@ -39,7 +39,9 @@ async def sign_in(
 
 
 @router.delete("", status_code=HTTPStatus.NO_CONTENT)
-async def sign_out(caller: Known, request: Request, response: Response, callers: WhoCalls) -> None:
+async def sign_out(
+    caller: AnyCaller, request: Request, response: Response, authenticator: AuthenticatorDep
+) -> None:
     """Sign out. The cookie is invalid from then on."""
-    await callers.sign_out(request.cookies.get(COOKIE, ""))
+    await authenticator.sign_out(request.cookies.get(COOKIE, ""))
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")

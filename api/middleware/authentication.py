@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.viewer import is_of_the_viewer
 from tracer.errors import NotAllowed, NotIdentified, UnknownHost
 from tracer.records.access import Caller
-from tracer.storage.postgres.projects.authentication import EVERYBODY, Callers
+from tracer.storage.postgres.projects.authentication import EVERYBODY, Authenticator
 
 SIGN_IN = "/api/sign-in"
 COOKIE = "tracer_sign_in"
@@ -37,7 +37,7 @@ the sign-in has expired, or the first key was created since, and `StoreUnavailab
 class Access:
     """The callers that may use the server, and the names that it has."""
 
-    callers: Callers | None = None
+    authenticator: Authenticator | None = None
     """Finds callers; None admits every request, for tests in one process."""
     hosts: frozenset[str] | None = None
     """Accepted host names in addition to this machine's; None accepts any if keys are needed."""
@@ -63,21 +63,21 @@ class Authentication:
         await self._app(scope, receive, send)
 
     async def _authenticate(self, request: Request) -> None:
-        callers = self._access.callers
-        if callers is None:
+        authenticator = self._access.authenticator
+        if authenticator is None:
             request.state.caller, request.state.check_caller = EVERYBODY, nothing_to_check
             return
         path = request.scope["path"]  # `request.url` takes as long as all the rest
         if path in PUBLIC_PATHS or is_of_the_viewer(path):
             self._check_host(request, are_keys_needed=True)
             return
-        are_keys_needed = await callers.are_keys_needed()
+        are_keys_needed = await authenticator.are_keys_needed()
         self._check_host(request, are_keys_needed)
         if is_sign_in(request.scope):
             _check_site(request)
             return
-        request.state.caller = await _find_caller(request, callers, are_keys_needed)
-        request.state.check_caller = partial(_check_caller, request, callers)
+        request.state.caller = await _find_caller(request, authenticator, are_keys_needed)
+        request.state.check_caller = partial(_check_caller, request, authenticator)
 
     def _check_host(self, request: Request, are_keys_needed: bool) -> None:
         """Raise `UnknownHost` if the host name is not the server's.
@@ -98,24 +98,26 @@ def is_sign_in(scope: Scope) -> bool:
     return bool(scope["path"] == SIGN_IN and scope["method"] == "POST")
 
 
-async def _find_caller(request: Request, callers: Callers, are_keys_needed: bool) -> Caller:
+async def _find_caller(
+    request: Request, authenticator: Authenticator, are_keys_needed: bool
+) -> Caller:
     """Return the caller by key, else by cookie. Raises `NotIdentified` and `NotAllowed`."""
     kind, _, key = request.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and are_keys_needed:
-        return await callers.by_key(key.strip())
+        return await authenticator.by_key(key.strip())
     if not are_keys_needed:
         _check_site(request)
         return EVERYBODY
     cookie = request.cookies.get(COOKIE)
     if cookie is None:
         raise NotIdentified()
-    caller = await callers.by_sign_in(cookie)
+    caller = await authenticator.by_sign_in(cookie)
     _check_site(request, is_site_required=True)
     return caller
 
 
-async def _check_caller(request: Request, callers: Callers) -> None:
-    await _find_caller(request, callers, await callers.are_keys_needed())
+async def _check_caller(request: Request, authenticator: Authenticator) -> None:
+    await _find_caller(request, authenticator, await authenticator.are_keys_needed())
 
 
 async def nothing_to_check() -> None:

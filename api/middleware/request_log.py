@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.http.log_entry import ENTRY, LogEntry
 from api.observability.metrics import Metrics
-from api.observability.own_spans import OwnSpans, end_request
+from api.observability.self_tracing import SelfTracing, end_request
 from api.viewer import is_of_the_viewer
 from tracer.logs import get_logger, request_bound
 from tracer.records.access import Caller
@@ -53,7 +53,7 @@ _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})
 class RequestLog:
     """Middleware that logs and counts requests."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, spans: OwnSpans) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, spans: SelfTracing) -> None:
         self._app = app
         self._metrics = metrics
         self._spans = spans

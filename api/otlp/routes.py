@@ -13,7 +13,7 @@ from uuid import UUID
 from fastapi import APIRouter, Request, Response
 
 from api.dependencies import (
-    Measures,
+    MetricsDep,
     Projection,
     Recording,
     RecordingIntake,
@@ -90,7 +90,7 @@ async def record_traces(
     writer: Writer,
     projection: Projection,
     intake: RecordingIntake,
-    metrics: Measures,
+    metrics: MetricsDep,
 ) -> Response:
     """Record OpenTelemetry spans, each stored or rejected independently. Stored ones are committed.
 
@@ -114,7 +114,7 @@ async def record_logs(
     writer: Writer,
     projection: Projection,
     intake: RecordingIntake,
-    metrics: Measures,
+    metrics: MetricsDep,
 ) -> Response:
     """Record OpenTelemetry log records, as `POST /v1/traces` records spans.
 
@@ -136,7 +136,7 @@ async def record_logs(
     ),
 )
 async def drop_metrics(
-    request: Request, caller: Recording, intake: RecordingIntake, metrics: Measures
+    request: Request, caller: Recording, intake: RecordingIntake, metrics: MetricsDep
 ) -> Response:
     """Accept OpenTelemetry metrics, count their data points and drop them.
 

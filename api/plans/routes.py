@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from api.dependencies import Fresh, Reader
-from api.http.conditional import NOT_MODIFIED, KnownAnswers
+from api.http.conditional import NOT_MODIFIED, Conditional
 from api.http.disconnection import until_client_leaves
 from api.http.parameters import PlanId
 from api.http.problems import documented
@@ -33,7 +33,7 @@ _TREE: dict[int | str, dict[str, Any]] = {
 
 @router.get("/{planId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
 async def read_plan(
-    plan_id: PlanId, reader: Reader, known: KnownAnswers, redirect: RedirectIfMoved
+    plan_id: PlanId, reader: Reader, known: Conditional, redirect: RedirectIfMoved
 ) -> PlanWithParent:
     """Read one plan, and the tool call that opened it."""
     async with redirect(Kind.PLAN, plan_id):
@@ -56,7 +56,7 @@ async def read_tree(
     plan_id: PlanId,
     request: Request,
     reader: Reader,
-    known: KnownAnswers,
+    known: Conditional,
     fresh: Fresh,
     depth: Annotated[
         int | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.dependencies import Administering, Kept, Reading
+from api.dependencies import Administering, ProjectSettingsDep, Reading
 from api.projects.schemas import ProjectChange, ProjectSchema
 from tracer.records.access import Caller
 from tracer.records.project_settings import ProjectSettings
@@ -13,14 +13,14 @@ router = APIRouter(prefix="/api/project", tags=["access"])
 
 
 @router.get("")
-async def read_project(project_settings: Kept, caller: Reading) -> ProjectSchema:
+async def read_project(project_settings: ProjectSettingsDep, caller: Reading) -> ProjectSchema:
     """Read the project of the key: how long it stores runs, and how much of them."""
     return _shown(caller, await project_settings.read())
 
 
 @router.patch("")
 async def change_project(
-    wanted: ProjectChange, project_settings: Kept, caller: Administering
+    wanted: ProjectChange, project_settings: ProjectSettingsDep, caller: Administering
 ) -> ProjectSchema:
     """Change the project's settings. Other servers apply them within two seconds."""
     return _shown(caller, await project_settings.change(**wanted.changes()))

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from api.dependencies import Wishes
+from api.dependencies import CancelRequestsDep
 from api.schemas import CancelRequests
 
 router = APIRouter(prefix="/api/cancel-requests", tags=["runs"])
@@ -19,7 +19,7 @@ async def find_cancel_requests(
         list[UUID],
         Query(alias="rootPlanId", max_length=100, description="The runs to check."),
     ],
-    reader: Wishes,
+    reader: CancelRequestsDep,
 ) -> CancelRequests:
     """Find which of the given runs were requested to be cancelled, or deleted.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 
 from api.dependencies import Administering, Fresh, Launcher, ProjectedReader, Reader, Writer
-from api.http.conditional import NOT_MODIFIED, KnownAnswers
+from api.http.conditional import NOT_MODIFIED, Conditional
 from api.http.parameters import CursorText, PageSize, RootPlanId, StoredText, Within
 from api.http.problems import documented
 from api.schemas import (
@@ -97,7 +97,7 @@ async def start_run(
 
 @router.get("/{rootPlanId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
 async def read_run(
-    root_plan_id: RootPlanId, reader: Reader, known: KnownAnswers, fresh: Fresh
+    root_plan_id: RootPlanId, reader: Reader, known: Conditional, fresh: Fresh
 ) -> SingleRunSchema:
     """Read one run."""
     known.check(await reader.read_revision(Kind.RUN, root_plan_id))

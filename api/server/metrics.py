@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Response
 
-from api.dependencies import AllParts, Measures, Reading
+from api.dependencies import AllParts, MetricsDep, Reading
 from api.http.problems import documented
 from api.observability.metrics import MEDIA_TYPE
 from api.observability.server_metrics import server_figures
@@ -22,7 +22,7 @@ TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
     response_class=Response,
     responses={HTTPStatus.OK.value: TEXT, **documented(HTTPStatus.FORBIDDEN)},
 )
-async def read_metrics(parts: AllParts, caller: Reading, metrics: Measures) -> Response:
+async def read_metrics(parts: AllParts, caller: Reading, metrics: MetricsDep) -> Response:
     """Return the server's metrics in Prometheus's text format.
 
     The metrics cover all projects, so only keys of the server's own project may read them.

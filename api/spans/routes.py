@@ -9,10 +9,10 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from api.dependencies import Fresh, Places, Reader, Reading
+from api.dependencies import Fresh, Reader, Reading, SpanIndexDep
 from api.http.parameters import CursorText, PageSize, RootPlanId
 from api.http.problems import documented
-from api.placed_spans import PlacedSpans, SpanOrder
+from api.span_index import SpanIndex, SpanOrder
 from api.spans.schemas import LogSchema, SpanPage, SpanSchema
 from tracer.errors import BadCursor
 from tracer.otel.otlp.logs import LogRecord
@@ -29,7 +29,7 @@ async def list_spans(
     root_plan_id: RootPlanId,
     reader: Reader,
     caller: Reading,
-    places: Places,
+    span_indexes: SpanIndexDep,
     fresh: Fresh,
     record_id: Annotated[
         UUID | None, Query(alias="recordId", description="Spans of this record only.")
@@ -44,36 +44,36 @@ async def list_spans(
 
     `logs` has the log records of these spans.
     """
-    last = None if cursor is None else _place_in_list(cursor)
-    placed = await places.of_run(reader, caller.project_id, root_plan_id, fresh)
-    found = placed.after(last, record_id)
-    page = found[:limit]
+    last = None if cursor is None else _order_of(cursor)
+    span_index = await span_indexes.of_run(reader, caller.project_id, root_plan_id, fresh)
+    orders = span_index.after(last, record_id)
+    page = orders[:limit]
     spans = await reader.read_spans(root_plan_id, [span_id for _, span_id in page])
-    logs = await reader.read_logs(root_plan_id) if placed.has_logs else []
-    is_whole = last is None and record_id is None
-    next_cursor = _cursor(page[-1]) if len(found) > limit else None
-    return await asyncio.to_thread(_page, spans, logs, placed, next_cursor, is_whole)
+    logs = await reader.read_logs(root_plan_id) if span_index.has_logs else []
+    is_whole_run = last is None and record_id is None
+    next_cursor = _cursor(page[-1]) if len(orders) > limit else None
+    return await asyncio.to_thread(_page, spans, logs, span_index, next_cursor, is_whole_run)
 
 
 def _page(
     spans: list[Span],
     logs: list[LogRecord],
-    placed: PlacedSpans,
+    span_index: SpanIndex,
     next_cursor: str | None,
-    with_others: bool,
+    with_other_logs: bool,
 ) -> SpanPage:
     shown = {span.span_id for span in spans}
     of_page = [
         record
         for record in logs
-        if record.span_id in shown or (with_others and not placed.has(record.span_id))
+        if record.span_id in shown or (with_other_logs and not span_index.has(record.span_id))
     ]
     return SpanPage(
-        items=[SpanSchema.of(span, placed.places.get(span.span_id)) for span in spans],
+        items=[SpanSchema.of(span, span_index.record_keys.get(span.span_id)) for span in spans],
         next_cursor=next_cursor,
         logs=[LogSchema.of(record) for record in of_page[:MAX_LOGS]],
         logs_left_out=max(0, len(of_page) - MAX_LOGS),
-        removed_spans=placed.removed,
+        removed_spans=span_index.removed,
     )
 
 
@@ -82,12 +82,12 @@ def _cursor(last: SpanOrder) -> str:
     return f"{start:x}-{span_id.hex()}"
 
 
-def _place_in_list(cursor: str) -> SpanOrder:
+def _order_of(cursor: str) -> SpanOrder:
     start, _, span_id = cursor.partition("-")
     try:
-        place = int(start, 16), bytes.fromhex(span_id)
+        order = int(start, 16), bytes.fromhex(span_id)
     except ValueError:
         raise BadCursor() from None
-    if len(place[1]) != SPAN_ID_BYTES:
+    if len(order[1]) != SPAN_ID_BYTES:
         raise BadCursor()
-    return place
+    return order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.dependencies import Reader
-from api.http.conditional import NOT_MODIFIED, KnownAnswers
+from api.http.conditional import NOT_MODIFIED, Conditional
 from api.http.parameters import ThinkActId
 from api.http.problems import documented
 from api.moved_records import NOT_THERE, RedirectIfMoved
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/api/think-acts", tags=["think-acts"])
 
 @router.get("/{thinkActId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
 async def read_think_act(
-    think_act_id: ThinkActId, reader: Reader, known: KnownAnswers, redirect: RedirectIfMoved
+    think_act_id: ThinkActId, reader: Reader, known: Conditional, redirect: RedirectIfMoved
 ) -> ThinkActSchema:
     """Read one round with all its fields, including the model's messages."""
     async with redirect(Kind.THINK_ACT, think_act_id):

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from api.dependencies import ProjectedReader, Reader
-from api.http.conditional import NOT_MODIFIED, KnownAnswers
+from api.http.conditional import NOT_MODIFIED, Conditional
 from api.http.parameters import CursorText, PageSize, StoredText, ToolCallId, Within
 from api.http.problems import documented
 from api.moved_records import NOT_THERE, RedirectIfMoved
@@ -57,7 +57,7 @@ async def list_tool_calls(
 
 @router.get("/{toolCallId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
 async def read_tool_call(
-    tool_call_id: ToolCallId, reader: Reader, known: KnownAnswers, redirect: RedirectIfMoved
+    tool_call_id: ToolCallId, reader: Reader, known: Conditional, redirect: RedirectIfMoved
 ) -> ToolCallInPlaceSchema:
     """Read one tool call with all its fields, its lineage and the plan that it opened."""
     async with redirect(Kind.TOOL_CALL, tool_call_id):

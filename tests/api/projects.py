@@ -33,10 +33,10 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.postgres.connection.pool import Pool, borrowed, open_pool
+from tracer.storage.postgres.connection.pool import Pool, open_pool, pooled_connection
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.project_stores import ProjectStores
-from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.authentication import Authenticator
 from tracer.storage.postgres.projects.projects import ensure_project
 from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.storage.postgres.schema.record_tables import METADATA
@@ -176,7 +176,7 @@ async def two_projects(
                 launcher,
                 store.watch,
                 stores=stores,
-                callers=Callers(pool, known_seconds=known_seconds),
+                authenticator=Authenticator(pool, known_seconds=known_seconds),
             )
             transport = httpx2.ASGITransport(create_app(parts), raise_app_exceptions=False)
             async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
@@ -202,7 +202,7 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     project = Project(project_id, canary, new.secret, new.key.key_id, run)
     await writer.renew(project.recorder_id)
     await PostgresSessions(ProjectPool(pool, project_id)).change_state("s-1", {"said": canary}, [])
-    async with borrowed(pool) as connection:
+    async with pooled_connection(pool) as connection:
         await connection.execute(
             "INSERT INTO removed_record VALUES (%s, %s, %s, 'step', 1)",
             [project_id, run.root, new_id()],

@@ -22,7 +22,7 @@ from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.project_stores import ProjectStores
 from tracer.storage.postgres.projects.api_keys import ApiKeys
-from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.authentication import Authenticator
 from tracer.storage.postgres.projects.projects import ensure_project
 from tracer.storage.postgres.session_state import PostgresSessions
 from tracer.storage.postgres.writer import PostgresWriter
@@ -64,7 +64,7 @@ async def test_a_restored_database_answers_byte_for_byte_as_the_old_one(
     assert _walls(empty_database_url) == _walls(database_url) != []
     async with open_pool(empty_database_url) as pool, ProjectStores(pool) as stores:
         assert await stores.is_walled()
-        assert (await Callers(pool).by_key(key)).project == "other"
+        assert (await Authenticator(pool).by_key(key)).project == "other"
         answer = await PostgresWriter(ProjectPool(pool)).write(sample_run().events)
         assert answer.refused == []
 

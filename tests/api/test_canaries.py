@@ -37,7 +37,7 @@ from tracer.storage.memory.store import MemoryStore
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 from tracer.tools.definition.session_state import SessionState
 from tracer.tools.definition.tool import tool
 from tracer.transfer.exporting import Format
@@ -49,7 +49,7 @@ MOST = len(HIDDEN) + 1
 @pytest.fixture
 async def leaks(events: list[Event]) -> MemoryStore:
     """A store without redaction: its exports are full of secrets."""
-    store = MemoryStore(admission=Admission(Redaction.off()))
+    store = MemoryStore(redactor=WriteRedactor(Redaction.off()))
     answer = await store.write(events)
     assert answer.refused == []
     return store

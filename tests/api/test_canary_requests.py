@@ -29,7 +29,7 @@ from tracer.records.access import Scope
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.project_stores import ProjectStores
-from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.authentication import Authenticator
 
 ELSEWHERE = {"record_events", "record_traces"}
 """Operations that `test_canaries` covers."""
@@ -94,7 +94,9 @@ async def administered(database_url: str, home: Path) -> AsyncIterator[httpx2.As
     ):
         store = await stores.of(parts.project_id)
         key = await store.keys.create("all", [Scope.ADMIN])
-        async with client_of(replace(parts, stores=stores, callers=Callers(pool))) as client:
+        async with client_of(
+            replace(parts, stores=stores, authenticator=Authenticator(pool))
+        ) as client:
             client.headers["Authorization"] = f"Bearer {key.secret}"
             yield client
 

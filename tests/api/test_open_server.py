@@ -18,7 +18,7 @@ from tracer.errors import TooFast
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import read_settings
 from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.authentication import Authenticator
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx2.Asyn
         serving_parts(database_url, tmp_path, ScriptedModel([])) as parts,
         open_pool(database_url) as pool,
     ):
-        access = Access(Callers(pool), frozenset({"traces.example"}))
+        access = Access(Authenticator(pool), frozenset({"traces.example"}))
         transport = httpx2.ASGITransport(create_app(parts, access=access))
         async with httpx2.AsyncClient(
             transport=transport, base_url="http://127.0.0.1:8420"

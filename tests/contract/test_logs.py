@@ -14,7 +14,7 @@ from tracer.otel.otlp.blocks import TraceSpans, traces_of
 from tracer.otel.otlp.logs import logs_of, session_run_id
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.redaction.payloads import PayloadPolicy
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import RunFilter, WriteAnswer
 
 RUN = root_plan_id(bytes.fromhex(TRACE_ID))
@@ -96,7 +96,7 @@ async def test_secrets_in_log_records_are_masked(store: Store) -> None:
 
 def test_payloads_of_log_records_are_dropped_by_policy() -> None:
     sent = logs_as_traces(made_log("asked", 1, body="How are you?", prompt="Hi", tool_name="Bash"))
-    [kept] = Admission().traces(sent, PayloadPolicy.DROP)
+    [kept] = WriteRedactor().traces(sent, PayloadPolicy.DROP)
     [found] = logs_of([kept.message])
     assert "How" not in repr(found)
     assert found.attributes["prompt"] != "Hi"

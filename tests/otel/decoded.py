@@ -8,7 +8,7 @@ from tracer.otel.otlp.blocks import TraceSpans, sent_spans, traces_of
 from tracer.otel.otlp.request_items import Decoded
 from tracer.otel.otlp.spans import Span
 from tracer.redaction.payloads import PayloadPolicy
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 
 
 def spans_in(decoded: Decoded) -> list[Span]:
@@ -22,8 +22,8 @@ def spans_of_traces(traces: Iterable[TraceSpans]) -> list[Span]:
     return [span for trace in traces for span in sent_spans(trace.message)]
 
 
-def admitted_spans(
-    admission: Admission, spans: Sequence[Span], policy: PayloadPolicy = PayloadPolicy.KEEP
+def redacted_spans(
+    redactor: WriteRedactor, spans: Sequence[Span], policy: PayloadPolicy = PayloadPolicy.KEEP
 ) -> list[Span]:
     """Return spans as a store keeps them, grouped by trace."""
-    return spans_of_traces(admission.traces(traces_of(spans), policy))
+    return spans_of_traces(redactor.traces(traces_of(spans), policy))

@@ -10,7 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from tests.canaries import SECRETS
 from tests.canary_events import PASSWORD, found_in
 from tests.otel.canary_spans import CARD, name_of, places, request_with
-from tests.otel.decoded import admitted_spans, spans_in, spans_of_traces
+from tests.otel.decoded import redacted_spans, spans_in, spans_of_traces
 from tests.otel.made_traces import made, spans_from
 from tracer.otel.otlp.blocks import sent_spans, traces_of
 from tracer.otel.otlp.decode_json import decode_json
@@ -19,15 +19,15 @@ from tracer.otel.otlp.encode import encode_json
 from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.spans import Span
 from tracer.redaction.payloads import PayloadPolicy
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 
-ADMISSION = Admission()
+REDACTOR = WriteRedactor()
 PLACES = list(places())
 
 
 def admitted(spans: list[Span]) -> list[Span]:
     """Return the spans as a store keeps them."""
-    stored = admitted_spans(ADMISSION, spans)
+    stored = redacted_spans(REDACTOR, spans)
     assert [span.key for span in stored] == [span.key for span in spans]
     return stored
 
@@ -106,7 +106,7 @@ def test_unknown_fields_of_spans_are_not_stored() -> None:
     [received] = spans_in(decode_protobuf(bytes_field(1, sent.SerializeToString())))
     assert found_in(received.body) != []  # the canary was sent
 
-    stored = {policy: admitted_spans(ADMISSION, [received], policy) for policy in PayloadPolicy}
+    stored = {policy: redacted_spans(REDACTOR, [received], policy) for policy in PayloadPolicy}
     assert [policy for policy in PayloadPolicy if stored[policy] != [span]] == []
 
 
@@ -115,7 +115,7 @@ def test_a_message_without_secrets_is_stored_byte_for_byte() -> None:
     [trace] = traces_of(spans_from(made(1, "a span", {"n": 5, "id": 2**60, "ratio": 2.0**60})))
     message = trace.message + bytes_field(1, unknown) + unknown
 
-    [stored] = ADMISSION.traces([replace(trace, message=message)])
+    [stored] = REDACTOR.traces([replace(trace, message=message)])
 
     assert stored.message is message
 
@@ -144,7 +144,7 @@ def test_unknown_fields_around_spans_are_not_stored_with_secrets() -> None:
         trace.message + bytes_field(1, bytes_field(2, unknown)),
     ):
         assert found_in(message) != []
-        [stored] = ADMISSION.traces([replace(trace, message=message)])
+        [stored] = REDACTOR.traces([replace(trace, message=message)])
         assert list(sent_spans(stored.message)) == list(sent_spans(trace.message))
         kept += found_in(stored.message)
     assert kept == []
@@ -161,7 +161,7 @@ def test_a_value_that_a_later_one_replaces_is_not_stored_with_a_secret() -> None
         span += bytes_field(9, bytes_field(1, b"note") + value)
         message = bytes_field(1, bytes_field(2, bytes_field(2, span)))
         assert earlier in message
-        [stored] = ADMISSION.traces(decode_protobuf(message).traces)
+        [stored] = REDACTOR.traces(decode_protobuf(message).traces)
         kept += [earlier] if earlier in stored.message else []
     assert kept == []
 
@@ -189,7 +189,7 @@ def test_a_card_number_in_a_padded_varint_is_masked() -> None:
     decoded = decode_protobuf(bytes_field(1, bytes_field(2, bytes_field(2, span))))
     assert spans_in(decoded)[0].attributes == {"n": CARD}
 
-    [stored] = spans_of_traces(ADMISSION.traces(decoded.traces))
+    [stored] = spans_of_traces(REDACTOR.traces(decoded.traces))
 
     assert stored.attributes == {"n": "[masked: card_number]"}
 

@@ -27,7 +27,7 @@ from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.repacking import blocks_with, merge_messages
 from tracer.otel.otlp.request_items import Decoded, UndecodableTraces
 from tracer.otel.projection.project import project_run
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 
 OTHER = "1af7651916cd43dd8448eb211c80319c"
 NO_TRACE = "00" * 16
@@ -226,7 +226,7 @@ def test_secrets_at_any_place_of_a_log_record_are_masked() -> None:
     more.body.kvlist_value.values.add(key="password").value.int_value = 12345678
     decoded = decode_logs_protobuf(request.SerializeToString())
 
-    [stored] = Admission().traces(decoded.traces)
+    [stored] = WriteRedactor().traces(decoded.traces)
 
     assert SECRET.encode() not in stored.message
     records = logs_of([stored.message])
@@ -249,6 +249,6 @@ def test_random_log_requests_raise_only_documented_errors(data: bytes, seed: int
         decoded = decode_logs_protobuf(bytes(body))
     except UndecodableTraces:
         return
-    for trace in Admission().traces(decoded.traces):
+    for trace in WriteRedactor().traces(decoded.traces):
         assert len(logs_of([trace.message])) <= trace.count
         project_run([trace.message])

@@ -16,7 +16,7 @@ from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.decode_json import decode_json
 from tracer.records.ids import new_id
 from tracer.storage.postgres.connection.notifications import WAKE_PROJECTORS
-from tracer.storage.postgres.connection.pool import borrowed, open_pool
+from tracer.storage.postgres.connection.pool import open_pool, pooled_connection
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.spans.projector_process import COUNT_PROJECTORS
 from tracer.storage.postgres.writer import PostgresWriter
@@ -40,7 +40,7 @@ async def accept(url: str, *traces: TraceSpans, clock: Clock | None = None) -> l
     async with open_pool(url) as pool:
         writer = PostgresWriter(ProjectPool(pool), lease_clock=clock)
         assert (await writer.write_spans(traces)).refused == []
-        async with borrowed(pool) as connection:
+        async with pooled_connection(pool) as connection:
             await connection.execute(WAKE_PROJECTORS.encode())
     return sorted(UUID(bytes=trace.trace_id) for trace in traces)
 

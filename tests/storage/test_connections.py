@@ -23,7 +23,7 @@ from tracer.errors import ConfigurationError, RecordNotFound, StoreUnavailable
 from tracer.lineage.tree import Payloads
 from tracer.records.events import Event
 from tracer.records.ids import new_id
-from tracer.storage.postgres.connection.pool import Pool, borrowed, libpq_url, open_pool
+from tracer.storage.postgres.connection.pool import Pool, libpq_url, open_pool, pooled_connection
 from tracer.storage.postgres.connection.project_session import ProjectPool, reading
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session_state import PostgresSessions
@@ -193,7 +193,7 @@ async def test_cancelled_pipeline_leaves_no_unread_results(
     monkeypatch.setattr(psycopg.waiting, "MAX_BUSY_TIME", 0)
     async with open_pool(database_url, max_size=1) as pool:
         with anyio.CancelScope() as scope:
-            async with borrowed(pool) as connection, connection.pipeline():
+            async with pooled_connection(pool) as connection, connection.pipeline():
                 await connection.execute("SELECT 1")
                 scope.cancel()
         assert scope.cancelled_caught

@@ -17,7 +17,7 @@ from tracer.redaction import Redaction, ValuePattern
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.writer import SMALL_SIZE, PostgresWriter
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 
 LARGE = "ward " * SMALL_SIZE + "secret-7"
 SMALL = "ward secret-7"
@@ -30,7 +30,7 @@ class Masker:
         self.threads: set[int] = set()
         found = ValuePattern("own_pattern", "secret-7", "", is_secret=self._note)
         self.writer = PostgresWriter(
-            ProjectPool(pool), admission=Admission(Redaction(values=[found]))
+            ProjectPool(pool), redactor=WriteRedactor(Redaction(values=[found]))
         )
 
     def _note(self, text: str, start: int, end: int) -> bool:

@@ -13,7 +13,7 @@ from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
 from tracer.records.pages import Page
 from tracer.records.run_previews import RunPreview
-from tracer.storage.postgres.connection.pool import Pool, borrowed
+from tracer.storage.postgres.connection.pool import Pool, pooled_connection
 from tracer.storage.postgres.connection.project_session import ProjectPool, reading
 from tracer.storage.postgres.read.lists import (
     MOST_SORTED,
@@ -164,7 +164,7 @@ async def test_runs_of_a_session_or_subject_use_their_index(
     pool: Pool, many_runs: None, wanted: RunFilter, index: str, has_statistics: bool
 ) -> None:
     listing = list_of_runs(wanted, 1, None)
-    async with borrowed(pool) as connection:
+    async with pooled_connection(pool) as connection:
         # Half of the runs are wanted, the oldest: along the list they come last.
         await connection.execute(
             "UPDATE run SET session_id = 'x', subject = 'x' WHERE recorded_at < ("

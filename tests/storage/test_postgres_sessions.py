@@ -18,7 +18,7 @@ from tracer.storage.postgres.connection.pool import Pool, open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session_state import PostgresSessions
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 
 
 def visits(number: int) -> list[StateChange]:
@@ -56,7 +56,7 @@ async def test_session_row_has_revision_and_time_of_its_change(
 
 async def test_masking_a_secret_within_a_number_leaves_valid_state(pool: Pool) -> None:
     redaction = Redaction((), configured_patterns(r"\d{4}-?\d{4}"))
-    sessions = PostgresSessions(ProjectPool(pool), admission=Admission(redaction))
+    sessions = PostgresSessions(ProjectPool(pool), redactor=WriteRedactor(redaction))
     change = StateChange("set", ("numbers",), [1234567890, "is 1234-5678.", 7])
     for _ in range(2):
         state = await sessions.change_state("s", {"at": -123456789.5}, [change])

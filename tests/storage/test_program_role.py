@@ -16,7 +16,7 @@ from tracer.errors import RecordNotFound, TracerError
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.access import Scope
 from tracer.storage.postgres.administration.migrate import upgrade
-from tracer.storage.postgres.connection.pool import Pool, borrowed, open_pool
+from tracer.storage.postgres.connection.pool import Pool, open_pool, pooled_connection
 from tracer.storage.postgres.connection.project_session import (
     ProjectPool,
     executed,
@@ -42,7 +42,7 @@ async def test_nothing_of_a_project_stays_with_a_connection(pool: Pool) -> None:
         with pytest.raises(RecordNotFound):
             async with door(project):
                 raise RecordNotFound("run", 1)
-        async with borrowed(pool) as connection:
+        async with pooled_connection(pool) as connection:
             who = await (await connection.execute(WHO)).fetchone()
         assert who is not None
         assert who[0] != PROGRAM_ROLE
@@ -81,7 +81,7 @@ async def test_the_role_sees_and_takes_its_project_alone_and_no_digest(pool: Poo
 
 async def test_a_transaction_that_names_no_project_sees_nothing(pool: Pool) -> None:
     async def forget() -> None:
-        async with borrowed(pool) as connection, connection.transaction():
+        async with pooled_connection(pool) as connection, connection.transaction():
             await connection.execute(f"SET LOCAL ROLE {PROGRAM_ROLE}")
             await connection.execute("SELECT * FROM run")
 
@@ -94,7 +94,7 @@ async def test_copied_rows_belong_to_the_transaction_s_project(pool: Pool) -> No
     await PostgresWriter(ProjectPool(pool, 7)).write_spans(traces_of(spans))
     await project_in(pool)
 
-    async with borrowed(pool) as connection:
+    async with pooled_connection(pool) as connection:
         cursor = await connection.execute(
             "SELECT project_id, count(*) FROM act_tool_info GROUP BY 1"
         )

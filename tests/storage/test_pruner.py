@@ -41,7 +41,7 @@ from tracer.storage.postgres.deletion.deletion import (
 )
 from tracer.storage.postgres.jobs.pruner import Pruner
 from tracer.storage.postgres.projects.api_keys import ApiKeys
-from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.authentication import Authenticator
 from tracer.storage.postgres.projects.projects import SettingsOfProject, ensure_project
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.write.leases import PostgresReaper
@@ -259,9 +259,9 @@ async def test_pruner_covers_all_projects_and_interrupted_deletions(pool: Pool) 
     ward = await ensure_project(pool, "ward")
     keys = ApiKeys(ProjectPool(pool, ward))
     new = await keys.create("reads", [Scope.READ])
-    callers = Callers(pool)
-    await callers.sign_in(new.secret)
-    past = Callers(pool, clock=lambda: days_ago(900))
+    authenticator = Authenticator(pool)
+    await authenticator.sign_in(new.secret)
+    past = Authenticator(pool, clock=lambda: days_ago(900))
     await past.sign_in(new.secret)
     run, recorder_id = Moments(), new_id()
     writer = PostgresWriter(ProjectPool(pool, ward), lambda: days_ago(900))

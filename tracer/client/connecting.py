@@ -108,7 +108,7 @@ async def _postgres_writer(
         from tracer.storage.postgres.connection.pool import open_pool
         from tracer.storage.postgres.connection.project_session import ProjectPool
         from tracer.storage.postgres.writer import PostgresWriter
-        from tracer.storage.write_redaction import Admission
+        from tracer.storage.write_redaction import WriteRedactor
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"Recording into a database needs the package {error.name!r}: "
@@ -116,6 +116,6 @@ async def _postgres_writer(
         ) from error
 
     async with open_pool(url, has_sessions=has_sessions, is_quiet=True) as pool:
-        admission = Admission(redaction)
-        writer = PostgresWriter(ProjectPool(pool), terms=terms, admission=admission)
+        redactor = WriteRedactor(redaction)
+        writer = PostgresWriter(ProjectPool(pool), terms=terms, redactor=redactor)
         yield writer.for_recorder()

@@ -100,18 +100,18 @@ PROTOCOL_HEADER = "Tracer-Protocol"
 FROM_THE_WIRE = {"strings": "stored form"}
 """The validation context for events in wire format that are Python objects already."""
 
-Words = Annotated[str, BeforeValidator(_stored_form)]
+Text = Annotated[str, BeforeValidator(_stored_form)]
 """Text in stored form."""
 
 JsonArray = Annotated[
-    Words,
+    Text,
     BeforeValidator(_json_array),
     WithJsonSchema({"anyOf": [{"type": "array", "items": {}}, {"type": "string"}]}),
 ]
 """A JSON array, or its text. Stored as text."""
 
 JsonObject = Annotated[
-    Words,
+    Text,
     BeforeValidator(_json_object),
     WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]}),
 ]
@@ -125,7 +125,7 @@ CostUsd = Annotated[
 ]
 """US dollars, to twelve decimal places."""
 
-Moment = Annotated[
+Timestamp = Annotated[
     AwareDatetime,
     # Before the conversion: times in the years 1 and 9999 cannot be converted between zones, in
     # Python and in Postgres. First, so that pydantic's core compares, and not Python code.
@@ -141,7 +141,7 @@ Attempt = Annotated[int, Field(ge=1, lt=2**31)]
 ReasonName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 """One of `tracer.records.status.Reason`, or a program's own."""
 Item = TypeVar("Item")
-Several = Annotated[tuple[Item, ...], FailFast()]
+FailFastTuple = Annotated[tuple[Item, ...], FailFast()]
 """A list. If items are invalid, only the first error is reported, because there may be millions."""
 EndingStatus = Literal[Status.CANCELLED, Status.FAILED, Status.SUCCEEDED]
 
@@ -160,16 +160,16 @@ class _Shape(BaseModel):
 class ErrorInfo(_Shape):
     """What went wrong."""
 
-    type: Words
+    type: Text
     """The error's class or code."""
-    message: Words = ""
+    message: Text = ""
     """What it says."""
-    stack: Words | None = None
+    stack: Text | None = None
     """Its stack, where there is one."""
 
 
 class _Event(_Shape):
-    at: Moment
+    at: Timestamp
     """When it happened, by the recording process's clock."""
     root_plan_id: UUID
     """The run: the id of its root plan."""
@@ -190,8 +190,8 @@ class PlannedStep(_Shape):
     """A step as its plan announces it."""
 
     step_id: UUID
-    agent_name: Words | None = None
-    request: Words | None = None
+    agent_name: Text | None = None
+    request: Text | None = None
     """What the agent is asked to do."""
 
 
@@ -209,25 +209,25 @@ class PlanStarted(_Event):
     """The place among the sub-plans of one opener."""
     depth: Position = 0
     """How many sub-plans lie above it: 0 for the root plan."""
-    title: Words | None = None
+    title: Text | None = None
     """Its name in lists; if absent, the first line of the request."""
-    user_request: Words | None = None
+    user_request: Text | None = None
     """What was asked, in the words that were used."""
-    agent_name: Words | None = None
+    agent_name: Text | None = None
     """The agent that the plan is given to."""
-    follows_provider_call_id: Words | None = None
+    follows_provider_call_id: Text | None = None
     """The provider's id of the call whose end it follows; that call is in another run."""
-    template: Words | None = None
-    template_version: Words | None = None
-    steps: Several[PlannedStep] = ()
+    template: Text | None = None
+    template_version: Text | None = None
+    steps: FailFastTuple[PlannedStep] = ()
     """The plan's steps in order."""
-    session_id: Words | None = None
+    session_id: Text | None = None
     """The conversation; of a root plan only."""
-    subject: Words | None = None
+    subject: Text | None = None
     """Whom the run is about; of a root plan only."""
-    tags: Several[Words] = ()
+    tags: FailFastTuple[Text] = ()
     """Labels; of a root plan only."""
-    traceparent: Words | None = None
+    traceparent: Text | None = None
     """The W3C trace context that the request came with; of a root plan only."""
     run_metadata: JsonObject | None = None
     """Metadata of the run; for a root plan only."""
@@ -256,9 +256,9 @@ class PlanFinished(_Event, _Ending):
     """A plan ends with its true status."""
 
     type: Literal["plan_finished"] = "plan_finished"
-    summary: Words | None = None
+    summary: Text | None = None
     """What came of it."""
-    not_reached_step_ids: Several[UUID] = ()
+    not_reached_step_ids: FailFastTuple[UUID] = ()
     """The steps that it never came to: they end `cancelled`, reason `not_reached`."""
 
 
@@ -272,15 +272,15 @@ class StepStarted(_StepEvent):
     type: Literal["step_started"] = "step_started"
     position: Position | None = None
     """The place among the plan's steps, where the plan did not announce it."""
-    agent_name: Words | None = None
-    request: Words | None = None
+    agent_name: Text | None = None
+    request: Text | None = None
 
 
 class StepFinished(_StepEvent, _Ending):
     """An agent ends a step."""
 
     type: Literal["step_finished"] = "step_finished"
-    result: Words | None = None
+    result: Text | None = None
     """The agent's final answer."""
 
 
@@ -294,11 +294,11 @@ class ThoughtStarted(_ThoughtEvent):
     type: Literal["thought_started"] = "thought_started"
     position: Position
     """The round's number within the step."""
-    requested_model: Words | None = None
+    requested_model: Text | None = None
     """The model asked, as it was asked for."""
     messages: JsonArray | None = None
     """The messages that it is given."""
-    provider: Words | None = None
+    provider: Text | None = None
     """The provider of the model, such as `openai`."""
     parameters: JsonObject | None = None
     """The parameters of the request, such as `temperature`."""
@@ -306,7 +306,7 @@ class ThoughtStarted(_ThoughtEvent):
     """The tools that it can choose, each with `name`, `description` and `parameters`."""
     offered_tools_from: UUID | None = None
     """The round of the run that was recorded with the same tools, instead of `offeredTools`."""
-    node: Words | None = None
+    node: Text | None = None
     """The node of the agent's graph that asks the model."""
 
 
@@ -314,12 +314,12 @@ class ChosenToolCall(_Shape):
     """A tool call that the model chose."""
 
     tool_call_id: UUID
-    name: Words
-    arguments: Words | None = None
+    name: Text
+    arguments: Text | None = None
     """The arguments as the text that the model gave, usually JSON."""
-    provider_call_id: Words | None = None
+    provider_call_id: Text | None = None
     """The id that the model's provider gave, as it came."""
-    tool_type: Words | None = None
+    tool_type: Text | None = None
     status: Literal[Status.RUNNING, Status.PENDING] = Status.RUNNING
     """`running` where it starts at once, `pending` where it queues."""
 
@@ -328,17 +328,17 @@ class ThoughtRecorded(_ThoughtEvent, _Ending):
     """The model answered and chose tools, before any of them runs; or it failed."""
 
     type: Literal["thought_recorded"] = "thought_recorded"
-    thought: Words | None = None
+    thought: Text | None = None
     """The text that the model answered with."""
-    model: Words | None = None
+    model: Text | None = None
     """The model that answered, as the provider names it."""
     input_tokens: Tokens | None = None
     output_tokens: Tokens | None = None
     cost_usd: CostUsd | None = None
     """The cost, in US dollars."""
-    provider: Words | None = None
+    provider: Text | None = None
     """The provider of the model, if it is known only now."""
-    finish_reasons: Several[Words] = ()
+    finish_reasons: FailFastTuple[Text] = ()
     """Why the model stopped, such as `stop` or `tool_calls`."""
     cache_read_tokens: Tokens | None = None
     """The input tokens that the provider read from its cache."""
@@ -346,9 +346,9 @@ class ThoughtRecorded(_ThoughtEvent, _Ending):
     """The input tokens that the provider wrote to its cache."""
     reasoning_tokens: Tokens | None = None
     """The output tokens that the model spent on reasoning."""
-    first_token_at: Moment | None = None
+    first_token_at: Timestamp | None = None
     """When the first token of the answer arrived."""
-    tool_calls: Several[ChosenToolCall] = ()
+    tool_calls: FailFastTuple[ChosenToolCall] = ()
     """The chosen tool calls in the model's order."""
 
 
@@ -371,18 +371,18 @@ class ToolCallStarted(_ToolCallEvent):
     """A queued call starts; a tool runs outside any thought or as an item of a batch; a retry."""
 
     type: Literal["tool_call_started"] = "tool_call_started"
-    name: Words
-    arguments: Words | None = None
-    provider_call_id: Words | None = None
-    tool_type: Words | None = None
+    name: Text
+    arguments: Text | None = None
+    provider_call_id: Text | None = None
+    tool_type: Text | None = None
     position: Position | None = None
     """The place in the round, or in the batch."""
     continued_plan_id: UUID | None = None
     """The sub-plan that the call continues after another call had opened it."""
     attempt: Attempt = 1
-    effective_arguments: Words | None = None
+    effective_arguments: Text | None = None
     """What this attempt is called with, where hooks changed the arguments."""
-    forged_arguments: Several[Words] = ()
+    forged_arguments: FailFastTuple[Text] = ()
     """The hidden parameters that somebody but the runtime tried to give: their names."""
 
 
@@ -390,12 +390,12 @@ class ToolCallFinished(_ToolCallEvent, _Ending):
     """One tool ended, after its last attempt; not when the slowest of its batch did."""
 
     type: Literal["tool_call_finished"] = "tool_call_finished"
-    result: Words | None = None
+    result: Text | None = None
     """What it returned, as text, usually JSON."""
     attempt: Attempt = 1
-    forged_arguments: Several[Words] = ()
+    forged_arguments: FailFastTuple[Text] = ()
     """The hidden parameters that somebody but the runtime tried to give: their names."""
-    short_circuited_by: Words | None = None
+    short_circuited_by: Text | None = None
     """The hook that answered in the tool's place."""
     state_changes: JsonArray | None = None
     """What it changed in the session's state."""
@@ -409,7 +409,7 @@ class LateEndNoted(_ToolCallEvent):
     type: Literal["late_end_noted"] = "late_end_noted"
     status: EndingStatus
     """How it ended."""
-    result: Words | None = None
+    result: Text | None = None
     """What it returned, or the error that it raised."""
 
 

@@ -331,14 +331,14 @@ def _merge_into(kind: Kind, target: Fields, other: Fields) -> None:
         if target.get(field) is None or replaces(value, target[field]):
             target[field] = value
     for group in rules.groups:
-        if _is_greater(group, other, target):
+        if _wins(group, other, target):
             for field in group:
                 target[field] = other.get(field)
     for field in rules.union:
         target[field] = sorted({*(target.get(field) or ()), *(other.get(field) or ())})
 
 
-def _is_greater(group: tuple[str, ...], one: Fields, other: Fields) -> bool:
+def _wins(group: tuple[str, ...], one: Fields, other: Fields) -> bool:
     """Return whether one version's tuple is greater than the other's."""
     for field in group:
         mine, theirs = one.get(field), other.get(field)

@@ -22,11 +22,11 @@ from tracer.records.events import (
     FROM_THE_WIRE,
     Attempt,
     CostUsd,
-    Moment,
+    FailFastTuple,
     Position,
-    Several,
+    Text,
+    Timestamp,
     Tokens,
-    Words,
 )
 from tracer.records.input_errors import validation_message
 from tracer.records.merge import RULES, Fields, Key, Reduced, merged, parents
@@ -96,15 +96,15 @@ def _number(cost: Any) -> float | str:
 class _Error(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    type: Words | None = None
-    message: Words | None = None
-    stack: Words | None = None
+    type: Text | None = None
+    message: Text | None = None
+    stack: Text | None = None
 
 
 _BY_ANNOTATION: dict[Any, Any] = {
-    str | None: Words | None,
-    list[str]: Several[Words],
-    datetime | None: Moment | None,
+    str | None: Text | None,
+    list[str]: FailFastTuple[Text],
+    datetime | None: Timestamp | None,
     int | None: Position | None,
     Int64 | None: Tokens | None,
     Decimal | None: CostUsd | None,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # recording events needs no protobuf
     from tracer.records.record_json import ExportedRecord
 
 
-class Admission:
+class WriteRedactor:
     """Redacts events, spans and records before a store merges them."""
 
     def __init__(self, redaction: Redaction | None = None) -> None:

@@ -33,7 +33,7 @@ from tracer.records.leases import Lease
 from tracer.records.record_classes import Run
 from tracer.records.status import ABANDONED, Status
 from tracer.redaction import Redaction
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import Erasure, Exchange, Refusal, WriteAnswer
 from tracer.text import storable
 
@@ -131,7 +131,7 @@ class HttpWriter:
             redaction: Masks secrets in spans; None: the standard rules. Events are masked by their
                 recorder.
         """
-        self._admission = Admission(redaction)
+        self._redactor = WriteRedactor(redaction)
         self._url = url
         self._has_key = api_key is not None
         self._client = httpx2.AsyncClient(
@@ -168,7 +168,7 @@ class HttpWriter:
 
         sent: dict[Signal, list[Numbered[TraceSpans]]] = {SPANS: [], LOGS: []}
         count = 0
-        for trace in self._admission.traces(traces):
+        for trace in self._redactor.traces(traces):
             for signal, part in by_signal(trace):
                 sent[signal].append((count, part))
                 count += part.count

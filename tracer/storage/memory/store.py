@@ -58,7 +58,7 @@ from tracer.storage.store_rules import (
     check_status,
     moment_of,
 )
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import (
     MAX_RUN_BYTES,
     AnyRecord,
@@ -94,7 +94,7 @@ class MemoryStore:
         clock: Clock = utc_now,
         terms: LeaseTerms = DEFAULT_TERMS,
         lease_clock: Clock = utc_now,
-        admission: Admission | None = None,
+        redactor: WriteRedactor | None = None,
         *,
         lags: bool = False,
         max_run_bytes: int = MAX_RUN_BYTES,
@@ -106,7 +106,7 @@ class MemoryStore:
             clock: The source of `recorded_at`.
             terms: How long leases last.
             lease_clock: The clock of heartbeats, and of the times when runs are due.
-            admission: Masks secrets; None: with the standard rules.
+            redactor: Masks secrets; None: with the standard rules.
             lags: Whether spans wait for `project_due` or `catch_up`. If not, `write_spans`
                 projects them before it returns.
             max_run_bytes: The most bytes of spans that a run may have.
@@ -115,14 +115,14 @@ class MemoryStore:
         self._clock = clock
         self._leases = MemoryLeases(terms)
         self._lease_clock = lease_clock
-        self._admission = admission or Admission()
+        self._redactor = redactor or WriteRedactor()
         self._lags = lags
         self._max_run_bytes = max_run_bytes
         self._runs: dict[UUID, StoredRun] = {}
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; see `TraceWriter.write`."""
-        accepted, refused = self._divided(self._admission.events(events))
+        accepted, refused = self._divided(self._redactor.events(events))
         reduced = merge_records(partial_records(accepted))
         for event in accepted:
             reduced[Kind.RUN].setdefault((event.root_plan_id, event.root_plan_id), {})
@@ -132,7 +132,7 @@ class MemoryStore:
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
         """Restore exported records; see `TraceRestorer.restore`."""
-        accepted, refused = self._divided(self._admission.records(records))
+        accepted, refused = self._divided(self._redactor.records(records))
         reduced = reduce_records(accepted)
         self._write(reduced, merge_exported)
         self._mark_dead(reduced)
@@ -189,7 +189,7 @@ class MemoryStore:
     ) -> WriteAnswer:
         refused: list[Refusal] = []
         count = 0
-        for trace in self._admission.traces(traces):
+        for trace in self._redactor.traces(traces):
             run_id = root_plan_id(trace.trace_id)
             code = why_no_spans(self._runs.get(run_id), trace, self._max_run_bytes)
             places = range(count, count + trace.count)
@@ -318,7 +318,7 @@ class MemoryStore:
 
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete every run of a subject; see `TraceWriter.delete_subject`."""
-        kept_as = self._admission.subject(subject)
+        kept_as = self._redactor.subject(subject)
         self._project_all()  # only records name the subject of a run
         return delete_runs(
             self._runs,

@@ -31,7 +31,7 @@ from tracer.storage.postgres.spans.catch_up import LocalProjectors, PostgresProj
 from tracer.storage.postgres.spans.reprojection import Reprojection
 from tracer.storage.postgres.write.leases import LeaseCounts, count_leases
 from tracer.storage.postgres.writer import OnCommit, PostgresWriter
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import SpanProjection, TraceReader, TraceWriter
 
 log = get_logger(__name__)
@@ -201,7 +201,7 @@ class ProjectStores:
             on_accepted=self.notify.accepted,
             terms=self._terms,
             on_commit=self._on_commit,
-            admission=Admission(self._redaction),
+            redactor=WriteRedactor(self._redaction),
             settings=settings,
             settle=reprojection.settle if projectors else None,
         )

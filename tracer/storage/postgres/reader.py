@@ -32,7 +32,7 @@ from tracer.storage.postgres.connection.citus import check_workers
 from tracer.storage.postgres.connection.pool import (
     ANSWER_SECONDS,
     PoolConnection,
-    borrowed,
+    pooled_connection,
     store_errors,
 )
 from tracer.storage.postgres.connection.project_session import (
@@ -308,7 +308,7 @@ ORDER BY root_plan_id LIMIT 10"""
 
     async def _check(self) -> None:
         with store_errors():
-            async with borrowed(self._project.pool) as connection:
+            async with pooled_connection(self._project.pool) as connection:
                 await check_schema(connection)
                 await check_workers(connection)
 

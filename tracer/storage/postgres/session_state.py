@@ -18,7 +18,7 @@ from tracer.records.sessions import (
 )
 from tracer.storage.postgres.connection.pool import store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 
 
 class PostgresSessions:
@@ -28,11 +28,11 @@ class PostgresSessions:
         self,
         project: ProjectPool,
         clock: Clock = utc_now,
-        admission: Admission | None = None,
+        redactor: WriteRedactor | None = None,
     ) -> None:
         self._project = project
         self._clock = clock
-        self._admission = admission or Admission()
+        self._redactor = redactor or WriteRedactor()
 
     async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
         """Return a session's state; see `SessionStates.read_state`."""
@@ -46,14 +46,14 @@ class PostgresSessions:
         self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
     ) -> State:
         """Apply changes to a session's state; see `SessionStates.change_state`."""
-        first = self._admission.state(state_text(initial))
+        first = self._redactor.state(state_text(initial))
         values = self._values(session_id) | {"state": first, "now": self._clock()}
         with store_errors():
             async with in_project(self._project) as connection:
                 cursor = await connection.execute(_MAKE_OR_LOCK, values)
                 [(text,)] = await cursor.fetchall()
                 state = apply(state_from(text), changes)
-                state_json = self._admission.state(state_text(state))
+                state_json = self._redactor.state(state_text(state))
                 await connection.execute(_KEEP, values | {"state": state_json})
         return state_from(state_json)
 
@@ -62,7 +62,7 @@ class PostgresSessions:
     ) -> list[UUID]:
         """Append a run to a session; see `SessionStates.add_run`."""
         values = self._values(session_id) | {
-            "state": self._admission.state(state_text(initial)),
+            "state": self._redactor.state(state_text(initial)),
             "now": self._clock(),
             "run": root_plan_id,
             "earlier": MAX_SESSION_RUNS - 1,
@@ -74,7 +74,7 @@ class PostgresSessions:
         return list(runs[:-1])
 
     def _values(self, session_id: str) -> dict[str, Any]:
-        session = self._admission.conversation(stored_session_id(session_id))
+        session = self._redactor.conversation(stored_session_id(session_id))
         return {"project_id": self._project.project_id, "session": session}
 
 

@@ -39,7 +39,7 @@ from tracer.storage.postgres.write.group_commit import GroupCommit
 from tracer.storage.postgres.write.leases import PostgresLeases
 from tracer.storage.postgres.write.restore_sql import restore_rows
 from tracer.storage.store_rules import LATEST, REFUSED_RUNS
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import MAX_RUN_BYTES, Erasure, Refusal, WriteAnswer
 
 W = TypeVar("W", Event, ExportedRecord)
@@ -69,7 +69,7 @@ class PostgresWriter:
         terms: LeaseTerms = DEFAULT_TERMS,
         lease_clock: Clock | None = None,
         on_commit: OnCommit = lambda _written, _seconds, _items: None,
-        admission: Admission | None = None,
+        redactor: WriteRedactor | None = None,
         settings: SettingsOfProject | None = None,
         write_seconds: float | None = None,
         on_accepted: OnWritten = lambda _: None,
@@ -85,7 +85,7 @@ class PostgresWriter:
             terms: The lengths of leases.
             lease_clock: The clock of leases; None: the database's own.
             on_commit: Called after each batch of writes.
-            admission: Masks secrets; None: with the standard rules.
+            redactor: Masks secrets; None: with the standard rules.
             settings: The project's settings; None: they are read from the database.
             write_seconds: How many seconds a write may wait; None: `WRITE_SECONDS`.
             on_accepted: Receives the runs with new spans, which must be projected.
@@ -95,8 +95,8 @@ class PostgresWriter:
         self._project = project
         self._project_id = project.project_id
         self._on_written = on_written
-        self._admission = admission or Admission()
-        self._event_admission = self._admission
+        self._redactor = redactor or WriteRedactor()
+        self._event_redactor = self._redactor
         self._settings = settings or SettingsOfProject(project)
         self._clock = clock
         self._write_seconds = WRITE_SECONDS if write_seconds is None else write_seconds
@@ -118,7 +118,7 @@ class PostgresWriter:
         It is this writer in everything but one: it does not redact events a second time.
         """
         writer = copy(self)
-        writer._event_admission = Admission(Redaction.off())
+        writer._event_redactor = WriteRedactor(Redaction.off())
         return writer
 
     @property
@@ -130,7 +130,7 @@ class PostgresWriter:
         """Store `events`; see `TraceWriter.write`."""
         with store_errors():
             size = sum(map(text_size, events))
-            redacted = await self._redacted(self._event_admission.events, events, size)
+            redacted = await self._redacted(self._event_redactor.events, events, size)
             async with asyncio.timeout(self._write_seconds):
                 refused = await self._together.write(redacted, len(redacted))
         self._on_written({event.root_plan_id for event in events})
@@ -139,7 +139,7 @@ class PostgresWriter:
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
         """Restore exported records; see `TraceRestorer.restore`."""
         with store_errors():
-            redacted = await self._redacted(self._admission.records, records)
+            redacted = await self._redacted(self._redactor.records, records)
             numbered = list(enumerate(redacted))
             refused = await self._write_parts(numbered, "record", self._restore)
         self._on_written({record.root_plan_id for record in records})
@@ -149,7 +149,7 @@ class PostgresWriter:
         """Store spans; see `TraceWriter.write_spans`."""
         with store_errors():
             size = sum(len(trace.message) for trace in traces)
-            redacted = await self._redacted(self._admission.traces, traces, size)
+            redacted = await self._redacted(self._redactor.traces, traces, size)
             async with asyncio.timeout(self._write_seconds):
                 refused = await self._spans.write(redacted)
         self._on_accepted({root_plan_id(trace.trace_id) for trace in traces})
@@ -160,8 +160,8 @@ class PostgresWriter:
     ) -> WriteAnswer:
         """Store spans, and restore the ages of their records; see `TraceRestorer`."""
         with store_errors():
-            exported = reduce_records(await self._redacted(self._admission.records, records))
-            redacted = await self._redacted(self._admission.traces, traces)
+            exported = reduce_records(await self._redacted(self._redactor.records, records))
+            redacted = await self._redacted(self._redactor.traces, traces)
             refused = await self._spans.restore(redacted, exported)
         self._on_written({root_plan_id(trace.trace_id) for trace in traces})
         return _answer_for_spans(traces, refused)
@@ -248,7 +248,7 @@ class PostgresWriter:
 
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete every run of a subject; see `TraceWriter.delete_subject`."""
-        return await self._deletion.erase_subject(self._admission.subject(subject), self._settle)
+        return await self._deletion.erase_subject(self._redactor.subject(subject), self._settle)
 
     async def renew(self, recorder_id: UUID) -> Lease:
         """Renew a recorder's lease; see `TraceWriter.renew`."""

@@ -19,7 +19,12 @@ from sqlalchemy import Connection, text
 
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.logs import get_logger
-from tracer.storage.postgres.connection.pool import Pool, PoolConnection, borrowed, store_errors
+from tracer.storage.postgres.connection.pool import (
+    Pool,
+    PoolConnection,
+    pooled_connection,
+    store_errors,
+)
 from tracer.storage.postgres.connection.row_security import (
     ANALYSTS_POLICY,
     VIEWS_SCHEMA,
@@ -148,7 +153,7 @@ async def add_analyst(pool: Pool, role: str, project: str) -> NewAnalyst:
         raise BadRequest(f"A role's name has {LONGEST_NAME} bytes at most.")
     project_id = await project_id_of(pool, project)
     with store_errors(), _explained(role):
-        async with borrowed(pool) as connection, connection.transaction():
+        async with pooled_connection(pool) as connection, connection.transaction():
             if not await _one(
                 connection, "SELECT 1 FROM pg_policy WHERE polname = %s", ANALYSTS_POLICY
             ):
@@ -202,7 +207,7 @@ async def remove_analyst(pool: Pool, role: str) -> Analyst:
         StoreUnavailable: The database does not answer.
     """
     with store_errors(), _explained(role):
-        async with borrowed(pool) as connection:
+        async with pooled_connection(pool) as connection:
             found = await _one(connection, _DELETE, role)
             if found is None:
                 raise BadRequest(f"{role!r} is no analyst.")
@@ -220,7 +225,7 @@ async def remove_analyst(pool: Pool, role: str) -> Analyst:
 async def list_analysts(pool: Pool) -> list[Analyst]:
     """Return the analysts, by project and name."""
     with store_errors():
-        async with borrowed(pool) as connection:
+        async with pooled_connection(pool) as connection:
             cursor = await connection.execute(_LIST)
             return [Analyst(*row) for row in await cursor.fetchall()]
 

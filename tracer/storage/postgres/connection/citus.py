@@ -15,7 +15,7 @@ from psycopg.errors import InternalError_, OperationalError
 from sqlalchemy import Connection, text
 
 from tracer.errors import ConfigurationError, StoreUnavailable
-from tracer.storage.postgres.connection.pool import Pool, PoolConnection, borrowed
+from tracer.storage.postgres.connection.pool import Pool, PoolConnection, pooled_connection
 from tracer.storage.postgres.connection.row_security import (
     ANALYSTS_POLICY,
     PROGRAM_ROLE,
@@ -49,7 +49,7 @@ _spread: WeakKeyDictionary[Pool, bool] = WeakKeyDictionary()
 async def is_spread(pool: Pool) -> bool:
     """Return whether Citus distributes a database's tables. One query for each pool."""
     if pool not in _spread:
-        async with borrowed(pool) as connection:
+        async with pooled_connection(pool) as connection:
             _spread[pool] = await is_spread_by(connection)
     return _spread[pool]
 
@@ -206,7 +206,7 @@ async def by_shard(
     runs = {run_of(item) for _, item in items}
     if len(runs) < 2:
         return [items]
-    async with borrowed(pool) as connection:
+    async with pooled_connection(pool) as connection:
         shards = dict(await (await connection.execute(_SHARDS, [list(runs)])).fetchall())
     groups: dict[int, list[Numbered[Item]]] = {}
     for numbered in items:

@@ -20,9 +20,9 @@ from tracer.logs import get_logger
 from tracer.records.ids import new_id
 from tracer.storage.postgres.connection.pool import (
     Pool,
-    borrowed,
     cancel_until_done,
     connection_options,
+    pooled_connection,
 )
 
 Told = Callable[[Collection[UUID]], None]
@@ -108,7 +108,7 @@ async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[
         written.clear()
         accepted.clear()
         try:
-            async with borrowed(pool) as connection:
+            async with pooled_connection(pool) as connection:
                 await connection.execute(_NOTIFY, [channels, messages])
         except Exception as error:  # polling finds the changes, too
             log.warning("written_runs_not_told", error=type(error).__name__)

@@ -326,7 +326,7 @@ def sync_connection(options: Mapping[str, Any]) -> Iterator[SyncConnection]:
 
 
 @asynccontextmanager
-async def borrowed(
+async def pooled_connection(
     pool: Pool, seconds: float | None = READ_SECONDS
 ) -> AsyncIterator[PoolConnection]:
     """Yield a connection. Changes that are not committed at the end are rolled back.
@@ -351,7 +351,7 @@ async def borrowed(
 
 
 @asynccontextmanager
-async def borrowed_to_read(pool: Pool) -> AsyncIterator[PoolConnection]:
+async def read_connection(pool: Pool) -> AsyncIterator[PoolConnection]:
     """Yield a connection for reading. Readers leave some connections to writers.
 
     Raises:
@@ -361,7 +361,7 @@ async def borrowed_to_read(pool: Pool) -> AsyncIterator[PoolConnection]:
     async with asyncio.timeout(pool.timeout if turns.locked() else None):
         await turns.acquire()
     try:
-        async with borrowed(pool) as connection:
+        async with pooled_connection(pool) as connection:
             yield connection
     finally:
         turns.release()

@@ -21,8 +21,8 @@ from tracer.storage.postgres.connection.pool import (
     Pool,
     PoolConnection,
     SyncConnection,
-    borrowed,
-    borrowed_to_read,
+    pooled_connection,
+    read_connection,
 )
 from tracer.storage.postgres.connection.row_security import (
     entering,
@@ -71,7 +71,7 @@ async def in_project(
     Raises:
         TimeoutError: It was used for too long.
     """
-    async with borrowed(project.pool, seconds) as connection:
+    async with pooled_connection(project.pool, seconds) as connection:
         try:
             begin = "BEGIN ISOLATION LEVEL REPEATABLE READ" if sees_one_state else "BEGIN"
             async with _begun(connection, project, begin):
@@ -117,7 +117,7 @@ async def read_many(project: ProjectPool, read: Callable[[SyncConnection], T]) -
 @asynccontextmanager
 async def _reading(project: ProjectPool, begin: str) -> AsyncIterator[PoolConnection]:
     async with (
-        borrowed_to_read(project.pool) as connection,
+        read_connection(project.pool) as connection,
         _begun(connection, project, begin),
     ):
         try:
@@ -154,7 +154,7 @@ async def transaction_in(
         first: Statements to execute with BEGIN, in one round trip. The rows of the last one are
             yielded too.
     """
-    async with borrowed(project.pool, seconds=None) as connection:
+    async with pooled_connection(project.pool, seconds=None) as connection:
         async with _begun(connection, project, "BEGIN"):
             cursors = await _executing(connection, first)
         yield connection, await cursors[-1].fetchall()
@@ -185,7 +185,7 @@ async def executed(project: ProjectPool, statements: Iterable[Statement]) -> lis
     Returns:
         The rows of each statement.
     """
-    async with borrowed(project.pool, seconds=None) as connection:
+    async with pooled_connection(project.pool, seconds=None) as connection:
         standing = await standing_of(connection)
         # Checked by a statement: if a commit fails in a pipeline, the driver loses the connection.
         last: list[Statement] = [_CHECK_REFERENCES]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tracer.errors import TooBusy
 from tracer.logs import get_logger
-from tracer.storage.postgres.connection.pool import Pool, borrowed, store_errors
+from tracer.storage.postgres.connection.pool import Pool, pooled_connection, store_errors
 from tracer.storage.postgres.projects.periodic_job import PeriodicJob
 from tracer.storage.postgres.spans.projector_process import COUNT_PROJECTORS
 
@@ -144,14 +144,14 @@ class Backlog(PeriodicJob):
             StoreUnavailable: The database does not answer.
         """
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with pooled_connection(self._pool) as connection:
                 cursor = await connection.execute(COUNT_PROJECTORS.encode())
                 ((number,),) = await cursor.fetchall()
         return int(number)
 
     async def _read(self) -> BacklogFigures:
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with pooled_connection(self._pool) as connection:
                 rows = await (await connection.execute(_BACKLOG.encode())).fetchall()
         return BacklogFigures(
             sizes={project_id: size for project_id, size, _, _ in rows},

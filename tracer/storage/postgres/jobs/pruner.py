@@ -11,7 +11,7 @@ from contextlib import aclosing
 from uuid import UUID
 
 from tracer.clock import Clock
-from tracer.storage.postgres.connection.pool import Pool, borrowed, store_errors
+from tracer.storage.postgres.connection.pool import Pool, pooled_connection, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion, PurgeResult
 from tracer.storage.postgres.projects.periodic_job import (
@@ -60,7 +60,7 @@ class Pruner(PeriodicJob):
         """
         await for_each_project(self._pool, self._prune, "project_not_pruned")
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with pooled_connection(self._pool) as connection:
                 await connection.execute("DELETE FROM sign_in WHERE expires_at <= now()")
 
     async def _prune(self, project: ProjectPool) -> None:

@@ -6,7 +6,7 @@ import time
 from uuid import UUID
 
 from tracer.otel.projection.project import PROJECTION_VERSION
-from tracer.storage.postgres.connection.pool import Pool, borrowed, store_errors
+from tracer.storage.postgres.connection.pool import Pool, pooled_connection, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, reading
 from tracer.storage.postgres.projects.periodic_job import PeriodicJob, for_each_project
 from tracer.storage.postgres.spans.reprojection import FIRST_ID, Reprojection
@@ -93,7 +93,7 @@ class Reprojector(PeriodicJob):
 
     async def _is_any_due(self) -> bool:
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with pooled_connection(self._pool) as connection:
                 [(is_any_due,)] = await (await connection.execute(_IS_ANY_DUE)).fetchall()
         return bool(is_any_due)
 

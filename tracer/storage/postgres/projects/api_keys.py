@@ -14,7 +14,12 @@ from tracer.errors import BadRequest, RecordNotFound
 from tracer.records.access import ApiKey, NewKey, Scope, digest, new_key
 from tracer.records.ids import new_id
 from tracer.redaction import standard_redaction
-from tracer.storage.postgres.connection.pool import Pool, PoolConnection, borrowed, store_errors
+from tracer.storage.postgres.connection.pool import (
+    Pool,
+    PoolConnection,
+    pooled_connection,
+    store_errors,
+)
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
 from tracer.storage.postgres.projects.projects import list_projects
 from tracer.text import storable
@@ -72,7 +77,7 @@ async def closed_by_first_key(pool: Pool, project: str) -> list[str] | None:
     None if the server has, or ever had, a key.
     """
     with store_errors():
-        async with borrowed(pool) as connection:
+        async with pooled_connection(pool) as connection:
             cursor = await connection.execute("SELECT FROM api_key LIMIT 1")
             if await cursor.fetchone() is not None:
                 return None
@@ -90,7 +95,7 @@ async def _has_runs(project: ProjectPool) -> bool:
 async def make_first_key(pool: Pool, project_id: int, clock: Clock = utc_now) -> NewKey | None:
     """Create a key with all scopes for a project. None if any project has, or ever had, a key."""
     with store_errors():
-        async with borrowed(pool) as connection, connection.transaction():
+        async with pooled_connection(pool) as connection, connection.transaction():
             await connection.execute("LOCK TABLE api_key IN SHARE ROW EXCLUSIVE MODE")
             cursor = await connection.execute("SELECT FROM api_key LIMIT 1")
             if await cursor.fetchone() is not None:

@@ -16,7 +16,7 @@ from tracer.errors import NotAllowed, NotIdentified, StoreUnavailable
 from tracer.logs import get_logger
 from tracer.records.access import Caller, Scope, digest, new_key, new_secret
 from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
-from tracer.storage.postgres.connection.pool import Pool, borrowed, store_errors
+from tracer.storage.postgres.connection.pool import Pool, pooled_connection, store_errors
 from tracer.storage.postgres.projects.single_flight import SingleFlight
 
 KNOWN_SECONDS = 2.0
@@ -41,7 +41,7 @@ _Credential = tuple[Literal["key", "sign-in"], bytes]
 """A secret's kind and digest. A cache by digest alone would accept a key as a cookie."""
 
 
-class Callers:
+class Authenticator:
     """Authenticates requests."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Callers:
             raise NotAllowed("This key lacks the `read` scope.")
         secret, now = new_secret(), self._clock()
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with pooled_connection(self._pool) as connection:
                 await connection.execute("DELETE FROM sign_in WHERE expires_at <= %s", [now])
                 await connection.execute(
                     "INSERT INTO sign_in (digest, key_id, expires_at) VALUES (%s, %s, %s)",
@@ -121,7 +121,7 @@ class Callers:
             StoreUnavailable: The database does not answer.
         """
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with pooled_connection(self._pool) as connection:
                 await connection.execute("DELETE FROM sign_in WHERE digest = %s", [digest(secret)])
         self._known.pop(("sign-in", digest(secret)), None)
         self._callers_flight.forget()
@@ -158,7 +158,7 @@ class Callers:
 
     async def _find_whether_keys_are_needed(self) -> bool:
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with pooled_connection(self._pool) as connection:
                 cursor = await connection.execute("SELECT EXISTS (SELECT FROM api_key)")
                 [(are_needed,)] = await cursor.fetchall()
         self._keys_needed = (time.monotonic() + self._known_seconds, are_needed)
@@ -181,7 +181,7 @@ class Callers:
 
     async def _find(self, query: str, values: list[Any]) -> Any:
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with pooled_connection(self._pool) as connection:
                 cursor = await connection.execute(query, values)
                 return await cursor.fetchone()
 
@@ -189,7 +189,7 @@ class Callers:
         values = [now, caller.key_id, now - USED_AGAIN]
         try:
             with store_errors():
-                async with borrowed(self._pool) as connection:
+                async with pooled_connection(self._pool) as connection:
                     await connection.execute(_NOTE_USE, values)
         except StoreUnavailable:  # for example a standby, which is read-only
             log.info("use_of_key_not_noted")

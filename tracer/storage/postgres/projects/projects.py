@@ -16,7 +16,12 @@ from tracer.errors import BadRequest, ConfigurationError
 from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
 from tracer.records.project_settings import KeptSpans, ProjectSettings
 from tracer.redaction.payloads import PayloadPolicy
-from tracer.storage.postgres.connection.pool import Pool, PoolConnection, borrowed, store_errors
+from tracer.storage.postgres.connection.pool import (
+    Pool,
+    PoolConnection,
+    pooled_connection,
+    store_errors,
+)
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
 from tracer.storage.postgres.projects.single_flight import SingleFlight
 from tracer.text import storable
@@ -52,7 +57,7 @@ async def ensure_project(pool: Pool, name: str) -> int:
     """
     try:
         with store_errors():
-            async with borrowed(pool) as connection, connection.transaction():
+            async with pooled_connection(pool) as connection, connection.transaction():
                 await connection.execute("LOCK TABLE project IN SHARE ROW EXCLUSIVE MODE")
                 await connection.execute(_MAKE, {"name": storable(name), "now": utc_now()})
     except CheckViolation:
@@ -63,7 +68,7 @@ async def ensure_project(pool: Pool, name: str) -> int:
 async def list_projects(pool: Pool) -> dict[str, int]:
     """Return the ids of all projects by their names, oldest first."""
     with store_errors():
-        async with borrowed(pool) as connection:
+        async with pooled_connection(pool) as connection:
             cursor = await connection.execute(
                 "SELECT name, project_id FROM project ORDER BY project_id"
             )

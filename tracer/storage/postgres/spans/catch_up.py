@@ -25,9 +25,9 @@ from tracer.storage.postgres.connection.notifications import WAKE_PROJECTORS
 from tracer.storage.postgres.connection.pool import (
     ANSWER_SECONDS,
     SyncConnection,
-    borrowed,
     connection_options,
     open_sync_connection,
+    pooled_connection,
     store_errors,
 )
 from tracer.storage.postgres.connection.project_session import ProjectPool, executed, reading
@@ -284,7 +284,7 @@ class PostgresProjection:
         now = None if self._projectors.clock is None else self._projectors.clock()
         with store_errors():
             await executed(self._project, [(_MAKE_DUE, [self._project_id, root_plan_id, now])])
-            async with borrowed(self._project.pool) as connection:
+            async with pooled_connection(self._project.pool) as connection:
                 await connection.execute(WAKE_PROJECTORS)
 
 

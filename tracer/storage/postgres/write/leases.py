@@ -14,7 +14,12 @@ from tracer.clock import Clock
 from tracer.records.events import Event
 from tracer.records.leases import Lease, LeaseTerms
 from tracer.storage.postgres.connection.citus import is_spread_by
-from tracer.storage.postgres.connection.pool import Pool, PoolConnection, borrowed, store_errors
+from tracer.storage.postgres.connection.pool import (
+    Pool,
+    PoolConnection,
+    pooled_connection,
+    store_errors,
+)
 from tracer.storage.postgres.connection.project_session import Statement
 from tracer.storage.postgres.write import lease_sql as sql
 
@@ -88,7 +93,7 @@ class LeaseCounts:
 
 async def count_leases(pool: Pool) -> LeaseCounts:
     """Count the leases of all projects."""
-    async with borrowed(pool) as connection:
+    async with pooled_connection(pool) as connection:
         ((alive, expired),) = await _rows(connection, sql.COUNT_LEASES, [])
     return LeaseCounts(alive, expired)
 
@@ -120,7 +125,7 @@ class PostgresReaper:
     async def now(self) -> datetime:
         """Return the time of the clock of leases; see `LeaseKeeping.now`."""
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with pooled_connection(self._pool) as connection:
                 ((now,),) = await _rows(connection, sql.NOW, [self._moment()])
         assert isinstance(now, datetime)
         return now
@@ -133,7 +138,7 @@ class PostgresReaper:
 
     async def _do_some(self, since: datetime) -> bool:
         """Check some due leases in one transaction; return whether it changed anything."""
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with pooled_connection(self._pool) as connection, connection.transaction():
             leases = await _rows(connection, sql.TAKE_LEASES, [self._moment(), since, AT_ONCE])
             if not leases:
                 return False

@@ -28,7 +28,7 @@ SpanOrder = tuple[int, bytes]
 """Start and span id."""
 
 
-class PlacedSpans:
+class SpanIndex:
     """The spans of a run ordered by start, each with its record."""
 
     def __init__(
@@ -44,15 +44,15 @@ class PlacedSpans:
         """
         self.removed = removed
         self.has_logs = bool(logs)
-        self.places = places_of(spans, _ids_of(rows), logs)
+        self.record_keys = places_of(spans, _ids_of(rows), logs)
         self._all = [span.order for span in spans]
         self._ids = {span.span_id for span in spans}
         self._of_record: defaultdict[UUID, list[SpanOrder]] = defaultdict(list)
         self.plans = {UUID(row.step_id): UUID(row.plan_id) for row in rows.steps}
         """The plan of each step."""
         for span in spans:
-            if (place := self.places.get(span.span_id)) is not None:
-                for record_id in {place[1], self.plans.get(place[1], place[1])}:
+            if (key := self.record_keys.get(span.span_id)) is not None:
+                for record_id in {key[1], self.plans.get(key[1], key[1])}:
                     self._of_record[record_id].append(span.order)
 
     def __len__(self) -> int:
@@ -67,22 +67,22 @@ class PlacedSpans:
 
         An agent's own span belongs to its step and to its plan.
         """
-        found = self._all if record_id is None else self._of_record.get(record_id, [])
-        return found if last is None else found[bisect_right(found, last) :]
+        orders = self._all if record_id is None else self._of_record.get(record_id, [])
+        return orders if last is None else orders[bisect_right(orders, last) :]
 
 
-class KnownPlaces:
+class SpanIndexCache:
     """A cache of the spans of the most recently read runs, by revision."""
 
     def __init__(self, max_spans: int = MAX_SPANS) -> None:
         # Each run counts one more than its spans, so that runs without spans are evicted, too.
-        self._kept: LRUCache[tuple[int, Revision, int], PlacedSpans] = LRUCache(
-            max_spans, lambda placed: 1 + len(placed)
+        self._cache: LRUCache[tuple[int, Revision, int], SpanIndex] = LRUCache(
+            max_spans, lambda index: 1 + len(index)
         )
 
     async def of_run(
         self, reader: TraceReader, project_id: int, root_plan_id: UUID, freshness: Freshness
-    ) -> PlacedSpans:
+    ) -> SpanIndex:
         """Return the spans of a run with their records.
 
         Args:
@@ -98,17 +98,17 @@ class KnownPlaces:
         revision = await reader.read_revision(Kind.RUN, root_plan_id)
         # Spans that no projection has read are part of no revision.
         is_complete = freshness.behind is None
-        state = project_id, revision, revision.span_bytes
-        known = self._kept.get(state) if is_complete else None
-        if known is not None:
-            return known
+        cache_key = project_id, revision, revision.span_bytes
+        cached = self._cache.get(cache_key) if is_complete else None
+        if cached is not None:
+            return cached
         spans = await reader.read_spans(root_plan_id)
         logs = await reader.read_logs(root_plan_id)
         rows = await reader.read_tree(root_plan_id, Payloads.NONE) if spans else TreeRows()
-        placed = await asyncio.to_thread(PlacedSpans, spans, logs, rows, revision.removed_spans)
-        if is_complete and len(placed) < self._kept.maxsize:
-            self._kept[state] = placed
-        return placed
+        index = await asyncio.to_thread(SpanIndex, spans, logs, rows, revision.removed_spans)
+        if is_complete and len(index) < self._cache.maxsize:
+            self._cache[cache_key] = index
+        return index
 
 
 def _ids_of(rows: TreeRows) -> dict[Kind, set[UUID]]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.canary_events import EVERYTHING, canary_events, found_in, run_of
 from tests.contract.transfers import export_of
-from tests.otel.decoded import admitted_spans, spans_in
+from tests.otel.decoded import redacted_spans, spans_in
 from tests.otel.made_traces import made, spans_from
 from tests.projecting import project_in
 from tests.trees import read_tree
@@ -32,7 +32,7 @@ from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.writer import PostgresWriter
-from tracer.storage.write_redaction import Admission
+from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import TraceReader
 from tracer.transfer.exporting import Format
 
@@ -146,16 +146,16 @@ def test_a_preview_ends_before_a_mask_and_keeps_the_original_size() -> None:
 
 
 async def test_spans_are_stored_by_the_policy_of_the_project() -> None:
-    open_store = MemoryStore(admission=Admission(Redaction.off()))
+    open_store = MemoryStore(redactor=WriteRedactor(Redaction.off()))
     events = canary_events()
     await open_store.write(events)
     spans = spans_in(decode_protobuf(await export_of(open_store, run_of(events), Format.OTLP)))
-    admission = Admission()
+    redactor = WriteRedactor()
     with_dropped_payloads, failures = [], []
     for policy in PayloadPolicy:
-        stored = admitted_spans(admission, spans, policy)
+        stored = redacted_spans(redactor, spans, policy)
         body = b"".join(span.body for span in stored)
-        if admitted_spans(admission, stored, policy) != stored:
+        if redacted_spans(redactor, stored, policy) != stored:
             failures.append(f"{policy}: admitting the admitted spans changes them")
         if [span.key for span in stored] != [span.key for span in spans]:
             failures.append(f"{policy}: the ids of the spans changed")
@@ -201,7 +201,7 @@ async def test_events_of_a_recorder_in_the_same_process_are_redacted_once(
 
 
 async def test_redaction_can_be_turned_off() -> None:
-    store = MemoryStore(admission=Admission(Redaction.off()))
+    store = MemoryStore(redactor=WriteRedactor(Redaction.off()))
     events = canary_events()
     await store.write(events)
     assert EVERYTHING in [event.arguments for event in events if isinstance(event, ToolCallStarted)]

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from api.freshness import Freshness
-from api.placed_spans import KnownPlaces
+from api.span_index import SpanIndexCache
 from tests.otel.captured import moved
 from tests.otel.made_traces import agent, spans_from, tool
 from tracer.otel.otlp.blocks import traces_of
@@ -17,7 +17,7 @@ from tracer.storage.memory.store import MemoryStore
 
 @pytest.mark.parametrize("max_spans", [1, 2, 4, 30])
 async def test_places_are_the_same_whether_they_are_remembered_or_not(max_spans: int) -> None:
-    store, places = MemoryStore(), KnownPlaces(max_spans)
+    store, cache = MemoryStore(), SpanIndexCache(max_spans)
     traces = [bytes([number] * 16) for number in range(1, 5)]
 
     for count in (1, 2, 2, 3):
@@ -25,6 +25,6 @@ async def test_places_are_the_same_whether_they_are_remembered_or_not(max_spans:
             spans = spans_from(agent(1, "a"), tool(2, "x", parent=1), tool(3, "y", parent=2))
             await store.write_spans(traces_of(moved(each, trace) for each in spans[:count]))
         for trace in (*traces, *reversed(traces), *traces):
-            placed = await places.of_run(store, DEFAULT_PROJECT_ID, UUID(bytes=trace), Freshness())
-            seen = [placed.places[span_id][0].value for _, span_id in placed.after(None, None)]
+            index = await cache.of_run(store, DEFAULT_PROJECT_ID, UUID(bytes=trace), Freshness())
+            seen = [index.record_keys[span_id][0].value for _, span_id in index.after(None, None)]
             assert seen == ["step", "toolCall", "toolCall"][:count]

@@ -14,22 +14,22 @@ from tracer.records.ids import DEFAULT_PROJECT_ID
 from tracer.storage.postgres.connection.pool import Pool, open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.projects.api_keys import ApiKeys
-from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.authentication import Authenticator
 
 
 async def test_requests_of_one_moment_ask_together_whether_keys_are_needed(
     pool: Pool, asked: list[str]
 ) -> None:
-    callers = Callers(pool)
-    answers = await asyncio.gather(*(callers.are_keys_needed() for _ in range(20)))
+    authenticator = Authenticator(pool)
+    answers = await asyncio.gather(*(authenticator.are_keys_needed() for _ in range(20)))
     assert set(answers) == {False}
     assert len(asked) == 1
 
 
 async def test_concurrent_requests_share_one_key_lookup(pool: Pool, asked: list[str]) -> None:
-    callers = Callers(pool)
+    authenticator = Authenticator(pool)
     answers = await asyncio.gather(
-        *(callers.by_key("no key") for _ in range(20)), return_exceptions=True
+        *(authenticator.by_key("no key") for _ in range(20)), return_exceptions=True
     )
     assert {type(each) for each in answers} == {NotIdentified}
     assert len(asked) == 1
@@ -38,9 +38,9 @@ async def test_concurrent_requests_share_one_key_lookup(pool: Pool, asked: list[
 async def test_cancelled_key_lookup_does_not_cancel_other_waiters(
     pool: Pool, asked: list[str]
 ) -> None:
-    callers = Callers(pool)
-    hasty = asyncio.create_task(callers.are_keys_needed())
-    patient = asyncio.create_task(callers.are_keys_needed())
+    authenticator = Authenticator(pool)
+    hasty = asyncio.create_task(authenticator.are_keys_needed())
+    patient = asyncio.create_task(authenticator.are_keys_needed())
     await asyncio.sleep(0)
     hasty.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -52,11 +52,11 @@ async def test_cancelled_key_lookup_does_not_cancel_other_waiters(
 async def test_lookup_after_a_revocation_ignores_earlier_lookups(
     pool: Pool, asked: list[str]
 ) -> None:
-    callers = Callers(pool)
-    before = asyncio.create_task(callers.by_key("no key"))
+    authenticator = Authenticator(pool)
+    before = asyncio.create_task(authenticator.by_key("no key"))
     await asyncio.sleep(0)
-    callers.forget()
-    after = asyncio.create_task(callers.by_key("no key"))
+    authenticator.forget()
+    after = asyncio.create_task(authenticator.by_key("no key"))
     answers = await asyncio.gather(before, after, return_exceptions=True)
     assert [type(each) for each in answers] == [NotIdentified, NotIdentified]
     assert len(asked) == 2
@@ -81,19 +81,19 @@ async def test_lookup_that_began_before_the_end_of_a_sign_in_is_not_cached(
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other,
     ):
         new = await ApiKeys(ProjectPool(pool, DEFAULT_PROJECT_ID)).create("reads", [Scope.READ])
-        callers = Callers(pool, known_seconds=3_600)
-        secret, _ = await callers.sign_in(new.secret)
+        authenticator = Authenticator(pool, known_seconds=3_600)
+        secret, _ = await authenticator.sign_in(new.secret)
         await other.execute(SLOW_PROJECT)
         await other.execute("SELECT pg_advisory_lock(%s)", [LOCK])
-        before = asyncio.create_task(callers.by_sign_in(secret))
+        before = asyncio.create_task(authenticator.by_sign_in(secret))
         await until_waiting(database_url, 1)
 
         if ending == "sign_out":
-            await callers.sign_out(secret)
+            await authenticator.sign_out(secret)
         else:
             await other.execute("UPDATE api_key SET revoked_at = now()")
-            callers.forget()
-        after = asyncio.create_task(callers.by_sign_in(secret))
+            authenticator.forget()
+        after = asyncio.create_task(authenticator.by_sign_in(secret))
         await asyncio.sleep(0)  # it asks, or joins the lookup that is in flight
         await other.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
 
@@ -101,4 +101,4 @@ async def test_lookup_that_began_before_the_end_of_a_sign_in_is_not_cached(
         with pytest.raises(NotIdentified):
             await after
         with pytest.raises(NotIdentified):
-            await callers.by_sign_in(secret)
+            await authenticator.by_sign_in(secret)

@@ -19,10 +19,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from api.app import create_app
-from api.observability.own_spans import (
+from api.observability.self_tracing import (
     AGENT,
-    OwnSpans,
-    own_spans,
+    SelfTracing,
+    self_tracing,
     wanted_exporter,
 )
 from tests.api.conftest import parts_without_database, serving_parts
@@ -43,14 +43,14 @@ class Made:
         self._exporter = InMemorySpanExporter()
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.spans = OwnSpans(provider.get_tracer("tracer"))
+        self.spans = SelfTracing(provider.get_tracer("tracer"))
 
     def finished(self) -> dict[str, ReadableSpan]:
         return {span.name: span for span in self._exporter.get_finished_spans()}
 
 
 async def send(
-    parts: Parts, spans: OwnSpans, *requests: tuple[str, str, dict[str, Any]]
+    parts: Parts, spans: SelfTracing, *requests: tuple[str, str, dict[str, Any]]
 ) -> list[int]:
     """Send requests to a server that makes `spans`, and return the statuses."""
     transport = httpx2.ASGITransport(create_app(parts, spans=spans), raise_app_exceptions=False)
@@ -120,7 +120,7 @@ async def test_server_that_exports_to_itself_makes_no_endless_spans(
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
         async with serving_parts(database_url, tmp_path, ScriptedModel([])) as parts:
-            async with own_spans({"OTEL_EXPORTER_OTLP_ENDPOINT": address}) as spans:
+            async with self_tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": address}) as spans:
                 app = create_app(parts, spans=spans)
                 server = uvicorn.Server(uvicorn.Config(app, log_config=None))
                 serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -204,11 +204,11 @@ async def test_missing_exporter_is_a_configuration_error() -> None:
     with pytest.raises(
         ConfigurationError, match=r"OTEL_TRACES_EXPORTER .*tracer-lineage\[server\]"
     ):
-        async with own_spans({"OTEL_TRACES_EXPORTER": "zipkin"}):
+        async with self_tracing({"OTEL_TRACES_EXPORTER": "zipkin"}):
             pass
 
 
 async def test_store_is_not_wrapped_without_an_exporter_variable() -> None:
-    async with own_spans({}) as spans:
+    async with self_tracing({}) as spans:
         store = object()
         assert spans.around(store) is store

@@ -40,7 +40,7 @@ Side = TypeVar("Side")
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-class OwnSpans:
+class SelfTracing:
     """Makes the server's spans. Without a tracer it makes none."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
@@ -145,7 +145,7 @@ def wanted_exporter(environment: Mapping[str, str]) -> str | None:
 
 
 @asynccontextmanager
-async def own_spans(environment: Mapping[str, str]) -> AsyncIterator[OwnSpans]:
+async def self_tracing(environment: Mapping[str, str]) -> AsyncIterator[SelfTracing]:
     """Give the maker of the server's spans, and send the last spans at the end.
 
     Args:
@@ -156,7 +156,7 @@ async def own_spans(environment: Mapping[str, str]) -> AsyncIterator[OwnSpans]:
     """
     name = wanted_exporter(environment)
     if name is None:
-        yield OwnSpans()
+        yield SelfTracing()
         return
     try:
         from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -179,7 +179,7 @@ async def own_spans(environment: Mapping[str, str]) -> AsyncIterator[OwnSpans]:
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
-        yield OwnSpans(provider.get_tracer("tracer"))
+        yield SelfTracing(provider.get_tracer("tracer"))
     finally:
         stopping = Thread(target=provider.shutdown, daemon=True)  # the collector may not answer
         stopping.start()
