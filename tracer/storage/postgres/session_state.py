@@ -85,18 +85,18 @@ _READ = f"SELECT state::text FROM session_state WHERE {_THE_SESSION}"
 # One statement, so that a session without a row can be locked, too. If a change is rejected, the
 # transaction rolls back what this statement wrote.
 _MAKE_OR_LOCK = """
-INSERT INTO session_state AS kept (project_id, session_id, state, revision, updated_at)
+INSERT INTO session_state AS stored (project_id, session_id, state, revision, updated_at)
 VALUES (%(project_id)s, %(session)s, %(state)s, 1, %(now)s)
 ON CONFLICT (session_id, project_id)
-    DO UPDATE SET revision = kept.revision + 1, updated_at = excluded.updated_at
+    DO UPDATE SET revision = stored.revision + 1, updated_at = excluded.updated_at
 RETURNING state::text"""
 
 # The slice selects the newest of the earlier runs; a slice that begins below 1 selects all.
 _ADD_RUN = """
-INSERT INTO session_state AS kept (project_id, session_id, state, revision, updated_at, run_ids)
+INSERT INTO session_state AS stored (project_id, session_id, state, revision, updated_at, run_ids)
 VALUES (%(project_id)s, %(session)s, %(state)s, 0, %(now)s, ARRAY[%(run)s::uuid])
 ON CONFLICT (session_id, project_id) DO UPDATE SET
-    run_ids = kept.run_ids[cardinality(kept.run_ids) - %(earlier)s + 1 :] || excluded.run_ids,
+    run_ids = stored.run_ids[cardinality(stored.run_ids) - %(earlier)s + 1 :] || excluded.run_ids,
     updated_at = excluded.updated_at
 RETURNING run_ids"""
 

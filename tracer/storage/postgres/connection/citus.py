@@ -252,4 +252,4 @@ async def runs_by_shard(pool: Pool, runs: Iterable[UUID]) -> list[list[UUID]]:
 
 _SHARDS = f"""
 SELECT id, get_shard_id_for_distribution_column('{_RUN}', id)
-FROM unnest(%s::uuid[]) AS given (id)"""
+FROM unnest(%s::uuid[]) AS wanted (id)"""

@@ -75,7 +75,7 @@ WAKE_PROJECTORS = f"SELECT pg_notify('{PENDING_CHANNEL}', '{LOOK_NOW}')"
 _NOTIFY = """
 SELECT pg_notify(channel, message)
 FROM set_config('synchronous_commit', 'off', true),
-    unnest(%s::text[], %s::text[]) AS given (channel, message)"""
+    unnest(%s::text[], %s::text[]) AS notification (channel, message)"""
 
 log = get_logger(__name__)
 

@@ -166,13 +166,13 @@ DELETE_STATES = f"DELETE FROM session_state WHERE {_OF_SESSIONS}"
 # --- Act 2: the rows -----------------------------------------------------------------------------
 
 _PURGE_LOCK_KEY = "hashtextextended('purge ' || root_plan_id::text, %(project_id)s)"
-_GIVEN_RUNS = "unnest(%(runs)s::uuid[]) AS given (root_plan_id)"
+_BATCH = "unnest(%(runs)s::uuid[]) AS batch (root_plan_id)"
 
 # Locks of the rows of `run` would make writers of deleted runs wait.
-CLAIM = f"SELECT root_plan_id FROM {_GIVEN_RUNS} WHERE pg_try_advisory_xact_lock({_PURGE_LOCK_KEY})"
+CLAIM = f"SELECT root_plan_id FROM {_BATCH} WHERE pg_try_advisory_xact_lock({_PURGE_LOCK_KEY})"
 """Claims the purge of runs until the end of the transaction; skips runs that are claimed."""
 
-WAIT_FOR_CLAIM = f"SELECT root_plan_id, pg_advisory_xact_lock({_PURGE_LOCK_KEY}) FROM {_GIVEN_RUNS}"
+WAIT_FOR_CLAIM = f"SELECT root_plan_id, pg_advisory_xact_lock({_PURGE_LOCK_KEY}) FROM {_BATCH}"
 """Claims the purge of runs in the given order; waits for another process that has claimed one."""
 
 FIND_CLAIMED = f"""

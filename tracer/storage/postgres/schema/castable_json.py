@@ -16,7 +16,7 @@ from tracer.text import nests_too_deep
 FIT_COLUMNS = {"arguments_fit": "arguments", "result_fit": "result"}
 """The flags of a tool call, each with the text that it describes."""
 
-FIT_VALUES = {flag: f"coalesce(given.{flag}, false)" for flag in FIT_COLUMNS}
+FIT_VALUES = {flag: f"coalesce(incoming.{flag}, false)" for flag in FIT_COLUMNS}
 """The value of each flag as SQL. JSON rows omit a flag that is false."""
 
 _MAX_CHARACTERS = 1_000_000

@@ -62,7 +62,7 @@ INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, source
     is_agent_work, input_tokens, output_tokens, cost_usd, tool_calls, failures)
 SELECT $1, root_plan_id, 'unknown', coalesce($2, statement_timestamp()), 1, 'spans', false,
     0, 0, 0, 0, 0
-FROM unnest($3::uuid[]) AS given (root_plan_id)
+FROM unnest($3::uuid[]) AS incoming (root_plan_id)
 ORDER BY root_plan_id
 ON CONFLICT (project_id, root_plan_id) DO NOTHING"""
 
@@ -80,7 +80,7 @@ INSERT_BLOCKS = """
 INSERT INTO otel_block (project_id, root_plan_id, key, spans, size, recorded_at, body)
 SELECT $1, root_plan_id, key, spans, size, coalesce($2, statement_timestamp()), body
 FROM unnest($3::uuid[], $4::bytea[], $5::integer[], $6::bigint[], $7::bytea[])
-    AS given (root_plan_id, key, spans, size, body)
+    AS incoming (root_plan_id, key, spans, size, body)
 ORDER BY root_plan_id, key
 ON CONFLICT (root_plan_id, key, project_id) DO NOTHING
 RETURNING root_plan_id, spans, size"""
@@ -92,32 +92,32 @@ WHERE project_id = $1 AND root_plan_id = ANY($3::uuid[]) AND key = ANY($2::bytea
 """Return those of the blocks with the keys $2 in the runs $3 that are stored."""
 
 ADD_PENDING = f"""
-INSERT INTO pending_run AS kept (project_id, root_plan_id, arrived, spans, size, since, seen_at,
+INSERT INTO pending_run AS stored (project_id, root_plan_id, arrived, spans, size, since, seen_at,
     due_at)
-SELECT $1, given.root_plan_id, given.projected + 1, given.spans, given.size, now, now,
-    greatest(now + {QUIET}, given.not_before)
+SELECT $1, incoming.root_plan_id, incoming.projected + 1, incoming.spans, incoming.size, now, now,
+    greatest(now + {QUIET}, incoming.not_before)
 FROM unnest($3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[])
-    AS given (root_plan_id, projected, spans, size, not_before),
+    AS incoming (root_plan_id, projected, spans, size, not_before),
     coalesce($2::timestamptz, statement_timestamp()) AS now
-ORDER BY given.root_plan_id
+ORDER BY incoming.root_plan_id
 ON CONFLICT (root_plan_id, project_id) DO UPDATE
-SET arrived = kept.arrived + 1, spans = kept.spans + excluded.spans,
-    size = kept.size + excluded.size, seen_at = excluded.seen_at,
+SET arrived = stored.arrived + 1, spans = stored.spans + excluded.spans,
+    size = stored.size + excluded.size, seen_at = excluded.seen_at,
     due_at = CASE
-        WHEN kept.due_at = 'infinity'
-        THEN greatest(excluded.due_at, {_later("kept.attempted_at", FAILED_PAUSE)})
-        WHEN kept.attempts > 0 THEN kept.due_at
+        WHEN stored.due_at = 'infinity'
+        THEN greatest(excluded.due_at, {_later("stored.attempted_at", FAILED_PAUSE)})
+        WHEN stored.attempts > 0 THEN stored.due_at
         ELSE greatest(
-            least({_later("excluded.since", QUIET)}, {_later("kept.since", LONGEST_WAIT)}),
+            least({_later("excluded.since", QUIET)}, {_later("stored.since", LONGEST_WAIT)}),
             {_later("excluded.due_at", f"-{QUIET}")})
     END,
-    attempts = least(kept.attempts, {MOST_ATTEMPTS - 1})"""
+    attempts = least(stored.attempts, {MOST_ATTEMPTS - 1})"""
 """Make locked runs pending that got new blocks, at the moment $2 (null: now)."""
 
 GROW_RUNS = """
-UPDATE run SET span_bytes = span_bytes + given.size
-FROM unnest($2::uuid[], $3::bigint[]) AS given (root_plan_id, size)
-WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+UPDATE run SET span_bytes = span_bytes + incoming.size
+FROM unnest($2::uuid[], $3::bigint[]) AS incoming (root_plan_id, size)
+WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($2::uuid[])"""
 """Count the blocks of runs of events, which are never projected."""
 
@@ -152,26 +152,26 @@ MOMENT = "SELECT coalesce($1::timestamptz, statement_timestamp())"
 clock within these. Takes no project's id."""
 
 CLAIM = f"""
-SELECT root_plan_id FROM unnest($2::uuid[]) AS given (root_plan_id), (SELECT $1::integer) AS project
-    (project_id) WHERE pg_try_advisory_lock({RUN_LOCK_KEY})"""
+SELECT root_plan_id FROM unnest($2::uuid[]) AS incoming (root_plan_id),
+    (SELECT $1::integer) AS project (project_id) WHERE pg_try_advisory_lock({RUN_LOCK_KEY})"""
 """Claim those of the runs $2 that are not claimed yet, until `RELEASE`."""
 
 RELEASE = f"""
-SELECT pg_advisory_unlock({RUN_LOCK_KEY}) FROM unnest($2::uuid[]) AS given (root_plan_id),
+SELECT pg_advisory_unlock({RUN_LOCK_KEY}) FROM unnest($2::uuid[]) AS incoming (root_plan_id),
     (SELECT $1::integer) AS project (project_id)"""
 
 # If the machine crashes, the count of one attempt may be lost: no reason to wait for the disk.
 ATTEMPT = """
-UPDATE pending_run AS kept SET attempts = kept.attempts + 1, attempted_at = $3::timestamptz
+UPDATE pending_run AS stored SET attempts = stored.attempts + 1, attempted_at = $3::timestamptz
 FROM set_config('synchronous_commit', 'off', true), (
         SELECT root_plan_id FROM pending_run
         WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
             AND (due_at <= $3::timestamptz OR $4)
         ORDER BY root_plan_id FOR UPDATE
     ) AS due
-WHERE kept.project_id = $1 AND kept.root_plan_id = due.root_plan_id
-    AND kept.root_plan_id = ANY($2::uuid[])
-RETURNING kept.root_plan_id, arrived, attempts, spans, size, seen_at, with_prices"""
+WHERE stored.project_id = $1 AND stored.root_plan_id = due.root_plan_id
+    AND stored.root_plan_id = ANY($2::uuid[])
+RETURNING stored.root_plan_id, arrived, attempts, spans, size, seen_at, with_prices"""
 """Note that a projection of the claimed runs $2 begins at the moment $3; with $4 also of runs that
 are not due."""
 
@@ -246,22 +246,22 @@ _RUN_COLUMNS = {
     "settle_seconds": "float8",
 }
 
-_RUN_VALUES = {column: f"given.{column}" for column in RUN_FIELDS} | {
-    "cancel_requested_at": "least(run.cancel_requested_at, given.cancel_requested_at)",
-    "revision": "given.revision",
-    "projected": "given.projected",
-    "projection_version": "given.projection_version",
+_RUN_VALUES = {column: f"incoming.{column}" for column in RUN_FIELDS} | {
+    "cancel_requested_at": "least(run.cancel_requested_at, incoming.cancel_requested_at)",
+    "revision": "incoming.revision",
+    "projected": "incoming.projected",
+    "projection_version": "incoming.projection_version",
     "projection_error": "NULL",
     "next_projection_at": _later(
-        "$2::timestamptz", f"given.seconds * {PAUSE_FACTOR} * interval '1 second'"
+        "$2::timestamptz", f"incoming.seconds * {PAUSE_FACTOR} * interval '1 second'"
     ),
-    "span_bytes": "given.span_bytes",
-    "settle_at": _later("$2::timestamptz", "given.settle_seconds * interval '1 second'"),
+    "span_bytes": "incoming.span_bytes",
+    "settle_at": _later("$2::timestamptz", "incoming.settle_seconds * interval '1 second'"),
 }
 
 UPDATE_RUNS = f"""
 UPDATE run SET {", ".join(f"{column} = {value}" for column, value in _RUN_VALUES.items())}
-FROM json_to_recordset($3) AS given (root_plan_id uuid, {
+FROM json_to_recordset($3) AS incoming (root_plan_id uuid, {
     ", ".join(
         f"{column} {type_}"
         for column, type_ in (
@@ -270,7 +270,7 @@ FROM json_to_recordset($3) AS given (root_plan_id uuid, {
         )
     )
 })
-WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($4::uuid[])"""
 """Make the locked runs $4 show what the rows $3 contain, at the moment $2."""
 
@@ -281,19 +281,19 @@ def removing(kind: Kind) -> tuple[str, str]:
 
     Two statements: Citus would send the rows that one part of a statement returns to all workers.
     """
-    of_runs = f"""kept.project_id = $1 AND kept.root_plan_id = ANY($2::uuid[])
-        AND kept.{RULES[kind].id_field} = ANY($3::uuid[])"""
+    of_runs = f"""stored.project_id = $1 AND stored.root_plan_id = ANY($2::uuid[])
+        AND stored.{RULES[kind].id_field} = ANY($3::uuid[])"""
     return (
         f"""
     INSERT INTO removed_record (project_id, root_plan_id, record_id, kind, revision)
-    SELECT run.project_id, run.root_plan_id, kept.{RULES[kind].id_field}, '{kind}', run.revision
-    FROM {TABLES[kind]} AS kept
-    JOIN run ON run.project_id = $1 AND run.root_plan_id = kept.root_plan_id
+    SELECT run.project_id, run.root_plan_id, stored.{RULES[kind].id_field}, '{kind}', run.revision
+    FROM {TABLES[kind]} AS stored
+    JOIN run ON run.project_id = $1 AND run.root_plan_id = stored.root_plan_id
         AND run.root_plan_id = ANY($2::uuid[])
     WHERE {of_runs}
     ON CONFLICT (root_plan_id, record_id, project_id) DO UPDATE
     SET kind = excluded.kind, revision = excluded.revision""",
-        f"DELETE FROM {TABLES[kind]} AS kept WHERE {of_runs}",
+        f"DELETE FROM {TABLES[kind]} AS stored WHERE {of_runs}",
     )
 
 
@@ -303,29 +303,31 @@ def replacing(kind: Kind) -> str:
     table, key, fields = TABLES[kind], RULES[kind].id_field, PROJECTED_FIELDS[kind]
     types = {field: column_type(table, field) for field in (key, *fields)}
     types |= {"digest": "bigint", "recorded_at": "timestamptz"}
-    values = {field: f"given.{field}" for field in (*fields, "recorded_at", "digest")}
-    given = {"root_plan_id": "uuid"} | types
+    values = {field: f"incoming.{field}" for field in (*fields, "recorded_at", "digest")}
+    column_types = {"root_plan_id": "uuid"} | types
     if kind is Kind.TOOL_CALL:
         values |= FIT_VALUES
-        given |= dict.fromkeys(FIT_VALUES, "boolean")
+        column_types |= dict.fromkeys(FIT_VALUES, "boolean")
     new = {column: f"excluded.{column}" for column in values if column != "recorded_at"}
     return f"""
-    INSERT INTO {table} AS kept (project_id, root_plan_id, {key}, revision, {", ".join(values)})
-    SELECT run.project_id, run.root_plan_id, given.{key}, run.revision, {", ".join(values.values())}
-    FROM json_to_recordset($2) AS given ({", ".join(f"{n} {t}" for n, t in given.items())})
-    JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+    INSERT INTO {table} AS stored (project_id, root_plan_id, {key}, revision, {", ".join(values)})
+    SELECT run.project_id, run.root_plan_id, incoming.{key}, run.revision,
+        {", ".join(values.values())}
+    FROM json_to_recordset($2) AS incoming (
+        {", ".join(f"{name} {of_column}" for name, of_column in column_types.items())})
+    JOIN run ON run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
         AND run.root_plan_id = ANY($3::uuid[])
-    ORDER BY given.root_plan_id, given.{key}
+    ORDER BY incoming.root_plan_id, incoming.{key}
     ON CONFLICT (project_id, root_plan_id, {key}) DO UPDATE
     SET revision = excluded.revision, {", ".join(f"{c} = {value}" for c, value in new.items())}"""
 
 
 SET_DIGESTS = {
     kind: f"""
-UPDATE {TABLES[kind]} AS kept SET digest = given.digest
-FROM unnest($2::uuid[], $3::uuid[], $4::bigint[]) AS given (root_plan_id, id, digest)
-WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
-    AND kept.{RULES[kind].id_field} = given.id AND kept.root_plan_id = ANY($2::uuid[])"""
+UPDATE {TABLES[kind]} AS stored SET digest = incoming.digest
+FROM unnest($2::uuid[], $3::uuid[], $4::bigint[]) AS incoming (root_plan_id, id, digest)
+WHERE stored.project_id = $1 AND stored.root_plan_id = incoming.root_plan_id
+    AND stored.{RULES[kind].id_field} = incoming.id AND stored.root_plan_id = ANY($2::uuid[])"""
     for kind in RECORDS
 }
 """Set the digests of unchanged rows that were written before there were digests."""
@@ -333,7 +335,7 @@ WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
 ADD_SESSIONS = """
 INSERT INTO otel_session (project_id, root_plan_id, session_run_id)
 SELECT $1, root_plan_id, session_run_id
-FROM unnest($2::uuid[], $3::uuid[]) AS given (root_plan_id, session_run_id)
+FROM unnest($2::uuid[], $3::uuid[]) AS incoming (root_plan_id, session_run_id)
 ORDER BY root_plan_id, session_run_id
 ON CONFLICT (root_plan_id, session_run_id, project_id) DO NOTHING
 RETURNING root_plan_id"""
@@ -345,50 +347,50 @@ WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])"""
 """Keep the locked runs $2 pending after `FINISH`."""
 
 FINISH = """
-WITH given AS (
+WITH incoming AS (
     SELECT * FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
-        AS given (root_plan_id, arrived, spans, size)
+        AS incoming (root_plan_id, arrived, spans, size)
 ), rest AS (
-    UPDATE pending_run AS kept
-    SET attempts = 0, failure = NULL, with_prices = false, since = kept.attempted_at,
-        spans = kept.spans - given.spans, size = kept.size - given.size,
-        due_at = greatest(kept.due_at, run.next_projection_at)
-    FROM given JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+    UPDATE pending_run AS stored
+    SET attempts = 0, failure = NULL, with_prices = false, since = stored.attempted_at,
+        spans = stored.spans - incoming.spans, size = stored.size - incoming.size,
+        due_at = greatest(stored.due_at, run.next_projection_at)
+    FROM incoming JOIN run ON run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
         AND run.root_plan_id = ANY($2::uuid[])
-    WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
-        AND kept.root_plan_id = ANY($2::uuid[]) AND kept.arrived <> given.arrived
+    WHERE stored.project_id = $1 AND stored.root_plan_id = incoming.root_plan_id
+        AND stored.root_plan_id = ANY($2::uuid[]) AND stored.arrived <> incoming.arrived
 )
-DELETE FROM pending_run AS kept USING given
-WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
-    AND kept.root_plan_id = ANY($2::uuid[]) AND kept.arrived = given.arrived"""
+DELETE FROM pending_run AS stored USING incoming
+WHERE stored.project_id = $1 AND stored.root_plan_id = incoming.root_plan_id
+    AND stored.root_plan_id = ANY($2::uuid[]) AND stored.arrived = incoming.arrived"""
 """End the pending state of the runs $2, unless more has arrived than was read."""
 
 NOTE_SIGNS = """
-INSERT INTO recorder_lease AS kept (project_id, recorder_id, seen_at, length, due_at)
+INSERT INTO recorder_lease AS stored (project_id, recorder_id, seen_at, length, due_at)
 SELECT $1, run_id, seen_at, $4::interval, seen_at
-FROM unnest($2::uuid[], $3::timestamptz[]) AS given (run_id, seen_at) ORDER BY run_id
+FROM unnest($2::uuid[], $3::timestamptz[]) AS incoming (run_id, seen_at) ORDER BY run_id
 ON CONFLICT (recorder_id, project_id) DO UPDATE
-SET seen_at = greatest(kept.seen_at, excluded.seen_at), length = excluded.length,
-    due_at = CASE WHEN kept.seen_at + kept.length > excluded.seen_at THEN kept.due_at
-        ELSE least(kept.due_at, excluded.seen_at) END"""
+SET seen_at = greatest(stored.seen_at, excluded.seen_at), length = excluded.length,
+    due_at = CASE WHEN stored.seen_at + stored.length > excluded.seen_at THEN stored.due_at
+        ELSE least(stored.due_at, excluded.seen_at) END"""
 """Renew the leases of the locked runs $2, in which something is unfinished, for $4. Their newest
 blocks arrived at the moments $3. A lease that had expired is due at once, so that the reaper marks
 the run as alive."""
 
 # --- Failures ------------------------------------------------------------------------------------
 
-_RETRY_PAUSE = "interval '100 milliseconds' * 2 ^ greatest(kept.attempts, given.attempts)"
+_RETRY_PAUSE = "interval '100 milliseconds' * 2 ^ greatest(stored.attempts, incoming.attempts)"
 
 NOTE_FAILURES = f"""
 WITH failed AS (
-    UPDATE pending_run AS kept SET failure = given.failure,
-        attempts = greatest(kept.attempts, given.attempts),
-        due_at = CASE WHEN greatest(kept.attempts, given.attempts) >= {MOST_ATTEMPTS}
+    UPDATE pending_run AS stored SET failure = incoming.failure,
+        attempts = greatest(stored.attempts, incoming.attempts),
+        due_at = CASE WHEN greatest(stored.attempts, incoming.attempts) >= {MOST_ATTEMPTS}
             THEN 'infinity' ELSE {_later("$2::timestamptz", _RETRY_PAUSE)} END
-    FROM unnest($3::uuid[], $4::text[], $5::integer[]) AS given (root_plan_id, failure, attempts)
-    WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
-        AND kept.root_plan_id = ANY($3::uuid[]) AND kept.attempts > 0
-    RETURNING kept.root_plan_id, kept.due_at = 'infinity' AS is_over, kept.failure
+    FROM unnest($3::uuid[], $4::text[], $5::integer[]) AS incoming (root_plan_id, failure, attempts)
+    WHERE stored.project_id = $1 AND stored.root_plan_id = incoming.root_plan_id
+        AND stored.root_plan_id = ANY($3::uuid[]) AND stored.attempts > 0
+    RETURNING stored.root_plan_id, stored.due_at = 'infinity' AS is_over, stored.failure
 )
 UPDATE run SET projection_error = failed.failure, revision = run.revision + 1
 FROM failed

@@ -47,14 +47,14 @@ ORDER BY root_plan_id FOR NO KEY UPDATE"""
 
 # `seen_at` is null, because this is not a heartbeat of the run.
 _MAKE_PENDING = f"""
-INSERT INTO pending_run AS kept (project_id, root_plan_id, arrived, spans, size, since, due_at,
+INSERT INTO pending_run AS stored (project_id, root_plan_id, arrived, spans, size, since, due_at,
     with_prices)
 SELECT project_id, root_plan_id, projected + 1, 0, 0, statement_timestamp(), statement_timestamp(),
     %(with_prices)s
 FROM run WHERE {_OF_RUNS} ORDER BY root_plan_id
 ON CONFLICT (root_plan_id, project_id) DO UPDATE
-SET arrived = kept.arrived + 1, due_at = excluded.due_at, attempts = 0, failure = NULL,
-    with_prices = kept.with_prices OR excluded.with_prices
+SET arrived = stored.arrived + 1, due_at = excluded.due_at, attempts = 0, failure = NULL,
+    with_prices = stored.with_prices OR excluded.with_prices
 RETURNING root_plan_id, arrived"""
 
 _CLEAR_ERRORS = f"""

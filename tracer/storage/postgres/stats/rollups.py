@@ -240,11 +240,11 @@ SELECT {_hashable("at", "name")}
 FROM ({figures(_OF_RUNS, ("root_plan_id", "at", "name"))}) AS found"""
 
 _REMOVE = """
-DELETE FROM run_group AS kept
+DELETE FROM run_group AS stored
 USING unnest(%(changed_runs)s::uuid[], %(changed_hours)s::text[]::timestamptz[])
     AS changed (run, hour)
-WHERE kept.project_id = %(project_id)s AND kept.root_plan_id = changed.run
-    AND kept.hour = changed.hour AND kept.root_plan_id = ANY(%(runs)s)"""
+WHERE stored.project_id = %(project_id)s AND stored.root_plan_id = changed.run
+    AND stored.hour = changed.hour AND stored.root_plan_id = ANY(%(runs)s)"""
 
 _ADD = f"""
 INSERT INTO run_group (project_id, {", ".join(_TYPES)})

@@ -94,8 +94,8 @@ class EventRows:
         apart = await is_spread(self._project.pool)
         for batches in zip_longest(*(json_batches(kind, records[kind]) for kind in RECORDS)):
             rows = {kind: batch for kind, batch in zip(RECORDS, batches, strict=True) if batch}
-            given = [project_id, now, growth, sorted(runs), *rows.values()]
-            merging.append((MERGE[tuple(rows), apart], given))
+            values = [project_id, now, growth, sorted(runs), *rows.values()]
+            merging.append((MERGE[tuple(rows), apart], values))
             growth = 0
         statements = [*locking, *merging, *more]
         answers = await retry_on_conflict(executed, self._project, statements)
@@ -185,7 +185,7 @@ _FLAGGED = {"TEXT": "''", "BOOLEAN": "false"}
 
 
 class _Merge:
-    """The parts of one kind's statement. `kept` is the stored row, `excluded` the new one."""
+    """The parts of one kind's statement. `stored` is the stored row, `excluded` the new one."""
 
     def __init__(self, kind: Kind) -> None:
         self.rules = RULES[kind]
@@ -195,7 +195,7 @@ class _Merge:
             for field in (self.rules.id_field, *self.rules.fields)
         }
 
-    def given(self) -> str:
+    def incoming_columns(self) -> str:
         """Return the columns of the JSON rows."""
         columns = {"root_plan_id": "UUID"} | self.types
         columns |= dict.fromkeys(self.flags(self.rules.fields), "BOOLEAN")
@@ -203,19 +203,21 @@ class _Merge:
 
     def values(self) -> dict[str, str]:
         """Return each field's value in a row that is new."""
-        return {field: f"given.{field}" for field in self.rules.fields}
+        return {field: f"incoming.{field}" for field in self.rules.fields}
 
     def singles(self) -> dict[str, str]:
         """Return, for each field that merges alone, the SQL of its merged value."""
         new = {}
         for function, fields in (("greatest", self.rules.greatest), ("least", self.rules.least)):
             for field in fields:
-                new[field] = f"{function}(kept.{field}, excluded.{field}{self._byte_order(field)})"
+                new[field] = (
+                    f"{function}(stored.{field}, excluded.{field}{self._byte_order(field)})"
+                )
         for field in self.rules.union:
             new[field] = (
-                f"CASE WHEN excluded.{field} IS NULL OR excluded.{field} <@ kept.{field}"
-                f" THEN kept.{field} ELSE"
-                f' ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(kept.{field} ||'
+                f"CASE WHEN excluded.{field} IS NULL OR excluded.{field} <@ stored.{field}"
+                f" THEN stored.{field} ELSE"
+                f' ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(stored.{field} ||'
                 f" excluded.{field}) AS item ORDER BY 1) END"
             )
         return new
@@ -237,7 +239,7 @@ class _Merge:
         return [flag for flag, text in FIT_COLUMNS.items() if text in fields]
 
     def is_greater(self, group: tuple[str, ...]) -> str:
-        return f"{self._tuple('excluded', group)} > {self._tuple('kept', group)}"
+        return f"{self._tuple('excluded', group)} > {self._tuple('stored', group)}"
 
     def _tuple(self, row: str, fields: tuple[str, ...]) -> str:
         values = []
@@ -255,7 +257,7 @@ class _Merge:
     def changes(self) -> str:
         """Return the SQL condition that the new row changes the stored one."""
         new = self.singles()
-        before = ", ".join(f"kept.{field}" for field in new)
+        before = ", ".join(f"stored.{field}" for field in new)
         after = ", ".join(new.values())
         return " OR ".join(
             [f"({before}) IS DISTINCT FROM ({after})", *map(self.is_greater, self.rules.groups)]
@@ -263,7 +265,7 @@ class _Merge:
 
 
 def _either(condition: str, field: str) -> str:
-    return f"CASE WHEN {condition} THEN excluded.{field} ELSE kept.{field} END"
+    return f"CASE WHEN {condition} THEN excluded.{field} ELSE stored.{field} END"
 
 
 def _lock_runs() -> str:
@@ -271,14 +273,14 @@ def _lock_runs() -> str:
     new = ", ".join(f"{field} = {value}" for field, value in merge.singles().items())
     values = merge.values()
     return f"""
-    INSERT INTO run AS kept (project_id, root_plan_id, status, recorded_at, revision, source,
+    INSERT INTO run AS stored (project_id, root_plan_id, status, recorded_at, revision, source,
         input_tokens, output_tokens, cost_usd, tool_calls, failures, {", ".join(values)})
     SELECT $1, root_plan_id, 'unknown', $2, 1, 'events', 0, 0, 0, 0, 0,
         {", ".join(values.values())}
-    FROM json_to_recordset($3) AS given ({merge.given()})
+    FROM json_to_recordset($3) AS incoming ({merge.incoming_columns()})
     ORDER BY root_plan_id
-    ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = kept.revision + 1, {new}
-    WHERE kept.deleted_at IS NULL AND kept.source = 'events'"""
+    ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = stored.revision + 1, {new}
+    WHERE stored.deleted_at IS NULL AND stored.source = 'events'"""
 
 
 LOCK_RUNS = _lock_runs()
@@ -348,18 +350,18 @@ def _changed(kind: Kind, rows: str, locked: str) -> str:
         values |= FIT_VALUES
     for flag in merge.flags(merge.rules.greatest):
         text = FIT_COLUMNS[flag]
-        is_greater = f'kept.{text} IS NULL OR excluded.{text} > kept.{text} COLLATE "C"'
+        is_greater = f'stored.{text} IS NULL OR excluded.{text} > stored.{text} COLLATE "C"'
         singles[flag] = _either(is_greater, flag)
     singles["revision"] = "excluded.revision"
     assignments = [f"{field} = {value}" for field, value in singles.items()] + merge.tuples()
     return f"""{_name(kind)} AS (
-        INSERT INTO {merge.table} AS kept
+        INSERT INTO {merge.table} AS stored
             (project_id, root_plan_id, {key}, recorded_at, revision, {", ".join(values)})
-        SELECT $1, locked.root_plan_id, given.{key}, $2, locked.revision,
+        SELECT $1, locked.root_plan_id, incoming.{key}, $2, locked.revision,
             {", ".join(values.values())}
-        FROM json_to_recordset({rows}) AS given ({merge.given()})
-        JOIN {locked} ON locked.root_plan_id = given.root_plan_id
-        ORDER BY given.root_plan_id, given.{key}
+        FROM json_to_recordset({rows}) AS incoming ({merge.incoming_columns()})
+        JOIN {locked} ON locked.root_plan_id = incoming.root_plan_id
+        ORDER BY incoming.root_plan_id, incoming.{key}
         ON CONFLICT (project_id, root_plan_id, {key}) DO UPDATE
         SET {", ".join(assignments)}
         WHERE {merge.changes()}

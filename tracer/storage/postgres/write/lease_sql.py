@@ -17,8 +17,8 @@ RECHECK = "interval '1 hour'"
 """How often the reaper checks an expired lease again: its last run may be deleted by then."""
 
 # The moment of an event, by the database's clock, is when it was recorded plus the least `lag`.
-_SEEN = f"""greatest(kept.seen_at, excluded.seen_at
-        - least(coalesce(excluded.lag - least(kept.lag, excluded.lag), '0'),
+_SEEN = f"""greatest(stored.seen_at, excluded.seen_at
+        - least(coalesce(excluded.lag - least(stored.lag, excluded.lag), '0'),
             interval '{MAX_DELAY.days} days'))"""
 
 # A lease that had expired is due at once, and so is a new one: an import may have brought a run in
@@ -26,20 +26,20 @@ _SEEN = f"""greatest(kept.seen_at, excluded.seen_at
 # index of `due_at` alone.
 RENEW = f"""
 WITH moment AS MATERIALIZED (SELECT coalesce($2::timestamptz, statement_timestamp()) AS now)
-INSERT INTO recorder_lease AS kept (project_id, recorder_id, seen_at, length, lag, due_at)
-SELECT $1, given.recorder_id, moment.now, given.length, moment.now - given.at, moment.now
+INSERT INTO recorder_lease AS stored (project_id, recorder_id, seen_at, length, lag, due_at)
+SELECT $1, incoming.recorder_id, moment.now, incoming.length, moment.now - incoming.at, moment.now
 FROM moment, unnest($3::uuid[], $4::timestamptz[], $5::interval[])
-    AS given (recorder_id, at, length)
-ORDER BY given.recorder_id
+    AS incoming (recorder_id, at, length)
+ORDER BY incoming.recorder_id
 ON CONFLICT (recorder_id, project_id) DO UPDATE SET
     seen_at = {_SEEN},
     length = excluded.length,
-    lag = least(kept.lag, excluded.lag),
-    due_at = CASE WHEN kept.seen_at + kept.length <= excluded.seen_at
-        THEN least(kept.due_at, excluded.seen_at)
-        WHEN kept.due_at > excluded.seen_at
-            AND kept.due_at < excluded.seen_at + excluded.length / 2
-        THEN {_SEEN} + excluded.length ELSE kept.due_at END
+    lag = least(stored.lag, excluded.lag),
+    due_at = CASE WHEN stored.seen_at + stored.length <= excluded.seen_at
+        THEN least(stored.due_at, excluded.seen_at)
+        WHEN stored.due_at > excluded.seen_at
+            AND stored.due_at < excluded.seen_at + excluded.length / 2
+        THEN {_SEEN} + excluded.length ELSE stored.due_at END
 RETURNING recorder_id, seen_at, length"""
 """Renew the leases of the recorders $3 in the project $1, or create them, for the lengths $5.
 
@@ -48,11 +48,11 @@ $4 are the moments of their latest events, by their own clocks; null for a heart
 
 NOTE_RUNS = """
 INSERT INTO recorder_run (project_id, recorder_id, root_plan_id)
-SELECT run.project_id, given.recorder_id, run.root_plan_id
-FROM unnest($2::uuid[], $3::uuid[]) AS given (recorder_id, root_plan_id)
-JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+SELECT run.project_id, incoming.recorder_id, run.root_plan_id
+FROM unnest($2::uuid[], $3::uuid[]) AS incoming (recorder_id, root_plan_id)
+JOIN run ON run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
 WHERE run.deleted_at IS NULL AND run.root_plan_id = ANY($3::uuid[])
-ORDER BY given.recorder_id, given.root_plan_id
+ORDER BY incoming.recorder_id, incoming.root_plan_id
 ON CONFLICT (recorder_id, root_plan_id, project_id) DO NOTHING"""
 """Note that the recorders $2 wrote to the runs $3, which are locked."""
 
@@ -108,30 +108,31 @@ JOIN recorder_run AS part
     ON part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id"""
 """Return which of the leases have runs, and which of them have runs that `FIND_RUNS` finds."""
 
-_GIVEN = """unnest($1::integer[], $2::uuid[], $3::uuid[], $4::timestamptz[])
-    AS given (project_id, recorder_id, root_plan_id, abandoned_at)"""
+_INCOMING = """unnest($1::integer[], $2::uuid[], $3::uuid[], $4::timestamptz[])
+    AS incoming (project_id, recorder_id, root_plan_id, abandoned_at)"""
 
 
-def raising(kind: Kind, given: str, revision: str) -> str:
+def raising(kind: Kind, incoming: str, revision: str) -> str:
     """Return the statement that raises the revisions of recorders' unfinished records in runs.
 
     Args:
         kind: The kind of record.
-        given: The recorders and runs, as the rows `given`.
+        incoming: The recorders and runs, as the rows `incoming`.
         revision: The new revision, as SQL with columns of `run`.
     """
     return f"""
-    UPDATE {TABLES[kind]} AS kept SET revision = {revision}
-    FROM {given}
-    JOIN run ON run.project_id = given.project_id AND run.root_plan_id = given.root_plan_id
-    WHERE kept.project_id = given.project_id AND kept.root_plan_id = given.root_plan_id
-        AND kept.{ALWAYS} AND {is_unfinished("kept")} AND {whose("kept", "run")} = given.recorder_id
+    UPDATE {TABLES[kind]} AS stored SET revision = {revision}
+    FROM {incoming}
+    JOIN run ON run.project_id = incoming.project_id AND run.root_plan_id = incoming.root_plan_id
+    WHERE stored.project_id = incoming.project_id AND stored.root_plan_id = incoming.root_plan_id
+        AND stored.{ALWAYS} AND {is_unfinished("stored")}
+        AND {whose("stored", "run")} = incoming.recorder_id
     """
 
 
 def _raising(kind: Kind) -> str:
-    returned = "RETURNING kept.project_id, given.recorder_id, kept.root_plan_id"
-    return raising(kind, _GIVEN, "run.revision + 1") + returned
+    returned = "RETURNING stored.project_id, incoming.recorder_id, stored.root_plan_id"
+    return raising(kind, _INCOMING, "run.revision + 1") + returned
 
 
 RAISE = {kind: _raising(kind) for kind in RECORDS}
@@ -143,28 +144,30 @@ WHERE project_id = $1 AND root_plan_id = $2 AND deleted_at IS NULL FOR NO KEY UP
 
 RAISE_RUNS = """
 UPDATE run SET revision = run.revision + 1
-FROM unnest($1::integer[], $2::uuid[]) AS given (project_id, root_plan_id)
-WHERE run.project_id = given.project_id AND run.root_plan_id = given.root_plan_id"""
+FROM unnest($1::integer[], $2::uuid[]) AS incoming (project_id, root_plan_id)
+WHERE run.project_id = incoming.project_id AND run.root_plan_id = incoming.root_plan_id"""
 
-_OF_GIVEN = """part.recorder_id = given.recorder_id AND part.root_plan_id = given.root_plan_id
-    AND part.project_id = given.project_id"""
+_OF_INCOMING = """part.recorder_id = incoming.recorder_id
+    AND part.root_plan_id = incoming.root_plan_id AND part.project_id = incoming.project_id"""
 
 SET_ABANDONED = f"""
-UPDATE recorder_run AS part SET abandoned_at = given.abandoned_at FROM {_GIVEN} WHERE {_OF_GIVEN}"""
+UPDATE recorder_run AS part SET abandoned_at = incoming.abandoned_at FROM {_INCOMING}
+WHERE {_OF_INCOMING}"""
 
 FORGET_RUNS = f"""
 DELETE FROM recorder_run AS part
-USING unnest($1::integer[], $2::uuid[], $3::uuid[]) AS given (project_id, recorder_id, root_plan_id)
-WHERE {_OF_GIVEN}"""
+USING unnest($1::integer[], $2::uuid[], $3::uuid[])
+    AS incoming (project_id, recorder_id, root_plan_id)
+WHERE {_OF_INCOMING}"""
 """Delete runs in which recorders died without unfinished records."""
 
 SET_DUE = """
-UPDATE recorder_lease AS lease SET due_at = given.due_at
+UPDATE recorder_lease AS lease SET due_at = incoming.due_at
 FROM unnest($1::integer[], $2::uuid[], $3::timestamptz[])
-    AS given (project_id, recorder_id, due_at)
-WHERE lease.recorder_id = given.recorder_id AND lease.project_id = given.project_id"""
+    AS incoming (project_id, recorder_id, due_at)
+WHERE lease.recorder_id = incoming.recorder_id AND lease.project_id = incoming.project_id"""
 
 FORGET_LEASES = """
 DELETE FROM recorder_lease AS lease
-USING unnest($1::integer[], $2::uuid[]) AS given (project_id, recorder_id)
-WHERE lease.recorder_id = given.recorder_id AND lease.project_id = given.project_id"""
+USING unnest($1::integer[], $2::uuid[]) AS incoming (project_id, recorder_id)
+WHERE lease.recorder_id = incoming.recorder_id AND lease.project_id = incoming.project_id"""

@@ -34,27 +34,27 @@ _FIELDS = {kind: _given(kind) for kind in Kind}
 
 def _restore(kind: Kind) -> str:
     table, key = TABLES[kind], RULES[kind].id_field
-    new = {field: f"least(kept.{field}, given.{field})" for field in LEAST[kind]}
+    new = {field: f"least(stored.{field}, incoming.{field})" for field in LEAST[kind]}
     if kind in INFERRED:
-        new["inferred"] = "kept.inferred OR coalesce(given.inferred, false)"
-        new["inferred_from"] = 'greatest(kept.inferred_from, given.inferred_from COLLATE "C")'
-    before = ", ".join(f"kept.{field}" for field in new)
+        new["inferred"] = "stored.inferred OR coalesce(incoming.inferred, false)"
+        new["inferred_from"] = 'greatest(stored.inferred_from, incoming.inferred_from COLLATE "C")'
+    before = ", ".join(f"stored.{field}" for field in new)
     return f"""
-    UPDATE {table} AS kept SET revision = run.revision, {_assigned(new)}
-    FROM json_to_recordset($2) AS given
+    UPDATE {table} AS stored SET revision = run.revision, {_assigned(new)}
+    FROM json_to_recordset($2) AS incoming
         (root_plan_id uuid, {key} uuid, {_columns(kind)})
-    JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id AND {_OPEN}
-    WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
-        AND kept.{_OF_RUNS} AND kept.{key} = given.{key}
+    JOIN run ON run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id AND {_OPEN}
+    WHERE stored.project_id = $1 AND stored.root_plan_id = incoming.root_plan_id
+        AND stored.{_OF_RUNS} AND stored.{key} = incoming.{key}
         AND ({before}) IS DISTINCT FROM ({", ".join(new.values())})"""
 
 
 def _restore_run() -> str:
-    new = {field: f"least(run.{field}, given.{field})" for field in LEAST[Kind.RUN]}
+    new = {field: f"least(run.{field}, incoming.{field})" for field in LEAST[Kind.RUN]}
     return f"""
     UPDATE run SET {_assigned(new)}
-    FROM json_to_recordset($2) AS given (root_plan_id uuid, {_columns(Kind.RUN)})
-    WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id AND {_OPEN}"""
+    FROM json_to_recordset($2) AS incoming (root_plan_id uuid, {_columns(Kind.RUN)})
+    WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id AND {_OPEN}"""
 
 
 def _assigned(values: dict[str, str]) -> str:
@@ -73,23 +73,24 @@ _DEAD = f"""(
         (root_plan_id uuid, recorder_id uuid, abandoned_at timestamptz)
     JOIN run ON run.project_id = $1 AND run.root_plan_id = record.root_plan_id AND {_OPEN}
     GROUP BY 1, 2, 3 ORDER BY 2, 3
-) AS given"""
+) AS incoming"""
 
 _RESTORE_DEAD = (
     *(
-        f"""{raising(kind, _DEAD, "run.revision")} AND kept.{_OF_RUNS} AND run.{_OF_RUNS}
+        f"""{raising(kind, _DEAD, "run.revision")} AND stored.{_OF_RUNS} AND run.{_OF_RUNS}
         AND NOT EXISTS (
         SELECT FROM recorder_run AS part
-        WHERE part.{_OF_RUNS} AND part.recorder_id = given.recorder_id
-            AND part.root_plan_id = given.root_plan_id
-            AND part.project_id = given.project_id AND part.abandoned_at <= given.abandoned_at)"""
+        WHERE part.{_OF_RUNS} AND part.recorder_id = incoming.recorder_id
+            AND part.root_plan_id = incoming.root_plan_id
+            AND part.project_id = incoming.project_id
+            AND part.abandoned_at <= incoming.abandoned_at)"""
         for kind in RECORDS
     ),
     f"""
-    INSERT INTO recorder_run AS kept (project_id, recorder_id, root_plan_id, abandoned_at)
+    INSERT INTO recorder_run AS stored (project_id, recorder_id, root_plan_id, abandoned_at)
     SELECT * FROM {_DEAD}
     ON CONFLICT (recorder_id, root_plan_id, project_id) DO UPDATE
-    SET abandoned_at = least(kept.abandoned_at, excluded.abandoned_at)""",
+    SET abandoned_at = least(stored.abandoned_at, excluded.abandoned_at)""",
     """
     UPDATE recorder_lease AS lease SET due_at = '-infinity'
     FROM (
