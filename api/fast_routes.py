@@ -103,10 +103,10 @@ async def _read_tree(request: Request) -> Response:
     bind_request_ids(plan_id=plan_id)
     caller, parts = await _READING(request), await parts_of(request)
     reader = await reader_for(request, parts, caller, await self_tracing_of(request))
-    known = ConditionalRequest(request, Response(), request.headers.get("if-none-match"))
+    conditional = ConditionalRequest(request, Response(), request.headers.get("if-none-match"))
     payloads = _PAYLOADS[request.scope["query_string"]]
     fresh = freshness_of(request)
-    return await plans.read_tree(plan_id, request, reader, known, fresh, payloads=payloads)
+    return await plans.read_tree(plan_id, request, reader, conditional, fresh, payloads=payloads)
 
 
 FAST_ROUTES = (

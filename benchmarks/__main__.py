@@ -101,18 +101,18 @@ class _Progress:
 
 def _run(part: str, bench: Bench, results: Results, console: Console) -> None:
     """Run a part and store its figures, even those before a failure."""
-    found = results.figures[part] = []
+    figures = results.figures[part] = []
     bench.say(PARTS[part])
     began = perf_counter()
     try:
         measure: Measured = import_module(f"benchmarks.{part}").measured
         for figure in measure(bench):
-            found.append(figure)
+            figures.append(figure)
     except Exception as error:  # the other parts must still run
         results.failures[part] = _error_text(error, bench)
         console.print(traceback.format_exc(), style="red", markup=False)
     results.seconds[part] = round(perf_counter() - began, 1)
-    console.print(figures_table(f"{part}: {PARTS[part]}", found))
+    console.print(figures_table(f"{part}: {PARTS[part]}", figures))
 
 
 def _error_text(error: Exception, bench: Bench) -> str:

@@ -177,7 +177,7 @@ def measured(bench: Bench) -> Iterator[Figure]:
                         load(way, seed, size, spans, more_words) for seed in islice(seeds, 2)
                     )
                     took[way, name].append(measuring.take(sent, before))
-    foretold, found = Price(), Price()
+    foretold, actual = Price(), Price()
     for way in WAYS:
         known = tuple((took[way, size][0].kilobytes, _median(took[way, size])) for size in SIZES)
         usual = took[way, SIZES[0]][-1]
@@ -185,9 +185,11 @@ def measured(bench: Bench) -> Iterator[Figure]:
         yield from figures_of(way, prices)
         for table, taken in sorted(usual.by_table.items(), key=lambda each: -each[1]):
             yield Figure(name=f"{way}, usual: {table}, with indexes", value=taken, unit="B")
-        found += _median(took[way, OTHER])
+        actual += _median(took[way, OTHER])
         foretold += prices.of(took[way, OTHER][0].kilobytes)
-    for field, expected, real in zip(fields(Price), astuple(foretold), astuple(found), strict=True):
+    for field, expected, real in zip(
+        fields(Price), astuple(foretold), astuple(actual), strict=True
+    ):
         yield Figure(
             name=f"another load: {SAID[field.name]}, off by",
             value=100 * abs(expected - real) / real,

@@ -70,12 +70,12 @@ _LOOK: dict[str, tuple[str, list[Any]]] = {
 }
 
 
-def _milliseconds(connection: psycopg.Connection, statement: str, given: list[Any]) -> float:
+def _milliseconds(connection: psycopg.Connection, statement: str, parameters: list[Any]) -> float:
     """Return the least time to plan and execute a statement, by Postgres's own clock."""
     cursor = RawCursor(connection)
     taken = []
     for _ in range(TIMES):
-        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", given)
-        [([found],)] = cursor.fetchall()
-        taken.append(float(found["Planning Time"] + found["Execution Time"]))
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters)
+        [([plan],)] = cursor.fetchall()
+        taken.append(float(plan["Planning Time"] + plan["Execution Time"]))
     return min(taken)

@@ -193,9 +193,9 @@ def _endpoints(url: str, run_id: UUID) -> list[Endpoint]:
     with psycopg.connect(url) as connection:
 
         def one(query: str) -> UUID:
-            found = connection.execute(query.encode(), {"run": run_id}).fetchone()
-            assert found is not None
-            result: UUID = found[0]
+            row = connection.execute(query.encode(), {"run": run_id}).fetchone()
+            assert row is not None
+            result: UUID = row[0]
             return result
 
         of_run = "WHERE root_plan_id = %(run)s"

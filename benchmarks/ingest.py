@@ -213,9 +213,9 @@ class Ingest:
         return [processor_seconds(each) for each in (self._process, self._postgres)]
 
     def _stored(self, connection: psycopg.Connection) -> tuple[int, int]:
-        found = connection.execute(self._query).fetchone()
-        assert found is not None
-        return found[0], found[1]
+        row = connection.execute(self._query).fetchone()
+        assert row is not None
+        return row[0], row[1]
 
     def _disk(self) -> int:
         with psycopg.connect(self._url) as connection:

@@ -81,15 +81,15 @@ async def seen_in_page(
 
 async def figures(bench: Bench, url: str, address: str) -> list[Figure]:
     """Return how soon the page of each run showed it."""
-    found: list[Figure] = []
+    results: list[Figure] = []
     async with chromium() as browser:
         for size in SIZES[: bench.sized(len(SIZES), 1)]:
             bench.say(f"a run of {size:,} records")
             waited, missed = await seen_in_page(browser, address, url, size, bench.sized(20, 2))
             of_run = f"run of {size:,} records"
-            found += spread(f"commit to page, {of_run}", waited, goal=at_most(50, "value"))
-            found.append(Figure(name=f"out of sight when drawn, {of_run}", value=missed, unit=""))
-    return found
+            results += spread(f"commit to page, {of_run}", waited, goal=at_most(50, "value"))
+            results.append(Figure(name=f"out of sight when drawn, {of_run}", value=missed, unit=""))
+    return results
 
 
 def measured(bench: Bench) -> Iterator[Figure]:

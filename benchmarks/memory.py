@@ -31,7 +31,7 @@ def measured(bench: Bench) -> Iterator[Figure]:
         bench.database() as url,
         bench.server(url) as server,
         load_process() as sender,
-        ThreadPoolExecutor(1) as beside,
+        ThreadPoolExecutor(1) as executor,
     ):
         process = psutil.Process(server.process.pid)
         yield Figure(name="at the start", value=_megabytes(process), unit="MB")
@@ -43,7 +43,7 @@ def measured(bench: Bench) -> Iterator[Figure]:
             bench.say(f"load {number + 1} of {LOADS}")
             sent = exporters(bench.seed + 50 + number, 1_000, bench.sized(40_000, 2_000))
             requests = load_of(sent, otlp_requests).sequences
-            sending = beside.submit(_send, sender, url, server.address, requests)
+            sending = executor.submit(_send, sender, url, server.address, requests)
             of_server, *of_projectors = _most([process, *projectors], sending)
             most = max(most, of_server)
             most_of_projector = max(most_of_projector, *of_projectors)

@@ -131,13 +131,13 @@ def _wait_for(system: System, count: int) -> None:
     """
     until = perf_counter() + QUERYABLE_SECONDS
     with psycopg.connect(system.database_url, autocommit=True) as connection:
-        found: tuple[int, ...] | None = None
+        row: tuple[int, ...] | None = None
         while perf_counter() < until:
-            found = connection.execute(system.count.encode()).fetchone()
-            if found == (count,):
+            row = connection.execute(system.count.encode()).fetchone()
+            if row == (count,):
                 return
             time.sleep(LOOK_SECONDS)
-    raise RuntimeError(f"{count} spans were acknowledged, and {found} can be read")
+    raise RuntimeError(f"{count} spans were acknowledged, and {row} can be read")
 
 
 def _figures(name: str, cost: Cost) -> Iterator[Figure]:

@@ -70,13 +70,13 @@ def _about(runs: Sequence[Results]) -> Iterator[str]:
 
 def _part(part: str, runs: Sequence[Results]) -> Iterator[str]:
     """Yield a part's plot and table."""
-    found = [{figure.name: figure for figure in run.figures.get(part, ())} for run in runs]
-    names = list(dict.fromkeys(name for figures in found for name in figures))
+    figures_by_run = [{figure.name: figure for figure in run.figures.get(part, ())} for run in runs]
+    names = list(dict.fromkeys(name for figures in figures_by_run for name in figures))
     yield f"<h2>{escape(part)}</h2>"
     for label, run in zip("AB", runs, strict=False):
         if part in run.failures:
             yield f'<p class="bad">{label} failed: {escape(run.failures[part][:300])}</p>'
-    rows = [(name, [figures.get(name) for figures in found]) for name in names]
+    rows = [(name, [figures.get(name) for figures in figures_by_run]) for name in names]
     # How far it is from nothing at all cannot be drawn.
     drawn = [row for row in rows if any(each and each.goal and each.goal.bound for each in row[1])]
     yield f'<div class="wide">{_plot(drawn)}{_table(rows)}</div>'

@@ -34,7 +34,7 @@ def measured(bench: Bench) -> Iterator[Figure]:
         bench.database() as url,
         bench.server(url) as server,
         load_process() as sender,
-        ThreadPoolExecutor(1) as beside,
+        ThreadPoolExecutor(1) as executor,
     ):
         for number in range(rounds):
             bench.say(f"round {number + 1} of {rounds}")
@@ -45,7 +45,7 @@ def measured(bench: Bench) -> Iterator[Figure]:
             )
             alone.append(write(sender, server.address, one).result().rate * BATCH)
             wait_until_projected(url)  # pending runs are not pruned
-            pruning = beside.submit(asyncio.run, _prune(url, runs))
+            pruning = executor.submit(asyncio.run, _prune(url, runs))
             ratios.append(write(sender, server.address, other).result().rate * BATCH / alone[-1])
             deleted.append(pruning.result())
             wait_until_projected(url)

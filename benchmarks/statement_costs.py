@@ -40,12 +40,12 @@ def costs_of(url: str, times: int, ask: Callable[[], object]) -> Costs:
         connection.execute("SET pg_stat_statements.track = none")
         connection.execute("SELECT pg_stat_statements_reset()")
         ask()
-        found = connection.execute(
+        row = connection.execute(
             "SELECT coalesce(sum(calls), 0)::float, coalesce(sum(total_exec_time"
             " + total_plan_time), 0) FROM pg_stat_statements"
             " WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())"
             " AND calls >= %s",
             [times],
         ).fetchone()
-    assert found is not None
-    return Costs(found[0] / times, found[1] / times)
+    assert row is not None
+    return Costs(row[0] / times, row[1] / times)

@@ -120,8 +120,8 @@ async def _open(browser: Browser, address: str) -> tuple[Page, Callable[[], Awai
 def browser_path() -> str:
     """Return where a browser is."""
     script = ROOT / "scripts" / "ensure_browser.sh"
-    found = subprocess.run([script], check=True, capture_output=True, text=True)
-    return found.stdout.split("\n")[-2]
+    process = subprocess.run([script], check=True, capture_output=True, text=True)
+    return process.stdout.split("\n")[-2]
 
 
 @asynccontextmanager
@@ -137,7 +137,7 @@ async def chromium() -> AsyncIterator[Browser]:
 
 async def pages(bench: Bench, address: str) -> list[PageCost]:
     """Return what the page of each size took."""
-    found = []
+    measurements = []
     async with chromium() as browser:
         for size in SIZES[: bench.sized(len(SIZES), 1)]:
             bench.say(f"{size:,} records")
@@ -147,8 +147,8 @@ async def pages(bench: Bench, address: str) -> list[PageCost]:
                 for start in range(0, len(events), 1_000):
                     answer = await writer.write(events[start : start + 1_000])
                     assert answer.refused == [], answer.refused[0]
-            found.append(await measure(browser, address, root, size))
-    return found
+            measurements.append(await measure(browser, address, root, size))
+    return measurements
 
 
 def largest_lazy(loaded: Collection[str]) -> int:

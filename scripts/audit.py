@@ -87,12 +87,14 @@ def main() -> int:
         ("The viewer's packages", npm_audit, ROOT / "web", node_findings),
     ):
         try:
-            found = run_audit(command, folder, findings)
+            vulnerabilities = run_audit(command, folder, findings)
         except NotAnswered:
             print(f"{what}: not audited, because the advisories cannot be reached.")
             continue
-        print(f"{what}: {len(found)} known vulnerabilities.", *found, sep="\n  ")
-        is_sound = is_sound and not found
+        print(
+            f"{what}: {len(vulnerabilities)} known vulnerabilities.", *vulnerabilities, sep="\n  "
+        )
+        is_sound = is_sound and not vulnerabilities
     return 0 if is_sound else 1
 
 

@@ -43,8 +43,8 @@ def main() -> None:
 def _for_site(source: Path, place: str, places: dict[Path, str]) -> str:
     """Return the text of a page with its links as the site needs them."""
 
-    def link(found: re.Match[str]) -> str:
-        text, path, anchor = found[1], found[2], found[3] or ""
+    def link(match: re.Match[str]) -> str:
+        text, path, anchor = match[1], match[2], match[3] or ""
         target = Path(os.path.normpath(source.parent / path))
         if target in places:
             return f"[{text}]({os.path.relpath(places[target], os.path.dirname(place))}{anchor})"

@@ -117,8 +117,8 @@ async def database(
         )
     async with AsyncExitStack() as stack:
         # Work other than a server's requests bypasses the pooler, because it may need a session.
-        if (found := settings.direct_database_url or settings.database_url) is not None:
-            url = found.get_secret_value()
+        if (secret := settings.direct_database_url or settings.database_url) is not None:
+            url = secret.get_secret_value()
         else:
             embedded = await asyncio.to_thread(start_embedded_postgres, settings.home)
             stack.push_async_callback(asyncio.to_thread, embedded.stop)
@@ -293,8 +293,8 @@ async def project_settings(
         ConfigurationError: The project does not exist.
     """
     async with open_pool(database_url) as pool:
-        found = await _chosen(pool, project)
-        yield {name: SettingsOfProject(each) for name, each in found.items()}
+        pools = await _chosen(pool, project)
+        yield {name: SettingsOfProject(each) for name, each in pools.items()}
 
 
 async def _chosen(pool: Pool, project: str | None) -> dict[str, ProjectPool]:
@@ -304,10 +304,10 @@ async def _chosen(pool: Pool, project: str | None) -> dict[str, ProjectPool]:
         ConfigurationError: The project does not exist.
     """
     if project is None:
-        found = await list_projects(pool)
+        project_ids = await list_projects(pool)
     else:
-        found = {project: await project_id_of(pool, project)}
-    return {name: ProjectPool(pool, project_id) for name, project_id in found.items()}
+        project_ids = {project: await project_id_of(pool, project)}
+    return {name: ProjectPool(pool, project_id) for name, project_id in project_ids.items()}
 
 
 @asynccontextmanager
@@ -324,8 +324,8 @@ async def span_packing(
         ConfigurationError: The project does not exist.
     """
     async with open_pool(database_url) as pool:
-        found = await _chosen(pool, project)
-        yield {name: SpanPacking(each) for name, each in found.items()}
+        pools = await _chosen(pool, project)
+        yield {name: SpanPacking(each) for name, each in pools.items()}
 
 
 @asynccontextmanager

@@ -172,7 +172,7 @@ def _for_terminal(has_colors: bool) -> Callable[[EventDict], str]:
         parts = [
             colored(event["timestamp"], _DIM),
             event["method"],
-            _PARAMETER.sub(lambda found: _parameter(found, event), event["route"]),
+            _PARAMETER.sub(lambda match: _parameter(match, event), event["route"]),
             colored(str(status or "-"), _STATUS_COLORS.get(status // 100, "")),
             colored(f"{event['duration_ms']} ms", _DIM),
         ]
@@ -183,13 +183,13 @@ def _for_terminal(has_colors: bool) -> Callable[[EventDict], str]:
     return rendered
 
 
-def _parameter(found: re.Match[str], event: EventDict) -> str:
+def _parameter(match: re.Match[str], event: EventDict) -> str:
     """Return a path parameter's value if the line has it, otherwise its name in braces.
 
     Lines contain only valid ids, and never the path itself, into which clients may write anything.
     """
-    name = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", found[1])
-    return str(event.get(name, found[0]))
+    name = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", match[1])
+    return str(event.get(name, match[0]))
 
 
 def _json(event: EventDict) -> str:

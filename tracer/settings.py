@@ -223,8 +223,8 @@ def read_settings(**settings: Any) -> Settings:
         ConfigurationError: A variable is invalid. The message names it and says what to write.
     """
     try:
-        found = {name: os.environ.get(f"TRACER_{name.upper()}") for name in Settings.model_fields}
-        return Settings(**{name: value for name, value in found.items() if value} | settings)
+        values = {name: os.environ.get(f"TRACER_{name.upper()}") for name in Settings.model_fields}
+        return Settings(**{name: value for name, value in values.items() if value} | settings)
     except ValidationError as error:
         sentences = [
             f"TRACER_{str(problem['loc'][0]).upper()} is invalid: "

@@ -470,14 +470,14 @@ class TraceReader(Protocol):
             RecordNotFound: The run does not exist or was deleted.
         """
 
-    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> ToolStatsPage:
+    async def read_tool_stats(self, period: TimeRange, name: str | None = None) -> ToolStatsPage:
         """Return the statistics of each tool that was called, or of the tool `name` alone.
 
         Counts are exact as of `as_of`. Percentiles are durations that occurred, or within 1 % of
         them if roll-ups contribute.
         """
 
-    async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
+    async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:
         """Return the figures of one tool over time, as exact as those of `read_tool_stats`.
 
         Raises:

@@ -87,10 +87,10 @@ class ChatAnswer(BaseModel):
 
 def shown(event: Event) -> dict[str, Any]:
     """Return the fields of an event that the stream contains."""
-    found = event.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(_SHOWN))
+    fields = event.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(_SHOWN))
     if isinstance(event, ThoughtRecorded) and event.tool_calls:
-        found["toolCalls"] = [
+        fields["toolCalls"] = [
             {"toolCallId": str(each.tool_call_id), "name": each.name, "status": each.status}
             for each in event.tool_calls
         ]
-    return found
+    return fields

@@ -83,12 +83,12 @@ def list_all(as_json: AsJson = False) -> None:
 
     async def run(settings: Settings) -> None:
         async with _database(settings) as pool:
-            found = await list_analysts(pool)
+            analysts = await list_analysts(pool)
         if as_json:
-            typer.echo(orjson.dumps([asdict(each) for each in found]).decode())
+            typer.echo(orjson.dumps([asdict(each) for each in analysts]).decode())
             return
         table = Table("role", "project", box=None)
-        for each in found:
+        for each in analysts:
             table.add_row(each.role, each.project)
         Console(markup=False).print(table)
 

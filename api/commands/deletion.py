@@ -40,9 +40,9 @@ def prune(
         results = []
         async with (
             assembly.database(settings) as url,
-            assembly.project_settings(url, project) as found,
+            assembly.project_settings(url, project) as settings_by_project,
         ):
-            for name, each in found.items():
+            for name, each in settings_by_project.items():
                 async with assembly.deletion(url, name) as deletion:
                     results.append(
                         {"project": name, **await _prune(deletion, each, name, older_than, dry_run)}

@@ -76,13 +76,13 @@ def list_keys(as_json: AsJson = False) -> None:
 
     async def run(settings: Settings) -> None:
         async with _key_ring(settings) as ring:
-            found = [key for each in await ring.all() for key in await each.list_keys()]
+            api_keys = [key for each in await ring.all() for key in await each.list_keys()]
         if as_json:
-            _print_json([_shown(key) for key in found])
+            _print_json([_shown(key) for key in api_keys])
             return
         headings = ("id", "project", "name", "scopes", "made", "last used", "revoked")
         table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)
-        for key in found:
+        for key in api_keys:
             moments = (key.created_at, key.last_used_at, key.revoked_at)
             times = ("" if at is None else f"{at:%Y-%m-%d %H:%M}" for at in moments)
             table.add_row(str(key.key_id), key.project, key.name, " ".join(key.scopes), *times)

@@ -29,8 +29,8 @@ def list_projects(as_json: AsJson = False) -> None:
     """List the projects with their limits and policies."""
 
     async def run(settings: Settings) -> None:
-        async with assembly.database(settings) as url, assembly.project_settings(url) as found:
-            settings_by_name = {name: await each.read() for name, each in found.items()}
+        async with assembly.database(settings) as url, assembly.project_settings(url) as projects:
+            settings_by_name = {name: await each.read() for name, each in projects.items()}
         if as_json:
             shown = [{"name": name, **_shown(each)} for name, each in settings_by_name.items()]
             typer.echo(orjson.dumps(shown).decode())
@@ -80,20 +80,20 @@ def set_project(
             changes["keep_spans"] = keep_spans
         async with (
             assembly.database(settings) as url,
-            assembly.project_settings(url, name) as found,
+            assembly.project_settings(url, name) as projects,
         ):
-            new_settings = await found[name].change(**changes)
+            new_settings = await projects[name].change(**changes)
         console.print(f"{name}: {_in_words(new_settings)}", markup=False)
 
     run_command(run)
 
 
-def _limit(given: str) -> int | None:
-    if given == _FOR_EVER:
+def _limit(limit: str) -> int | None:
+    if limit == _FOR_EVER:
         return None
-    if not given.isdecimal():
-        raise BadRequest(f"{given!r} is not a number. Pass a number or `{_FOR_EVER}`.")
-    return int(given[:20])  # longer numbers are out of range in any case
+    if not limit.isdecimal():
+        raise BadRequest(f"{limit!r} is not a number. Pass a number or `{_FOR_EVER}`.")
+    return int(limit[:20])  # longer numbers are out of range in any case
 
 
 def _shown(settings: ProjectSettings) -> dict[str, object]:

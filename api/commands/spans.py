@@ -30,10 +30,10 @@ def pack_spans(project: AnyProject = None, as_json: AsJson = False) -> None:
         done = []
         async with (
             assembly.database(settings) as url,
-            assembly.span_packing(url, project) as found,
+            assembly.span_packing(url, project) as packings,
         ):
             with progress_bar() as progress:
-                for name, packing in found.items():
+                for name, packing in packings.items():
                     runs = await _packed(packing, name, progress)
                     done.append({"project": name, "runs": runs, "left": await packing.count()})
         if as_json:
@@ -129,7 +129,7 @@ def _tell(done: Reprojected, *, as_json: bool) -> None:
         typer.echo(orjson.dumps(shown).decode())
     else:
         console.print(f"{done.runs} runs were projected again.")
-        for why, found in (
+        for why, run_ids in (
             ("The projection of these runs failed; see their `projectionError`", done.failed),
             (
                 "These runs do not exist, were deleted, arrived as events, or were projected by a"
@@ -137,7 +137,7 @@ def _tell(done: Reprojected, *, as_json: bool) -> None:
                 done.rejected,
             ),
         ):
-            if found:
-                console.print(f"{why}: {', '.join(map(str, found))}.", markup=False)
+            if run_ids:
+                console.print(f"{why}: {', '.join(map(str, run_ids))}.", markup=False)
     if done.failed or done.rejected:
         raise typer.Exit(1)

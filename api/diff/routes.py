@@ -37,7 +37,7 @@ async def diff_runs(
     b: Annotated[UUID, Path(description="The root plan of the right run.")],
     request: Request,
     reader: Reader,
-    known: Conditional,
+    conditional: Conditional,
 ) -> Response:
     """Compare two runs, aligned by plan, step and tool, and report what differs in the right one.
 
@@ -45,7 +45,7 @@ async def diff_runs(
     name. Whole texts are compared, even if a tree shows only their start.
     """
     revisions = [await reader.read_revision(Kind.RUN, run_id) for run_id in (a, b)]
-    headers = known.check(*revisions)
+    headers = conditional.check(*revisions)
     left, right = [
         await until_client_leaves(request, reader.read_tree(run_id, Payloads.DIGEST))
         for run_id in (a, b)

@@ -84,5 +84,5 @@ async def _range(since: _Since = None, until: _Until = None) -> TimeRange:
     return TimeRange(since, until)
 
 
-Within = Annotated[TimeRange, Depends(_range)]
+Period = Annotated[TimeRange, Depends(_range)]
 """The time range of a list or of statistics."""

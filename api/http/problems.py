@@ -186,5 +186,5 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
 
 def _methods_of(path: str, routes: Iterable[Route]) -> list[str]:
     """Return the methods of all routes of a path. FastAPI's error names only the first route's."""
-    found = (each.methods or () for each in routes if each.path_regex.match(path))
-    return sorted({method for methods in found for method in methods})
+    methods_by_route = (each.methods or () for each in routes if each.path_regex.match(path))
+    return sorted({method for methods in methods_by_route for method in methods})

@@ -131,13 +131,13 @@ class RequestLog:
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the id of a request: its `X-Request-Id`, its trace id, or else a new one."""
-    found = dict(headers)
-    named = found.get(b"x-request-id")
+    headers_by_name = dict(headers)
+    named = headers_by_name.get(b"x-request-id")
     if named is not None and _ID.fullmatch(named):
         name = named.decode()
         if standard_redaction().value(name) == name:  # a secret must not be logged
             return name
-    trace = _TRACEPARENT.fullmatch(found.get(b"traceparent", b""))
+    trace = _TRACEPARENT.fullmatch(headers_by_name.get(b"traceparent", b""))
     return trace[1].decode() if trace else new_id().hex
 
 

@@ -218,8 +218,8 @@ def _preferred_wait(request: Request) -> int | None:
     (RFC 7240, section 2).
     """
     for preference in ",".join(request.headers.getlist("prefer")).split(","):
-        if (found := _WAIT.fullmatch(preference)) is not None:
-            return min(int(found[1]), MAX_WAIT_SECONDS)
+        if (wait := _WAIT.fullmatch(preference)) is not None:
+            return min(int(wait[1]), MAX_WAIT_SECONDS)
     return None
 
 

@@ -33,17 +33,17 @@ _TREE: dict[int | str, dict[str, Any]] = {
 
 @router.get("/{planId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
 async def read_plan(
-    plan_id: PlanId, reader: Reader, known: Conditional, redirect: RedirectIfMoved
+    plan_id: PlanId, reader: Reader, conditional: Conditional, redirect: RedirectIfMoved
 ) -> PlanWithParent:
     """Read one plan, and the tool call that opened it."""
     async with redirect(Kind.PLAN, plan_id):
-        known.check(await reader.read_revision(Kind.PLAN, plan_id))
-        found = await reader.read_plan(plan_id)
-    plan = PlanWithParent.model_validate(found.plan)
-    if found.opener is not None:
-        plan.parent_act_tool_call = ParentActToolCall.model_validate(found.opener)
-    if found.followed is not None:
-        plan.followed_tool_call = FollowedToolCall.model_validate(found.followed)
+        conditional.check(await reader.read_revision(Kind.PLAN, plan_id))
+        stored_plan = await reader.read_plan(plan_id)
+    plan = PlanWithParent.model_validate(stored_plan.plan)
+    if stored_plan.opener is not None:
+        plan.parent_act_tool_call = ParentActToolCall.model_validate(stored_plan.opener)
+    if stored_plan.followed is not None:
+        plan.followed_tool_call = FollowedToolCall.model_validate(stored_plan.followed)
     return plan
 
 
@@ -56,7 +56,7 @@ async def read_tree(
     plan_id: PlanId,
     request: Request,
     reader: Reader,
-    known: Conditional,
+    conditional: Conditional,
     fresh: Fresh,
     depth: Annotated[
         int | None,
@@ -71,10 +71,10 @@ async def read_tree(
     ] = DEFAULT_PAYLOADS,
 ) -> Response:
     """Read a plan and everything below it as a tree."""
-    if known.is_anything:
-        known.check(await reader.read_revision(Kind.PLAN, plan_id))
+    if conditional.is_anything:
+        conditional.check(await reader.read_revision(Kind.PLAN, plan_id))
     rows = await until_client_leaves(request, reader.read_tree(plan_id, payloads))
-    headers = known.check(rows.revision)
+    headers = conditional.check(rows.revision)
     behind = None
     if fresh.behind is not None:
         behind = BehindSchema.model_validate(fresh.behind).model_dump(mode="json")

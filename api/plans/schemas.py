@@ -316,7 +316,7 @@ def _example() -> dict[str, object]:
         }
 
     def plan(plan_id: str, **fields: object) -> dict[str, object]:
-        given: dict[str, object] = {
+        plan_fields: dict[str, object] = {
             "planId": plan_id,
             "rootPlanId": PLAN_ID,
             "parentActToolCall": None,
@@ -326,7 +326,7 @@ def _example() -> dict[str, object]:
             "subPlanCount": 0,
             "agentExecutions": [],
         }
-        return node(PlanFields, **given | fields)
+        return node(PlanFields, **plan_fields | fields)
 
     arguments = '{"patient": "p-1"}'
     call = node(

@@ -25,5 +25,5 @@ async def find_cancel_requests(
 
     Unknown runs are not included.
     """
-    found = await reader.find_cancel_requests(root_plan_ids)
-    return CancelRequests(root_plan_ids=sorted(found))
+    run_ids = await reader.find_cancel_requests(root_plan_ids)
+    return CancelRequests(root_plan_ids=sorted(run_ids))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query
 
 from api.dependencies import Administering, Fresh, Launcher, ProjectedReader, Reader, Writer
 from api.http.conditional import NOT_MODIFIED, Conditional
-from api.http.parameters import CursorText, PageSize, RootPlanId, StoredText, Within
+from api.http.parameters import CursorText, PageSize, Period, RootPlanId, StoredText
 from api.http.problems import documented
 from api.schemas import (
     BehindSchema,
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/api/runs", tags=["runs"])
 @router.get("")
 async def list_runs(
     reader: ProjectedReader,
-    within: Within,
+    period: Period,
     status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
     agent: Annotated[StoredText | None, Query(description="An agent that took part.")] = None,
     tool: Annotated[StoredText | None, Query(description="A tool that was called.")] = None,
@@ -65,8 +65,8 @@ async def list_runs(
         subject=subject,
         tag=tag,
         q=q,
-        since=within.since,
-        until=within.until,
+        since=period.since,
+        until=period.until,
         other_traces=other_traces,
     )
     page = await reader.list_runs(wanted, limit, cursor)
@@ -97,10 +97,10 @@ async def start_run(
 
 @router.get("/{rootPlanId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
 async def read_run(
-    root_plan_id: RootPlanId, reader: Reader, known: Conditional, fresh: Fresh
+    root_plan_id: RootPlanId, reader: Reader, conditional: Conditional, fresh: Fresh
 ) -> SingleRunSchema:
     """Read one run."""
-    known.check(await reader.read_revision(Kind.RUN, root_plan_id))
+    conditional.check(await reader.read_revision(Kind.RUN, root_plan_id))
     run = SingleRunSchema.model_validate(await reader.read_run(root_plan_id))
     if fresh.behind is not None:
         run.behind = BehindSchema.model_validate(fresh.behind)

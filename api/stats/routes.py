@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from api.dependencies import ProjectedReader
-from api.http.parameters import StoredText, Within
+from api.http.parameters import Period, StoredText
 from api.http.problems import documented
 from api.stats.schemas import (
     CallBucketSchema,
@@ -27,7 +27,7 @@ ToolName = Annotated[StoredText, Path(alias="name", description="The tool's name
 @router.get("")
 async def read_tool_stats(
     reader: ProjectedReader,
-    within: Within,
+    period: Period,
     name: Annotated[StoredText | None, Query(description="This tool only.")] = None,
 ) -> ToolStatsList:
     """Read the number, outcomes and durations of each tool's calls.
@@ -36,7 +36,7 @@ async def read_tool_stats(
     contain all changes; newer ones are counted at each request. Percentiles are actual durations,
     or within 1 % of them if older hours contribute.
     """
-    page = await reader.read_tool_stats(within, name)
+    page = await reader.read_tool_stats(period, name)
     return ToolStatsList(
         items=[ToolStatsSchema.model_validate(stats) for stats in page.items], as_of=page.as_of
     )
@@ -44,13 +44,13 @@ async def read_tool_stats(
 
 @router.get("/{name:path}", responses=documented(HTTPStatus.NOT_FOUND))
 async def read_tool_history(
-    name: ToolName, reader: ProjectedReader, within: Within
+    name: ToolName, reader: ProjectedReader, period: Period
 ) -> ToolHistorySchema:
     """Read one tool's calls over time, with the slowest calls and the latest failures.
 
     Calls are counted as in the statistics of all tools.
     """
-    history = await reader.read_tool_history(name, within)
+    history = await reader.read_tool_history(name, period)
     return ToolHistorySchema(
         stats=ToolStatsSchema.model_validate(history.stats),
         bucket_seconds=history.bucket_seconds,

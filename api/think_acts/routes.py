@@ -17,9 +17,9 @@ router = APIRouter(prefix="/api/think-acts", tags=["think-acts"])
 
 @router.get("/{thinkActId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
 async def read_think_act(
-    think_act_id: ThinkActId, reader: Reader, known: Conditional, redirect: RedirectIfMoved
+    think_act_id: ThinkActId, reader: Reader, conditional: Conditional, redirect: RedirectIfMoved
 ) -> ThinkActSchema:
     """Read one round with all its fields, including the model's messages."""
     async with redirect(Kind.THINK_ACT, think_act_id):
-        known.check(await reader.read_revision(Kind.THINK_ACT, think_act_id))
+        conditional.check(await reader.read_revision(Kind.THINK_ACT, think_act_id))
         return ThinkActSchema.model_validate(await reader.read_think_act(think_act_id))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 
 from api.dependencies import ProjectedReader, Reader
 from api.http.conditional import NOT_MODIFIED, Conditional
-from api.http.parameters import CursorText, PageSize, StoredText, ToolCallId, Within
+from api.http.parameters import CursorText, PageSize, Period, StoredText, ToolCallId
 from api.http.problems import documented
 from api.moved_records import NOT_THERE, RedirectIfMoved
 from api.schemas import (
@@ -29,7 +29,7 @@ router = APIRouter(prefix="/api/tool-calls", tags=["tool calls"])
 @router.get("")
 async def list_tool_calls(
     reader: ProjectedReader,
-    within: Within,
+    period: Period,
     name: Annotated[StoredText | None, Query(description="The tool's name.")] = None,
     status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
     root_plan_id: Annotated[
@@ -48,8 +48,8 @@ async def list_tool_calls(
         status=status,
         root_plan_id=root_plan_id,
         provider_call_id=provider_call_id,
-        since=within.since,
-        until=within.until,
+        since=period.since,
+        until=period.until,
     )
     page = await reader.list_tool_calls(wanted, limit, cursor)
     return SearchedPageSchema[ToolCallPreviewSchema].model_validate(page)
@@ -57,11 +57,11 @@ async def list_tool_calls(
 
 @router.get("/{toolCallId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
 async def read_tool_call(
-    tool_call_id: ToolCallId, reader: Reader, known: Conditional, redirect: RedirectIfMoved
+    tool_call_id: ToolCallId, reader: Reader, conditional: Conditional, redirect: RedirectIfMoved
 ) -> ToolCallInPlaceSchema:
     """Read one tool call with all its fields, its lineage and the plan that it opened."""
     async with redirect(Kind.TOOL_CALL, tool_call_id):
-        known.check(await reader.read_revision(Kind.TOOL_CALL, tool_call_id))
+        conditional.check(await reader.read_revision(Kind.TOOL_CALL, tool_call_id))
         place = await reader.read_tool_call(tool_call_id)
     call = ToolCallInPlaceSchema.model_validate(place.call)
     call.lineage = [LineageItem.of(record) for record in place.lineage]

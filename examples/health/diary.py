@@ -165,15 +165,15 @@ class Diary:
             ToolError: The diary is closed.
             ToolUnavailable: Its database does not answer.
         """
-        given = {name: value for name, value in changes.items() if value is not None}
-        if not given:
+        values = {name: value for name, value in changes.items() if value is not None}
+        if not values:
             raise InvalidArguments(f"Nothing to change: give at least one of {', '.join(changes)}.")
-        found = await self._fetch(
-            update(table, given), {**given, "record_id": record_id, "user_id": user_id}
+        rows = await self._fetch(
+            update(table, values), {**values, "record_id": record_id, "user_id": user_id}
         )
-        if not found:
+        if not rows:
             raise NoSuchRecord
-        return found[0]
+        return rows[0]
 
     async def _fetch(self, statement: Composed, values: Mapping[str, Any]) -> list[Entry]:
         if self._pool is None:

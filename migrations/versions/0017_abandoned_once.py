@@ -58,8 +58,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in ("run", *RECORDS):
         op.execute(f"ALTER TABLE {table} ADD abandoned_at timestamptz")
-        given = {"table": table, "unfinished": _UNFINISHED, "whose": _WHOSE}
-        op.execute(COPY_BACK.format(**given))
+        values = {"table": table, "unfinished": _UNFINISHED, "whose": _WHOSE}
+        op.execute(COPY_BACK.format(**values))
     op.execute(
         "ALTER TABLE recorder_lease ALTER due_at DROP NOT NULL;"
         "ALTER TABLE recorder_run ADD may_be_open boolean NOT NULL DEFAULT true,"

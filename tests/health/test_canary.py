@@ -61,7 +61,7 @@ async def break_down(user_id: UserId, token_id: TokenId, detail: dict[str, Any])
     try:
         raise LookupError(f"no row for {token_id!r}")
     except LookupError as error:
-        log.exception("tool_breaks", why="it has to")
+        log.exception("tool_breaks", reason="it has to")
         raise RuntimeError(f"user {user_id} ({json.dumps(user_id)}) of {detail}") from error
 
 

@@ -24,7 +24,7 @@ def parameters_of(settings: Any) -> dict[str, Any]:
         settings: The settings, as a mapping or an object with attributes.
     """
     if isinstance(settings, Mapping):
-        found = {name: settings.get(name) for name in NAMES}
+        values = {name: settings.get(name) for name in NAMES}
     else:
-        found = {name: getattr(settings, name, None) for name in NAMES}
-    return {name: value for name, value in found.items() if isinstance(value, _TEXTS)}
+        values = {name: getattr(settings, name, None) for name in NAMES}
+    return {name: value for name, value in values.items() if isinstance(value, _TEXTS)}

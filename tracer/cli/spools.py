@@ -47,17 +47,17 @@ def list_spools(as_json: AsJson = False) -> None:
     """List the spool files in TRACER_HOME."""
 
     async def run(settings: Settings) -> None:
-        found = [_shown(each, settings) for each in list_spool_files(settings.home)]
+        spools = [_shown(each, settings) for each in list_spool_files(settings.home)]
         if as_json:
-            typer.echo(orjson.dumps(found, option=orjson.OPT_UTC_Z).decode())
+            typer.echo(orjson.dumps(spools, option=orjson.OPT_UTC_Z).decode())
             return
-        if not found:
+        if not spools:
             console.print(f"There are no spool files in {settings.home / DIRECTORY}.", markup=False)
             return
         console.print(f"Spool files in {settings.home / DIRECTORY}:", markup=False)
         headings = ("file", "address", "key", "events", "oldest", "size", "open")
         table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)
-        for each in found:
+        for each in spools:
             oldest = each["oldest"]
             table.add_row(
                 str(each["file"]),

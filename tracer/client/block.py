@@ -135,12 +135,12 @@ def current_work(connection: Connection | None = None) -> Work | None:
     work = None if frame is None else frame.work
     for find in () if is_finalizing() else _finders:
         try:
-            found = find()
+            external = find()
         except Exception as error:
             log.error("current_work_not_found", error=error_location(error))
             continue
-        if found is not None and connection in (None, found.connection):
-            work = innermost_of(found, work)
+        if external is not None and connection in (None, external.connection):
+            work = innermost_of(external, work)
     return work
 
 

@@ -190,9 +190,9 @@ def _message(item: Any) -> ConversationMessage:
             item = inner
             break
     kind = item.get("type")
-    said = item.get("role") or outer.get("role") or _role_of_event(outer.get("event.name"))
-    role = _ROLES.get(str(said or kind or outer.get("type")).lower())
-    if said is None and role is None and kind is not None:  # an item of OpenAI's responses
+    role_name = item.get("role") or outer.get("role") or _role_of_event(outer.get("event.name"))
+    role = _ROLES.get(str(role_name or kind or outer.get("type")).lower())
+    if role_name is None and role is None and kind is not None:  # an item of OpenAI's responses
         parts = [*_part(item)]
         is_result = any(isinstance(part, ToolResultPart) for part in parts)
         is_said = any(isinstance(part, ToolCallPart | ReasoningPart) for part in parts)
@@ -274,17 +274,19 @@ def _call(call: Mapping[str, Any]) -> ToolCallPart:
     function = call.get("function")
     inner = function if isinstance(function, Mapping) else call
     names = ("arguments", "args", "input")
-    given = next((inner[name] for name in names if inner.get(name) is not None), "")
+    call_arguments = next((inner[name] for name in names if inner.get(name) is not None), "")
     return ToolCallPart(
-        id=_first(call, _IDS), name=_first(inner, ("name", "toolName")), arguments=_text(given)
+        id=_first(call, _IDS),
+        name=_first(inner, ("name", "toolName")),
+        arguments=_text(call_arguments),
     )
 
 
 def _result(part: Mapping[str, Any]) -> ToolResultPart:
     names = ("content", "output", "result", "response")
-    found = next((part[name] for name in names if part.get(name) is not None), "")
+    result_content = next((part[name] for name in names if part.get(name) is not None), "")
     return ToolResultPart(
-        id=_first(part, _IDS), name=_first(part, ("name", "toolName")), text=_text(found)
+        id=_first(part, _IDS), name=_first(part, ("name", "toolName")), text=_text(result_content)
     )
 
 

@@ -59,7 +59,7 @@ def united(text: str, edits: Iterable[Edit]) -> list[Edit]:
 
     Masks in the text are replaced as a whole, or not at all.
     """
-    masks = [found.span() for found in A_MASK.finditer(text)] if MASK in text else []
+    masks = [match.span() for match in A_MASK.finditer(text)] if MASK in text else []
     result: list[Edit] = []
     next_mask = 0
     for edit in sorted(edits, key=lambda each: each[:2]):

@@ -128,39 +128,39 @@ def _closes(text: str, quote: re.Match[str]) -> bool:
 
 
 def _bare_value(text: str, at: int, form: re.Pattern[str], masked: str) -> Edit | None:
-    found = form.match(text, at)
-    if found is None or not found[0].strip() or _NO_SECRET.match(text, at):
+    match = form.match(text, at)
+    if match is None or not match[0].strip() or _NO_SECRET.match(text, at):
         return None
-    return Edit(at, found.end(), masked)
+    return Edit(at, match.end(), masked)
 
 
 def _end_of_string(text: str, start: int, opening: str) -> int:
     """Return the end of the string that starts at `start`, which may be JSON within JSON."""
     slashes, quote = len(opening) - 1, opening[-1]
-    for found in _QUOTES.finditer(text, start):
-        before = len(found[1] or "")
-        if found[2] != quote:
+    for match in _QUOTES.finditer(text, start):
+        before = len(match[1] or "")
+        if match[2] != quote:
             continue
         if before < slashes:
-            return found.start()  # the surrounding string ends
+            return match.start()  # the surrounding string ends
         if before % (2 * slashes + 2) == slashes:
-            return found.end() - 1 - slashes
+            return match.end() - 1 - slashes
     return len(text)
 
 
 def _end_of_structure(text: str, start: int, key_quote: str) -> int:
     """Return the end of the object or array that starts at `start`."""
-    slashes, within, depth = len(key_quote) - 1, "", 0
-    for found in _QUOTES_OR_BRACKETS.finditer(text, start):
-        quote = found[2]
+    slashes, open_quote, depth = len(key_quote) - 1, "", 0
+    for match in _QUOTES_OR_BRACKETS.finditer(text, start):
+        quote = match[2]
         if quote is not None:
-            before = len(found[1] or "")
+            before = len(match[1] or "")
             if before < slashes:
-                return found.start()
-            if before % (2 * slashes + 2) == slashes and quote == (within or quote):
-                within = "" if within else quote
-        elif not within and found[0] in "[]{}":
-            depth += 1 if found[0] in "[{" else -1
+                return match.start()
+            if before % (2 * slashes + 2) == slashes and quote == (open_quote or quote):
+                open_quote = "" if open_quote else quote
+        elif not open_quote and match[0] in "[]{}":
+            depth += 1 if match[0] in "[{" else -1
             if depth == 0:
-                return found.end()
+                return match.end()
     return len(text)

@@ -116,8 +116,8 @@ def _generation(completion: ChatCompletion, base_url: str) -> Generation:
     model = completion.model if isinstance(completion.model, str) else None
     details = getattr(usage, "prompt_tokens_details", None)
     cached = token_count(getattr(details, "cached_tokens", None))
-    said = getattr(usage, "completion_tokens_details", None)
-    reasoning = token_count(getattr(said, "reasoning_tokens", None))
+    token_details = getattr(usage, "completion_tokens_details", None)
+    reasoning = token_count(getattr(token_details, "reasoning_tokens", None))
     cost = None
     if model is not None and input_tokens is not None and output_tokens is not None:
         counts = TokenUsage(input_tokens, output_tokens, cached or 0, reasoning=reasoning or 0)

@@ -124,14 +124,14 @@ class Importer:
             part = [each for each in spans if self._is_source(each[1]) is is_source]
             if part:
                 traces, sent = _joined(part)
-                kept = self._noted(
+                new_records = self._noted(
                     sent,
                     await self._store.restore_spans(traces, self._projected)
                     if is_source
                     else await self._store.write_spans(traces),
                 )
-                self._imported.spans += len(kept)
-                self._imported.runs.update(map(root_plan_id, set(kept)))
+                self._imported.spans += len(new_records)
+                self._imported.runs.update(map(root_plan_id, set(new_records)))
 
     def _is_source(self, trace: TraceSpans) -> bool:
         """Return whether the run arrived as spans, according to its line in the file."""

@@ -65,9 +65,9 @@ def install(tracing: Tracing) -> Uninstall:
     _uninstall = uninstall_all(
         [
             *(
-                wrap(module, prefix + name, partial(around, tracing))
+                wrap(module, prefix + name, partial(wrapper, tracing))
                 for module in (agent_runs, team_runs)
-                for prefix, stream, around in (
+                for prefix, stream, wrapper in (
                     ("_", "", _around_run),
                     ("_a", "", _around_async_run),
                     ("_", "_stream", _around_stream),
@@ -293,11 +293,11 @@ async def _around_async_answer_stream(
 
 
 def _note_tool(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
-    found = wrapped(*args, **kwargs)
+    function_call = wrapped(*args, **kwargs)
     if (run := _current_run()) is not None:
         with log_errors("tool_found"):
-            run.note_tool(_bound_arguments(wrapped, args, kwargs)["tool_call"], found)
-    return found
+            run.note_tool(_bound_arguments(wrapped, args, kwargs)["tool_call"], function_call)
+    return function_call
 
 
 def _note_limit(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:

@@ -108,22 +108,22 @@ class AgnoRun:
 
     # --- Calls ---------------------------------------------------------------------------------
 
-    def note_tool(self, chosen: Any, found: FunctionCall | None) -> None:
+    def note_tool(self, chosen: Any, function_call: FunctionCall | None) -> None:
         """Note the tool of a chosen call, or record why the call cannot run.
 
         Args:
             chosen: The call, as the model's answer contains it.
-            found: The tool with its arguments or an error; None if the agent lacks the tool.
+            function_call: The tool with its arguments or an error; None if the agent lacks it.
         """
         _, call = self._chosen.pop(id(chosen), (None, None))
         if call is None:
             return
-        if found is None:
+        if function_call is None:
             call.fail("The agent has no such tool.", Reason.UNKNOWN_TOOL)
-        elif found.error is not None:
-            call.fail(found.error, Reason.INVALID_ARGUMENTS)
+        elif function_call.error is not None:
+            call.fail(function_call.error, Reason.INVALID_ARGUMENTS)
         else:
-            self._calls[id(found)] = found, call
+            self._calls[id(function_call)] = function_call, call
             return
         self._open.pop(call, None)
 

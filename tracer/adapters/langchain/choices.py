@@ -61,7 +61,7 @@ class Choices:
         call_id: str | None,
         path: Path,
         place: object,
-        within: UUID | None,
+        containing_run: UUID | None,
     ) -> ToolCall | None:
         """Return the chosen call of a tool that starts; None if no model chose it.
 
@@ -74,10 +74,14 @@ class Choices:
             call_id: The provider's id of the call, if it is known.
             path: The ids of the tool's run and of those that contain it, the outermost first.
             place: A value that stays the same for a retry.
-            within: A run that must contain the model's run, too.
+            containing_run: A run that must contain the model's run, too.
         """
         rounds = sorted(
-            (each for each in self._rounds if within is None or within in each.path),
+            (
+                each
+                for each in self._rounds
+                if containing_run is None or containing_run in each.path
+            ),
             key=lambda each: _shared(each.path, path),
         )
         named = [[call for call in each.waiting if call.name == name] for each in rounds[::-1]]

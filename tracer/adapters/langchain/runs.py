@@ -297,9 +297,9 @@ class RunRecorder(BaseCallbackHandler):
         if parent_work is not None:
             holder = run.holder
             is_in_run = holder is not None and holder.work is parent_work
-            within = holder.run_id if holder and is_in_run else None
+            containing_run = holder.run_id if holder and is_in_run else None
             choices = self._tree.choices(_step_of(parent_work))
-            call = choices.take(name, arguments, call_id, run.path, run.place, within)
+            call = choices.take(name, arguments, call_id, run.path, run.place, containing_run)
             if call is not None:
                 return call
         return self._tracing.tool_call(

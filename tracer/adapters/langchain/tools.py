@@ -88,8 +88,8 @@ def from_langchain(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
         )
     schema = _schema(tool)
     tool = tool.model_copy(update={"args_schema": schema})
-    found = _hidden(tool, schema, hidden)
-    visible = _visible(tool.name, schema, found)
+    hidden_by_name = _hidden(tool, schema, hidden)
+    visible = _visible(tool.name, schema, hidden_by_name)
 
     def check(arguments: Arguments) -> Arguments:
         # The arguments stay unchanged: LangChain parses them, with the schema's own validators.
@@ -101,8 +101,8 @@ def from_langchain(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
         description=tool.description,
         parameters=visible.json_schema,
         check=check,
-        run=_runner(tool, _filled_schema(schema, found), found),
-        **_with_hidden(options, found),
+        run=_runner(tool, _filled_schema(schema, hidden_by_name), hidden_by_name),
+        **_with_hidden(options, hidden_by_name),
     )
 
 
@@ -163,14 +163,14 @@ def _hidden(
     """Return a tool's hidden parameters: those in `wanted`, and those that LangChain injects."""
     _check_known(tool, wanted, schema.model_fields)
     shown = cast("type[BaseModel]", tool.tool_call_schema).model_fields
-    found = hidden_parameters(tool.name, wanted)
+    hidden_by_name = hidden_parameters(tool.name, wanted)
     for name, field in schema.model_fields.items():
         if name in shown and name not in wanted:
             continue
-        parameter = found.get(name) or _injected(tool.name, name, field)
+        parameter = hidden_by_name.get(name) or _injected(tool.name, name, field)
         aliases = [each for each in (field.alias, field.validation_alias) if isinstance(each, str)]
-        found[name] = replace(parameter, aliases=(*parameter.aliases, *aliases))
-    return found
+        hidden_by_name[name] = replace(parameter, aliases=(*parameter.aliases, *aliases))
+    return hidden_by_name
 
 
 def _injected(owner: str, name: str, field: FieldInfo) -> HiddenParameter:

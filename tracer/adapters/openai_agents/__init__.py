@@ -218,8 +218,10 @@ async def _around_guardrail(wrapped: Any, guardrail: Any, args: Any, kwargs: Any
     if run is not None:
         with log_errors("guardrail"):
             work = current_work(run.tracing)
-            within = work if isinstance(work, ToolCall) else run.step
-            call = run.tracing.tool_call(guardrail.get_name(), tool_type="GUARDRAIL", within=within)
+            parent_work = work if isinstance(work, ToolCall) else run.step
+            call = run.tracing.tool_call(
+                guardrail.get_name(), tool_type="GUARDRAIL", within=parent_work
+            )
             call.start()
     if run is None or call is None:
         return await wrapped(*args, **kwargs)

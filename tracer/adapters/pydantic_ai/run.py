@@ -165,8 +165,10 @@ class PydanticAIRun:
         step = self.plan.own_step
         work = current_work(self._tracing)
         is_nested = isinstance(work, ToolCall) and work.step is step
-        within = work if is_nested else self._thought or step
-        return self._tracing.tool_call(name, arguments, provider_call_id=call_id, within=within)
+        parent_work = work if is_nested else self._thought or step
+        return self._tracing.tool_call(
+            name, arguments, provider_call_id=call_id, within=parent_work
+        )
 
     def end_unrun(self, messages: Iterable[ModelMessage]) -> None:
         """End calls of the previous round that no hook reported, with the answers in `messages`."""

@@ -114,8 +114,8 @@ def _interaction(name: str | None, conversation: str | None, prompt: str | None)
 
 
 def _tagged(text: str, tag: str) -> str | None:
-    found = re.search(f"<{tag}>([^<]{{1,1000}})</{tag}>", text[:10_000])
-    return found[1] if found else None
+    match = re.search(f"<{tag}>([^<]{{1,1000}})</{tag}>", text[:10_000])
+    return match[1] if match else None
 
 
 def _model(attributes: Attributes, conversation: str | None) -> Reading:
@@ -609,11 +609,11 @@ class _Completion:
     @property
     def _earliest(self) -> tuple[int, str | None] | None:
         """When the earliest work began, and its session."""
-        found = [
+        candidates = [
             *((span.start, span.reading.conversation) for span in self._spans if _is_own(span)),
             *((record.time, _session_of(record)) for record in self._logs),
         ]
-        return min(found, key=lambda each: (each[0], each[1] or ""), default=None)
+        return min(candidates, key=lambda each: (each[0], each[1] or ""), default=None)
 
     # --- Rounds ----------------------------------------------------------------------------------
 
@@ -627,8 +627,8 @@ class _Completion:
             if span.name != _REQUEST:
                 continue
             key = _request_key(span)
-            found = logged.get(key)
-            logged_one = found.pop(0) if found else None
+            requests = logged.get(key)
+            logged_one = requests.pop(0) if requests else None
             self._complete_request(span, key, logged_one, answers.get(key))
         if not any(span.name == _REQUEST for span in self._spans):
             # An error does not always name the request of its span: it may be one of several tries.
@@ -762,22 +762,22 @@ class _Completion:
     @cached_property
     def _types(self) -> dict[bytes, str]:
         """The types of the agents whose work is directly below a span, as log events name them."""
-        found: dict[bytes, str] = {}
+        agent_types: dict[bytes, str] = {}
         for record in (*self._events.requests, *self._events.completions):
             agent_name = _text(first(record.attributes, ("agent.name", "agent_type")))
             if record.span_id is not None and agent_name is not None:
-                found.setdefault(record.span_id, agent_name)
-        return found
+                agent_types.setdefault(record.span_id, agent_name)
+        return agent_types
 
     @cached_property
     def _built_in(self) -> dict[bytes, str]:
         """The types of those agents that are built in. Others are not always named in full."""
-        found: dict[bytes, str] = {}
+        agent_names: dict[bytes, str] = {}
         for record in self._events.requests:
             source = _text(record.attributes.get("query_source")) or ""
             if record.span_id is not None and source.startswith(_BUILT_IN):
-                found.setdefault(record.span_id, source.removeprefix(_BUILT_IN))
-        return found
+                agent_names.setdefault(record.span_id, source.removeprefix(_BUILT_IN))
+        return agent_names
 
     # --- Inference -------------------------------------------------------------------------------
 
@@ -792,7 +792,7 @@ class _Completion:
             number = _sequence(record)
             if number is not None:
                 first_of.setdefault(_session_of(record), []).append((number, record))
-        found: dict[str | None, int] = {}
+        horizons: dict[str | None, int] = {}
         for session, numbered in first_of.items():
             numbered.sort(key=lambda each: (each[0], each[1].sent))
             if not _is_event(numbered[0][1], "user_prompt"):
@@ -802,8 +802,8 @@ class _Completion:
                 if number != expected:
                     break
                 expected += 1
-                found[session] = max(found.get(session, 0), record.time)
-        return found
+                horizons[session] = max(horizons.get(session, 0), record.time)
+        return horizons
 
     def _infer_openers(self) -> None:
         """Infer by order what opened the agents that are below executions that have not arrived.
@@ -1121,11 +1121,11 @@ class _Completion:
         if not end:
             return
         background = {agent.span for agent in self._agents.values() if agent.is_background}
-        found = False
+        is_interrupted = False
         for agent in self._agents.values():
             if not agent.span.end and not self._is_within(agent.span, background):
                 _interrupt(agent.span, max(end, agent.segments[-1].last))
-                found = True
+                is_interrupted = True
         for call in self._calls.values():
             span = call.span
             if span is None or call.end or span.end:
@@ -1134,9 +1134,9 @@ class _Completion:
             is_in_background = self._is_within(span, background) if is_placed else background
             if not is_in_background and call.start <= end:
                 _interrupt(span, end)
-                found = True
+                is_interrupted = True
         latest = max(main.requests, key=lambda span: span.order, default=None)
-        if found and not (latest is not None and _is_last(latest)):
+        if is_interrupted and not (latest is not None and _is_last(latest)):
             main.span.reading = main.span.reading._replace(is_interrupted=True)
 
     @staticmethod
@@ -1183,8 +1183,8 @@ class _Pairing:
 
     def __init__(self, calls: dict[str, list[_ClaudeCall]]) -> None:
         self._calls = {
-            call_id: sorted(found, key=lambda each: (each.start, each.span_id))
-            for call_id, found in calls.items()
+            call_id: sorted(executions, key=lambda each: (each.start, each.span_id))
+            for call_id, executions in calls.items()
         }
 
     def take(

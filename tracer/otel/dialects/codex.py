@@ -362,8 +362,8 @@ class _CodexRun:
                 call.until = max(call.until, span.end)
             elif turn := self._turn_of_span(span):
                 parts.setdefault(turn, []).append(_DetachedPart(span.start, span.end, span.span_id))
-        for turn, found in parts.items():
-            for part in sorted(found, key=lambda each: each[:3]):
+        for turn, turn_parts in parts.items():
+            for part in sorted(turn_parts, key=lambda each: each[:3]):
                 call = _call_over(turn, part)
                 call.parts.append(part.span_id)
                 if part.request is not None:
@@ -373,17 +373,21 @@ class _CodexRun:
 
     def _requests(self) -> Iterable[_HttpRequest]:
         """Return the requests that log records, or events of spans, name."""
-        found: dict[tuple[bytes, Any], _HttpRequest] = {}
+        requests: dict[tuple[bytes, Any], _HttpRequest] = {}
         for record in self._logs:
             if record.name in _REQUESTS and record.span_id is not None and _has_trace(record):
                 key = record.span_id, text(record.attributes.get("attempt"))
-                found.setdefault(key, _request_of(record.span_id, record.time, record.attributes))
+                requests.setdefault(
+                    key, _request_of(record.span_id, record.time, record.attributes)
+                )
         for span in self._spans:
             for event in span.events:
                 if event.attributes.get("event.name") in _REQUESTS:
                     key = span.span_id, text(event.attributes.get("attempt"))
-                    found.setdefault(key, _request_of(span.span_id, event.time, event.attributes))
-        return sorted(found.values(), key=lambda each: (each.time, each.span_id, each.start))
+                    requests.setdefault(
+                        key, _request_of(span.span_id, event.time, event.attributes)
+                    )
+        return sorted(requests.values(), key=lambda each: (each.time, each.span_id, each.start))
 
     def _add_stream(self, conversation: str, calls: list[_ModelCall]) -> None:
         """Add tokens and errors of the stream's records, which name the conversation alone.
@@ -454,8 +458,8 @@ class _CodexRun:
             if len(fitting) == 1:
                 by_call.setdefault(fitting[0], []).append(counts)
                 fitting[0].parts.append(span.span_id)
-        for call, found in by_call.items():
-            call.counts = found
+        for call, token_counts in by_call.items():
+            call.counts = token_counts
 
     def _settle(self, turn: _Turn, call: _ModelCall) -> None:
         """Set the reading and the end of a model call's span; make it if it has not arrived."""
@@ -803,17 +807,17 @@ _STREAM_COUNTS = (
 
 def _ways_up(spans: Iterable[SlimSpan]) -> dict[SlimSpan, _Way]:
     """Return the end of the way up from each span, and from the spans above them."""
-    found: dict[SlimSpan, _Way] = {}
+    ways: dict[SlimSpan, _Way] = {}
     for span in spans:
         way = []
         at: SlimSpan | None = span
-        while at is not None and at not in found and at.reading.role not in _NODES:
+        while at is not None and at not in ways and at.reading.role not in _NODES:
             way.append(at)
             at = at.parent
-        end = _Way(None, way[-1]) if at is None else found.setdefault(at, _Way(at, at))
+        end = _Way(None, way[-1]) if at is None else ways.setdefault(at, _Way(at, at))
         for each in way:
-            found[each] = end
-    return found
+            ways[each] = end
+    return ways
 
 
 def _call_over(turn: _Turn, part: _DetachedPart) -> _ModelCall:
@@ -858,8 +862,8 @@ def _key(attributes: Attributes) -> _Key | None:
 
 
 def _content(attributes: Attributes, name: str) -> str | None:
-    found = first_text(attributes, (name,))
-    return found if found != _REDACTED else None
+    content = first_text(attributes, (name,))
+    return content if content != _REDACTED else None
 
 
 def _duration(attributes: Attributes) -> int:
@@ -911,5 +915,5 @@ def _exit_code(output: str | None) -> int:
 
     To Codex, a command that ran succeeded.
     """
-    found = _EXIT_CODE.match(output or "")
-    return int(found[1] or found[2]) if found is not None else 0
+    match = _EXIT_CODE.match(output or "")
+    return int(match[1] or match[2]) if match is not None else 0

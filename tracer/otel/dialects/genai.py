@@ -348,8 +348,8 @@ def finish_reasons(value: Any, output_messages: Any = None) -> tuple[str, ...]:
     value = parsed(value)
     if value is None:
         messages = parsed(output_messages)
-        found = messages if isinstance(messages, list) else [messages]
-        value = [each.get("finish_reason") for each in found if isinstance(each, dict)]
+        items = messages if isinstance(messages, list) else [messages]
+        value = [each.get("finish_reason") for each in items if isinstance(each, dict)]
     reasons = value if isinstance(value, list | tuple) else [value]
     return tuple(each for each in reasons if isinstance(each, str) and each)
 
@@ -418,5 +418,5 @@ def _calls_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _event_text(span: ReadableSpan, name: str, attribute: str) -> str | None:
-    found = [text(e.attributes.get(attribute)) for e in span.events if e.name == name]
-    return next((each for each in found if each is not None), None)
+    texts = [text(e.attributes.get(attribute)) for e in span.events if e.name == name]
+    return next((each for each in texts if each is not None), None)

@@ -175,7 +175,7 @@ def flattened(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]
 
     OpenInference adds `message.` and `tool_call.function.` to the names; both forms are accepted.
     """
-    found: dict[int, dict[str, Any]] = {}
+    by_position: dict[int, dict[str, Any]] = {}
     calls: dict[int, dict[int, dict[str, Any]]] = {}
     start = prefix + "."
     for key, value in attributes.items():
@@ -191,26 +191,26 @@ def flattened(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]
             name = name.removeprefix("tool_call.").removeprefix("function.")
             if place.isdecimal() and len(place) <= 6 and name in ("id", "name", "arguments"):
                 calls.setdefault(at, {}).setdefault(int(place), {})[name] = value
-                found.setdefault(at, {})
+                by_position.setdefault(at, {})
         elif rest.startswith("contents.") and rest.endswith("message_content.text"):
-            found.setdefault(at, {}).setdefault("content", value)
+            by_position.setdefault(at, {}).setdefault("content", value)
         elif rest in ("role", "content", "tool_call_id", "name", "finish_reason"):
-            found.setdefault(at, {})[rest] = value
+            by_position.setdefault(at, {})[rest] = value
     for at, chosen in calls.items():
-        found[at]["tool_calls"] = [chosen[place] for place in sorted(chosen)]
-    return [found[at] for at in sorted(found)]
+        by_position[at]["tool_calls"] = [chosen[place] for place in sorted(chosen)]
+    return [by_position[at] for at in sorted(by_position)]
 
 
 def flattened_values(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
     """Return the objects of attributes called `prefix.N.name`, sorted by N."""
-    found: dict[int, dict[str, Any]] = {}
+    by_position: dict[int, dict[str, Any]] = {}
     start = prefix + "."
     for key, value in attributes.items():
         if key.startswith(start):
             number, _, name = key[len(start) :].partition(".")
             if number.isdecimal() and len(number) <= 6 and name:
-                found.setdefault(int(number), {})[name] = parsed(value)
-    return [found[at] for at in sorted(found)]
+                by_position.setdefault(int(number), {})[name] = parsed(value)
+    return [by_position[at] for at in sorted(by_position)]
 
 
 def _parse_message(item: Any) -> ParsedMessage:

@@ -124,14 +124,14 @@ class _Notes:
         return notes
 
     def _add(self, record: LogRecord, name: str, details: str) -> None:
-        found: dict[str, str | None] = {}
+        annotations: dict[str, str | None] = {}
         for match in _FIELD.finditer(details):
-            found.setdefault(match[1], match[2])
-        session, span_id = found.get("session.id"), record.span_id
+            annotations.setdefault(match[1], match[2])
+        session, span_id = annotations.get("session.id"), record.span_id
         if name == "created":
-            if new := found.get("id"):
-                self.parents[new] = found.get("parentID")
-                if agent := found.get("agent"):
+            if new := annotations.get("id"):
+                self.parents[new] = annotations.get("parentID")
+                if agent := annotations.get("agent"):
                     self.agents.setdefault(new, agent)
         elif name == "cancel" and session:
             self.cancels.setdefault(session, []).append(record.time)
@@ -143,15 +143,20 @@ class _Notes:
             self.exits[span_id] = record.time
         elif name == "stream":
             stream = _RoundStart(
-                *(session, found.get("agent"), found.get("providerID"), found.get("modelID")),
+                *(
+                    session,
+                    annotations.get("agent"),
+                    annotations.get("providerID"),
+                    annotations.get("modelID"),
+                ),
                 record.time,
             )
             self.streams.setdefault(span_id, stream)
-            if found.get("mode") == "primary" and session:
+            if annotations.get("mode") == "primary" and session:
                 self.parents.setdefault(session, None)
         elif name == "stream error" and (failure := _STREAM_ERROR.search(details)):
             self.errors[span_id] = failure[1]
-        elif name == "process" and (message := found.get("messageID")):
+        elif name == "process" and (message := annotations.get("messageID")):
             self.steps.setdefault(message, span_id)
 
 
@@ -192,7 +197,7 @@ class _OpenCodeCall:
 
     @property
     def call_id(self) -> str | None:
-        return next((found for span in self.spans if (found := _call_id(span))), None)
+        return next((candidate for span in self.spans if (candidate := _call_id(span))), None)
 
     @property
     def start(self) -> int:
@@ -311,11 +316,11 @@ class _OpenCodeRun:
         for span in self._own:
             if _is_of_model(span):
                 parent = span.parent
-                found = outermost.get(span) or (outermost.get(parent) if parent else None)
-                if found is not None:
-                    found.within.append(span)
-        for found in outermost.values():
-            for span in found.within:
+                model_round = outermost.get(span) or (outermost.get(parent) if parent else None)
+                if model_round is not None:
+                    model_round.within.append(span)
+        for model_round in outermost.values():
+            for span in model_round.within:
                 _read_as_round(span)
 
     def _link_to_made(self) -> None:
@@ -340,20 +345,23 @@ class _OpenCodeRun:
                 self._ways[at] = parent, at
             else:
                 at = parent
-        found = self._ways[at]
+        end = self._ways[at]
         for each in way:
-            self._ways[each] = found
-        return found
+            self._ways[each] = end
+        return end
 
-    def _session_of_round(self, found: _Round) -> str | None:
-        stream = self._notes.streams.get(found.span.span_id)
+    def _session_of_round(self, model_round: _Round) -> str | None:
+        stream = self._notes.streams.get(model_round.span.span_id)
         if stream is not None and stream.session is not None:
             return stream.session
-        return next((session for span in found.within if (session := _session(span))), None)
+        return next((session for span in model_round.within if (session := _session(span))), None)
 
     def _name_sessions(self) -> None:
         """Find the sessions of agents without a log record: that of the first work below them."""
-        named = [(found.span, self._session_of_round(found)) for found in self._rounds.values()]
+        named = [
+            (model_round.span, self._session_of_round(model_round))
+            for model_round in self._rounds.values()
+        ]
         named += [(span, _session(span)) for span in self._executes]
         for span, session in sorted(named, key=lambda each: each[0].order):
             agent, _ = self._way(span)
@@ -368,8 +376,8 @@ class _OpenCodeRun:
         for new, parent in self._notes.parents.items():
             if parent is not None and parent != new:
                 parents[new] = parent
-        for found in self._rounds.values():
-            for span in found.within:
+        for model_round in self._rounds.values():
+            for span in model_round.within:
                 session, above = _session(span), span.attributes.get(_PARENT_HEADER)
                 if session is None:
                     continue
@@ -377,8 +385,8 @@ class _OpenCodeRun:
                     parents.setdefault(session, above)
                 elif above is None and any(name in span.attributes for name in _SESSION_HEADERS):
                     roots.add(session)
-            found.is_title = self._is_title(found)
-            if found.is_title and (titled := self._session_of_round(found)):
+            model_round.is_title = self._is_title(model_round)
+            if model_round.is_title and (titled := self._session_of_round(model_round)):
                 roots.add(titled)  # only sessions that the user opened have titles
         for call in calls:
             child = _child_session(call.content)
@@ -387,14 +395,16 @@ class _OpenCodeRun:
         roots |= {session for session, parent in self._notes.parents.items() if parent is None}
         roots -= parents.keys()
 
-    def _is_title(self, found: _Round) -> bool:
-        stream = self._notes.streams.get(found.span.span_id)
+    def _is_title(self, model_round: _Round) -> bool:
+        stream = self._notes.streams.get(model_round.span.span_id)
         if stream is not None:
             return stream.agent == "title"
-        parent = found.span.parent
+        parent = model_round.span.parent
         if parent is not None and parent.name == _TITLE:
             return True
-        return any(_TITLE_PROMPT in _prompt(span)[:_MOST_OF_A_PROMPT] for span in found.within)
+        return any(
+            _TITLE_PROMPT in _prompt(span)[:_MOST_OF_A_PROMPT] for span in model_round.within
+        )
 
     def _agent_of(self, session: str, start: int, end: int) -> SlimSpan | None:
         """Return the agent of a session that was running; None if more than one can be meant."""
@@ -429,21 +439,21 @@ class _OpenCodeRun:
     # --- Rounds ----------------------------------------------------------------------------------
 
     def _place_rounds(self) -> None:
-        by_order = sorted(self._rounds.values(), key=lambda found: found.span.order)
-        for found in by_order:
-            session = self._session_of_round(found)
-            found.owner = self._adopt(found.span, session)
-            if found.owner is None and session is None and not found.outer:
+        by_order = sorted(self._rounds.values(), key=lambda model_round: model_round.span.order)
+        for model_round in by_order:
+            session = self._session_of_round(model_round)
+            model_round.owner = self._adopt(model_round.span, session)
+            if model_round.owner is None and session is None and not model_round.outer:
                 continue  # its agent is not known
-            if found.owner is None and found.span.span_id in self._made:
-                found.span.missing_parent = self._new_id("above", found.span.span_id)
-            self._end_round(found)
-            self._read_round(found, session)
-            if found.is_title:
-                self._set_aside(found, session)
+            if model_round.owner is None and model_round.span.span_id in self._made:
+                model_round.span.missing_parent = self._new_id("above", model_round.span.span_id)
+            self._end_round(model_round)
+            self._read_round(model_round, session)
+            if model_round.is_title:
+                self._set_aside(model_round, session)
 
-    def _end_round(self, found: _Round) -> None:
-        span, last = found.span, found.outer[-1] if found.outer else None
+    def _end_round(self, model_round: _Round) -> None:
+        span, last = model_round.span, model_round.outer[-1] if model_round.outer else None
         if last is not None:
             if last is not span:
                 span.end, span.events = last.end, last.events
@@ -452,26 +462,26 @@ class _OpenCodeRun:
         if (error := self._notes.errors.get(span.span_id)) is not None:
             span.status_code, span.status_message = STATUS_ERROR, error
         if span.status_code != STATUS_ERROR or span.end == 0:
-            span.end = self._end_without_content(found)
+            span.end = self._end_without_content(model_round)
 
-    def _end_without_content(self, found: _Round) -> int:
+    def _end_without_content(self, model_round: _Round) -> int:
         """Return the end of a round without spans of the AI SDK: the next step of its agent."""
-        span, owner = found.span, found.owner
+        span, owner = model_round.span, model_round.owner
         parent = span.parent
         if parent is not None and parent.name in (_STEP, _TITLE) and parent.end:
             return parent.end
-        if owner is None or found.is_title:
+        if owner is None or model_round.is_title:
             return 0
         _, steps = self._notes.loops.get(owner.span_id, (None, []))
         ends = [*steps, self._notes.exits.get(owner.span_id, 0), owner.end]
         return min((end for end in ends if end > span.start), default=0)
 
-    def _read_round(self, found: _Round, session: str | None) -> None:
-        span, stream = found.span, self._notes.streams.get(found.span.span_id)
+    def _read_round(self, model_round: _Round, session: str | None) -> None:
+        span, stream = model_round.span, self._notes.streams.get(model_round.span.span_id)
         agent = stream.agent if stream is not None else None
-        if span in found.outer:
+        if span in model_round.outer:
             span.reading = span.reading._replace(conversation=session, agent=agent)
-        elif found.outer or stream is None:
+        elif model_round.outer or stream is None:
             span.reading = Reading(Role.MODEL, conversation=session, agent=agent)
         else:
             span.reading = Reading(
@@ -482,15 +492,15 @@ class _OpenCodeRun:
                 provider=stream.provider,
             )
         step = span.parent
-        has_answer = any(each.reading.output_tokens is not None for each in found.within)
+        has_answer = any(each.reading.output_tokens is not None for each in model_round.within)
         if step is not None and _is_interrupted_step(step) and not has_answer:
             span.reading = span.reading._replace(is_interrupted=True)
 
-    def _set_aside(self, found: _Round, session: str | None) -> None:
+    def _set_aside(self, model_round: _Round, session: str | None) -> None:
         """Give the round that names the session an agent of its own."""
-        span, owner = found.span, found.owner
+        span, owner = model_round.span, model_round.owner
         title = self._make(
-            self._new_id("title", span.span_id), _TITLE, Role.AGENT, found.span.start
+            self._new_id("title", span.span_id), _TITLE, Role.AGENT, model_round.span.start
         )
         title.reading = Reading(
             Role.AGENT, name="title", conversation=session, is_placed=owner is not None
@@ -525,14 +535,14 @@ class _OpenCodeRun:
         for key in executed.keys() | content.keys():
             session, call_id = key
             pairs = self._pair(executed.get(key, []), content.get(key, []), opened, call_id)
-            found = [
+            session_calls = [
                 _OpenCodeCall(session, execute, span, opened.get(execute, []) if execute else [])
                 for execute, span in pairs
             ]
-            found.sort(key=lambda call: (call.start, call.spans[0].span_id))
-            for nth, call in enumerate(found):
+            session_calls.sort(key=lambda call: (call.start, call.spans[0].span_id))
+            for nth, call in enumerate(session_calls):
                 call.nth = nth
-            calls += found
+            calls += session_calls
         return sorted(calls, key=lambda call: (call.start, call.spans[0].span_id))
 
     def _pair(
@@ -585,9 +595,9 @@ class _OpenCodeRun:
     def _add_calls(self, calls: list[_OpenCodeCall]) -> None:
         """Make a span for each call. Both of its spans become wrappers below it."""
         by_step = {
-            found.span.parent_span_id or b"": found
-            for found in sorted(self._rounds.values(), key=lambda each: each.span.order)
-            if not found.is_title
+            model_round.span.parent_span_id or b"": model_round
+            for model_round in sorted(self._rounds.values(), key=lambda each: each.span.order)
+            if not model_round.is_title
         }
         made: dict[SlimSpan | None, SlimSpan] = {}
         for call in calls:
@@ -597,15 +607,15 @@ class _OpenCodeRun:
             made |= dict.fromkeys(call.spans, span)
         for call in calls:
             span = made[call.spans[0]]
-            found = self._round_of(call, by_step)
+            model_round = self._round_of(call, by_step)
             if call.above in made:
                 span.parent = made[call.above]
             else:
-                span.parent = found.span if found is not None else call.above
+                span.parent = model_round.span if model_round is not None else call.above
             if span.parent is None:
                 tops = (self._way(each)[1] for each in call.spans)
                 span.missing_parent = next((top.missing_parent for top in tops), None)
-            self._stop_call(call, span, found)
+            self._stop_call(call, span, model_round)
             for agent in call.opened:
                 self._open(agent, span)
         for each, span in made.items():
@@ -656,10 +666,10 @@ class _OpenCodeRun:
                 made.events = span.events
                 break
 
-    def _stop_call(self, call: _OpenCodeCall, span: SlimSpan, found: _Round | None) -> None:
+    def _stop_call(self, call: _OpenCodeCall, span: SlimSpan, model_round: _Round | None) -> None:
         """Mark a call that was running when the user stopped its session."""
         cancels = self._notes.cancels.get(call.session or "", ())
-        step = found.span.parent if found is not None else None
+        step = model_round.span.parent if model_round is not None else None
         if (
             any(call.start < time <= call.end for time in cancels[:_MOST_TURNS])
             or any(_is_interrupted(agent) for agent in call.opened)
@@ -740,15 +750,19 @@ class _OpenCodeRun:
 
     def _describe_agents(self, calls: list[_OpenCodeCall]) -> None:
         rounds: dict[SlimSpan, list[_Round]] = {}
-        for found in sorted(self._rounds.values(), key=lambda each: each.span.order):
-            if found.owner is not None:
-                rounds.setdefault(found.owner, []).append(found)
+        for model_round in sorted(self._rounds.values(), key=lambda each: each.span.order):
+            if model_round.owner is not None:
+                rounds.setdefault(model_round.owner, []).append(model_round)
         openers = {agent: call for call in calls for agent in call.opened}
         for agent, session in self._agents.items():
             named = rounds.get(agent, [])
-            own = [found for found in named if not found.is_title]
-            working = [found for found in own if found.span.reading.agent not in _HIDDEN_AGENTS]
-            titles = [found for found in named if found.is_title]
+            own = [model_round for model_round in named if not model_round.is_title]
+            working = [
+                model_round
+                for model_round in own
+                if model_round.span.reading.agent not in _HIDDEN_AGENTS
+            ]
+            titles = [model_round for model_round in named if model_round.is_title]
             request = _asked_in(working) or _asked_in(titles)
             agent.reading = Reading(
                 Role.AGENT,
@@ -770,8 +784,8 @@ class _OpenCodeRun:
     def _name_of(
         self, session: str | None, own: list[_Round], opener: _OpenCodeCall | None
     ) -> str | None:
-        for found in own:
-            stream = self._notes.streams.get(found.span.span_id)
+        for model_round in own:
+            stream = self._notes.streams.get(model_round.span.span_id)
             if stream is not None and stream.agent and stream.agent not in _HIDDEN_AGENTS:
                 return stream.agent
         if opener is not None and opener.content is not None:
@@ -833,8 +847,8 @@ def _session(span: SlimSpan) -> str | None:
 
 
 def _call_id(span: SlimSpan) -> str | None:
-    found = span.attributes.get("tool.call_id" if span.name == _EXECUTE else "ai.toolCall.id")
-    return found if isinstance(found, str) and found else None
+    call_id = span.attributes.get("tool.call_id" if span.name == _EXECUTE else "ai.toolCall.id")
+    return call_id if isinstance(call_id, str) and call_id else None
 
 
 def _tool_name(span: SlimSpan) -> str | None:
@@ -864,8 +878,8 @@ def _child_session(content: SlimSpan | None) -> str | None:
         return None
     fields = parsed(content.reading.result)
     metadata = fields.get("metadata") if isinstance(fields, dict) else None
-    found = metadata.get("sessionId") if isinstance(metadata, dict) else None
-    return found if isinstance(found, str) and found else None
+    session = metadata.get("sessionId") if isinstance(metadata, dict) else None
+    return session if isinstance(session, str) and session else None
 
 
 def _has_failed(result: Any) -> bool:
@@ -876,13 +890,13 @@ def _has_failed(result: Any) -> bool:
 
 def _prompt(span: SlimSpan) -> str:
     attributes = span.attributes
-    found = attributes.get("ai.prompt.messages") or attributes.get("ai.prompt")
-    return found if isinstance(found, str) else ""
+    prompt = attributes.get("ai.prompt.messages") or attributes.get("ai.prompt")
+    return prompt if isinstance(prompt, str) else ""
 
 
 def _asked_in(rounds: Iterable[_Round]) -> str | None:
     """Return what the user asked: the last message of the user in the first round."""
-    prompts = (_prompt(span) for found in rounds for span in found.within)
+    prompts = (_prompt(span) for model_round in rounds for span in model_round.within)
     prompt = next((each for each in prompts if each), None)
     messages = parsed(prompt)
     if isinstance(messages, dict):

@@ -31,30 +31,30 @@ class Canonical(dict[str | None, bytes | None]):
     """The result of `canonical` by arguments, each computed when it is first read."""
 
     def __missing__(self, arguments: str | None) -> bytes | None:
-        found = self[arguments] = canonical(arguments)
-        return found
+        text = self[arguments] = canonical(arguments)
+        return text
 
 
 def strings_in(arguments: str | None) -> set[str]:
     """Return every text in the arguments, stripped. Arguments that are not JSON are one text."""
     if arguments is None:
         return set()
-    found: set[str] = set()
+    strings: set[str] = set()
     waiting: list[Any] = [parsed(arguments)]
     while waiting:
         value = waiting.pop()
         if isinstance(value, str) and value.strip():
-            found.add(value.strip())
+            strings.add(value.strip())
         elif isinstance(value, dict):
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
-    return found
+    return strings
 
 
 class Texts(dict[str | None, frozenset[str]]):
     """The result of `strings_in` by arguments, each computed when it is first read."""
 
     def __missing__(self, arguments: str | None) -> frozenset[str]:
-        found = self[arguments] = frozenset(strings_in(arguments))
-        return found
+        strings = self[arguments] = frozenset(strings_in(arguments))
+        return strings

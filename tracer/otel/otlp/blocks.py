@@ -101,8 +101,8 @@ def spans_of(messages: Iterable[bytes]) -> list[Span]:
     Raises:
         google.protobuf.message.DecodeError: A message cannot be parsed.
     """
-    found = (span for message in messages for span in sent_spans(message))
-    return sorted(merge_spans(found).values(), key=lambda span: span.order)
+    spans = (span for message in messages for span in sent_spans(message))
+    return sorted(merge_spans(spans).values(), key=lambda span: span.order)
 
 
 def sent_spans(message: bytes) -> Iterator[Span]:
@@ -132,6 +132,6 @@ def traces_of(spans: Iterable[Span]) -> Sequence[TraceSpans]:
     for span in spans:
         by_trace.setdefault(span.trace_id, []).append(span)
     return [
-        TraceSpans(trace_id, encode_protobuf(found), len(found))
-        for trace_id, found in by_trace.items()
+        TraceSpans(trace_id, encode_protobuf(items), len(items))
+        for trace_id, items in by_trace.items()
     ]

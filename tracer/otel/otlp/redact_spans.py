@@ -77,10 +77,10 @@ _MOST_NUMBERS = 1000
 
 def _long_numbers(message: bytes) -> Iterator[str]:
     """Yield the long numbers that a message may hold, as text. Some are other bytes instead."""
-    for found in _LONG_INTEGER.finditer(message):
-        yield str(sum((byte & 0x7F) << 7 * place for place, byte in enumerate(found[1])))
-    for found in _LONG_FLOAT.finditer(message):
-        (value,) = _DOUBLE.unpack(found[1])
+    for match in _LONG_INTEGER.finditer(message):
+        yield str(sum((byte & 0x7F) << 7 * place for place, byte in enumerate(match[1])))
+    for match in _LONG_FLOAT.finditer(message):
+        (value,) = _DOUBLE.unpack(match[1])
         if value.is_integer():
             yield str(int(value))
 

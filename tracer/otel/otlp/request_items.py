@@ -132,11 +132,11 @@ def accept(
     place, trace_id = decoded.count, item.trace_id
     reason = signal.why_refused(item, trace_id)
     if reason is not None:
-        found = run_of_session(signal, envelope, item, reason)
-        if found is None:
+        run_trace_id = run_of_session(signal, envelope, item, reason)
+        if run_trace_id is None:
             decoded.refuse(reason)
             return
-        trace_id = found
+        trace_id = run_trace_id
     content = item.SerializeToString(deterministic=True)
     decoded.grow(2 * len(content))
     decoded.grow_by_items(1, envelope.size)

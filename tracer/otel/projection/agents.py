@@ -146,9 +146,11 @@ def find_agents(spans: Iterable[SlimSpan]) -> Agents:
     for span in nodes:
         if span.reading.role is Role.AGENT:
             opener, awaits = _first_above(span, (Role.TOOL, Role.AGENT), openers)
-            found = by_id[span.span_id] = AgentWork(span.span_id, span, span.start, opener, awaits)
+            agent_work = by_id[span.span_id] = AgentWork(
+                span.span_id, span, span.start, opener, awaits
+            )
             if span.inferred is not None:
-                found.inferred, found.evidence = opener, span.inferred
+                agent_work.inferred, agent_work.evidence = opener, span.inferred
     for span in nodes:
         role = span.reading.role
         if role is Role.AGENT:

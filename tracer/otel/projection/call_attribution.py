@@ -121,26 +121,30 @@ class Rounds:
     @cached_property
     def _by_id_and_arguments(self) -> Mapping[Hashable, list[_RoundCall]]:
         """The requests whose id was used more than once."""
-        found: dict[Hashable, list[_RoundCall]] = {}
+        requests_by_key: dict[Hashable, list[_RoundCall]] = {}
         for requests in self._by_id.values():
             if len(requests) > 1:
                 for request in requests:
                     call_id, name, arguments = request.chosen
-                    found.setdefault((call_id, name, canonical(arguments)), []).append(request)
-        return found
+                    requests_by_key.setdefault((call_id, name, canonical(arguments)), []).append(
+                        request
+                    )
+        return requests_by_key
 
     @cached_property
     def _by_arguments(self) -> Mapping[Hashable, list[_RoundCall]]:
         """The requests by name and arguments. Needed only for calls without a known id."""
-        found: dict[Hashable, list[_RoundCall]] = {}
+        requests_by_key: dict[Hashable, list[_RoundCall]] = {}
         for request in self._requests():
             _, name, arguments = request.chosen
             if arguments is not None:
-                found.setdefault(("all", name, canonical(arguments)), []).append(request)
+                requests_by_key.setdefault(("all", name, canonical(arguments)), []).append(request)
                 strings = strings_in(arguments)
                 if len(strings) == 1:
-                    found.setdefault(("bare", name, next(iter(strings))), []).append(request)
-        return found
+                    requests_by_key.setdefault(("bare", name, next(iter(strings))), []).append(
+                        request
+                    )
+        return requests_by_key
 
 
 def _latest(requests: Sequence[_RoundCall], start: int) -> Choice:

@@ -49,13 +49,13 @@ def carried_records(trace_id: bytes, spans: Mapping[bytes, ReadableSpan]) -> Car
         None if no span carries a record of the run.
     """
     root_id = root_plan_id(trace_id)
-    found = {
+    by_span = {
         span_id: record for span_id, span in spans.items() for record in _of(root_id, span, RECORD)
     }
-    if not found:
+    if not by_span:
         return None
     runs = [run for span in spans.values() for run in _of(root_id, span, RUN)]
-    reduced = reduce_records((*found.values(), *runs))
+    reduced = reduce_records((*by_span.values(), *runs))
     run = reduced[Kind.RUN][root_id, root_id]
     return CarriedRecords(
         root_plan_id=root_id,
@@ -66,7 +66,7 @@ def carried_records(trace_id: bytes, spans: Mapping[bytes, ReadableSpan]) -> Car
             for kind, part in reduced.items()
             if kind in RECORDS
         },
-        record_of=_record_of(spans, found, (Kind.PLAN, root_id)),
+        record_of=_record_of(spans, by_span, (Kind.PLAN, root_id)),
     )
 
 
@@ -93,11 +93,11 @@ def _projected(kind: Kind, fields: Fields) -> Fields:
 
 def _record_of(
     spans: Mapping[bytes, ReadableSpan],
-    found: Mapping[bytes, ExportedRecord],
+    by_span: Mapping[bytes, ExportedRecord],
     otherwise: RecordPlace,
 ) -> dict[bytes, RecordPlace]:
     """Return the record of each span: its own, else that of the nearest span above with one."""
-    places = {span_id: (record.kind, record.record_id) for span_id, record in found.items()}
+    places = {span_id: (record.kind, record.record_id) for span_id, record in by_span.items()}
     for span_id in spans:
         way: dict[bytes, None] = {}
         at = span_id

@@ -114,10 +114,10 @@ def _directly_within_its_like(spans: Iterable[SlimSpan], role: Role) -> list[Sli
 
 def _merge_repeated_tools(spans: list[SlimSpan]) -> bool:
     """Merge a tool call that two instrumentations recorded into the outer one of its spans."""
-    within = _directly_within_its_like(spans, Role.TOOL)
+    nested = _directly_within_its_like(spans, Role.TOOL)
     canonical = Canonical()  # a call may have many calls within it
     has_merged = False
-    for span in within:
+    for span in nested:
         assert span.above is not None
         outer = represented(span.above)
         inner, reading = span.reading, outer.reading
@@ -139,35 +139,35 @@ def _merge_repeated_tools(spans: list[SlimSpan]) -> bool:
     return has_merged
 
 
-_Within = dict[SlimSpan, list[SlimSpan]]
+_Children = dict[SlimSpan, list[SlimSpan]]
 """The models directly within each model."""
 
 
 def _merge_nested_models(spans: list[SlimSpan]) -> bool:
     """Merge models within a model into the outermost one, which counts their tokens once."""
-    within: _Within = {}
+    children_of: _Children = {}
     for span in _directly_within_its_like(spans, Role.MODEL):
         assert span.above is not None
-        within.setdefault(span.above, []).append(span)
-    inner = {span for found in within.values() for span in found}
-    for outer in sorted(within.keys() - inner, key=lambda span: span.order):
-        _merge_models_into(outer, within)
-    return bool(within)
+        children_of.setdefault(span.above, []).append(span)
+    inner = {span for children in children_of.values() for span in children}
+    for outer in sorted(children_of.keys() - inner, key=lambda span: span.order):
+        _merge_models_into(outer, children_of)
+    return bool(children_of)
 
 
-def _merge_models_into(outer: SlimSpan, within: _Within) -> None:
+def _merge_models_into(outer: SlimSpan, children: _Children) -> None:
     below: list[SlimSpan] = []
-    waiting = list(within[outer])
+    waiting = list(children[outer])
     while waiting:
         span = waiting.pop()
         below.append(span)
-        waiting += within.get(span, ())
+        waiting += children.get(span, ())
     below.sort(key=lambda span: span.order)
     reading = outer.reading
     readings = [span.reading for span in below]
     latest = [*reversed(readings)]
-    counts = _outermost(outer, within, _has_counts)
-    costs = [each.cost_usd or Decimal(0) for each in _outermost(outer, within, _has_cost)]
+    counts = _outermost(outer, children, _has_counts)
+    costs = [each.cost_usd or Decimal(0) for each in _outermost(outer, children, _has_cost)]
     outer.reading = reading._replace(
         requested_model=reading.requested_model or _first(r.requested_model for r in readings),
         model=reading.model or _first(r.model for r in latest),
@@ -192,17 +192,19 @@ def _merge_models_into(outer: SlimSpan, within: _Within) -> None:
         _merge(span, outer)
 
 
-def _outermost(outer: SlimSpan, within: _Within, has: Callable[[Reading], bool]) -> list[Reading]:
+def _outermost(
+    outer: SlimSpan, children: _Children, has: Callable[[Reading], bool]
+) -> list[Reading]:
     """Return the readings that satisfy `has` and are within no other reading that does."""
-    found = []
+    outermost = []
     waiting = [outer]
     while waiting:
         span = waiting.pop()
         if has(span.reading):
-            found.append(span.reading)
+            outermost.append(span.reading)
         else:
-            waiting += within.get(span, ())
-    return found
+            waiting += children.get(span, ())
+    return outermost
 
 
 def _has_counts(reading: Reading) -> bool:
@@ -236,7 +238,7 @@ def _find_hidden_agents(spans: list[SlimSpan]) -> bool:
         if wrapper is not None and span.reading.role in NODES:
             roles_within.setdefault(wrapper, set()).add(span.reading.role)
     empty = _empty_agents(spans) if roles_within else {}
-    found = False
+    has_hidden = False
     for wrapper, roles in roles_within.items():
         is_workflow = wrapper.reading.role is Role.WORKFLOW
         needed = {Role.MODEL} if is_workflow else {Role.MODEL, Role.TOOL}
@@ -247,8 +249,8 @@ def _find_hidden_agents(spans: list[SlimSpan]) -> bool:
         if empty_siblings and empty_siblings[-1].start <= wrapper.start:
             # Some emitters name an agent only in an empty span, a sibling of the agent's work.
             _merge(empty_siblings.pop(), wrapper)
-        found = True
-    return found
+        has_hidden = True
+    return has_hidden
 
 
 def _empty_agents(
@@ -256,28 +258,28 @@ def _empty_agents(
 ) -> dict[tuple[SlimSpan | None, str | None], list[SlimSpan]]:
     """Return the agents without children by parent and name, latest first."""
     parents = {span.parent for span in spans}
-    found: dict[tuple[SlimSpan | None, str | None], list[SlimSpan]] = {}
+    agents: dict[tuple[SlimSpan | None, str | None], list[SlimSpan]] = {}
     for span in reversed(spans):
         if span.reading.role is Role.AGENT and span not in parents:
-            found.setdefault((span.parent, span.reading.name), []).append(span)
-    return found
+            agents.setdefault((span.parent, span.reading.name), []).append(span)
+    return agents
 
 
 def _outermost_frameworks(spans: Iterable[SlimSpan]) -> dict[SlimSpan, SlimSpan | None]:
     """Return for each wrapper the outermost wrapper of a framework between it and its place."""
-    found: dict[SlimSpan, SlimSpan | None] = {}
+    outermost_of: dict[SlimSpan, SlimSpan | None] = {}
     for span in spans:
         way = []
         at: SlimSpan | None = span
-        while at is not None and at not in found and at.reading.role not in NODES:
+        while at is not None and at not in outermost_of and at.reading.role not in NODES:
             way.append(at)
             at = at.parent
-        outermost = found.get(at) if at is not None else None
+        outermost = outermost_of.get(at) if at is not None else None
         for each in reversed(way):
             if outermost is None and each.reading.role in _FRAMEWORKS:
                 outermost = each
-            found[each] = outermost
-    return found
+            outermost_of[each] = outermost
+    return outermost_of
 
 
 def _merge_agents(spans: list[SlimSpan]) -> bool:

@@ -96,7 +96,7 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
     Raises:
         google.protobuf.message.DecodeError: A message cannot be parsed.
     """
-    found: dict[bytes, _Version] = {}
+    newest: dict[bytes, _Version] = {}
     later: dict[bytes, int] = {}
     logs: list[LogRecord] = []
     may_hold_masks = False
@@ -118,9 +118,9 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
                         scope_spans,
                         resource_spans,
                     )
-                    earlier = found.get(span_id)
+                    earlier = newest.get(span_id)
                     if earlier is None or version.is_newer(earlier):
-                        found[span_id] = version
+                        newest[span_id] = version
                     if index and earlier is None:
                         later[span_id] = index
     logs = merge_logs(logs)
@@ -131,22 +131,22 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
         others = logs_of([message])
         logs += [record for record in others if not any(record.trace_id)]
     logs = merge_logs(logs)
-    versions = {version.span_id: _slim(version) for version in sorted(found.values())}
+    versions = {version.span_id: _slim(version) for version in sorted(newest.values())}
     for record in logs:
         event = genai.event_of(record)
         if event is not None and record.span_id in versions:
             versions[record.span_id].events += (event,)
-    announced, standing = _replace_pending(versions, found)
+    announced, standing = _replace_pending(versions, newest)
     for pending, span_id in announced.items():
         first = later.get(pending, 0)
         if span_id not in versions or first < later.get(span_id, 0):
             later[span_id] = min(first, later.get(span_id, first))
     spans = list(standing.values())
     _link_parents(spans, standing)
-    _read(spans, found)
+    _read(spans, newest)
     return RunSpans(
-        trace_id=_run_id(found, logs),
-        is_of_session=not found and not any(any(record.trace_id) for record in logs),
+        trace_id=_run_id(newest, logs),
+        is_of_session=not newest and not any(any(record.trace_id) for record in logs),
         sessions=sessions,
         spans=complete_run(spans, logs),
         versions=versions,
@@ -157,9 +157,9 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
     )
 
 
-def _run_id(found: Mapping[bytes, _Version], logs: list[LogRecord]) -> bytes:
+def _run_id(versions: Mapping[bytes, _Version], logs: list[LogRecord]) -> bytes:
     """Return the trace id of a run, or the id of the run of a session."""
-    ids: Iterator[bytes] = (version.wire.trace_id for version in found.values())
+    ids: Iterator[bytes] = (version.wire.trace_id for version in versions.values())
     of_logs = (record.trace_id for record in logs if any(record.trace_id))
     return next(chain(ids, of_logs, _sessions(logs)), bytes(TRACE_ID_BYTES))
 
@@ -187,13 +187,13 @@ def _slim(version: _Version) -> SlimSpan:
 
 
 def _replace_pending(
-    versions: dict[bytes, SlimSpan], found: dict[bytes, _Version]
+    versions: dict[bytes, SlimSpan], received: dict[bytes, _Version]
 ) -> tuple[dict[bytes, bytes], dict[bytes, SlimSpan]]:
     """Replace pending spans by the unfinished spans that they announce.
 
     Args:
         versions: The spans, sorted.
-        found: Their versions. Gets one for each span that is only announced.
+        received: Their versions. Gets one for each span that is only announced.
 
     Returns:
         The id that each pending span announces, and the spans that the run consists of, sorted.
@@ -208,13 +208,13 @@ def _replace_pending(
     for span in pending:
         assert span.parent_span_id is not None
         span_id = announced[span.span_id] = span.parent_span_id
-        source = found[span.span_id]._replace(end=0)
+        source = received[span.span_id]._replace(end=0)
         earlier = sources.get(span_id)
         if earlier is None or source.is_newer(earlier):
             sources[span_id] = source
             parent = announced_parent(span)
             standing[span_id] = replace(span, span_id=span_id, parent_span_id=parent, end=0)
-    found |= {span_id: source for span_id, source in sources.items() if span_id not in real}
+    received |= {span_id: source for span_id, source in sources.items() if span_id not in real}
     standing |= real
     return announced, dict(sorted(standing.items(), key=lambda item: item[1].order))
 
@@ -236,7 +236,7 @@ def _link_parents(spans: list[SlimSpan], by_id: dict[bytes, SlimSpan]) -> None:
     cut_circles(suspects)
 
 
-def _read(spans: list[SlimSpan], found: dict[bytes, _Version]) -> None:
+def _read(spans: list[SlimSpan], versions: dict[bytes, _Version]) -> None:
     """Set the reading of each span."""
     with_parent: list[SlimSpan] = []
     for span in spans:
@@ -251,7 +251,7 @@ def _read(spans: list[SlimSpan], found: dict[bytes, _Version]) -> None:
         for parent, count in children.items()
         if parent is not None
         and count > _MOST_CHILDREN
-        and count * len(found[parent.span_id].body()) > _MOST_READ_BYTES
+        and count * len(versions[parent.span_id].body()) > _MOST_READ_BYTES
     }
     for span in with_parent:
         span.reading = read_span(span, None if span.parent in too_large else span.parent)

@@ -70,18 +70,18 @@ def _is_placed(agent: AgentWork) -> bool:
 def _join_by_text(agents: Agents, late: list[AgentWork], nesting: _Nesting, texts: Texts) -> None:
     requests = _Requests()
     wanted = {requests[agent] for agent in late} - {""}
-    found: dict[str, list[SlimSpan]] = {}
+    calls_by_text: dict[str, list[SlimSpan]] = {}
     if wanted:
         for call in agents.plain_calls:
             for text in texts[call.reading.arguments] & wanted:
-                found.setdefault(text, []).append(call)
-    if not found:
+                calls_by_text.setdefault(text, []).append(call)
+    if not calls_by_text:
         return
     opened: dict[SlimSpan, list[AgentWork]] = {}
     for agent in agents.by_id.values():
         if (call_of_agent := agent.call) is not None:
             opened.setdefault(call_of_agent, []).append(agent)
-    numbered = {text: nesting.numbered(calls) for text, calls in found.items()}
+    numbered = {text: nesting.numbered(calls) for text, calls in calls_by_text.items()}
     for agent in late:
         same = numbered.get(requests[agent])
         if same is None:
@@ -275,12 +275,12 @@ class _Nesting:
 
 
 def _envelope(
-    ordered: list[SlimSpan], within: tuple[int, int], own: tuple[int, int]
+    ordered: list[SlimSpan], outer: tuple[int, int], own: tuple[int, int]
 ) -> list[SlimSpan]:
     """Return the calls between two places without an agent's own; none if they are too many."""
-    if within[1] - within[0] - (own[1] - own[0]) > _MOST_CANDIDATES:
+    if outer[1] - outer[0] - (own[1] - own[0]) > _MOST_CANDIDATES:
         return []
-    return [*ordered[within[0] : own[0]], *ordered[own[1] : within[1]]]
+    return [*ordered[outer[0] : own[0]], *ordered[own[1] : outer[1]]]
 
 
 def _running(calls: Iterable[SlimSpan], agent: AgentWork) -> list[SlimSpan]:
@@ -317,7 +317,7 @@ def _cut_present_circles(agents: Agents) -> bool:
     The links that remain may form new circles: an agent without an inferred link is below the
     opener that its own span names.
     """
-    found = False
+    has_cycle = False
     done: set[AgentWork] = set()
     for _, start in sorted(agents.by_id.items()):
         way: dict[AgentWork, None] = {}
@@ -326,9 +326,9 @@ def _cut_present_circles(agents: Agents) -> bool:
             way[at] = None
             at = agents.above(at)
         if at is not None and at in way:
-            found = True
+            has_cycle = True
             climbed = list(way)
             for agent in climbed[climbed.index(at) :]:
                 agent.inferred = agent.evidence = None
         done.update(way)
-    return found
+    return has_cycle

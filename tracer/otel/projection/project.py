@@ -111,9 +111,9 @@ def project_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) ->
     if run.is_of_session:
         return _without_rows(run)
     carried = _carried(run)
-    found = _rows_of_carried(run, carried) if carried is not None else _Projection(run).result()
-    found.sessions = run.sessions
-    return found
+    projected = _rows_of_carried(run, carried) if carried is not None else _Projection(run).result()
+    projected.sessions = run.sessions
+    return projected
 
 
 def place_spans(
@@ -447,7 +447,7 @@ class _Projection:
             self._add_root_step()
         rows = self._rows
         if self._may_hold_masks:
-            rows = {kind: _with_masks(kind, found) for kind, found in rows.items()}
+            rows = {kind: _with_masks(kind, of_kind) for kind, of_kind in rows.items()}
         return ProjectedRun(
             self._root_id, self._run_row(), rows, self._count, self._later_records(), self._priced
         )
@@ -456,12 +456,12 @@ class _Projection:
         later = self._later
         if not later:
             return {}
-        found = {span.record_id: later.get(span.span_id, 0) for span in self._agents.of}
+        indexes = {span.record_id: later.get(span.span_id, 0) for span in self._agents.of}
         for agent in self._by_start:
             spans = [agent.span] if agent.span is not None else agent.work
             first = min((later.get(span.span_id, 0) for span in spans), default=0)
-            found[agent.step_id] = found[agent.plan_id] = first
-        return {record_id: index for record_id, index in found.items() if index}
+            indexes[agent.step_id] = indexes[agent.plan_id] = first
+        return {record_id: index for record_id, index in indexes.items() if index}
 
     # --- Plans and steps -------------------------------------------------------------------------
 
@@ -704,7 +704,7 @@ class _Projection:
             announced: The id of the span that each pending span announces.
         """
         agents = self._agents.by_id
-        found: dict[bytes, SpanPlace] = {}
+        span_places: dict[bytes, SpanPlace] = {}
         for span in self._spans:
             standing = represented(span)
             is_node = standing.reading.role in _KINDS
@@ -712,13 +712,15 @@ class _Projection:
             if node is not None:
                 is_agent = node.reading.role is Role.AGENT
                 record_id = agents[node.span_id].step_id if is_agent else node.record_id
-                found[span.span_id] = _KINDS[node.reading.role], record_id
+                span_places[span.span_id] = _KINDS[node.reading.role], record_id
             elif standing.awaits is not None and standing.awaits in agents:
-                found[span.span_id] = Kind.STEP, agents[standing.awaits].step_id
+                span_places[span.span_id] = Kind.STEP, agents[standing.awaits].step_id
             else:
-                found[span.span_id] = Kind.PLAN, self._root_id
+                span_places[span.span_id] = Kind.PLAN, self._root_id
         # Looked up before any is set: a pending span may have the id of one that is announced.
-        return found | {pending: found[span_id] for pending, span_id in announced.items()}
+        return span_places | {
+            pending: span_places[span_id] for pending, span_id in announced.items()
+        }
 
 
 _KINDS = {Role.AGENT: Kind.STEP, Role.MODEL: Kind.THINK_ACT, Role.TOOL: Kind.TOOL_CALL}

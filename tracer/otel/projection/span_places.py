@@ -66,18 +66,18 @@ def _are_projected(
 def _below_calls(spans: Iterable[Span], calls: Iterable[UUID]) -> dict[bytes, RecordPlace]:
     """Return the nearest tool call above each span, by the span ids of the calls."""
     parents = {span.span_id: span.parent_span_id for span in spans}
-    found: dict[bytes, RecordPlace | None] = {
+    places: dict[bytes, RecordPlace | None] = {
         bytes.fromhex(span_id(call)): (Kind.TOOL_CALL, call) for call in calls
     }
     for start in parents:
         way: list[bytes] = []
         climbed: set[bytes] = set()
         at: bytes | None = start
-        while at is not None and at not in found and at not in climbed:
+        while at is not None and at not in places and at not in climbed:
             climbed.add(at)
             way.append(at)
             at = parents.get(at)
-        place = found.get(at) if at is not None else None
+        place = places.get(at) if at is not None else None
         for each in way:
-            found[each] = place
-    return {each: place for each in parents if (place := found[each]) is not None}
+            places[each] = place
+    return {each: place for each in parents if (place := places[each]) is not None}

@@ -44,14 +44,14 @@ def thinned(items: Sequence[Item], of_sessions: Sequence[bytes] = ()) -> Sequenc
 
 def _needed(run: RunSpans) -> set[bytes]:
     """Return the ids of the spans that a dialect recognizes, and of their ancestors."""
-    found = {*run.announced, *run.announced.values()}
+    needed_ids = {*run.announced, *run.announced.values()}
     for span in run.spans:
         # A wrapper with a conversation or a subject is needed, too.
         at = span if span.reading != WRAPPER else None
-        while at is not None and at.span_id not in found:
-            found.add(at.span_id)
+        while at is not None and at.span_id not in needed_ids:
+            needed_ids.add(at.span_id)
             at = at.parent
-    return found
+    return needed_ids
 
 
 def _framing(run: RunSpans) -> set[bytes]:

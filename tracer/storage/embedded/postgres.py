@@ -223,8 +223,8 @@ class _Cluster:
             *("--pgdata", str(self.data), "--log", str(server_log), "--options", options),
         )
         if start.returncode and not self._answers():
-            said = server_log.read_text(errors="replace") if server_log.exists() else ""
-            tail = " ".join(said.splitlines()[-3:])
+            log_text = server_log.read_text(errors="replace") if server_log.exists() else ""
+            tail = " ".join(log_text.splitlines()[-3:])
             raise StoreUnavailable(
                 f"The embedded Postgres in {self.directory} does not start: "
                 f"{tail or _last_words(start)} Set that right, {WAY_OUT}"

@@ -239,12 +239,12 @@ class HttpWriter:
         if not rejected:
             return []
         # OTLP has one text for all rejected items and no field for codes: see `api.otlp.encodings`.
-        found = [_REASON.fullmatch(line) for line in refused.error_message.splitlines()]
+        matches = [_REASON.fullmatch(line) for line in refused.error_message.splitlines()]
         places = [first + place for first, trace in sent for place in range(trace.count)]
         try:
             reasons = [
                 Refusal(places[int(each["place"] or 0)], each["code"], each["detail"])
-                for each in found
+                for each in matches
                 if each is not None
             ]
         except IndexError as error:
@@ -322,17 +322,17 @@ class HttpWriter:
         Raises:
             StoreUnavailable: The server does not answer.
         """
-        found: set[UUID] = set()
-        asked = [str(each) for each in root_plan_ids]
-        for begin in range(0, len(asked), WISHES_AT_ONCE):
-            some = asked[begin : begin + WISHES_AT_ONCE]
+        to_cancel: set[UUID] = set()
+        ids = [str(each) for each in root_plan_ids]
+        for begin in range(0, len(ids), WISHES_AT_ONCE):
+            some = ids[begin : begin + WISHES_AT_ONCE]
             response = await self._ask("GET", "api/cancel-requests", params={"rootPlanId": some})
             content = self._content(response, HTTPStatus.OK)
             try:
-                found |= _Wishes.model_validate_json(content).root_plan_ids
+                to_cancel |= _Wishes.model_validate_json(content).root_plan_ids
             except ValidationError as error:
                 raise self._unexpected(response) from error
-        return found
+        return to_cancel
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
         """Return the exchanges of runs; see `TraceReader.list_exchanges`.
@@ -342,7 +342,7 @@ class HttpWriter:
         Raises:
             StoreUnavailable: The server does not answer, or rejects the key.
         """
-        found = []
+        exchanges = []
         for run_id in root_plan_ids:
             response = await self._ask("GET", f"api/plans/{run_id}")
             if _code(response) == "not_found":
@@ -354,8 +354,8 @@ class HttpWriter:
                 raise self._unexpected(response) from error
             if plan.status in _ENDED and plan.user_request is not None:
                 answer = plan.summary if plan.status == Status.SUCCEEDED else None
-                found.append(Exchange(run_id, plan.user_request, answer))
-        return found
+                exchanges.append(Exchange(run_id, plan.user_request, answer))
+        return exchanges
 
     async def _ask(self, method: str, path: str, **request: Any) -> httpx2.Response:
         try:

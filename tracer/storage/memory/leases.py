@@ -68,8 +68,8 @@ class MemoryLeases:
 
     def of_run(self, run: StoredRun) -> list[Lease]:
         """Return the leases of the recorders that have unfinished records in a run."""
-        found = [self._kept[each].lease for each in _unfinished(run) if each in self._kept]
-        return sorted(found, key=lambda lease: lease.recorder_id)
+        leases = [self._kept[each].lease for each in _unfinished(run) if each in self._kept]
+        return sorted(leases, key=lambda lease: lease.recorder_id)
 
     def seen_at(self, run: StoredRun) -> datetime | None:
         """Return the last heartbeat of a run's recorders."""
@@ -128,9 +128,9 @@ def _raise(run: StoredRun, places: Iterable[tuple[Kind, UUID]]) -> None:
 
 def _unfinished(run: StoredRun) -> dict[UUID, list[tuple[Kind, UUID]]]:
     """Return the unfinished records of a run by their recorders."""
-    found: dict[UUID, list[tuple[Kind, UUID]]] = {}
+    unfinished: dict[UUID, list[tuple[Kind, UUID]]] = {}
     for kind, part in run.parts.items():
         for record_id, fields in part.items():
             if is_unfinished(fields):
-                found.setdefault(run.whose(fields), []).append((kind, record_id))
-    return found
+                unfinished.setdefault(run.whose(fields), []).append((kind, record_id))
+    return unfinished

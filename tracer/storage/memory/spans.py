@@ -101,8 +101,8 @@ class StoredRunSpans:
 
     def by_start(self, span_ids: Collection[bytes] | None) -> list[Span]:
         """Return one version of each of the spans, or of all, by (start, span id)."""
-        found = spans_of(self.messages)
-        return [span for span in found if span_ids is None or span.span_id in span_ids]
+        spans = spans_of(self.messages)
+        return [span for span in spans if span_ids is None or span.span_id in span_ids]
 
     @property
     def messages(self) -> list[bytes]:

@@ -29,9 +29,9 @@ from tracer.text import preview
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def stats_of_tools(runs: Sequence[Records], within: TimeRange, name: str | None) -> list[ToolStats]:
+def stats_of_tools(runs: Sequence[Records], period: TimeRange, name: str | None) -> list[ToolStats]:
     """Return the figures of each tool, by name; see `TraceReader.read_tool_stats`."""
-    wanted = ToolCallFilter(name=name, since=within.since, until=within.until)
+    wanted = ToolCallFilter(name=name, since=period.since, until=period.until)
     by_name: dict[str, list[ActToolInfo]] = {}
     for call in _calls(runs, wanted):
         by_name.setdefault(str(call.name), []).append(call)
@@ -46,15 +46,15 @@ def stats_of_tools(runs: Sequence[Records], within: TimeRange, name: str | None)
     ]
 
 
-def tool_history(runs: Sequence[Records], name: str, within: TimeRange) -> ToolHistory:
+def tool_history(runs: Sequence[Records], name: str, period: TimeRange) -> ToolHistory:
     """Return the figures of one tool over time; see `TraceReader.read_tool_history`."""
-    found = stats_of_tools(runs, within, name)
-    if not found:
+    rows = stats_of_tools(runs, period, name)
+    if not rows:
         raise RecordNotFound("tool", name)
-    [stats] = found
-    wanted = ToolCallFilter(name=name, since=within.since, until=within.until)
+    [stats] = rows
+    wanted = ToolCallFilter(name=name, since=period.since, until=period.until)
     calls = list(_calls(runs, wanted))
-    width = bucket_width(within.since or min(map(_moment, calls)), within.until or stats.latest_at)
+    width = bucket_width(period.since or min(map(_moment, calls)), period.until or stats.latest_at)
     buckets: dict[datetime, list[ActToolInfo]] = {}
     for call in calls:
         at = _EPOCH + (_moment(call) - _EPOCH) // width * width

@@ -347,8 +347,8 @@ class MemoryStore:
             if stored_run.is_agent_work or wanted.other_traces
             if run_is_wanted(run, stored_run.records(), wanted)
         ]
-        found = page(runs, "root_plan_id", limit, cursor)
-        return replace(found, items=self._previews(found.items))
+        run_page = page(runs, "root_plan_id", limit, cursor)
+        return replace(run_page, items=self._previews(run_page.items))
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
@@ -391,7 +391,7 @@ class MemoryStore:
         """Return the latest call of another run of the session that the plan names."""
         if plan.follows_provider_call_id is None or run.session_id is None:
             return None
-        found: list[ActToolInfo] = [
+        followed: list[ActToolInfo] = [
             call
             for other in self._open_runs()
             if (each := other.as_run()).session_id == run.session_id
@@ -401,7 +401,7 @@ class MemoryStore:
             if call.provider_call_id == plan.follows_provider_call_id
         ]
         return max(
-            found,
+            followed,
             key=lambda call: (moment_of(call), call.tool_call_id),
             default=None,
         )
@@ -508,13 +508,13 @@ class MemoryStore:
         """Return the leases of a run's recorders; see `TraceReader.read_leases`."""
         return self._leases.of_run(self._open_run(root_plan_id))
 
-    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> ToolStatsPage:
+    async def read_tool_stats(self, period: TimeRange, name: str | None = None) -> ToolStatsPage:
         """Return the statistics of each tool; see `TraceReader.read_tool_stats`."""
-        return ToolStatsPage(stats_of_tools(self._all_records(), within, name))
+        return ToolStatsPage(stats_of_tools(self._all_records(), period, name))
 
-    async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
+    async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:
         """Return the statistics of a tool over time; see `TraceReader.read_tool_history`."""
-        return tool_history(self._all_records(), name, within)
+        return tool_history(self._all_records(), name, period)
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
         """Return the exchanges of runs; see `TraceReader.list_exchanges`."""
@@ -561,12 +561,12 @@ class MemoryStore:
 
     def _find(self, kind: Kind, record_id: UUID) -> StoredRun:
         """Return the run with a record. If several have it, prefer a record to placeholders."""
-        found = [
+        candidates = [
             stored_run for stored_run in self._runs.values() if record_id in stored_run.parts[kind]
         ]
-        if not found:
+        if not candidates:
             raise RecordNotFound(KIND_WORDS[kind], record_id)
-        return min(found, key=lambda stored_run: stored_run.preference(kind, record_id))
+        return min(candidates, key=lambda stored_run: stored_run.preference(kind, record_id))
 
 
 def _revision(stored_run: StoredRun) -> Revision:

@@ -93,9 +93,9 @@ class PostgresReader:
         listing = list_of_runs(wanted, self._project_id, cursor)
         with store_errors():
             async with snapshot(self._project) as connection:
-                found = await read_page(connection, Run, columns(Run), listing, limit)
-                previews = await read_run_previews(connection, self._project_id, found.items)
-        return Page(previews, found.next_cursor, found.searched_back_to)
+                run_page = await read_page(connection, Run, columns(Run), listing, limit)
+                previews = await read_run_previews(connection, self._project_id, run_page.items)
+        return Page(previews, run_page.next_cursor, run_page.searched_back_to)
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
@@ -113,8 +113,8 @@ class PostgresReader:
         parameters = {"project_id": self._project_id, "run": root_plan_id}
         with store_errors():
             async with snapshot(self._project) as connection:
-                found = await select(connection, Run, query, parameters)
-                previews = await read_run_previews(connection, self._project_id, found)
+                runs = await select(connection, Run, query, parameters)
+                previews = await read_run_previews(connection, self._project_id, runs)
         return _only("run", root_plan_id, previews)
 
     async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
@@ -146,8 +146,8 @@ class PostgresReader:
             "run": plan.root_plan_id,
             "call": plan.follows_provider_call_id,
         }
-        found = await select(connection, ActToolInfo, query, parameters)
-        return found[0] if found else None
+        calls = await select(connection, ActToolInfo, query, parameters)
+        return calls[0] if calls else None
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
         """Return the rows of a plan and everything below it; see `TraceReader.read_tree`."""
@@ -189,13 +189,18 @@ class PostgresReader:
         """Return one round; see `TraceReader.read_think_act`."""
         with store_errors():
             async with snapshot(self._project) as connection:
-                found = await self._one(connection, ThinkActRecord, Kind.THINK_ACT, think_act_id)
-                if found.offered_tools is None and found.offered_tools_from is not None:
+                think_act = await self._one(
+                    connection, ThinkActRecord, Kind.THINK_ACT, think_act_id
+                )
+                if think_act.offered_tools is None and think_act.offered_tools_from is not None:
                     holders = await self._in_run(
-                        connection, ThinkActRecord, found.root_plan_id, [found.offered_tools_from]
+                        connection,
+                        ThinkActRecord,
+                        think_act.root_plan_id,
+                        [think_act.offered_tools_from],
                     )
-                    found.offered_tools = holders[0].offered_tools if holders else None
-        return found
+                    think_act.offered_tools = holders[0].offered_tools if holders else None
+        return think_act
 
     async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
         """Return one call with its lineage; see `TraceReader.read_tool_call`."""
@@ -261,17 +266,17 @@ ORDER BY root_plan_id LIMIT 10"""
                 await read_run_revision(connection, self._project_id, Kind.RUN, root_plan_id)
                 return await read_leases(connection, self._project_id, root_plan_id)
 
-    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> ToolStatsPage:
+    async def read_tool_stats(self, period: TimeRange, name: str | None = None) -> ToolStatsPage:
         """Return the statistics of each tool; see `TraceReader.read_tool_stats`."""
         with store_errors():
             async with snapshot(self._project) as connection:
-                return await read_stats_of_tools(connection, self._project_id, within, name)
+                return await read_stats_of_tools(connection, self._project_id, period, name)
 
-    async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
+    async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:
         """Return the statistics of a tool over time; see `TraceReader.read_tool_history`."""
         with store_errors():
             async with snapshot(self._project) as connection:
-                return await read_history_of_tool(connection, self._project_id, name, within)
+                return await read_history_of_tool(connection, self._project_id, name, period)
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
         """Return the exchanges of runs; see `TraceReader.list_exchanges`."""
@@ -279,8 +284,8 @@ ORDER BY root_plan_id LIMIT 10"""
         with store_errors():
             async with reading(self._project) as connection:
                 rows = await (await connection.execute(_EXCHANGES, parameters)).fetchall()
-        found = {row[0]: Exchange(*row) for row in rows}
-        return [found[run_id] for run_id in root_plan_ids if run_id in found]
+        exchanges = {row[0]: Exchange(*row) for row in rows}
+        return [exchanges[run_id] for run_id in root_plan_ids if run_id in exchanges]
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
         """Return the runs to be cancelled; see `TraceReader.find_cancel_requests`."""
@@ -347,11 +352,11 @@ ORDER BY root_plan_id LIMIT 10"""
         ids: dict[Kind, list[UUID]] = {kind: [] for kind in KINDS.values()}
         for kind, record_id in await cursor.fetchall():
             ids[Kind(kind)].append(record_id)
-        found: dict[Place, AnyRecord] = {}
+        ancestors: dict[Place, AnyRecord] = {}
         for record, kind in KINDS.items():
             for each in await self._in_run(connection, record, parameters["run"], ids[kind]):
-                found[kind, getattr(each, ID_FIELDS[kind])] = each
-        return found
+                ancestors[kind, getattr(each, ID_FIELDS[kind])] = each
+        return ancestors
 
 
 KINDS = {record: kind for kind, record in RECORDS.items()}
@@ -400,7 +405,7 @@ _PREVIEW = named(
 )
 
 
-def _only(words: str, record_id: UUID, found: list[R]) -> R:
-    if not found:
+def _only(words: str, record_id: UUID, rows: list[R]) -> R:
+    if not rows:
         raise RecordNotFound(words, record_id)
-    return found[0]
+    return rows[0]

@@ -39,8 +39,8 @@ class PostgresSessions:
         with store_errors():
             async with in_project(self._project) as connection:
                 cursor = await connection.execute(_READ, self._values(session_id))
-                found = await cursor.fetchone()
-        return state_from(state_text(initial) if found is None else found[0])
+                row = await cursor.fetchone()
+        return state_from(state_text(initial) if row is None else row[0])
 
     async def change_state(
         self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]

@@ -208,10 +208,10 @@ async def remove_analyst(pool: Pool, role: str) -> Analyst:
     """
     with store_errors(), _explained(role):
         async with pooled_connection(pool) as connection:
-            found = await _one(connection, _DELETE, role)
-            if found is None:
+            row = await _one(connection, _DELETE, role)
+            if row is None:
                 raise BadRequest(f"{role!r} is no analyst.")
-            removed = Analyst(*found)
+            removed = Analyst(*row)
             if await _one(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", role):
                 with _access_revoked(role):
                     await _on_roles(connection, "REVOKE {} FROM {}", READER_ROLE, role)

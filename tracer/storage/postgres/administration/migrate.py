@@ -165,15 +165,15 @@ def _current(connection: Connection) -> str | None:
     Raises:
         ConfigurationError: This program does not know the revision.
     """
-    found = MigrationContext.configure(connection).get_current_revision()
+    revision = MigrationContext.configure(connection).get_current_revision()
     known = {each.revision for each in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if found is not None and found not in known:
+    if revision is not None and revision not in known:
         raise ConfigurationError(
-            f"The database's schema has version {found}, and this version of Tracer knows versions "
-            f"up to {head()}: a newer one migrated it. Upgrade tracer-lineage-server to that "
-            "version. Nothing was changed."
+            f"The database's schema has version {revision}, which a newer Tracer created. This "
+            f"version of Tracer supports versions up to {head()}. Upgrade tracer-lineage-server. "
+            "Nothing was changed."
         )
-    return found
+    return revision
 
 
 def downgrade(url: str, revision: str) -> None:
@@ -286,11 +286,11 @@ def _holders_named(connection: Connection, lock_seconds: float) -> Iterator[None
     except DBAPIError as error:
         if not isinstance(error.orig, psycopg.errors.LockNotAvailable):
             raise
-        found = connection.execute(text(_HOLDERS), {"seconds": lock_seconds}).fetchall()
-        of_migrations = [holder for holder in found if holder.migrates]
+        holders = connection.execute(text(_HOLDERS), {"seconds": lock_seconds}).fetchall()
+        of_migrations = [holder for holder in holders if holder.migrates]
         names = ", ".join(
             f"process {each.pid} (user {each.usename}, application {each.application_name!r})"
-            for each in of_migrations or found
+            for each in of_migrations or holders
         )
         raise StoreUnavailable(
             f"The migration waited {lock_seconds:g} s for a lock and was rolled back. "

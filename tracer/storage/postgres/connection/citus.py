@@ -111,8 +111,14 @@ def spread(connection: Connection) -> bool:
     """
     if not is_there(connection):
         return False
-    found = set(connection.scalars(text("SELECT logicalrelid::text FROM pg_dist_partition")))
-    missing = [table.name for table in METADATA.sorted_tables if table.name not in found | _HERE]
+    distributed_tables = set(
+        connection.scalars(text("SELECT logicalrelid::text FROM pg_dist_partition"))
+    )
+    missing = [
+        table.name
+        for table in METADATA.sorted_tables
+        if table.name not in distributed_tables | _HERE
+    ]
     if not missing:
         return False
     _check(connection)

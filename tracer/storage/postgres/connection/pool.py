@@ -215,7 +215,7 @@ def connection_options(url: str, answer_seconds: float = ANSWER_SECONDS) -> dict
         ConfigurationError: `url` is no address of a Postgres.
     """
     try:
-        given = conninfo_to_dict(libpq_url(url))
+        url_options = conninfo_to_dict(libpq_url(url))
     except psycopg.ProgrammingError as error:
         raise ConfigurationError(
             "The database's address can't be read: write it as "
@@ -226,7 +226,7 @@ def connection_options(url: str, answer_seconds: float = ANSWER_SECONDS) -> dict
         "application_name": "tracer",
         **_VANISHED,
     }
-    return {**defaults, **given, "autocommit": True}
+    return {**defaults, **url_options, "autocommit": True}
 
 
 def open_pool(

@@ -38,9 +38,9 @@ _KINDS = {record: kind for kind, record in ALL_RECORDS.items()}
 
 
 async def select(
-    connection: PoolConnection, record: type[R], query: str, given: dict[str, Any]
+    connection: PoolConnection, record: type[R], query: str, parameters: dict[str, Any]
 ) -> list[R]:
     """Return the records that a query finds."""
     cursor = connection.cursor(row_factory=dict_row)
-    await cursor.execute(query, given)
+    await cursor.execute(query, parameters)
     return [record(**row) for row in await cursor.fetchall()]

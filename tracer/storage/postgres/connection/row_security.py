@@ -78,8 +78,8 @@ async def standing_of(connection: PoolConnection) -> Standing:
     """
     standing = _standings.get(connection)
     if standing is None:
-        [found] = await (await connection.execute(STANDING)).fetchall()
-        standing = _remembered(connection, Standing(*found))
+        [row] = await (await connection.execute(STANDING)).fetchall()
+        standing = _remembered(connection, Standing(*row))
     return standing
 
 
@@ -87,8 +87,8 @@ def standing_of_sync(connection: SyncConnection) -> Standing:
     """Return the same for a synchronous connection."""
     standing = _standings.get(connection)
     if standing is None:
-        [found] = connection.execute(STANDING).fetchall()
-        standing = _remembered(connection, Standing(*found))
+        [row] = connection.execute(STANDING).fetchall()
+        standing = _remembered(connection, Standing(*row))
     return standing
 
 
@@ -145,14 +145,14 @@ def raise_wall(connection: Connection) -> None:
 
 def secured_tables(connection: Connection, policy: str) -> dict[str, list[str]]:
     """Return the tables that have a policy, and its roles; an empty list means everyone."""
-    found = connection.execute(
+    rows = connection.execute(
         text(
             "SELECT polrelid::regclass::text, ARRAY(SELECT rolname::text FROM pg_roles"
             " WHERE oid = ANY(polroles)) FROM pg_policy WHERE polname = :policy"
         ),
         {"policy": policy},
     )
-    return {row[0]: row[1] for row in found}
+    return {row[0]: row[1] for row in rows}
 
 
 def _secure(connection: Connection, table: Table) -> None:

@@ -89,11 +89,11 @@ def _why_unstorable(error: Exception, word: str) -> str:
 
 
 async def retry_on_conflict(
-    transact: Callable[Given, Awaitable[Answer]], *given: Given.args, **named: Given.kwargs
+    transact: Callable[Given, Awaitable[Answer]], *args: Given.args, **kwargs: Given.kwargs
 ) -> Answer:
     """Run a transaction, and repeat it if it fails because of a conflict with another one."""
     try:
-        return await transact(*given, **named)
+        return await transact(*args, **kwargs)
     except CONFLICTS:  # not within tenacity, which costs as much as a small write
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(CONFLICTS),
@@ -101,4 +101,4 @@ async def retry_on_conflict(
             wait=wait_random_exponential(multiplier=0.01, max=0.5),
             reraise=True,
         )
-        return await retrying(transact, *given, **named)
+        return await retrying(transact, *args, **kwargs)

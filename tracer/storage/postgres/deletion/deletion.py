@@ -176,8 +176,8 @@ class PostgresDeletion:
                 yield result
             for which, values in await self._exceeding(settings):
                 async for page in self._pages(which, values):
-                    kept = await self._named_sessions(page)
-                    runs = [run_id for run_id in page if run_id not in kept]
+                    in_use = await self._named_sessions(page)
+                    runs = [run_id for run_id in page if run_id not in in_use]
                     deleted = await self._soft_delete(runs, which, values, sql.SKIP_LOCKED)
                     async for result in self._purge(list(deleted), sql.CLAIM):
                         yield result

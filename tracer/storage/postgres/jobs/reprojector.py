@@ -99,13 +99,13 @@ class Reprojector(PeriodicJob):
 
     async def _outdated(self, project: ProjectPool, after: UUID) -> tuple[UUID | None, list[UUID]]:
         """Return the last run that was looked at, and the outdated runs up to it."""
-        given = {
+        parameters = {
             **{"project_id": project.project_id, "version": PROJECTION_VERSION, "after": after},
             **{"with_failed": self._is_first_pass, "scanned": SCANNED_AT_ONCE},
             "most": self._runs_at_once,
         }
         with store_errors():
             async with reading(project) as connection:
-                [found] = await (await connection.execute(_OUTDATED, given)).fetchall()
-        last, runs = found
+                [row] = await (await connection.execute(_OUTDATED, parameters)).fetchall()
+        last, runs = row
         return last, runs

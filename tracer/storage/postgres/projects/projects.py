@@ -130,8 +130,8 @@ class SettingsOfProject:
                     settings = replace(
                         await self._read(connection, " FOR NO KEY UPDATE"), **changes
                     )
-                    given = [*astuple(settings), self._project.project_id]
-                    await connection.execute(_CHANGE, given)
+                    parameters = [*astuple(settings), self._project.project_id]
+                    await connection.execute(_CHANGE, parameters)
         except (CheckViolation, NumericValueOutOfRange):
             raise BadRequest(
                 "keepDays must be from 1 to 36,500, and keepRuns at least 1. Leave them empty to "

@@ -32,10 +32,10 @@ def read_run_changes(
     """
     parameters = {"project_id": project_id, "run": root_plan_id, "after": after, "most": limit + 1}
     # All queries are sent before the first result is read, in one round trip.
-    found = connection.execute(_REVISION, parameters)
+    cursor = connection.execute(_REVISION, parameters)
     removed = connection.execute(_REMOVED, parameters)
     rows = read_rows(connection, ROWS, _CHANGED, parameters, Payloads.PREVIEW)
-    row = found.fetchone()
+    row = cursor.fetchone()
     if row is None:
         raise RecordNotFound(KIND_WORDS[Kind.RUN], root_plan_id)
     changed = [row for kind in RECORDS for row in rows[kind]]

@@ -168,8 +168,8 @@ async def read_page(
     """
     if listing.among.conditions:
         more = f"SELECT FROM {listing.table} WHERE {listing.among} LIMIT 1 OFFSET {MOST_SORTED}"
-        found = await connection.execute(more, listing.gone_along)
-        if await found.fetchone() is not None:
+        result = await connection.execute(more, listing.gone_along)
+        if await result.fetchone() is not None:
             listing = listing.searched
     query = f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
     if listing.wanted.conditions:

@@ -68,10 +68,10 @@ def read_tree(
         RecordNotFound: The plan does not exist.
     """
     parameters: dict[str, Any] = {"project_id": project_id, "plan": plan_id}
-    found = connection.execute(_FIND, parameters, prepare=True).fetchone()
-    if found is None:
+    row = connection.execute(_FIND, parameters, prepare=True).fetchone()
+    if row is None:
         raise RecordNotFound("plan", plan_id)
-    run_id, opener_id, number, recorded_at = found
+    run_id, opener_id, number, recorded_at = row
     parameters |= {"run": run_id, "opener": opener_id}
     if run_id != plan_id:
         below = connection.execute(_PLANS_BELOW, parameters).fetchall()
@@ -121,14 +121,14 @@ def read_rows(
     for kind, query in queries.items():
         cursors[kind] = connection.cursor(row_factory=args_row(classes[kind]), binary=True)
         cursors[kind].execute(query, parameters, prepare=True)
-    found = {kind: cursor.fetchall() for kind, cursor in cursors.items()}
-    for kind, rows in found.items():
+    rows_by_kind = {kind: cursor.fetchall() for kind, cursor in cursors.items()}
+    for kind, rows in rows_by_kind.items():
         # Not in SQL: Postgres sorts by moving whole rows, which takes longer than the rest.
         rows.sort(key=attrgetter(RULES[kind].id_field))
         rows.sort(key=lambda row: _LAST if row.position is None else row.position)
         if payloads is Payloads.PREVIEW:
             _cut(kind, rows)
-    return found
+    return rows_by_kind
 
 
 _LAST = 2**31

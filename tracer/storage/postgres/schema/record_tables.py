@@ -472,5 +472,5 @@ _DIALECT = URL.create("postgresql+psycopg").get_dialect()()
 
 def column_type(table: str, column: str) -> str:
     """Return the SQL type of a table's column."""
-    found: Column[object] = METADATA.tables[table].columns[column]
-    return found.type.compile(_DIALECT)
+    table_column: Column[object] = METADATA.tables[table].columns[column]
+    return table_column.type.compile(_DIALECT)

@@ -72,9 +72,9 @@ def messages_of(connection: SyncConnection, project_id: int, root_plan_id: UUID)
     Raises:
         UnreadableBlock: A block is damaged, or a newer version of the program wrote it.
     """
-    given = {"project_id": project_id, "run": root_plan_id}
+    parameters = {"project_id": project_id, "run": root_plan_id}
     blocks, rows = [
-        [body for (body,) in connection.execute(query, given, binary=True).fetchall()]
+        [body for (body,) in connection.execute(query, parameters, binary=True).fetchall()]
         for query in (_BLOCKS, _SPAN_ROWS)
     ]
     messages = [unpack_block(block) for block in blocks]

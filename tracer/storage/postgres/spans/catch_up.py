@@ -215,17 +215,17 @@ class PostgresProjection:
     ) -> Behind | None:
         """Project the pending spans of a record's run; see `SpanProjection.catch_up`."""
         end = asyncio.get_running_loop().time() + seconds
-        found = [
+        backlogs = [
             behind
             for run in await self._find(kind, record_id)
             if (behind := await self._catch_up(run, end, any_size=any_size)) is not None
         ]
-        if not found:
+        if not backlogs:
             return None
         return Behind(
-            sum(each.spans for each in found),
-            min(each.since for each in found),
-            next((each.error for each in found if each.error is not None), None),
+            sum(each.spans for each in backlogs),
+            min(each.since for each in backlogs),
+            next((each.error for each in backlogs if each.error is not None), None),
         )
 
     async def _catch_up(self, run: _PendingRun, end: float, *, any_size: bool) -> Behind | None:

@@ -198,8 +198,8 @@ class SpanPacking:
         """
         after = _FIRST_ID
         with store_errors():
-            while (found := await self._first(_NEXT_RUN_TO_PACK, after=after)) is not None:
-                [after] = found
+            while (row := await self._first(_NEXT_RUN_TO_PACK, after=after)) is not None:
+                [after] = row
                 if await self._is_done(self._pack_run(after), after):
                     yield after
 
@@ -233,8 +233,8 @@ class SpanPacking:
         with store_errors():
             now = self._clock() if self._clock is not None else await self._database_now()
             place: dict[str, Any] = {"now": now, "after_at": "-infinity", "after": _FIRST_ID}
-            while (found := await self._first(_NEXT_RUN_TO_MERGE, **place)) is not None:
-                place["after"], place["after_at"] = found
+            while (row := await self._first(_NEXT_RUN_TO_MERGE, **place)) is not None:
+                place["after"], place["after_at"] = row
                 if await self._is_done(self._merge_run(place["after"], now), place["after"]):
                     yield place["after"]
 
@@ -260,15 +260,15 @@ class SpanPacking:
         return True
 
     async def _merge_blocks(self, connection: PoolConnection, values: dict[str, Any]) -> None:
-        found = await _fetched(connection, _BLOCKS_BY_KEY, values)
-        old = [(body, recorded_at) for _, body, recorded_at in found]
+        rows = await _fetched(connection, _BLOCKS_BY_KEY, values)
+        old = [(body, recorded_at) for _, body, recorded_at in rows]
         blocks = await asyncio.to_thread(_merged, old, self._block_bytes)
         await self._replace(connection, values, blocks)
 
     async def _thin(self, connection: PoolConnection, values: dict[str, Any]) -> None:
         """Merge the blocks of a run without spans that are no agent work, or remove the run."""
-        found = await _fetched(connection, _BLOCKS_BY_KEY, values)
-        old = [(body, recorded_at) for _, body, recorded_at in found]
+        rows = await _fetched(connection, _BLOCKS_BY_KEY, values)
+        old = [(body, recorded_at) for _, body, recorded_at in rows]
         named = {"runs": [run_id for (run_id,) in await _fetched(connection, _SESSIONS, values)]}
         of_sessions = [
             body for (body,) in await _fetched(connection, _BLOCKS_OF_RUNS, {**values, **named})

@@ -124,8 +124,8 @@ def computed(attempt: Attempt, stored: StoredSpans) -> Computed:
             f"The trace has {rows.spans} spans; at most {MOST_SPANS} are turned into records."
         )
     packed = {
-        kind: {record_id: _packed(kind, row) for record_id, row in found.items()}
-        for kind, found in rows.rows.items()
+        kind: {record_id: _packed(kind, row) for record_id, row in of_kind.items()}
+        for kind, of_kind in rows.rows.items()
     }
     return Computed(attempt, stored, rows, packed, time.monotonic() - begin)
 
@@ -144,7 +144,9 @@ def _settle_seconds(stored: StoredSpans, spans: int) -> float | None:
 
 def _has_open_records(rows: ProjectedRun) -> bool:
     return any(
-        row[_STATUS[kind]] in _OPEN for kind, found in rows.rows.items() for row in found.values()
+        row[_STATUS[kind]] in _OPEN
+        for kind, of_kind in rows.rows.items()
+        for row in of_kind.values()
     )
 
 
@@ -162,15 +164,15 @@ class ProjectionWriter:
 
     def read_digests(self, project_id: int, runs: list[UUID]) -> Digests:
         """Return the digests of all records of runs; rows without one are read and packed."""
-        found: Digests = {run_id: {kind: {} for kind in RECORDS} for run_id in runs}
+        digests: Digests = {run_id: {kind: {} for kind in RECORDS} for run_id in runs}
         if not runs:
-            return found
+            return digests
         for kind in RECORDS:
             lacks_digests = False
             for run_id, record_id, digest in self._session.ask(
                 sql.READ_DIGESTS[kind], project_id, runs
             ):
-                found[run_id][kind][record_id.bytes] = digest
+                digests[run_id][kind][record_id.bytes] = digest
                 lacks_digests |= digest is None
             if lacks_digests:
                 for run_id, record_id, *values in self._session.ask(
@@ -178,8 +180,8 @@ class ProjectionWriter:
                 ):
                     digest = _packed(kind, row_of(values))[1]
                     # A number that is no digest: equal rows are then given theirs.
-                    found[run_id][kind][record_id.bytes] = _Missing(digest)
-        return found
+                    digests[run_id][kind][record_id.bytes] = _Missing(digest)
+        return digests
 
     def write_locked(
         self,
@@ -356,13 +358,13 @@ class _Writing:
         run_id = attempt.run_id
         later, arrivals = rows.later, stored.arrivals
         moments = [(at - EPOCH) // _MICROSECOND for at in arrivals]
-        for kind, found in each.packed.items():
+        for kind, packed_rows in each.packed.items():
             digests = known.get(kind, {})
             of_kind = rows.rows[kind]
             new = self.new[kind] if self.new is not None else None
             # The revision grows if there is any new row.
             beginning = new.beginning(run_id.bytes, revision + 1) if new is not None else b""
-            for record_id, (packed, digest) in found.items():
+            for record_id, (packed, digest) in packed_rows.items():
                 stored_digest = digests.get(record_id)
                 if stored_digest == digest:
                     if isinstance(stored_digest, _Missing):
@@ -378,7 +380,7 @@ class _Writing:
                         "recorded_at": arrivals[first],
                         "digest": digest,
                     }
-            if gone := digests.keys() - found.keys():
+            if gone := digests.keys() - packed_rows.keys():
                 is_changed = True
                 self.gone[kind] += [UUID(bytes=record_id) for record_id in gone]
         if is_changed:

@@ -236,8 +236,8 @@ class Projector:
             there: Reduced = {
                 Kind.RUN: {(run_id, run_id): {}},
                 **{
-                    kind: {(run_id, UUID(bytes=record_id)): {} for record_id in found}
-                    for kind, found in projection.rows.rows.items()
+                    kind: {(run_id, UUID(bytes=record_id)): {} for record_id in of_kind}
+                    for kind, of_kind in projection.rows.rows.items()
                 },
             }
             for statement, rows in restore_rows(_dated(there, exported), now):
@@ -360,33 +360,35 @@ class Projector:
 
     def _read(self, project_id: int, runs: list[UUID]) -> dict[UUID, StoredSpans]:
         """Return the stored spans of runs that exist; `projected` first, then the blocks."""
-        found: dict[UUID, StoredSpans] = {}
+        stored_runs: dict[UUID, StoredSpans] = {}
         if not runs:
-            return found
+            return stored_runs
         # In one snapshot: `tracer pack-spans` moves spans from one table to the other.
         with self._session.in_project(project_id, _ONE_SNAPSHOT):
             for run_id, projected, version, is_thinned in self._session.ask(
                 sql.READ_RUNS, project_id, runs
             ):
                 if version <= PROJECTION_VERSION:
-                    found[run_id] = StoredSpans(projected, is_thinned)
-            self._read_spans(project_id, found)
+                    stored_runs[run_id] = StoredSpans(projected, is_thinned)
+            self._read_spans(project_id, stored_runs)
             named: dict[UUID, list[UUID]] = {}
-            for run_id, session in self._session.ask(sql.READ_SESSIONS, project_id, list(found)):
+            for run_id, session in self._session.ask(
+                sql.READ_SESSIONS, project_id, list(stored_runs)
+            ):
                 named.setdefault(session, []).append(run_id)
             if named:
                 for session, messages in self._read_sessions(project_id, list(named)).items():
                     for run_id in named[session]:
-                        found[run_id].of_sessions[session] = messages
-        return found
+                        stored_runs[run_id].of_sessions[session] = messages
+        return stored_runs
 
     def _read_sessions(self, project_id: int, sessions: list[UUID]) -> dict[UUID, list[bytes]]:
         """Return the messages of runs of sessions; none for those that have not arrived."""
-        found: dict[UUID, list[bytes]] = {session: [] for session in sessions}
+        messages: dict[UUID, list[bytes]] = {session: [] for session in sessions}
         for session, _, _, _, body in self._session.ask(sql.READ_BLOCKS, project_id, sessions):
             with suppress(UnreadableBlock):  # the session's run itself reports the damage
-                found[session].append(unpack_block(body))
-        return found
+                messages[session].append(unpack_block(body))
+        return messages
 
     def _read_spans(self, project_id: int, runs: dict[UUID, StoredSpans]) -> None:
         """Add their messages to runs."""

@@ -200,9 +200,9 @@ class Reprojection:
         with store_errors():
             async with reading(self._project) as connection:
                 parameters = {**self._given, "runs": list(waiting.goals)}
-                found = await _fetched(connection, _STATES, parameters)
+                rows = await _fetched(connection, _STATES, parameters)
         left: dict[UUID, int] = {}
-        for run, projected, is_failed, attempts in found:
+        for run, projected, is_failed, attempts in rows:
             if projected < waiting.goals[run]:
                 if is_failed:
                     waiting.failed.add(run)

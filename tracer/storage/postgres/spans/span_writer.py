@@ -220,10 +220,10 @@ def _run_of(block: Block) -> UUID:
 def of_single_spans(traces: Sequence[TraceSpans], refused: Sequence[Refusal]) -> list[Refusal]:
     """Return refusals of whole traces as refusals of their spans."""
     by_index = {each.index: each for each in refused}
-    found: list[Refusal] = []
+    refusals: list[Refusal] = []
     first = 0
     for index, trace in enumerate(traces):
         if (refusal := by_index.get(index)) is not None:
-            found += [replace(refusal, index=first + place) for place in range(trace.count)]
+            refusals += [replace(refusal, index=first + place) for place in range(trace.count)]
         first += trace.count
-    return found
+    return refusals

@@ -109,10 +109,10 @@ async def roll_up(
             async with in_project(project, seconds=None) as connection:
                 if not await _rows(connection, f"{_LOCK} SKIP LOCKED", parameters):
                     return
-                found = await _rows(connection, _CHANGED, parameters | {"most": runs_at_once})
-                if not found:
+                rows = await _rows(connection, _CHANGED, parameters | {"most": runs_at_once})
+                if not rows:
                     break
-                runs = _batch([_ChangedRun(*row) for row in found])
+                runs = _batch([_ChangedRun(*row) for row in rows])
                 hours = await _rolled_up(connection, project.project_id, runs)
             parameters |= {"at": runs[-1].recorded_at, "run": runs[-1].root_plan_id}
             yield hours
@@ -125,8 +125,8 @@ async def roll_up_runs(project: ProjectPool, runs: Collection[UUID]) -> None:
     parameters = {"project_id": project.project_id, "runs": list(runs)}
     async with in_project(project, seconds=None) as connection:
         await connection.execute(_LOCK, parameters)
-        found = await _rows(connection, _RUNS, parameters)
-        await _rolled_up(connection, project.project_id, [_ChangedRun(*row) for row in found])
+        rows = await _rows(connection, _RUNS, parameters)
+        await _rolled_up(connection, project.project_id, [_ChangedRun(*row) for row in rows])
 
 
 class _ChangedRun(NamedTuple):
@@ -162,13 +162,13 @@ async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_Ch
         "open": [run.root_plan_id for run in runs if not run.is_deleted],
     }
     stored = set(await _rows(connection, _STORED, parameters))
-    found = set(await _rows(connection, _FOUND, parameters))
-    changed = {(run, hour) for run, hour, *_ in stored ^ found}
+    computed = set(await _rows(connection, _FOUND, parameters))
+    changed = {(run, hour) for run, hour, *_ in stored ^ computed}
     if changed:
         parameters["changed_runs"], parameters["changed_hours"] = map(
             list, zip(*changed, strict=True)
         )
-        new = (row for row in found if row[:2] in changed)
+        new = (row for row in computed if row[:2] in changed)
         parameters["groups"] = json.dumps(
             [dict(zip(_TYPES, (number, *row), strict=True)) for number, row in enumerate(new)],
             default=str,

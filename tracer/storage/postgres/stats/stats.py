@@ -92,33 +92,33 @@ Interval = tuple[str, str]
 
 
 async def read_stats_of_tools(
-    connection: PoolConnection, project_id: int, within: TimeRange, name: str | None
+    connection: PoolConnection, project_id: int, period: TimeRange, name: str | None
 ) -> ToolStatsPage:
     """Return the statistics of each tool, by name; see `TraceReader.read_tool_stats`.
 
     Args:
         connection: In a snapshot.
         project_id: The project.
-        within: When the calls started.
+        period: When the calls started.
         name: Only this tool; None: all.
     """
-    source = await _source(connection, project_id, within, name)
+    source = await _source(connection, project_id, period, name)
     return ToolStatsPage(await _of_tools(source), source.as_of)
 
 
 async def read_history_of_tool(
-    connection: PoolConnection, project_id: int, name: str, within: TimeRange
+    connection: PoolConnection, project_id: int, name: str, period: TimeRange
 ) -> ToolHistory:
     """Return the statistics of one tool over time; see `TraceReader.read_tool_history`.
 
     Raises:
         RecordNotFound: The tool was not called in this time.
     """
-    source = await _source(connection, project_id, within, name)
-    first, latest = await source.ends(within)
-    width = bucket_width(within.since or first or _EPOCH, within.until or latest or _EPOCH)
+    source = await _source(connection, project_id, period, name)
+    first, latest = await source.ends(period)
+    width = bucket_width(period.since or first or _EPOCH, period.until or latest or _EPOCH)
     if width < HOUR:
-        source = source.without_hours(within)
+        source = source.without_hours(period)
     stats = await _of_tools(source)
     if not stats:
         raise RecordNotFound("tool", name)
@@ -172,17 +172,17 @@ class _Source:
     as_of: datetime | None = None
     """When the roll-ups were up to date; None if none are read."""
 
-    def without_hours(self, within: TimeRange) -> _Source:
+    def without_hours(self, period: TimeRange) -> _Source:
         """Return a source that reads the whole range from the calls."""
-        return _Source(self.connection, self.calls, [_interval(within.since, within.until)])
+        return _Source(self.connection, self.calls, [_interval(period.since, period.until)])
 
-    async def ends(self, within: TimeRange) -> tuple[datetime | None, datetime | None]:
+    async def ends(self, period: TimeRange) -> tuple[datetime | None, datetime | None]:
         """Return when the first and the latest of the calls started, or None."""
         query = f"""
         SELECT min({START}) AS first, max({START}) AS latest FROM act_tool_info
         WHERE {self.calls} AND {START} >= %(since)s::text::timestamptz
             AND {START} < %(until)s::text::timestamptz"""
-        since, until = _interval(within.since, within.until)
+        since, until = _interval(period.since, period.until)
         [row] = await self._rows(query, since=since, until=until)
         return row["first"], row["latest"]
 
@@ -221,8 +221,8 @@ class _Source:
             SELECT hour::text AS since, (hour + interval '1 hour')::text AS until
             FROM {self._from_hours()} AND {figure} IS NOT NULL
             ORDER BY {figure} DESC, hour DESC LIMIT %(most)s"""
-            found = await self._rows(hours, most=LISTED)
-            intervals = [*intervals, *((row["since"], row["until"]) for row in found)]
+            slow_hours = await self._rows(hours, most=LISTED)
+            intervals = [*intervals, *((row["since"], row["until"]) for row in slow_hours)]
         calls = query(f"{self._from_calls(intervals)} AND {condition}")
         return [named(row) for row in await self._rows(calls, most=LISTED)]
 
@@ -250,32 +250,32 @@ class _Source:
 
 
 async def _source(
-    connection: PoolConnection, project_id: int, within: TimeRange, name: str | None
+    connection: PoolConnection, project_id: int, period: TimeRange, name: str | None
 ) -> _Source:
     await connection.execute(_BY_INDEX)
     calls = list_of_tool_calls(ToolCallFilter(name=name), project_id, None).along
     calls.add("name IS NOT NULL")
-    everything = _Source(connection, calls, [_interval(within.since, within.until)])
+    everything = _Source(connection, calls, [_interval(period.since, period.until)])
     cursor = await connection.execute(_SUMMED_AT, calls.values)
     row = await cursor.fetchone()
     if row is None or row[0] is None:
         return everything
     as_of: datetime = row[0]
     last = _hour_of(as_of) - LIVE_HOURS * HOUR
-    if within.until is not None and within.until < last:
-        if within.until.year == 1:  # there may be no earlier hour
+    if period.until is not None and period.until < last:
+        if period.until.year == 1:  # there may be no earlier hour
             return everything
-        last = _hour_of(within.until)
-    first = within.since
+        last = _hour_of(period.until)
+    first = period.since
     if first is not None:
         if first >= last:
             return everything
         first = first + -(first - _EPOCH) % HOUR
         if first >= last:
             return everything
-    live = [_interval(last, within.until)]
-    if within.since is not None:
-        live.append(_interval(within.since, first))
+    live = [_interval(last, period.until)]
+    if period.since is not None:
+        live.append(_interval(period.since, first))
     return _Source(connection, calls, live, _interval(first, last), as_of)
 
 

@@ -116,16 +116,18 @@ class MergeCache:
     def unseen(self, records: Reduced) -> Reduced:
         """Return the records that change something that was merged before."""
         return {
-            kind: {key: fields for key, fields in found.items() if self._is_new(kind, key, fields)}
-            for kind, found in records.items()
+            kind: {
+                key: fields for key, fields in of_kind.items() if self._is_new(kind, key, fields)
+            }
+            for kind, of_kind in records.items()
         }
 
     def add(self, records: Reduced, runs: Collection[UUID]) -> None:
         """Add the records of `runs` after their commit."""
-        for kind, found in records.items():
+        for kind, of_kind in records.items():
             if kind is Kind.TOOL_CALL:  # as many as all others together, and seldom parents
                 continue
-            for key, fields in found.items():
+            for key, fields in of_kind.items():
                 if key[0] in runs:
                     links = {name: fields.get(name) for name in LINKS[kind]}
                     self._links.setdefault((kind, key), {}).update(

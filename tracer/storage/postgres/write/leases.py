@@ -167,11 +167,11 @@ async def _taken_runs(connection: PoolConnection, verdicts: list[list[Any]]) -> 
     values = [*verdicts, AT_ONCE]
     if not await is_spread_by(connection):
         return await _rows(connection, sql.TAKE_RUNS, values)
-    found = await _rows(connection, sql.FIND_RUNS, values)
-    for place in dict.fromkeys((run[0], run[2]) for run in found):
+    candidates = await _rows(connection, sql.FIND_RUNS, values)
+    for place in dict.fromkeys((run[0], run[2]) for run in candidates):
         # A transaction cannot lock runs on two shards.
         if await _rows(connection, sql.LOCK_RUN, [*place]):
-            return [run for run in found if (run[0], run[2]) == place]
+            return [run for run in candidates if (run[0], run[2]) == place]
     return []
 
 
