@@ -73,7 +73,7 @@ INVALID = [
     ("TRACER_PROJECTORS", "two", "from 0 to 64, or thread"),
     ("TRACER_BACKLOG_BYTES", "0", "greater than 0"),
     ("TRACER_LEASE_SECONDS", "0", "greater than or equal to 1"),
-    ("TRACER_SILENCE_SECONDS", "nan", "less than or equal to"),
+    ("TRACER_SPAN_IDLE_SECONDS", "nan", "less than or equal to"),
 ]
 """Name, value, and the advice in the error."""
 
@@ -95,6 +95,25 @@ def test_an_invalid_value_is_rejected_with_its_name_and_advice() -> None:
         if name not in (error := error_of(name, value)) or advice not in error or "hush" in error
     ]
     assert failures == []
+
+
+def test_deprecated_variable_works_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACER_SILENCE_SECONDS", "5")
+    with pytest.warns(FutureWarning, match="Set TRACER_SPAN_IDLE_SECONDS instead"):
+        assert read_settings().span_idle_seconds == 5
+
+    monkeypatch.setenv("TRACER_SILENCE_SECONDS", "none")
+    with (
+        pytest.warns(FutureWarning),
+        pytest.raises(ConfigurationError, match="TRACER_SILENCE_SECONDS is invalid"),
+    ):
+        read_settings()
+
+
+def test_replacement_wins_over_deprecated_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACER_SILENCE_SECONDS", "5")
+    monkeypatch.setenv("TRACER_SPAN_IDLE_SECONDS", "7")
+    assert read_settings().span_idle_seconds == 7
 
 
 def test_secrets_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -151,8 +152,8 @@ class Settings(BaseModel):
         le=86_400,
         description="The heartbeat timeout, after which open records of a recorder are abandoned.",
     )
-    silence_seconds: float = Field(
-        default=DEFAULT_TERMS.silence.total_seconds(),
+    span_idle_seconds: float = Field(
+        default=DEFAULT_TERMS.span_idle.total_seconds(),
         ge=1,
         le=31_536_000,
         description="The same timeout for runs without a recorder, such as OpenTelemetry spans.",
@@ -209,12 +210,18 @@ class Settings(BaseModel):
     def lease_terms(self) -> LeaseTerms:
         """The lengths of leases."""
         return LeaseTerms(
-            timedelta(seconds=self.lease_seconds), timedelta(seconds=self.silence_seconds)
+            timedelta(seconds=self.lease_seconds), timedelta(seconds=self.span_idle_seconds)
         )
+
+
+_DEPRECATED = {"span_idle_seconds": "TRACER_SILENCE_SECONDS"}
+"""Settings whose variable had another name, with that name."""
 
 
 def read_settings(**settings: Any) -> Settings:
     """Read `TRACER_…` variables of the environment. An empty variable counts as unset.
+
+    A deprecated variable counts if its replacement is unset, and gives a `FutureWarning`.
 
     Args:
         settings: Values that replace those of the environment.
@@ -223,13 +230,28 @@ def read_settings(**settings: Any) -> Settings:
         ConfigurationError: A variable is invalid. The message names it and says what to write.
     """
     try:
-        values = {name: os.environ.get(f"TRACER_{name.upper()}") for name in Settings.model_fields}
+        values = {name: os.environ.get(_variable(name)) for name in Settings.model_fields}
         return Settings(**{name: value for name, value in values.items() if value} | settings)
     except ValidationError as error:
         sentences = [
-            f"TRACER_{str(problem['loc'][0]).upper()} is invalid: "
+            f"{_variable(str(problem['loc'][0]))} is invalid: "
             f"{problem['msg'].removeprefix('Value error, ')}."
             for problem in error.errors(include_input=False, include_url=False)
         ]
         # `from None`, because the original error's context contains the invalid value.
         raise ConfigurationError(" ".join(sentences)) from None
+
+
+def _variable(setting: str) -> str:
+    """Return the environment variable of a setting, or its deprecated one if only that is set."""
+    variable = f"TRACER_{setting.upper()}"
+    deprecated = _DEPRECATED.get(setting)
+    if deprecated is None or not os.environ.get(deprecated) or os.environ.get(variable):
+        return variable
+    warnings.warn(
+        f"{deprecated} is deprecated and will be removed in the next release. "
+        f"Set {variable} instead.",
+        FutureWarning,  # users see it, unlike DeprecationWarning
+        stacklevel=2,
+    )
+    return deprecated

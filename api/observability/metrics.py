@@ -20,7 +20,7 @@ MEDIA_TYPE = CONTENT_TYPE_LATEST
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """The bounds of the histograms of times."""
 
-Place = tuple[str, str, str]
+RequestLabels = tuple[str, str, str]
 """A request's method, the template of its path, and the status of its answer."""
 
 
@@ -58,12 +58,12 @@ class Metrics:
         self.stored = counter(
             "tracer_ingest_stored",
             "Events, spans and log records that clients sent and that were committed.",
-            ["way"],
+            ["source", "way"],  # `way` is deprecated
         )
         self.refused = counter(
             "tracer_ingest_refused",
             "Events, spans and log records that clients sent and that were rejected, by code.",
-            ["way", "code"],
+            ["source", "way", "code"],
         )
         self.dropped = counter(
             "tracer_ingest_dropped",
@@ -88,35 +88,35 @@ class Metrics:
         self._stored_by = cache(self.stored.labels)
 
     def note_request(
-        self, place: Place, seconds: float | None, received: int, problem: str | None
+        self, labels: RequestLabels, seconds: float | None, received: int, problem: str | None
     ) -> None:
         """Count a request.
 
         Args:
-            place: The method, the route template and the status.
+            labels: The method, the route template and the status.
             seconds: The duration of the response; None if the client decides it, as for a stream.
             received: The size of the body in bytes.
             problem: The code of the problem in the response, if it is one.
         """
-        self._requests_of(*place).inc()
+        self._requests_of(*labels).inc()
         if seconds is not None:
-            self._seconds_of(*place[:2]).observe(seconds)
+            self._seconds_of(*labels[:2]).observe(seconds)
         if received:
-            self._bytes_of(*place[:2]).inc(received)
+            self._bytes_of(*labels[:2]).inc(received)
         if problem is not None:
             self.problems.labels(problem).inc()
 
-    def note_ingest(self, way: str, stored: int, refused: Sequence[Refusal]) -> None:
+    def note_ingest(self, source: str, stored: int, refused: Sequence[Refusal]) -> None:
         """Count the stored and rejected items of a request.
 
         Args:
-            way: `events`, `spans` or `logs`.
+            source: `events`, `spans` or `logs`.
             stored: The number of items that were committed.
             refused: The rejected items.
         """
-        self._stored_by(way).inc(stored)
+        self._stored_by(source, source).inc(stored)
         for each in refused:
-            self.refused.labels(way, each.code).inc()
+            self.refused.labels(source, source, each.code).inc()
 
     def note_dropped(self, count: int) -> bool:
         """Count data points of metrics. Return whether they are the first ones."""

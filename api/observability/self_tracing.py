@@ -192,9 +192,9 @@ def _exporter(name: str) -> SpanExporter:
     Raises:
         ImportError: There is no exporter of that name.
     """
-    found = entry_points(group="opentelemetry_traces_exporter", name=name)
-    if not found:
+    exporters = entry_points(group="opentelemetry_traces_exporter", name=name)
+    if not exporters:
         raise ImportError(name)
-    kind = next(iter(found)).load()
+    kind = next(iter(exporters)).load()
     headers = {"headers": {"user-agent": AGENT}} if name.startswith("otlp") else {}
     return cast("SpanExporter", kind(**headers))

@@ -31,12 +31,12 @@ async def server_figures(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -
     """
     build = Gauge("tracer_build_info", "Always 1. The labels name the version.", labels=_BUILD)
     build.add_metric(_build(), 1)
-    found: list[Metric] = [build, *_of_jobs(parts)]
+    metrics: list[Metric] = [build, *_of_jobs(parts)]
     if parts.stores is not None:
-        found += _of_stores(parts.stores)
+        metrics += _of_stores(parts.stores)
     if parts.recorder is not None:
-        found += [each async for each in _of_recorder(parts.recorder)]
-    return found + [each async for each in _of_database(parts, answer_seconds)]
+        metrics += [each async for each in _of_recorder(parts.recorder)]
+    return metrics + [each async for each in _of_database(parts, answer_seconds)]
 
 
 _BUILD = ("version", "schema_revision")
@@ -102,12 +102,14 @@ def _of_jobs(parts: Parts) -> Iterator[Metric]:
             "tracer_removed_runs", "Runs of these projects that were removed.", packer.removed_runs
         )
     if (job := parts.rollup_job) is not None:
+        intervals = "Hours whose tool calls were rolled up for statistics, repetitions included."
+        yield Counter("tracer_rollup_intervals", intervals, job.hours)
+        yield Counter("tracer_rollup_failures", "Failed roll-ups.", job.failures)
+        # The deprecated names of these counters.
+        yield Counter("tracer_summed_stretches", "Old name: tracer_rollup_intervals.", job.hours)
         yield Counter(
-            "tracer_summed_stretches",
-            "Hours whose tool calls were rolled up for statistics, repetitions included.",
-            job.hours,
+            "tracer_summariser_failures", "Old name: tracer_rollup_failures.", job.failures
         )
-        yield Counter("tracer_summariser_failures", "Failed roll-ups.", job.failures)
     if (counts := parts.projections) is not None:
         yield Counter("tracer_projections", "Projections of runs by this server.", counts.runs)
         yield Counter("tracer_projection_seconds", "Time spent on projections.", counts.seconds)

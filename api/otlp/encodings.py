@@ -41,7 +41,7 @@ Decode = Callable[[bytes, int], Decoded]
 class Received:
     """One of the signals that the server accepts."""
 
-    way: str
+    source: str
     """The signal's name in metrics."""
     item: str
     """The name of one item in messages."""

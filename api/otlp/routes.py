@@ -165,7 +165,7 @@ async def record(
         return encoding.failure(status, str(error), {"Retry-After": "1"} if is_passing else None)
     if writer is None:
         return encoding.success(count, (), NOTICE if metrics.note_dropped(count) else "")
-    metrics.note_ingest(received.way, count - len(refused), refused)
+    metrics.note_ingest(received.source, count - len(refused), refused)
     answer = encoding.success(count, refused)
     seconds = _preferred_wait(request)
     if projection is None or seconds is None:

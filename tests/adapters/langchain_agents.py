@@ -48,10 +48,10 @@ def recorded(tmp_path: Path) -> AbstractContextManager[RecordedStore]:
 
 
 @contextmanager
-def only_to(tmp_path: Path) -> Iterator[tuple[langchain_runs.RunRecorder, RecordedStore]]:
+def only_to(tmp_path: Path) -> Iterator[tuple[langchain_runs.RecordingHandler, RecordedStore]]:
     """Give a handler for some runs, and its store; at the end it has nothing left of them."""
     with recording(tmp_path) as (tracing, store):
-        recorder = langchain_runs.RunRecorder(tracing)
+        recorder = langchain_runs.RecordingHandler(tracing)
         yield recorder, store
         assert recorder.under_way == 0
 

@@ -34,8 +34,9 @@ from tests.adapters.outline import calls_of
 from tests.adapters.recording import recording, tree_of, trees_of
 from tests.adapters.scenario import assert_scenario, scenario
 from tests.trees import Node
+from tracer.adapters import langchain
 from tracer.adapters.langchain import runs as langchain_runs
-from tracer.adapters.langchain.runs import RunRecorder
+from tracer.adapters.langchain.runs import RecordingHandler
 from tracer.client.tracing import Tracing
 
 
@@ -304,7 +305,7 @@ async def test_handler_records_only_the_runs_it_is_passed_to(tmp_path: Path) -> 
     wanted = scenario()
     agent = scenario_agent([wanted])
     with recording(tmp_path) as (tracing, store):
-        await agent.ainvoke(ask(wanted.prompt), {"callbacks": [RunRecorder(tracing)]})
+        await agent.ainvoke(ask(wanted.prompt), {"callbacks": [RecordingHandler(tracing)]})
         await agent.ainvoke(ask(wanted.prompt))
 
         assert_scenario(await tree_of(store), wanted, VERSIONS)
@@ -339,13 +340,18 @@ async def test_agent_runs_unchanged_if_nothing_can_be_recorded(
     assert answer["messages"][-1].text == wanted.final_answer
 
 
+def test_deprecated_name_of_the_handler_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="RecordingHandler instead"):
+        assert langchain.RunRecorder is RecordingHandler  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_agent_runs_unchanged_if_recording_fails(
     is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     wanted = scenario()
     agent = scenario_agent([wanted], is_async=is_async)
-    recorder = RunRecorder(cast("Tracing", None))
+    recorder = RecordingHandler(cast("Tracing", None))
     config = {"callbacks": [recorder]}
     if is_async:
         answer = await agent.ainvoke(ask(wanted.prompt), config)

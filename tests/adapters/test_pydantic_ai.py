@@ -211,18 +211,25 @@ async def test_an_agent_within_a_recorded_tool_call_is_its_sub_plan(recorded: Re
 
 async def test_agent_with_its_own_recorder_is_recorded_once(recorded: Recorded) -> None:
     tracing, store = recorded
-    agent = Agent(scripted("done"), name="agent", capabilities=[pydantic_ai.RunRecorder(tracing)])
+    agent = Agent(
+        scripted("done"), name="agent", capabilities=[pydantic_ai.RecordingCapability(tracing)]
+    )
 
     await agent.run("hi")
-    await agent.run("hi", capabilities=[pydantic_ai.RunRecorder(tracing)])
+    await agent.run("hi", capabilities=[pydantic_ai.RecordingCapability(tracing)])
 
     expected = ["plan of agent: succeeded", "  round: succeeded"]
     assert [outline(tree) for tree in await trees_of(store)] == [expected, expected]
 
 
+def test_deprecated_name_of_the_capability_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="RecordingCapability instead"):
+        assert pydantic_ai.RunRecorder is pydantic_ai.RecordingCapability
+
+
 async def test_single_agent_can_have_a_recorder(tmp_path: Path) -> None:
     with recording(tmp_path) as (tracing, store):
-        recorder = pydantic_ai.RunRecorder(tracing)
+        recorder = pydantic_ai.RecordingCapability(tracing)
         await Agent(scripted("done"), name="agent", capabilities=[recorder]).run("hi")
         await Agent(scripted("done"), name="other").run("hi")
 

@@ -74,8 +74,9 @@ async def test_refused_log_records_are_named_in_a_partial_success(api: Api) -> N
     )
     assert in_json.json()["partialSuccess"]["rejectedLogRecords"] == "1"
     metrics = (await api.client.get("/metrics")).text
-    assert 'tracer_ingest_refused_total{code="invalid_log_record",way="logs"} 2.0' in metrics
-    assert 'tracer_ingest_stored_total{way="logs"} 1.0' in metrics
+    labels = 'code="invalid_log_record",source="logs",way="logs"'
+    assert f"tracer_ingest_refused_total{{{labels}}} 2.0" in metrics
+    assert 'tracer_ingest_stored_total{source="logs",way="logs"} 1.0' in metrics
 
 
 async def test_a_log_request_of_another_shape_or_encoding_is_rejected(api: Api) -> None:

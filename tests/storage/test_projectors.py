@@ -67,7 +67,7 @@ async def start_projector(url: str) -> asyncio.subprocess.Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    given = {"database_url": url, "lease_seconds": 60, "silence_seconds": 900, "projectors": 1}
+    given = {"database_url": url, "lease_seconds": 60, "span_idle_seconds": 900, "projectors": 1}
     input_of(process).write(orjson.dumps(given) + b"\n")
     await until_living(url, 1)
     return process

@@ -56,7 +56,7 @@ class Killer:
         """Run one projector after another until cancelled."""
         terms = DEFAULT_TERMS
         options = ProjectorOptions(
-            self.url, terms.lease.total_seconds(), terms.silence.total_seconds(), PROJECTORS
+            self.url, terms.lease.total_seconds(), terms.span_idle.total_seconds(), PROJECTORS
         )
         while True:
             process = await asyncio.create_subprocess_exec(

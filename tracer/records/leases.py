@@ -17,7 +17,7 @@ class LeaseTerms:
 
     lease: timedelta = timedelta(seconds=60)
     """The lease of a recorder."""
-    silence: timedelta = timedelta(minutes=15)
+    span_idle: timedelta = timedelta(minutes=15)
     """The lease of a run without a recorder, such as most runs of OpenTelemetry spans."""
 
 

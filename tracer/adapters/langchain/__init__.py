@@ -6,7 +6,8 @@
 
 from typing import TYPE_CHECKING
 
-from tracer.adapters.langchain.runs import RunRecorder, install
+from tracer.adapters.hooks import renamed
+from tracer.adapters.langchain.runs import RecordingHandler, install
 
 if TYPE_CHECKING:
     from tracer.adapters.langchain.tools import from_langchain, to_langchain
@@ -14,6 +15,8 @@ else:
 
     def __getattr__(name: str) -> object:
         """Import the converters when they are used, because they need the extra `runtime`."""
+        if name == "RunRecorder":
+            return renamed(__name__, name, RecordingHandler)
         if name not in ("from_langchain", "to_langchain"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
@@ -27,4 +30,4 @@ else:
         return getattr(tools, name)
 
 
-__all__ = ["RunRecorder", "from_langchain", "install", "to_langchain"]
+__all__ = ["RecordingHandler", "from_langchain", "install", "to_langchain"]

@@ -56,7 +56,7 @@ def install(tracing: Tracing) -> Uninstall:
     """
     global _uninstall
     _uninstall()
-    handler = RunRecorder(tracing)
+    handler = RecordingHandler(tracing)
     var: ContextVar[Any] = ContextVar("tracer_langchain_runs", default=handler)
     langchain_context.register_configure_hook(var, inheritable=True)
 
@@ -68,8 +68,8 @@ def install(tracing: Tracing) -> Uninstall:
     return _uninstall
 
 
-class RunRecorder(BaseCallbackHandler):
-    """A callback handler that records runs: `config={"callbacks": [RunRecorder(tracing)]}`.
+class RecordingHandler(BaseCallbackHandler):
+    """A callback handler that records runs: `config={"callbacks": [RecordingHandler(tracing)]}`.
 
     LangChain calls no hook for a cancelled model, tool or node, only for the graph or chain around
     them. When that ends, open runs inside it are recorded as cancelled.

@@ -1,7 +1,7 @@
 """Record the runs of pydantic-ai's agents.
 
     pydantic_ai.install(tracing)                                  # every agent of the process
-    agent = Agent(model, capabilities=[RunRecorder(tracing)])     # or one
+    agent = Agent(model, capabilities=[RecordingCapability(tracing)])     # or one
 
 A run is a plan with one step. A run inside a tool call is a sub-plan of that call. Chosen calls
 that never ran are cancelled when the run ends: those that were skipped, and those that are
@@ -41,7 +41,7 @@ except ImportError as error:
     ) from error
 from pydantic import ValidationError
 
-from tracer.adapters.hooks import Uninstall, log_errors, read_prices, wrap
+from tracer.adapters.hooks import Uninstall, log_errors, read_prices, renamed, wrap
 from tracer.adapters.pydantic_ai.run import PydanticAIRun, arguments_of
 from tracer.client.tracing import Tracing
 from tracer.client.work import ToolCall
@@ -53,7 +53,7 @@ _REFUSALS = (ValidationError, ModelRetry, ToolFailed, ToolRetryError, ToolFailed
 def install(tracing: Tracing) -> Uninstall:
     """Record all agents of this process. The returned function stops the recording.
 
-    If an agent or a run has its own `RunRecorder`, that one records.
+    If an agent or a run has its own `RecordingCapability`, that one records.
 
     Args:
         tracing: The connection from `tracer.connect()`.
@@ -64,7 +64,7 @@ def install(tracing: Tracing) -> Uninstall:
     ) -> Any:
         with log_errors("Agent.iter"):
             if not _has_recorder_or_replays(agent):
-                recorder = RunRecorder(tracing)
+                recorder = RecordingCapability(tracing)
                 options = {
                     **options,
                     "capabilities": [recorder, *(options.get("capabilities") or ())],
@@ -78,14 +78,14 @@ def install(tracing: Tracing) -> Uninstall:
 
 def _has_recorder_or_replays(agent: Agent[Any, Any]) -> bool:
     return any(
-        isinstance(each, RunRecorder)
+        isinstance(each, RecordingCapability)
         or type(each).__module__.startswith("pydantic_ai.durable_exec.")
         for each in leaf_capabilities(agent.root_capability)
     )
 
 
 @dataclass(eq=False)
-class RunRecorder(AbstractCapability[Any]):
+class RecordingCapability(AbstractCapability[Any]):
     """A capability that records the runs of the agents that have it."""
 
     tracing: Tracing
@@ -106,7 +106,7 @@ class RunRecorder(AbstractCapability[Any]):
     def _realtime_uncalled_hooks(self) -> tuple[str, ...]:
         return ()  # avoids a warning in the user's program
 
-    async def for_run(self, ctx: Any) -> RunRecorder:
+    async def for_run(self, ctx: Any) -> RecordingCapability:
         """Return a copy for one run."""
         copy = replace(self)
         copy._run = None if ctx.realtime else PydanticAIRun(self.tracing)
@@ -203,6 +203,13 @@ class RunRecorder(AbstractCapability[Any]):
                     name = output_context.function_name or "output_function"
                     record = run.unlisted_call(name, output)
         return await _recorded(record, handler, output)
+
+
+def __getattr__(name: str) -> object:
+    """Return the class by its deprecated name."""
+    if name == "RunRecorder":
+        return renamed(__name__, name, RecordingCapability)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 async def _recorded(call: ToolCall | None, handler: Any, value: Any) -> Any:

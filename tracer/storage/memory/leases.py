@@ -56,7 +56,7 @@ class MemoryLeases:
 
     def renew_run(self, run_id: UUID, now: datetime) -> None:
         """Renew the lease that a run has for work without a recorder."""
-        self.renew(run_id, now, length=self._terms.silence)
+        self.renew(run_id, now, length=self._terms.span_idle)
 
     def note(self, events: Iterable[Event], now: datetime) -> None:
         """Renew the leases of the recorders that wrote events; without one, those of the runs."""

@@ -69,7 +69,7 @@ class ProjectorOptions:
     database_url: str
     """The Postgres, without a pooler: claims and notifications need a session."""
     lease_seconds: float
-    silence_seconds: float
+    span_idle_seconds: float
     projectors: int
     """The number of projectors of the server. Each looks for due runs every so many seconds if it
     is not notified, so that together they look once a second."""
@@ -81,7 +81,7 @@ class ProjectorOptions:
     def terms(self) -> LeaseTerms:
         """How long leases last."""
         return LeaseTerms(
-            timedelta(seconds=self.lease_seconds), timedelta(seconds=self.silence_seconds)
+            timedelta(seconds=self.lease_seconds), timedelta(seconds=self.span_idle_seconds)
         )
 
 

@@ -118,7 +118,7 @@ async def projectors(
     options = ProjectorOptions(
         url,
         terms.lease.total_seconds(),
-        terms.silence.total_seconds(),
+        terms.span_idle.total_seconds(),
         1 if number == THREAD else number,
     )
     if number == THREAD:

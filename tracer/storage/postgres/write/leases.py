@@ -60,7 +60,7 @@ class PostgresLeases:
             run_id = event.root_plan_id
             if event.recorder_id is None:
                 latest[run_id] = None
-                places[run_id, run_id] = self._terms.silence
+                places[run_id, run_id] = self._terms.span_idle
             else:
                 earlier = latest.get(event.recorder_id)
                 latest[event.recorder_id] = event.at if earlier is None else max(earlier, event.at)
