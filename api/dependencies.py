@@ -20,7 +20,7 @@ from api.run_events import StreamSettings
 from api.span_index import SpanIndexCache
 from tracer.assembly import Parts
 from tracer.errors import ConfigurationError, NotAllowed
-from tracer.records.access import Caller, Scope
+from tracer.records.access import Caller, Scope, lacking
 from tracer.runtime.launcher import CancelRequestReader, RunLauncher
 from tracer.storage.postgres.project_stores import ProjectStore
 from tracer.storage.postgres.projects.api_keys import ApiKeys
@@ -46,7 +46,7 @@ class Allowed:
         caller = request.state.caller
         assert isinstance(caller, Caller)
         if self.scope is not None and not caller.may(self.scope):
-            raise NotAllowed(f"This request needs a key with the scope `{self.scope}`.")
+            raise NotAllowed(lacking(self.scope))
         return caller
 
 

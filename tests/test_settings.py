@@ -73,6 +73,8 @@ INVALID = [
     ("TRACER_PROJECTORS", "two", "from 0 to 64, or thread"),
     ("TRACER_BACKLOG_BYTES", "0", "greater than 0"),
     ("TRACER_LEASE_SECONDS", "0", "greater than or equal to 1"),
+    ("TRACER_LEASE_SECONDS", "a minute", "write a number, for example 60, the default"),
+    ("TRACER_GRPC_PORT", "none", "write a number"),
     ("TRACER_SPAN_IDLE_SECONDS", "nan", "less than or equal to"),
 ]
 """Name, value, and the advice in the error."""

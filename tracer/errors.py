@@ -55,7 +55,8 @@ class RecordNotFound(TracerError):
     def __init__(self, kind: str, record_id: object) -> None:
         attribute = "name" if kind == "tool" else "id"
         super().__init__(
-            f"There is no {kind} with the {attribute} {str(record_id)!r} in this project."
+            f"There is no {kind} with the {attribute} {str(record_id)!r} in this project. "
+            f"Check the {attribute}; it may be of another project, or the {kind} was deleted."
         )
         self.kind = kind
         self.record_id = record_id

@@ -17,6 +17,7 @@ from pydantic import (
     SecretStr,
     ValidationError,
 )
+from pydantic_core import ErrorDetails
 
 from tracer.errors import ConfigurationError
 from tracer.records.leases import DEFAULT_TERMS, LeaseTerms
@@ -234,12 +235,19 @@ def read_settings(**settings: Any) -> Settings:
         return Settings(**{name: value for name, value in values.items() if value} | settings)
     except ValidationError as error:
         sentences = [
-            f"{_variable(str(problem['loc'][0]))} is invalid: "
-            f"{problem['msg'].removeprefix('Value error, ')}."
+            f"{_variable(str(problem['loc'][0]))} is invalid: {_advice(problem)}."
             for problem in error.errors(include_input=False, include_url=False)
         ]
         # `from None`, because the original error's context contains the invalid value.
         raise ConfigurationError(" ".join(sentences)) from None
+
+
+def _advice(problem: ErrorDetails) -> str:
+    if problem["type"] in ("float_parsing", "int_parsing"):
+        default = Settings.model_fields[str(problem["loc"][0])].default
+        example = "" if default is None else f", for example {default:g}, the default"
+        return f"write a number{example}"
+    return problem["msg"].removeprefix("Value error, ")
 
 
 def _variable(setting: str) -> str:

@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from tracer import assembly
-from tracer.cli.terminal import AsJson, Project, console, progress_bar, run_command
+from tracer.cli.terminal import AsJson, Project, console, counted, progress_bar, run_command
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
@@ -81,8 +81,15 @@ async def _prune(
 
 def _in_words(done: dict[str, Any]) -> str:
     if "wouldDelete" in done:
-        return f"{done['wouldDelete']} runs would be deleted."
-    return f"{done['runs']} runs deleted, {done['records']} records, {done['spans']} spans."
+        return f"{counted(done['wouldDelete'], 'run')} would be deleted."
+    return _deleted(done["runs"], done["records"], done["spans"])
+
+
+def _deleted(runs: int, records: int, spans: int) -> str:
+    return (
+        f"Deleted {counted(runs, 'run')} with {counted(records, 'record')} and"
+        f" {counted(spans, 'span')}."
+    )
 
 
 def erase(
@@ -117,8 +124,8 @@ def erase(
             typer.echo(orjson.dumps(asdict(done)).decode())
         else:
             console.print(
-                f"Deleted: {done.runs} runs, {done.records} records, {done.spans} spans."
-                f" Rows that remain of them: {done.left}."
+                f"{_deleted(done.runs, done.records, done.spans)}"
+                f" {counted(done.left, 'row')} of them remain in the database."
             )
             if done.unprojected:
                 console.print(

@@ -13,7 +13,7 @@ import typer
 from rich.progress import Progress
 
 from tracer import assembly
-from tracer.cli.terminal import AsJson, Project, console, progress_bar, run_command
+from tracer.cli.terminal import AsJson, Project, console, counted, progress_bar, run_command
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
@@ -35,15 +35,15 @@ def pack_spans(project: AnyProject = None, as_json: AsJson = False) -> None:
             with progress_bar() as progress:
                 for name, packing in packings.items():
                     runs = await _packed(packing, name, progress)
-                    done.append({"project": name, "runs": runs, "left": await packing.count()})
+                    done.append((name, runs, await packing.count()))
         if as_json:
-            typer.echo(orjson.dumps(done).decode())
+            rows = [dict(zip(("project", "runs", "left"), each, strict=True)) for each in done]
+            typer.echo(orjson.dumps(rows).decode())
             return
-        for line in done:
-            left = f" {line['left']} runs remain: run the command again." if line["left"] else ""
-            console.print(
-                f"{line['project']}: packed the spans of {line['runs']} runs.{left}", markup=False
-            )
+        for name, runs, left in done:
+            console.print(f"{name}: packed the spans of {counted(runs, 'run')}.", markup=False)
+            if left:
+                console.print(f"Not packed: {counted(left, 'run')}. Run the command again.")
 
     run_command(run)
 
@@ -128,7 +128,7 @@ def _tell(done: Reprojected, *, as_json: bool) -> None:
         shown = {"runs": done.runs, "failed": done.failed, "rejected": done.rejected}
         typer.echo(orjson.dumps(shown).decode())
     else:
-        console.print(f"{done.runs} runs were projected again.")
+        console.print(f"Projected {counted(done.runs, 'run')} again.")
         for why, run_ids in (
             ("The projection of these runs failed; see their `projectionError`", done.failed),
             (

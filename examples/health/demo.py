@@ -67,8 +67,8 @@ class DemonstrationModel:
             return await self._scripted.complete(messages, tools)
         except ModelError as error:
             raise ModelError(
-                "There is no model here, only the script of the demonstration, and it does not "
-                "know this request. Set TRACER_MODEL, for example to openai:gpt-5-mini."
+                "The demonstration has no model, only a script that lacks this request. To use a "
+                "model, set OPENAI_API_KEY, and TRACER_MODEL, for example to openai:gpt-5-mini."
             ) from error
 
 

@@ -98,7 +98,7 @@ def test_commands_delete_runs_and_report_the_numbers(
     codes = [each.code for each in (both, erased, counted, none, foreseen, pruned)]
     assert codes == [1, 0, 0, 1, 0, 0]
     assert "exclude each other" in both.stderr
-    assert "Deleted: 1 runs, 1 records" in erased.stderr
+    assert "Deleted 1 run with 1 record" in erased.stderr
     assert json.loads(counted.stdout) == {
         "runs": 1,
         "records": 9,
@@ -108,7 +108,7 @@ def test_commands_delete_runs_and_report_the_numbers(
     }
     assert "--subject" in none.stderr
     assert json.loads(foreseen.stdout) == [{"project": "default", "wouldDelete": 1}]
-    assert "default: 1 runs deleted, 1 records" in pruned.stderr
+    assert "default: Deleted 1 run with 1 record" in pruned.stderr
 
 
 async def written(database_url: str, events: list[Event]) -> None:

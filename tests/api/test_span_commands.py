@@ -51,7 +51,7 @@ def test_reproject_names_the_runs_that_it_cannot_project(
     assert reproject(unknown, "--all")[0] == 1
     code, _, err = reproject("--all")
     assert code == 0
-    assert "0 runs were projected again." in err
+    assert "Projected 0 runs again." in err
     code, out, err = reproject(unknown, unknown, "--json")
     assert code == 1
     assert json.loads(out) == {"runs": 0, "failed": [], "rejected": [unknown]}

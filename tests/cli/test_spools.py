@@ -121,10 +121,10 @@ def test_waiting_events_are_sent_with_the_configured_key_on_command(
         done = tracer(home, "spool", "send", file, TRACER_API_KEY=key)
 
         assert refused.code == 1
-        assert "2 events stay in" in refused.stderr
+        assert "2 events not sent; they stay in" in refused.stderr
         assert "TRACER_API_KEY" in refused.stderr
         assert done.code == 0, done.stderr
-        assert "2 events were sent." in done.stderr
+        assert "Sent 2 events." in done.stderr
         assert titles(url, key) == ["moved"]
     assert not (home / "spool" / file).exists()
 
@@ -146,7 +146,7 @@ def test_discarded_events_are_gone(tracer: Tracer, home: Path) -> None:
     done = tracer(home, "spool", "discard", file, "--yes")
 
     assert kept.code == 1
-    assert (done.code, "2 events were deleted." in done.stderr) == (0, True)
+    assert (done.code, "Deleted 2 events." in done.stderr) == (0, True)
     assert list((home / "spool").iterdir()) == []
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from tracer.cli.terminal import AsJson, console, run_command
+from tracer.cli.terminal import AsJson, console, counted, run_command
 from tracer.errors import BadRequest, ConfigurationError, StoreUnavailable
 from tracer.recorder.counts import RecorderCounts
 from tracer.recorder.drainer import BATCH_EVENTS
@@ -83,7 +83,7 @@ def send(file: File) -> None:
 
     async def run(settings: Settings) -> None:
         counts = await _send_spool(settings, _path(settings, file))
-        console.print(f"{counts.stored} events were sent.", markup=False)
+        console.print(f"Sent {counted(counts.stored, 'event')}.", markup=False)
         if counts.refused:
             console.print(f"{counts.refused} were rejected by the server: see the lines above.")
         if counts.dropped:
@@ -102,9 +102,9 @@ def discard(
         path = _path(settings, file)
         events = read_spool_file(path).events
         if not is_confirmed:
-            typer.confirm(f"Delete {path} with {events} events?", abort=True, err=True)
+            typer.confirm(f"Delete {path} with {counted(events, 'event')}?", abort=True, err=True)
         delete_spool_file(path)
-        console.print(f"{events} events were deleted.", markup=False)
+        console.print(f"Deleted {counted(events, 'event')}.", markup=False)
 
     run_command(run)
 
@@ -168,7 +168,7 @@ async def _send_spool(settings: Settings, path: Path) -> RecorderCounts:
                 await spool.remove([spool_id for spool_id, _ in held])
         except StoreUnavailable as error:
             raise StoreUnavailable(
-                f"{await spool.count()} events stay in {path}. {error}"
+                f"{counted(await spool.count(), 'event')} not sent; they stay in {path}. {error}"
             ) from error
         finally:
             await spool.close()

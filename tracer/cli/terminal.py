@@ -30,6 +30,11 @@ def progress_bar() -> Progress:
     return Progress(*columns, TimeElapsedColumn(), console=console)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: "1 run", "1,024 runs"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 THREADS = 32
 """The size of the thread pool. Each Postgres connection uses a thread while it reads a large
 result. With Python's default, six threads on two cores, such reads could block the redaction of all

@@ -30,6 +30,14 @@ class Scope(StrEnum):
     """All of that; start, cancel and delete runs; change the project's settings and keys."""
 
 
+def lacking(scope: Scope) -> str:
+    """Return the error message for a key that lacks a scope."""
+    return (
+        f"This key lacks the `{scope}` scope. Create a key with it on the server: "
+        f"`tracer keys create NAME --scope {scope}`."
+    )
+
+
 @dataclass(frozen=True)
 class Caller:
     """The authenticated author of a request, and their project."""

@@ -115,7 +115,7 @@ JsonObject = Annotated[
     BeforeValidator(_json_object),
     WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]}),
 ]
-"""A JSON object, or the text of one; kept as text."""
+"""A JSON object, or its text. Stored as text."""
 
 CostUsd = Annotated[
     Decimal,
@@ -158,41 +158,41 @@ class _Shape(BaseModel):
 
 
 class ErrorInfo(_Shape):
-    """What went wrong."""
+    """The error of a failed record."""
 
     type: Text
     """The error's class or code."""
     message: Text = ""
-    """What it says."""
+    """The message of the error."""
     stack: Text | None = None
-    """Its stack, where there is one."""
+    """The stack trace of the error."""
 
 
 class _Event(_Shape):
     at: Timestamp
-    """When it happened, by the recording process's clock."""
+    """The time of the event, by the clock of the recording process."""
     root_plan_id: UUID
     """The run: the id of its root plan."""
     plan_id: UUID
     recorder_id: UUID | None = None
-    """The recorder that writes it."""
+    """The recorder that sends the event."""
 
 
 class _Ending(_Shape):
     status: EndingStatus
-    """How it ended."""
+    """The final status."""
     reason: ReasonName | None = None
-    """Which kind of ending it was."""
+    """Why it ended with this status, as a code."""
     error: ErrorInfo | None = None
 
 
 class PlannedStep(_Shape):
-    """A step as its plan announces it."""
+    """A step that a plan announces before the step starts."""
 
     step_id: UUID
     agent_name: Text | None = None
     request: Text | None = None
-    """What the agent is asked to do."""
+    """The request to the agent."""
 
 
 class PlanStarted(_Event):
@@ -204,33 +204,33 @@ class PlanStarted(_Event):
     tool_call_id: UUID | None = None
     """The tool call that opened this sub-plan."""
     opened_by_step_id: UUID | None = None
-    """The step that opened it without a tool call (a hand-off); then without `toolCallId`."""
+    """The step that opened this sub-plan without a tool call: a hand-off. Excludes `toolCallId`."""
     position: Position = 0
-    """The place among the sub-plans of one opener."""
+    """The position among the sub-plans of one tool call or step, from 0."""
     depth: Position = 0
-    """How many sub-plans lie above it: 0 for the root plan."""
+    """The number of plans above this one: 0 for the root plan."""
     title: Text | None = None
-    """Its name in lists; if absent, the first line of the request."""
+    """The title in lists; if absent, the first line of the request."""
     user_request: Text | None = None
-    """What was asked, in the words that were used."""
+    """The request, word for word."""
     agent_name: Text | None = None
-    """The agent that the plan is given to."""
+    """The agent that runs the plan."""
     follows_provider_call_id: Text | None = None
-    """The provider's id of the call whose end it follows; that call is in another run."""
+    """The provider call id of the call in another run whose end this plan follows."""
     template: Text | None = None
     template_version: Text | None = None
     steps: FailFastTuple[PlannedStep] = ()
     """The plan's steps in order."""
     session_id: Text | None = None
-    """The conversation; of a root plan only."""
+    """The conversation that the run belongs to. Ignored for a sub-plan."""
     subject: Text | None = None
-    """Whom the run is about; of a root plan only."""
+    """The person whose data the run contains. Ignored for a sub-plan."""
     tags: FailFastTuple[Text] = ()
-    """Labels; of a root plan only."""
+    """The labels of the run. Ignored for a sub-plan."""
     traceparent: Text | None = None
-    """The W3C trace context that the request came with; of a root plan only."""
+    """The W3C trace context of the request. Ignored for a sub-plan."""
     run_metadata: JsonObject | None = None
-    """Metadata of the run; for a root plan only."""
+    """The metadata of the run. Ignored for a sub-plan."""
 
     @model_validator(mode="after")
     def _has_its_place(self) -> Self:
@@ -253,13 +253,13 @@ class PlanStarted(_Event):
 
 
 class PlanFinished(_Event, _Ending):
-    """A plan ends with its true status."""
+    """A plan ends."""
 
     type: Literal["plan_finished"] = "plan_finished"
     summary: Text | None = None
-    """What came of it."""
+    """The outcome of the plan, as text."""
     not_reached_step_ids: FailFastTuple[UUID] = ()
-    """The steps that it never came to: they end `cancelled`, reason `not_reached`."""
+    """The steps that did not start. They end `cancelled` with the reason `not_reached`."""
 
 
 class _StepEvent(_Event):
@@ -267,11 +267,11 @@ class _StepEvent(_Event):
 
 
 class StepStarted(_StepEvent):
-    """An agent takes up a step."""
+    """An agent starts a step."""
 
     type: Literal["step_started"] = "step_started"
     position: Position | None = None
-    """The place among the plan's steps, where the plan did not announce it."""
+    """The position among the plan's steps, if the plan did not announce the step."""
     agent_name: Text | None = None
     request: Text | None = None
 
@@ -289,25 +289,25 @@ class _ThoughtEvent(_StepEvent):
 
 
 class ThoughtStarted(_ThoughtEvent):
-    """The model is asked."""
+    """A request is sent to the model."""
 
     type: Literal["thought_started"] = "thought_started"
     position: Position
     """The round's number within the step."""
     requested_model: Text | None = None
-    """The model asked, as it was asked for."""
+    """The name of the requested model."""
     messages: JsonArray | None = None
-    """The messages that it is given."""
+    """The messages to the model."""
     provider: Text | None = None
     """The provider of the model, such as `openai`."""
     parameters: JsonObject | None = None
     """The parameters of the request, such as `temperature`."""
     offered_tools: JsonArray | None = None
-    """The tools that it can choose, each with `name`, `description` and `parameters`."""
+    """The tools that the model can choose, each with `name`, `description` and `parameters`."""
     offered_tools_from: UUID | None = None
     """The round of the run that was recorded with the same tools, instead of `offeredTools`."""
     node: Text | None = None
-    """The node of the agent's graph that asks the model."""
+    """The node of the agent's graph that sends the request."""
 
 
 class ChosenToolCall(_Shape):
@@ -316,28 +316,28 @@ class ChosenToolCall(_Shape):
     tool_call_id: UUID
     name: Text
     arguments: Text | None = None
-    """The arguments as the text that the model gave, usually JSON."""
+    """The arguments, as the text that the model sent, usually JSON."""
     provider_call_id: Text | None = None
-    """The id that the model's provider gave, as it came."""
+    """The id that the model provider assigned, unchanged. It may repeat or be empty."""
     tool_type: Text | None = None
     status: Literal[Status.RUNNING, Status.PENDING] = Status.RUNNING
-    """`running` where it starts at once, `pending` where it queues."""
+    """`running` if the call starts at once, `pending` if it waits."""
 
 
 class ThoughtRecorded(_ThoughtEvent, _Ending):
-    """The model answered and chose tools, before any of them runs; or it failed."""
+    """The model answered or failed. Sent before any of the chosen tools runs."""
 
     type: Literal["thought_recorded"] = "thought_recorded"
     thought: Text | None = None
-    """The text that the model answered with."""
+    """The text of the model's answer."""
     model: Text | None = None
-    """The model that answered, as the provider names it."""
+    """The name of the model that answered, as the provider reports it."""
     input_tokens: Tokens | None = None
     output_tokens: Tokens | None = None
     cost_usd: CostUsd | None = None
-    """The cost, in US dollars."""
+    """The cost in US dollars."""
     provider: Text | None = None
-    """The provider of the model, if it is known only now."""
+    """The provider of the model, if `thought_started` did not name it."""
     finish_reasons: FailFastTuple[Text] = ()
     """Why the model stopped, such as `stop` or `tool_calls`."""
     cache_read_tokens: Tokens | None = None
@@ -355,7 +355,7 @@ class ThoughtRecorded(_ThoughtEvent, _Ending):
 class _ToolCallEvent(_StepEvent):
     tool_call_id: UUID
     think_act_id: UUID | None = None
-    """The round whose model chose it; absent for calls made outside any."""
+    """The think-act that requested the call; absent for a call outside of any think-act."""
     parent_tool_call_id: UUID | None = None
     """The batch call that this call is an item of."""
 
@@ -368,7 +368,7 @@ class _ToolCallEvent(_StepEvent):
 
 
 class ToolCallStarted(_ToolCallEvent):
-    """A queued call starts; a tool runs outside any thought or as an item of a batch; a retry."""
+    """A call starts: one that waited, one outside of any think-act, a batch item, or a retry."""
 
     type: Literal["tool_call_started"] = "tool_call_started"
     name: Text
@@ -376,41 +376,41 @@ class ToolCallStarted(_ToolCallEvent):
     provider_call_id: Text | None = None
     tool_type: Text | None = None
     position: Position | None = None
-    """The place in the round, or in the batch."""
+    """The position in the think-act or in the batch, from 0."""
     continued_plan_id: UUID | None = None
     """The sub-plan that the call continues after another call had opened it."""
     attempt: Attempt = 1
     effective_arguments: Text | None = None
-    """What this attempt is called with, where hooks changed the arguments."""
+    """The arguments of this attempt, if hooks changed them."""
     forged_arguments: FailFastTuple[Text] = ()
-    """The hidden parameters that somebody but the runtime tried to give: their names."""
+    """The names of hidden parameters that the model or a hook tried to supply."""
 
 
 class ToolCallFinished(_ToolCallEvent, _Ending):
-    """One tool ended, after its last attempt; not when the slowest of its batch did."""
+    """One call ended, after its last attempt. Each item of a batch has an event of its own."""
 
     type: Literal["tool_call_finished"] = "tool_call_finished"
     result: Text | None = None
-    """What it returned, as text, usually JSON."""
+    """The result as text, usually JSON."""
     attempt: Attempt = 1
     forged_arguments: FailFastTuple[Text] = ()
-    """The hidden parameters that somebody but the runtime tried to give: their names."""
+    """The names of hidden parameters that the model or a hook tried to supply."""
     short_circuited_by: Text | None = None
-    """The hook that answered in the tool's place."""
+    """The hook that returned the result instead of the tool."""
     state_changes: JsonArray | None = None
-    """What it changed in the session's state."""
+    """The call's changes of the session state."""
     still_running: Annotated[bool | None, AfterValidator(_true_or_none)] = None
-    """True where it is given up on and its tool goes on regardless."""
+    """True if the call ended while its tool continues to run, for example after a timeout."""
 
 
 class LateEndNoted(_ToolCallEvent):
-    """A call that was recorded as timed out ended after all. Its status stays as it is."""
+    """The tool of a call that was recorded as timed out ended. The call keeps its status."""
 
     type: Literal["late_end_noted"] = "late_end_noted"
     status: EndingStatus
-    """How it ended."""
+    """The status of this late end."""
     result: Text | None = None
-    """What it returned, or the error that it raised."""
+    """The result or the error of this late end."""
 
 
 Event = (

@@ -111,7 +111,10 @@ def load_json(body: bytes, max_depth: int | None = None) -> Any:
             text = without_deep_values(text, max_depth)
         return _storable(json.loads(text, parse_int=_integer))
     except (ValueError, RecursionError) as error:
-        raise UndecodableTraces("The body is not valid JSON, or nests too deeply.") from error
+        raise UndecodableTraces(
+            "The body is not valid JSON, or nests too deeply. Send an OTLP export request as JSON, "
+            "or set the Content-Type application/x-protobuf for protocol buffers."
+        ) from error
 
 
 def _integer(digits: str) -> float:

@@ -142,7 +142,8 @@ def _decode_by_parts(body: bytes, decoded: Decoded, signal: Signal) -> Decoded:
                     by_trace.add(envelope, _accepted(decoded, signal, envelope, items))
     except Malformed as error:
         raise UndecodableTraces(
-            f"The body is not an OTLP {signal.name} request: {error}"
+            f"The body is not an OTLP {signal.name} request. {error} Send an OTLP export request "
+            "as protocol buffers, or set the Content-Type application/json for JSON."
         ) from error
     by_trace.move_to(decoded)
     return decoded

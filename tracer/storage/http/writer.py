@@ -64,7 +64,10 @@ _DETAIL_CHARACTERS = 200
 """The most characters of a server's explanation that errors and logs repeat."""
 
 _CHECK_ADDRESS = "Check that the server runs and that TRACER_URL is its address."
-_CHECK_KEY = "Check TRACER_API_KEY."
+_CHECK_KEY = (
+    "Set TRACER_API_KEY to a key with the scope `record`. On the server, `tracer keys create NAME "
+    "--scope record` creates one."
+)
 
 _ENDED = {status for status in Status if status.is_ending}
 

@@ -4225,13 +4225,13 @@ export interface components {
             name: string;
             /**
              * Arguments
-             * @description The arguments as the text that the model gave, usually JSON.
+             * @description The arguments, as the text that the model sent, usually JSON.
              * @default null
              */
             arguments: string | null;
             /**
              * Providercallid
-             * @description The id that the model's provider gave, as it came.
+             * @description The id that the model provider assigned, unchanged. It may repeat or be empty.
              * @default null
              */
             providerCallId: string | null;
@@ -4242,7 +4242,7 @@ export interface components {
             toolType: string | null;
             /**
              * Status
-             * @description `running` where it starts at once, `pending` where it queues.
+             * @description `running` if the call starts at once, `pending` if it waits.
              * @default running
              * @enum {string}
              */
@@ -4250,7 +4250,7 @@ export interface components {
         };
         /**
          * ErrorInfo
-         * @description What went wrong.
+         * @description The error of a failed record.
          */
         ErrorInfo: {
             /**
@@ -4260,26 +4260,26 @@ export interface components {
             type: string;
             /**
              * Message
-             * @description What it says.
+             * @description The message of the error.
              * @default
              */
             message: string;
             /**
              * Stack
-             * @description Its stack, where there is one.
+             * @description The stack trace of the error.
              * @default null
              */
             stack: string | null;
         };
         /**
          * LateEndNoted
-         * @description A call that was recorded as timed out ended after all. Its status stays as it is.
+         * @description The tool of a call that was recorded as timed out ended. The call keeps its status.
          */
         LateEndNoted: {
             /**
              * At
              * Format: date-time
-             * @description When it happened, by the recording process's clock.
+             * @description The time of the event, by the clock of the recording process.
              */
             at: string;
             /**
@@ -4295,7 +4295,7 @@ export interface components {
             planId: string;
             /**
              * Recorderid
-             * @description The recorder that writes it.
+             * @description The recorder that sends the event.
              * @default null
              */
             recorderId: string | null;
@@ -4311,7 +4311,7 @@ export interface components {
             toolCallId: string;
             /**
              * Thinkactid
-             * @description The round whose model chose it; absent for calls made outside any.
+             * @description The think-act that requested the call; absent for a call outside of any think-act.
              * @default null
              */
             thinkActId: string | null;
@@ -4328,31 +4328,31 @@ export interface components {
             type: "late_end_noted";
             /**
              * Status
-             * @description How it ended.
+             * @description The status of this late end.
              * @enum {string}
              */
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Result
-             * @description What it returned, or the error that it raised.
+             * @description The result or the error of this late end.
              * @default null
              */
             result: string | null;
         };
         /**
          * PlanFinished
-         * @description A plan ends with its true status.
+         * @description A plan ends.
          */
         PlanFinished: {
             /**
              * Status
-             * @description How it ended.
+             * @description The final status.
              * @enum {string}
              */
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description Why it ended with this status, as a code.
              * @default null
              */
             reason: string | null;
@@ -4361,7 +4361,7 @@ export interface components {
             /**
              * At
              * Format: date-time
-             * @description When it happened, by the recording process's clock.
+             * @description The time of the event, by the clock of the recording process.
              */
             at: string;
             /**
@@ -4377,7 +4377,7 @@ export interface components {
             planId: string;
             /**
              * Recorderid
-             * @description The recorder that writes it.
+             * @description The recorder that sends the event.
              * @default null
              */
             recorderId: string | null;
@@ -4388,13 +4388,13 @@ export interface components {
             type: "plan_finished";
             /**
              * Summary
-             * @description What came of it.
+             * @description The outcome of the plan, as text.
              * @default null
              */
             summary: string | null;
             /**
              * Notreachedstepids
-             * @description The steps that it never came to: they end `cancelled`, reason `not_reached`.
+             * @description The steps that did not start. They end `cancelled` with the reason `not_reached`.
              * @default []
              */
             notReachedStepIds: string[];
@@ -4407,7 +4407,7 @@ export interface components {
             /**
              * At
              * Format: date-time
-             * @description When it happened, by the recording process's clock.
+             * @description The time of the event, by the clock of the recording process.
              */
             at: string;
             /**
@@ -4423,7 +4423,7 @@ export interface components {
             planId: string;
             /**
              * Recorderid
-             * @description The recorder that writes it.
+             * @description The recorder that sends the event.
              * @default null
              */
             recorderId: string | null;
@@ -4446,43 +4446,43 @@ export interface components {
             toolCallId: string | null;
             /**
              * Openedbystepid
-             * @description The step that opened it without a tool call (a hand-off); then without `toolCallId`.
+             * @description The step that opened this sub-plan without a tool call: a hand-off. Excludes `toolCallId`.
              * @default null
              */
             openedByStepId: string | null;
             /**
              * Position
-             * @description The place among the sub-plans of one opener.
+             * @description The position among the sub-plans of one tool call or step, from 0.
              * @default 0
              */
             position: number;
             /**
              * Depth
-             * @description How many sub-plans lie above it: 0 for the root plan.
+             * @description The number of plans above this one: 0 for the root plan.
              * @default 0
              */
             depth: number;
             /**
              * Title
-             * @description Its name in lists; if absent, the first line of the request.
+             * @description The title in lists; if absent, the first line of the request.
              * @default null
              */
             title: string | null;
             /**
              * Userrequest
-             * @description What was asked, in the words that were used.
+             * @description The request, word for word.
              * @default null
              */
             userRequest: string | null;
             /**
              * Agentname
-             * @description The agent that the plan is given to.
+             * @description The agent that runs the plan.
              * @default null
              */
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider's id of the call whose end it follows; that call is in another run.
+             * @description The provider call id of the call in another run whose end this plan follows.
              * @default null
              */
             followsProviderCallId: string | null;
@@ -4504,38 +4504,38 @@ export interface components {
             steps: components["schemas"]["PlannedStep"][];
             /**
              * Sessionid
-             * @description The conversation; of a root plan only.
+             * @description The conversation that the run belongs to. Ignored for a sub-plan.
              * @default null
              */
             sessionId: string | null;
             /**
              * Subject
-             * @description Whom the run is about; of a root plan only.
+             * @description The person whose data the run contains. Ignored for a sub-plan.
              * @default null
              */
             subject: string | null;
             /**
              * Tags
-             * @description Labels; of a root plan only.
+             * @description The labels of the run. Ignored for a sub-plan.
              * @default []
              */
             tags: string[];
             /**
              * Traceparent
-             * @description The W3C trace context that the request came with; of a root plan only.
+             * @description The W3C trace context of the request. Ignored for a sub-plan.
              * @default null
              */
             traceparent: string | null;
             /**
              * Runmetadata
-             * @description Metadata of the run; for a root plan only.
+             * @description The metadata of the run. Ignored for a sub-plan.
              * @default null
              */
             runMetadata: Record<string, never> | string | null;
         };
         /**
          * PlannedStep
-         * @description A step as its plan announces it.
+         * @description A step that a plan announces before the step starts.
          */
         PlannedStep: {
             /**
@@ -4550,7 +4550,7 @@ export interface components {
             agentName: string | null;
             /**
              * Request
-             * @description What the agent is asked to do.
+             * @description The request to the agent.
              * @default null
              */
             request: string | null;
@@ -4562,13 +4562,13 @@ export interface components {
         StepFinished: {
             /**
              * Status
-             * @description How it ended.
+             * @description The final status.
              * @enum {string}
              */
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description Why it ended with this status, as a code.
              * @default null
              */
             reason: string | null;
@@ -4577,7 +4577,7 @@ export interface components {
             /**
              * At
              * Format: date-time
-             * @description When it happened, by the recording process's clock.
+             * @description The time of the event, by the clock of the recording process.
              */
             at: string;
             /**
@@ -4593,7 +4593,7 @@ export interface components {
             planId: string;
             /**
              * Recorderid
-             * @description The recorder that writes it.
+             * @description The recorder that sends the event.
              * @default null
              */
             recorderId: string | null;
@@ -4616,13 +4616,13 @@ export interface components {
         };
         /**
          * StepStarted
-         * @description An agent takes up a step.
+         * @description An agent starts a step.
          */
         StepStarted: {
             /**
              * At
              * Format: date-time
-             * @description When it happened, by the recording process's clock.
+             * @description The time of the event, by the clock of the recording process.
              */
             at: string;
             /**
@@ -4638,7 +4638,7 @@ export interface components {
             planId: string;
             /**
              * Recorderid
-             * @description The recorder that writes it.
+             * @description The recorder that sends the event.
              * @default null
              */
             recorderId: string | null;
@@ -4654,7 +4654,7 @@ export interface components {
             type: "step_started";
             /**
              * Position
-             * @description The place among the plan's steps, where the plan did not announce it.
+             * @description The position among the plan's steps, if the plan did not announce the step.
              * @default null
              */
             position: number | null;
@@ -4671,18 +4671,18 @@ export interface components {
         };
         /**
          * ThoughtRecorded
-         * @description The model answered and chose tools, before any of them runs; or it failed.
+         * @description The model answered or failed. Sent before any of the chosen tools runs.
          */
         ThoughtRecorded: {
             /**
              * Status
-             * @description How it ended.
+             * @description The final status.
              * @enum {string}
              */
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description Why it ended with this status, as a code.
              * @default null
              */
             reason: string | null;
@@ -4691,7 +4691,7 @@ export interface components {
             /**
              * At
              * Format: date-time
-             * @description When it happened, by the recording process's clock.
+             * @description The time of the event, by the clock of the recording process.
              */
             at: string;
             /**
@@ -4707,7 +4707,7 @@ export interface components {
             planId: string;
             /**
              * Recorderid
-             * @description The recorder that writes it.
+             * @description The recorder that sends the event.
              * @default null
              */
             recorderId: string | null;
@@ -4728,13 +4728,13 @@ export interface components {
             type: "thought_recorded";
             /**
              * Thought
-             * @description The text that the model answered with.
+             * @description The text of the model's answer.
              * @default null
              */
             thought: string | null;
             /**
              * Model
-             * @description The model that answered, as the provider names it.
+             * @description The name of the model that answered, as the provider reports it.
              * @default null
              */
             model: string | null;
@@ -4750,13 +4750,13 @@ export interface components {
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost, in US dollars.
+             * @description The cost in US dollars.
              * @default null
              */
             costUsd: number | string | null;
             /**
              * Provider
-             * @description The provider of the model, if it is known only now.
+             * @description The provider of the model, if `thought_started` did not name it.
              * @default null
              */
             provider: string | null;
@@ -4799,13 +4799,13 @@ export interface components {
         };
         /**
          * ThoughtStarted
-         * @description The model is asked.
+         * @description A request is sent to the model.
          */
         ThoughtStarted: {
             /**
              * At
              * Format: date-time
-             * @description When it happened, by the recording process's clock.
+             * @description The time of the event, by the clock of the recording process.
              */
             at: string;
             /**
@@ -4821,7 +4821,7 @@ export interface components {
             planId: string;
             /**
              * Recorderid
-             * @description The recorder that writes it.
+             * @description The recorder that sends the event.
              * @default null
              */
             recorderId: string | null;
@@ -4847,13 +4847,13 @@ export interface components {
             position: number;
             /**
              * Requestedmodel
-             * @description The model asked, as it was asked for.
+             * @description The name of the requested model.
              * @default null
              */
             requestedModel: string | null;
             /**
              * Messages
-             * @description The messages that it is given.
+             * @description The messages to the model.
              * @default null
              */
             messages: unknown[] | string | null;
@@ -4871,7 +4871,7 @@ export interface components {
             parameters: Record<string, never> | string | null;
             /**
              * Offeredtools
-             * @description The tools that it can choose, each with `name`, `description` and `parameters`.
+             * @description The tools that the model can choose, each with `name`, `description` and `parameters`.
              * @default null
              */
             offeredTools: unknown[] | string | null;
@@ -4883,25 +4883,25 @@ export interface components {
             offeredToolsFrom: string | null;
             /**
              * Node
-             * @description The node of the agent's graph that asks the model.
+             * @description The node of the agent's graph that sends the request.
              * @default null
              */
             node: string | null;
         };
         /**
          * ToolCallFinished
-         * @description One tool ended, after its last attempt; not when the slowest of its batch did.
+         * @description One call ended, after its last attempt. Each item of a batch has an event of its own.
          */
         ToolCallFinished: {
             /**
              * Status
-             * @description How it ended.
+             * @description The final status.
              * @enum {string}
              */
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description Why it ended with this status, as a code.
              * @default null
              */
             reason: string | null;
@@ -4910,7 +4910,7 @@ export interface components {
             /**
              * At
              * Format: date-time
-             * @description When it happened, by the recording process's clock.
+             * @description The time of the event, by the clock of the recording process.
              */
             at: string;
             /**
@@ -4926,7 +4926,7 @@ export interface components {
             planId: string;
             /**
              * Recorderid
-             * @description The recorder that writes it.
+             * @description The recorder that sends the event.
              * @default null
              */
             recorderId: string | null;
@@ -4942,7 +4942,7 @@ export interface components {
             toolCallId: string;
             /**
              * Thinkactid
-             * @description The round whose model chose it; absent for calls made outside any.
+             * @description The think-act that requested the call; absent for a call outside of any think-act.
              * @default null
              */
             thinkActId: string | null;
@@ -4959,7 +4959,7 @@ export interface components {
             type: "tool_call_finished";
             /**
              * Result
-             * @description What it returned, as text, usually JSON.
+             * @description The result as text, usually JSON.
              * @default null
              */
             result: string | null;
@@ -4970,38 +4970,38 @@ export interface components {
             attempt: number;
             /**
              * Forgedarguments
-             * @description The hidden parameters that somebody but the runtime tried to give: their names.
+             * @description The names of hidden parameters that the model or a hook tried to supply.
              * @default []
              */
             forgedArguments: string[];
             /**
              * Shortcircuitedby
-             * @description The hook that answered in the tool's place.
+             * @description The hook that returned the result instead of the tool.
              * @default null
              */
             shortCircuitedBy: string | null;
             /**
              * Statechanges
-             * @description What it changed in the session's state.
+             * @description The call's changes of the session state.
              * @default null
              */
             stateChanges: unknown[] | string | null;
             /**
              * Stillrunning
-             * @description True where it is given up on and its tool goes on regardless.
+             * @description True if the call ended while its tool continues to run, for example after a timeout.
              * @default null
              */
             stillRunning: boolean | null;
         };
         /**
          * ToolCallStarted
-         * @description A queued call starts; a tool runs outside any thought or as an item of a batch; a retry.
+         * @description A call starts: one that waited, one outside of any think-act, a batch item, or a retry.
          */
         ToolCallStarted: {
             /**
              * At
              * Format: date-time
-             * @description When it happened, by the recording process's clock.
+             * @description The time of the event, by the clock of the recording process.
              */
             at: string;
             /**
@@ -5017,7 +5017,7 @@ export interface components {
             planId: string;
             /**
              * Recorderid
-             * @description The recorder that writes it.
+             * @description The recorder that sends the event.
              * @default null
              */
             recorderId: string | null;
@@ -5033,7 +5033,7 @@ export interface components {
             toolCallId: string;
             /**
              * Thinkactid
-             * @description The round whose model chose it; absent for calls made outside any.
+             * @description The think-act that requested the call; absent for a call outside of any think-act.
              * @default null
              */
             thinkActId: string | null;
@@ -5067,7 +5067,7 @@ export interface components {
             toolType: string | null;
             /**
              * Position
-             * @description The place in the round, or in the batch.
+             * @description The position in the think-act or in the batch, from 0.
              * @default null
              */
             position: number | null;
@@ -5084,13 +5084,13 @@ export interface components {
             attempt: number;
             /**
              * Effectivearguments
-             * @description What this attempt is called with, where hooks changed the arguments.
+             * @description The arguments of this attempt, if hooks changed them.
              * @default null
              */
             effectiveArguments: string | null;
             /**
              * Forgedarguments
-             * @description The hidden parameters that somebody but the runtime tried to give: their names.
+             * @description The names of hidden parameters that the model or a hook tried to supply.
              * @default []
              */
             forgedArguments: string[];

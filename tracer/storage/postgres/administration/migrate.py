@@ -357,9 +357,10 @@ def migrating_connection(url: str) -> Iterator[Connection]:
             connection = stack.enter_context(engine.connect())
         except OperationalError as error:
             # The user who migrates knows the address, so the error may name it.
-            why = " ".join(str(error.orig).split())
+            reason = str(error.orig).partition("\n")[0].removeprefix("connection failed: ")
             raise StoreUnavailable(
-                f"The database can't be reached: {why.rstrip('.')}. Check TRACER_DATABASE_URL, and "
-                "that it runs."
+                f"The database cannot be reached: {reason.rstrip('.')}. Start Postgres, or set "
+                "TRACER_DATABASE_URL to its address. Without this variable, the server starts a "
+                "Postgres of its own."
             ) from error
         yield connection

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from tracer.clock import Clock, utc_now
 from tracer.errors import NotAllowed, NotIdentified, StoreUnavailable
 from tracer.logs import get_logger
-from tracer.records.access import Caller, Scope, digest, new_key, new_secret
+from tracer.records.access import Caller, Scope, digest, lacking, new_key, new_secret
 from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
 from tracer.storage.postgres.connection.pool import Pool, pooled_connection, store_errors
 from tracer.storage.postgres.projects.single_flight import SingleFlight
@@ -39,6 +39,12 @@ log = get_logger(__name__)
 
 _Credential = tuple[Literal["key", "sign-in"], bytes]
 """A secret's kind and digest. A cache by digest alone would accept a key as a cookie."""
+
+
+UNKNOWN_KEY = (
+    "This key does not exist, or was revoked. Check that it is complete, or create another one on "
+    "the server: `tracer keys create NAME`."
+)
 
 
 class Authenticator:
@@ -82,7 +88,7 @@ class Authenticator:
         """
         key_digest = digest(key)
         own = self._own.get(key_digest)
-        return own or await self._caller(("key", key_digest), self._find_by_key)
+        return own or await self._caller(("key", key_digest), self._find_by_key, UNKNOWN_KEY)
 
     async def by_sign_in(self, secret: str) -> Caller:
         """Return the caller with a sign-in.
@@ -91,7 +97,11 @@ class Authenticator:
             NotIdentified: The sign-in does not exist, or has expired.
             StoreUnavailable: The database does not answer.
         """
-        return await self._caller(("sign-in", digest(secret)), self._find_by_sign_in)
+        return await self._caller(
+            ("sign-in", digest(secret)),
+            self._find_by_sign_in,
+            "The sign-in has expired. Sign in again.",
+        )
 
     async def sign_in(self, key: str) -> tuple[str, Caller]:
         """Sign a browser in with a key. Return the sign-in's secret and the caller.
@@ -103,7 +113,7 @@ class Authenticator:
         """
         caller = await self.by_key(key)
         if caller.key_id is None or not caller.may(Scope.READ):
-            raise NotAllowed("This key lacks the `read` scope.")
+            raise NotAllowed(lacking(Scope.READ))
         secret, now = new_secret(), self._clock()
         with store_errors():
             async with pooled_connection(self._pool) as connection:
@@ -132,14 +142,17 @@ class Authenticator:
         self._callers_flight.forget()
 
     async def _caller(
-        self, credential: _Credential, find: Callable[[bytes], Awaitable[Caller | None]]
+        self,
+        credential: _Credential,
+        find: Callable[[bytes], Awaitable[Caller | None]],
+        problem: str,
     ) -> Caller:
         until, caller = self._known.get(credential, (0.0, None))
         if time.monotonic() >= until:
             look_up = partial(self._look_up, credential, find)
             caller = await self._callers_flight.run(credential, look_up)
         if caller is None:
-            raise NotIdentified()
+            raise NotIdentified(problem)
         return caller
 
     async def _look_up(
