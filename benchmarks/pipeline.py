@@ -96,7 +96,7 @@ async def our_call() -> CallOnce:
     """Return a call through our pipeline, without a record."""
     ours = tool(add)
     context = ToolContext(
-        toolcallId=new_id(), root_plan_id=new_id(), plan_id=new_id(), step_id=new_id()
+        tool_call_id=new_id(), root_plan_id=new_id(), plan_id=new_id(), step_id=new_id()
     )
 
     async def nothing() -> None: ...

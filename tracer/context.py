@@ -67,7 +67,7 @@ class PlanOnPath(NamedTuple):
 class ToolContext:
     """The position of a tool call in the lineage, and the values that its work inherits."""
 
-    toolcallId: UUID | None  # noqa: N815 - the name in a tool's context (docs/glossary.md)
+    tool_call_id: UUID | None
     """Our id of the tool call; None outside of any, where a sub-plan cannot be opened."""
     root_plan_id: UUID
     plan_id: UUID
@@ -96,6 +96,11 @@ class ToolContext:
     (`tracer.tools.call.active_run`)."""
     is_recorded: bool = True
     """Whether the call is recorded. Other records must not refer to a call that is not."""
+
+    @property
+    def toolcallId(self) -> UUID | None:  # noqa: N802 - the name in the seed documents
+        """The same as `tool_call_id`."""
+        return self.tool_call_id
 
 
 class _Bound:

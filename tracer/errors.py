@@ -232,7 +232,7 @@ class LineageError(TracerError):
 
 
 class MissingToolCallId(LineageError):
-    """The tool context has no toolcallId, so a sub-plan cannot refer to the call that opens it."""
+    """The tool context has no tool-call id, so a sub-plan cannot refer to its opener."""
 
 
 class DepthLimitReached(LineageError):

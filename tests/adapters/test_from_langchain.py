@@ -202,12 +202,12 @@ async def test_sync_tool_runs_in_our_threads_with_the_context() -> None:
         """Tells where it is."""
         context = current_tool_context()
         assert context is not None
-        return [str(context.toolcallId), threading.current_thread().name]
+        return [str(context.tool_call_id), threading.current_thread().name]
 
     context = some_context()
     ending = await Caller().call(from_langchain(where), context=context)
 
-    assert ending.result == f'["{context.toolcallId}","AnyIO worker thread"]'
+    assert ending.result == f'["{context.tool_call_id}","AnyIO worker thread"]'
 
 
 async def test_validation_error_inside_the_tool_is_a_tool_error() -> None:

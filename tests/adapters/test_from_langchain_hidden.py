@@ -132,7 +132,7 @@ async def test_injected_parameter_without_source_is_rejected_at_registration() -
     ) -> list[Any]:
         """Tells who calls."""
         assert isinstance(context, ToolContext)
-        return [str(context.toolcallId) == call_id, runtime, region]
+        return [str(context.tool_call_id) == call_id, runtime, region]
 
     ours = from_langchain(who, hidden={"context": ToolContext})
     caller = Caller()

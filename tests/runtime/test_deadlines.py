@@ -92,7 +92,7 @@ async def test_a_retry_keeps_the_calls_id_and_counts_its_attempts(open_bench: Op
     @tool(max_attempts=2)
     async def flaky(context: ToolContext) -> str:
         rows = await on.rows(context.root_plan_id)
-        seen.append((context.toolcallId, rows.tool_calls[0]["attempt"]))
+        seen.append((context.tool_call_id, rows.tool_calls[0]["attempt"]))
         if len(seen) == 1:
             raise ConnectionError("away")
         return "there"

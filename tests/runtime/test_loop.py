@@ -143,7 +143,9 @@ async def test_every_call_is_recorded_before_its_tool_runs(open_bench: OpenBench
     async def look(context: ToolContext) -> None:
         assert current_tool_context() is context
         rows = await on.rows(context.root_plan_id)
-        [mine] = [each for each in rows.tool_calls if each["toolCallId"] == str(context.toolcallId)]
+        [mine] = [
+            each for each in rows.tool_calls if each["toolCallId"] == str(context.tool_call_id)
+        ]
         found.append((mine["status"], mine["arguments"], mine["thinkActId"]))
         assert mine["thinkActId"] == str(context.think_act_id)
         assert mine["stepId"] == str(context.step_id)

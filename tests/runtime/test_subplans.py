@@ -224,7 +224,7 @@ async def test_without_a_tool_call_id_or_a_run_no_sub_plan_is_opened(made: Any) 
     arguments = '{"items": [{"week": 1}]}' if opener.name == "review_each" else '{"week": 1}'
     place = some_context()
     nowhere = ToolContext(
-        toolcallId=None,
+        tool_call_id=None,
         root_plan_id=place.root_plan_id,
         plan_id=place.plan_id,
         step_id=place.step_id,

@@ -13,7 +13,7 @@ def some_context(deadline: float | None = None) -> ToolContext:
     ids = sequential_ids()
     root_plan_id: UUID = ids()
     return ToolContext(
-        toolcallId=ids(),
+        tool_call_id=ids(),
         root_plan_id=root_plan_id,
         plan_id=root_plan_id,
         step_id=ids(),

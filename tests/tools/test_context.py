@@ -15,7 +15,7 @@ from tracer.tools.definition.tool import tool
 async def test_the_context_is_current_in_tasks_and_threads_and_gone_afterwards() -> None:
     def in_thread() -> Any:
         context = current_tool_context()
-        return context and context.toolcallId
+        return context and context.tool_call_id
 
     async def in_task() -> Any:
         return in_thread()
@@ -26,7 +26,7 @@ async def test_the_context_is_current_in_tasks_and_threads_and_gone_afterwards()
         return [in_thread(), await task, await asyncio.to_thread(in_thread)]
 
     mine = some_context()
-    expected = f'"{mine.toolcallId}"'
+    expected = f'"{mine.tool_call_id}"'
 
     assert (await Caller().call(asynchronous, context=mine)).result == (
         f"[{expected},{expected},{expected}]"

@@ -118,7 +118,7 @@ async def test_context_is_injected_and_invisible_to_the_model() -> None:
     @tool
     async def where(context: ToolContext, again: ToolContext | None = None) -> list[object]:
         assert again is not None
-        return [context.toolcallId, again.toolcallId]
+        return [context.tool_call_id, again.tool_call_id]
 
     mine = some_context()
 
@@ -128,7 +128,7 @@ async def test_context_is_injected_and_invisible_to_the_model() -> None:
     assert forged == await Caller().call(where, "{}", mine)
     assert caller.notes.forged_arguments == {"context"}
     ending = await Caller().call(where, "{}", mine)
-    assert ending.result == f'["{mine.toolcallId}","{mine.toolcallId}"]'
+    assert ending.result == f'["{mine.tool_call_id}","{mine.tool_call_id}"]'
 
 
 async def test_parameter_may_have_a_name_reserved_by_pydantic() -> None:

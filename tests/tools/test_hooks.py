@@ -169,7 +169,7 @@ async def test_hook_receives_the_parameters_that_it_names(tmp_path: Path) -> Non
 
         assert isinstance(seen["call"], InterceptedCall)
         assert isinstance(seen["context"], ToolContext)
-        assert seen["call"].tool_call_id == seen["context"].toolcallId == outcome.tool_call_id
+        assert seen["call"].tool_call_id == seen["context"].tool_call_id == outcome.tool_call_id
         assert (seen["call"].name, seen["call"].arguments) == ("double", {"number": 2})
         assert (seen["name"], seen["arguments"], seen["tool"]) == ("double", {"number": 2}, double)
         assert seen["run_context"].session_id == "conversation"

@@ -84,7 +84,7 @@ async def test_server_receives_the_call_id_and_trace(connected: Connected) -> No
     context = some_context()
     received = await (await connected.tool("echo_meta")).run({}, context)
 
-    ours = {CALL_ID_KEY: str(context.toolcallId), **trace_headers(context)}
+    ours = {CALL_ID_KEY: str(context.tool_call_id), **trace_headers(context)}
     assert {key: received[key] for key in ours} == ours
 
 
@@ -97,12 +97,12 @@ async def test_current_span_of_the_application_takes_precedence(connected: Conne
         received = await tool.run({}, context)
 
     assert received["traceparent"] == f"00-{'ab' * 16}-{'cd' * 8}-01"
-    assert received[CALL_ID_KEY] == str(context.toolcallId)
+    assert received[CALL_ID_KEY] == str(context.tool_call_id)
 
 
 async def test_server_receives_no_id_outside_of_a_call(connected: Connected) -> None:
     tool = await connected.tool("echo_meta")
-    received = await tool.run({}, replace(some_context(), toolcallId=None))
+    received = await tool.run({}, replace(some_context(), tool_call_id=None))
 
     assert not {CALL_ID_KEY, "traceparent", "tracestate"} & set(received)
 

@@ -22,7 +22,7 @@ async def test_attempts_carry_the_same_idempotency_key() -> None:
         ending = await Caller().call(tool, '{"a": 1}', inner.context)
         assert (ending.status, ending.result) == (Status.SUCCEEDED, "[1]")
         keys = [each.headers["idempotency-key"] for each in inner.server.received]
-        assert keys == [str(inner.context.toolcallId)] * 3
+        assert keys == [str(inner.context.tool_call_id)] * 3
         assert [each.json for each in inner.server.received] == [{"a": 1}] * 3
 
 

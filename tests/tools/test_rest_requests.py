@@ -161,13 +161,13 @@ def test_arguments_that_cannot_be_in_a_url_are_rejected() -> None:
 
 def test_traceparent_contains_the_run_and_the_call() -> None:
     context = some_context()
-    assert context.toolcallId is not None
+    assert context.tool_call_id is not None
     headers = trace_headers(context)
     version, trace, span, flags = headers["traceparent"].split("-")
     assert (version, trace, flags) == ("00", context.root_plan_id.hex, "01")
-    assert span == sha256(context.toolcallId.bytes).hexdigest()[:16]
-    assert headers["tracestate"] == f"tracer={context.toolcallId}"
-    assert trace_headers(replace(context, toolcallId=None)) == {}
+    assert span == sha256(context.tool_call_id.bytes).hexdigest()[:16]
+    assert headers["tracestate"] == f"tracer={context.tool_call_id}"
+    assert trace_headers(replace(context, tool_call_id=None)) == {}
 
 
 async def test_request_carries_the_trace() -> None:

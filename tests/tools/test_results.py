@@ -208,7 +208,7 @@ def test_values_next_to_an_iterator_are_written_as_usual() -> None:
 def test_returned_context_does_not_contain_the_token() -> None:
     context = some_context()
     returned = ToolContext(
-        toolcallId=None,
+        tool_call_id=None,
         root_plan_id=context.root_plan_id,
         plan_id=context.plan_id,
         step_id=context.step_id,

@@ -413,7 +413,7 @@ class Tracing(Connection):
         work = within or current_work(self)
         if work is None and not is_finalizing():
             context = current_tool_context()
-            if context is not None and context.toolcallId is not None and context.is_recorded:
+            if context is not None and context.tool_call_id is not None and context.is_recorded:
                 work = self._call_of(context)
         return work
 
@@ -444,7 +444,7 @@ class Tracing(Connection):
         plan = Plan(self, None, plan_id=context.plan_id, root_plan_id=context.root_plan_id)
         plan.depth = context.depth
         step = Step(plan, None, None, step_id=context.step_id)
-        return ToolCall(step, "", tool_call_id=context.toolcallId)
+        return ToolCall(step, "", tool_call_id=context.tool_call_id)
 
 
 def _plan_of(work: Work | None) -> Plan | None:

@@ -190,7 +190,7 @@ class PlanRunner:
             check=check,
         )
         context = ToolContext(
-            toolcallId=None,
+            tool_call_id=None,
             root_plan_id=self._run.root_plan_id,
             plan_id=self._context.plan_id,
             step_id=step.step_id,

@@ -57,7 +57,7 @@ def subplan_tool(template: PlanTemplate) -> Tool:
 async def _run_sub_plan(
     template: PlanTemplate, arguments: dict[str, Any], context: ToolContext
 ) -> str:
-    if context.toolcallId is None:
+    if context.tool_call_id is None:
         raise MissingToolCallId
     run = application_run_of(context)
     depth = context.depth + 1
@@ -85,7 +85,7 @@ async def _run_sub_plan(
         PlanContext(
             plan_id=plan_id,
             parent_plan_id=context.plan_id,
-            tool_call_id=context.toolcallId,
+            tool_call_id=context.tool_call_id,
             depth=depth,
             deadline=capped_deadline(timeout, limits.seconds if limits else None),
             identity=context.identity,

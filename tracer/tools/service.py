@@ -288,13 +288,13 @@ class ToolService:
         context = _with_timeout(context, options.get("timeout"))
         call = Call(
             tool_call_id=self._ids(),
-            position=run.next_position(context.toolcallId or context.step_id),
+            position=run.next_position(context.tool_call_id or context.step_id),
             tool=self.registry.find(name) or unknown_tool(name, self.registry.tools()),
             name=name,
             arguments=text,
             provider_call_id=options.get("provider_call_id"),
         )
-        batch = CallBatch(run, context, [call], 1, parent_tool_call_id=context.toolcallId)
+        batch = CallBatch(run, context, [call], 1, parent_tool_call_id=context.tool_call_id)
         [ending] = await batch.run()
         outcome = CallOutcome(
             tool_call_id=call.tool_call_id,

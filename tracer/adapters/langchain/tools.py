@@ -176,7 +176,7 @@ def _hidden(
 def _injected(owner: str, name: str, field: FieldInfo) -> HiddenParameter:
     """Return the hidden parameter for an injected one that is not in the option `hidden`."""
     if any(_marks_call_id(each) for each in field.metadata):
-        return HiddenParameter(field.annotation, lambda context: str(context.toolcallId))
+        return HiddenParameter(field.annotation, lambda context: str(context.tool_call_id))
     if field.is_required():
         raise RegistrationError(
             f"The tool {owner!r} has the injected parameter {name!r}, which only a LangGraph graph "

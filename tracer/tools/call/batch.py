@@ -204,7 +204,7 @@ class CallBatch:
         return held_limits
 
     async def _invoke(self, call: Call, held_limits: frozenset[str]) -> Ending:
-        context = replace(self._context, toolcallId=call.tool_call_id, held_limits=held_limits)
+        context = replace(self._context, tool_call_id=call.tool_call_id, held_limits=held_limits)
         if isinstance(call.tool, UnknownTool):
             return failed(call.tool)
         try:

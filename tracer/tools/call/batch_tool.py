@@ -74,9 +74,9 @@ _check_items = schema_check(
 
 
 async def _run_batch(tool: Tool, items: list[Any], context: ToolContext, max_parallel: int) -> str:
-    if context.toolcallId is None:
+    if context.tool_call_id is None:
         raise MissingToolCallId(
-            "The tool context has no toolcallId, so items cannot refer to their batch call."
+            "The tool context has no tool_call_id, so items cannot refer to their batch call."
         )
     run = run_of(context)
     calls = [
@@ -89,7 +89,7 @@ async def _run_batch(tool: Tool, items: list[Any], context: ToolContext, max_par
         )
         for position, item in enumerate(items)
     ]
-    batch = CallBatch(run, context, calls, max_parallel, parent_tool_call_id=context.toolcallId)
+    batch = CallBatch(run, context, calls, max_parallel, parent_tool_call_id=context.tool_call_id)
     endings = await batch.run()
     result = json.dumps([_item(each) for each in endings], ensure_ascii=False)
     if endings and not any(each.status is Status.SUCCEEDED for each in endings):

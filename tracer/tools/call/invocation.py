@@ -204,7 +204,7 @@ class _Invocation:
         self._hidden = await _filled(tool.hidden, context, run_context, secrets)
         if not self._hooks:
             return await self._execute(self._model_arguments)
-        call = InterceptedCall(context.toolcallId, tool.name, _copied(self._model_arguments))
+        call = InterceptedCall(context.tool_call_id, tool.name, _copied(self._model_arguments))
         # Filled before the first hook runs, so that a call without a caller has no effect.
         hidden = [await _filled(each.hidden, context, run_context, secrets) for each in self._hooks]
         inputs = HookInputs(call, tool, context, run_context, hidden)

@@ -37,7 +37,7 @@ class StandaloneRun:
         self.ending = succeeded(None)
         """The ending that `record_ending` records."""
         self.context = ToolContext(
-            toolcallId=None,
+            tool_call_id=None,
             root_plan_id=run.root_plan_id,
             plan_id=run.root_plan_id,
             step_id=run.new_id(),

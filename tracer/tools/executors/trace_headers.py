@@ -16,11 +16,11 @@ def trace_headers(context: ToolContext) -> dict[str, str]:
     the parent span is the call. `tracestate` contains the call's whole id, so that the receiver can
     find the record.
     """
-    if context.toolcallId is None or not context.is_recorded:
+    if context.tool_call_id is None or not context.is_recorded:
         return {}
     return {
-        "traceparent": f"00-{context.root_plan_id.hex}-{span_id(context.toolcallId)}-01",
-        "tracestate": f"tracer={context.toolcallId}",
+        "traceparent": f"00-{context.root_plan_id.hex}-{span_id(context.tool_call_id)}-01",
+        "tracestate": f"tracer={context.tool_call_id}",
     }
 
 
@@ -36,15 +36,15 @@ def call_as_span(context: ToolContext) -> Iterator[None]:
     from opentelemetry import trace  # where such a library is imported, this is too
 
     has_span = trace.get_current_span().get_span_context().is_valid
-    if context.toolcallId is None or not context.is_recorded or has_span:
+    if context.tool_call_id is None or not context.is_recorded or has_span:
         yield
         return
     of_call = trace.SpanContext(
         trace_id=context.root_plan_id.int,
-        span_id=int(span_id(context.toolcallId), 16),
+        span_id=int(span_id(context.tool_call_id), 16),
         is_remote=True,
         trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
-        trace_state=trace.TraceState([("tracer", str(context.toolcallId))]),
+        trace_state=trace.TraceState([("tracer", str(context.tool_call_id))]),
     )
     span = trace.NonRecordingSpan(of_call)
     with trace.use_span(span, record_exception=False, set_status_on_exception=False):

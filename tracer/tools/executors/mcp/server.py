@@ -150,8 +150,8 @@ class McpServer:
         deadline = capped_deadline(context.deadline, self.config.timeout)
         limit = (seconds_left(deadline) or 0) + SLACK_SECONDS
         meta = dict(trace_headers(context))
-        if context.toolcallId is not None:
-            meta[CALL_ID_KEY] = str(context.toolcallId)
+        if context.tool_call_id is not None:
+            meta[CALL_ID_KEY] = str(context.tool_call_id)
         try:
             with call_as_span(context):
                 async with asyncio.timeout(limit):

@@ -66,8 +66,8 @@ def rest_request(
         **trace_headers(context),
         **{name.lower(): value for name, value in credential.headers.items()},
     }
-    if config.idempotency_key and context.toolcallId is not None:
-        headers["idempotency-key"] = str(context.toolcallId)
+    if config.idempotency_key and context.tool_call_id is not None:
+        headers["idempotency-key"] = str(context.tool_call_id)
     content = None
     if config.body is not None:
         content = _json(filled(config.body, arguments))
