@@ -74,8 +74,8 @@ def _upgrade_hint(request: Request) -> str:
     if not spoken.isdecimal() or int(spoken[:9]) <= PROTOCOL_VERSION:
         return ""
     return (
-        f" The client speaks version {spoken[:9]} of the protocol and this server version "
-        f"{PROTOCOL_VERSION}: upgrade the server."
+        f" The client uses version {spoken[:9]} of the protocol, and this server version "
+        f"{PROTOCOL_VERSION}. To record such events, upgrade the server."
     )
 
 

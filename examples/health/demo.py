@@ -67,8 +67,8 @@ class DemonstrationModel:
             return await self._scripted.complete(messages, tools)
         except ModelError as error:
             raise ModelError(
-                "The demonstration has no model, only a script that lacks this request. To use a "
-                "model, set OPENAI_API_KEY, and TRACER_MODEL, for example to openai:gpt-5-mini."
+                "The demonstration follows a script, which does not contain this request. Set "
+                "TRACER_MODEL, for example to openai:gpt-5-mini, and OPENAI_API_KEY to use a model."
             ) from error
 
 

@@ -116,6 +116,6 @@ async def test_field_of_a_newer_client_is_refused_with_what_to_upgrade(api: Api)
     assert (answer.json()["stored"], refused["index"]) == (1, 1)
     assert refused["code"] == "invalid_event"
     assert refused["detail"].endswith(
-        f"this server version {PROTOCOL_VERSION}: upgrade the server."
+        f"this server version {PROTOCOL_VERSION}. To record such events, upgrade the server."
     )
     assert "upgrade" not in same.json()["refused"][0]["detail"]

@@ -10,18 +10,21 @@ _MAX_FIELD_BYTES = 64
 """The largest length of a field's name in a message, because clients choose unknown names."""
 
 _MESSAGES = {
-    "union_tag_invalid": "unknown type of event",
+    "union_tag_invalid": "unknown type of event; use one of {expected_tags}",
     "union_tag_not_found": "an event needs a type",
     "uuid_parsing": "write it as a UUID",
 }
-"""Messages in place of pydantic's, where those would quote the input."""
+"""Messages that replace those of pydantic that quote the input. A field in braces is one of the
+error's context."""
 
 
 def validation_message(error: ValidationError) -> str:
     """Return the first problem as a sentence, which quotes nothing of the input but field names."""
     first = error.errors(include_url=False, include_input=False)[0]
     path = ".".join(_field_name(part) for part in first["loc"])
-    problem = _MESSAGES.get(first["type"], first["msg"].removeprefix("Value error, "))
+    problem = first["msg"].removeprefix("Value error, ")
+    if (message := _MESSAGES.get(first["type"])) is not None:
+        problem = message.format_map(first.get("ctx", {}))
     return f"{path}: {problem}." if path else f"{problem}."
 
 

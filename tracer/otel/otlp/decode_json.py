@@ -85,7 +85,10 @@ def _accepted(
         try:
             item = parse_item(signal, _wire_item(signal, fields).SerializeToString())
         except _NOT_OF_THAT_SHAPE:
-            decoded.refuse(f"It is not an OTLP {signal.item}, or nests too deeply.")
+            decoded.refuse(
+                f"It lacks the form of an OTLP {signal.item} in JSON, or nests too deeply. Ids are "
+                "hexadecimal: `traceId` has 32 digits, `spanId` 16."
+            )
         else:
             yield from accept(decoded, signal, envelope, item)
 

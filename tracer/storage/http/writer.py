@@ -42,8 +42,8 @@ if TYPE_CHECKING:  # recording events needs no protobuf
     from tracer.otel.otlp.signals import Signal
 
 _UPGRADE_HINT = (
-    f" This client speaks version {PROTOCOL_VERSION} of the protocol, and the server version 1:"
-    " upgrade the server."
+    f" This client uses version {PROTOCOL_VERSION} of the protocol, and the server version 1."
+    " To record such events, upgrade the server."
 )
 
 CONNECT_SECONDS = 2.0
