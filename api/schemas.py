@@ -448,7 +448,7 @@ class Readiness(BaseModel):
 
     status: str
     row_level_security: Literal["on", "off"]
-    """Whether row-level security also isolates projects; if not, the server's log says why."""
+    """Whether row-level security also isolates projects; if not, the log says why."""
     projectors: int
     """The number of projectors of all servers that are connected to the database. Without one,
     accepted spans are stored and projected later."""

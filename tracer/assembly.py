@@ -89,7 +89,7 @@ class Parts:
     """The accepted spans that wait for projectors. It rejects more if there are too many."""
 
     def end_watching(self) -> None:
-        """Make all watchers of runs leave, because the server stops."""
+        """End the event streams of all runs, because the server stops."""
         self.watch.end()
         if self.stores is not None:
             self.stores.end()
@@ -99,7 +99,7 @@ class Parts:
 async def database(
     settings: Settings, migrated: bool = True, look_seconds: float = LOOK_SECONDS
 ) -> AsyncIterator[str]:
-    """Give the URL of the database. Start the embedded one if none is configured.
+    """Yield the URL of the database. Start the embedded one if none is configured.
 
     Args:
         settings: The settings with the database's address.
@@ -138,7 +138,7 @@ async def parts(
     project: str = DEFAULT_PROJECT,
     on_commit: OnCommit = lambda _written, _seconds, _items: None,
 ) -> AsyncIterator[Parts]:
-    """Give the store's two sides, and the launcher that runs the application.
+    """Yield the reader, the writer, and the launcher that runs the application.
 
     Args:
         settings: The model of an application that names none, and the home of the recorder's
@@ -147,7 +147,7 @@ async def parts(
         application: The application to run.
         server_url: The server's own address, if there is a server.
         project: The project that the application's runs belong to.
-        on_commit: Is called after each batch of writes.
+        on_commit: Called after each batch of writes.
 
     Raises:
         ConfigurationError: The project does not exist, or the application has no model.
@@ -231,7 +231,7 @@ class Stores:
 async def stores(
     settings: Settings, database_url: str, project: str = DEFAULT_PROJECT
 ) -> AsyncIterator[Stores]:
-    """Give a project's store in a migrated Postgres.
+    """Yield the store of a project. The Postgres must be migrated.
 
     Raises:
         ConfigurationError: The project does not exist.
@@ -274,7 +274,7 @@ class KeyRing:
 
 @asynccontextmanager
 async def key_ring(database_url: str) -> AsyncIterator[KeyRing]:
-    """Give the keys in a migrated Postgres."""
+    """Yield the API keys. The Postgres must be migrated."""
     async with open_pool(database_url) as pool:
         yield KeyRing(pool)
 
@@ -283,7 +283,7 @@ async def key_ring(database_url: str) -> AsyncIterator[KeyRing]:
 async def project_settings(
     database_url: str, project: str | None = None
 ) -> AsyncIterator[dict[str, SettingsOfProject]]:
-    """Give what projects keep in a migrated Postgres, by their names.
+    """Yield the settings of projects, by their names. The Postgres must be migrated.
 
     Args:
         database_url: The database.
@@ -314,7 +314,7 @@ async def _chosen(pool: Pool, project: str | None) -> dict[str, ProjectPool]:
 async def span_packing(
     database_url: str, project: str | None = None
 ) -> AsyncIterator[dict[str, SpanPacking]]:
-    """Give what packs the spans of projects in a migrated Postgres, by the projects' names.
+    """Yield the span packing of projects, by their names. The Postgres must be migrated.
 
     Args:
         database_url: The database.
@@ -330,7 +330,7 @@ async def span_packing(
 
 @asynccontextmanager
 async def reprojection(database_url: str, project: str) -> AsyncIterator[Reprojection]:
-    """Give what projects the runs of a project again in a migrated Postgres.
+    """Yield the reprojection of a project's runs. The Postgres must be migrated.
 
     Raises:
         ConfigurationError: The project does not exist.
@@ -342,7 +342,7 @@ async def reprojection(database_url: str, project: str) -> AsyncIterator[Reproje
 
 @asynccontextmanager
 async def deletion(database_url: str, project: str) -> AsyncIterator[PostgresDeletion]:
-    """Give what deletes a project's runs in a migrated Postgres.
+    """Yield the deletion of a project's runs. The Postgres must be migrated.
 
     Raises:
         ConfigurationError: The project does not exist.

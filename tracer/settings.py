@@ -228,7 +228,7 @@ def read_settings(**settings: Any) -> Settings:
         settings: Values that replace those of the environment.
 
     Raises:
-        ConfigurationError: A variable is invalid. The message names it and says what to write.
+        ConfigurationError: A variable is invalid. The message names it and describes valid values.
     """
     try:
         values = {name: os.environ.get(_variable(name)) for name in Settings.model_fields}

@@ -175,7 +175,7 @@ class Behind:
     since: datetime
     """When the first of them arrived."""
     error: str | None = None
-    """Why they cannot be turned into records; None: they will be shortly."""
+    """Why they cannot be projected; None: they are pending."""
 
 
 class SpanProjection(Protocol):

@@ -26,7 +26,7 @@ _SHOWN = (
     "status",
     "reason",
 )
-"""The fields of an event in the stream: who acted, and how it ended. The records have the
+"""The fields of an event in the stream: the agent or tool, and its outcome. The records have the
 payloads."""
 
 

@@ -150,7 +150,7 @@ def _print_plan(plan: MigrationPlan) -> None:
 async def launcher(
     settings: Settings, application: Application, project: str
 ) -> AsyncIterator[RunLauncher]:
-    """Run an application in this process, and give its launcher."""
+    """Run an application in this process, and yield its launcher."""
     async with served(_with_thread(settings), application, project=project) as server:
         yield server.parts.launcher
 

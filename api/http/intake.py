@@ -85,7 +85,7 @@ class Intake:
                 del room.shares[share]
 
     def hold(self, share: Share, size: int) -> None:
-        """Let a request hold `size` bytes in all; less than it holds changes nothing.
+        """Raise the memory reservation of a request to `size` bytes. A smaller size has no effect.
 
         Raises:
             TooBusy: One of the limits leaves no room for them.
@@ -164,7 +164,7 @@ class Share:
         self.size = 0
 
     def hold(self, size: int) -> None:
-        """Hold `size` bytes in all. Raises `TooBusy` if they exceed a limit."""
+        """Raise the reservation to `size` bytes. Raises `TooBusy` if that exceeds a limit."""
         self._intake.hold(self, size)
 
     def exceeds_project(self, size: int) -> bool:

@@ -1,4 +1,4 @@
-"""Keys: who may record, read and administer the caller's project."""
+"""Keys, which allow recording, reading and administering the caller's project."""
 
 from __future__ import annotations
 

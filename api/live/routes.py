@@ -33,7 +33,7 @@ class _RunStream(StreamingResponse):
 async def _watched(
     root_plan_id: RootPlanId, reader: ProjectedReader, watch: Watch
 ) -> AsyncIterator[asyncio.Event]:
-    """Give the event that wakes the stream. Rejects before the stream begins, with a status."""
+    """Yield the event that wakes the stream. Errors are raised before the stream begins."""
     await reader.read_revision(Kind.RUN, root_plan_id)
     with watch.watching(root_plan_id) as woken:
         yield woken

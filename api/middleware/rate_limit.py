@@ -41,7 +41,7 @@ class TokenBucket:
         return 0.0 if self._tokens > 0 else (1 - self._tokens) / self._per_second
 
     def spend(self, tokens: float) -> None:
-        """Take tokens out, even if there are fewer."""
+        """Take tokens out. The bucket may become negative."""
         self._tokens -= tokens
 
 

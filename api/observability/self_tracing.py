@@ -146,7 +146,7 @@ def wanted_exporter(environment: Mapping[str, str]) -> str | None:
 
 @asynccontextmanager
 async def self_tracing(environment: Mapping[str, str]) -> AsyncIterator[SelfTracing]:
-    """Give the maker of the server's spans, and send the last spans at the end.
+    """Yield the maker of the server's spans, and send the last spans at the end.
 
     Args:
         environment: The environment of the process; the OpenTelemetry SDK reads it, too.

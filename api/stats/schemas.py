@@ -51,11 +51,11 @@ class CallFiguresSchema(BaseModel):
     failures: int
     cancelled: int
     abandoned: int
-    """Open, and the lease of their recorder expired."""
+    """The number of open calls whose recorder's lease expired."""
     running: int
-    """Open otherwise."""
+    """The number of all other open calls."""
     failure_rate: float | None
-    """The failed share of succeeded and failed calls, 0 to 1; null without such calls."""
+    """Failures divided by succeeded and failed calls, 0 to 1; null without such calls."""
     p50_ms: float | None
     """The median duration of ended calls in milliseconds, to 1 %; null without such calls."""
     p95_ms: float | None
@@ -84,7 +84,7 @@ class ToolStatsList(BaseModel):
     items: list[ToolStatsSchema]
     as_of: datetime | None
     """Calls that started more than two hours before this moment are counted as of this moment; null
-    if all calls were counted when asked."""
+    if all calls were counted for this response."""
 
 
 class CallBucketSchema(CallFiguresSchema):

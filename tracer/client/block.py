@@ -61,7 +61,7 @@ class _Collection:
     thread: int | None = None
     """The thread that it runs in; None between collections."""
     innermost: _ContextFrame | None = None
-    """The innermost frame of the finalizer that it runs."""
+    """The innermost frame of the finalizer that the collection runs."""
 
 
 def _note_collection(phase: str, info: dict[str, int]) -> None:

@@ -128,7 +128,7 @@ class RecorderThread:
 
         Args:
             events: The events.
-            durable: Is set when they are durable or dropped; it never fails.
+            durable: A future that is done when they are durable or dropped; it never fails.
         """
         queued = _Queued(events, durable)
         if self._is_closing:

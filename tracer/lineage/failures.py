@@ -1,4 +1,4 @@
-"""Where failures began: pure.
+"""Find the origins of failures. Pure functions.
 
 One failure makes several records fail: a tool call, the step that made it, the plan of that step,
 the tool call that opened that plan. The origin of a failure is the failed record that no other
@@ -46,14 +46,14 @@ def explained_by(
     step: Hashable | None,
     plan: Hashable | None,
 ) -> tuple[Place, ...]:
-    """Return the places whose failure a failed record explains.
+    """Return the records above a failed record whose failure it explains.
 
     Args:
         tool_call: The tool call that opened it, or whose batch it is an item of.
         think_act: The round that chose it. The round may have succeeded, so the step counts, too.
         step: The step that it belongs to, or that handed over to it.
-        plan: The plan that it is a step of; of a plan its parent. The step that handed over to a
-            plan may have succeeded, so the parent counts, too.
+        plan: The plan of a step, or the parent of a plan. The step that handed over to a plan may
+            have succeeded, so the parent counts, too.
     """
     if tool_call is not None:
         return ((Kind.TOOL_CALL, tool_call),)

@@ -190,8 +190,8 @@ class PlanNode(PlanRow, tag=Kind.PLAN.value):
     """How many sub-plans its steps opened, whether shown or not."""
     agent_executions: list[StepNode] = []
     failure_origins: list[FailureOrigin] | UnsetType = UNSET
-    """At the top only: where its failures began. Those that made it fail come first, the deepest
-    before others, then the earliest."""
+    """The top node only: the origins of its failures. Those that made it fail come first, by depth,
+    the deepest first; then by time."""
     unplaced: list[Node] | UnsetType = UNSET
     """Root plans only: nodes whose parent is not known."""
     revision: int | UnsetType = UNSET

@@ -81,7 +81,7 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> PlanNo
         rows: The nodes that a store has read. They are changed.
         plan_id: The plan at the top, as canonical text. It must be among `rows.plans`.
         depth: How many levels of plans to show; 1 shows this plan alone, None shows all. Totals and
-            `sub_plan_count` include what is not shown.
+            `sub_plan_count` include hidden levels.
     """
     forest = _Forest(rows)
     top = forest.plans[plan_id]

@@ -59,7 +59,7 @@ class _PendingCall:
     durable: asyncio.Future[None]
 
     def resolve(self) -> None:
-        """Let the call return. Its task may have been cancelled meanwhile."""
+        """Wake the call that waits for these events. Its task may have been cancelled."""
         if not self.durable.done():
             self.durable.set_result(None)
 

@@ -36,7 +36,7 @@ class TextPart(_ConversationModel):
 
 
 class ReasoningPart(_ConversationModel):
-    """What the model thought before it answered."""
+    """The reasoning of the model before its answer."""
 
     type: Literal["reasoning"] = "reasoning"
     text: str

@@ -1,4 +1,4 @@
-"""What a project keeps of what it records, and for how long."""
+"""The settings of a project: which data it stores, and for how long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tracer.redaction.payloads import PayloadPolicy
 
 
 class KeptSpans(StrEnum):
-    """Which spans and traces a project keeps once a run has been quiet."""
+    """The spans that a project stores after a run has become quiet."""
 
     ALL = "all"
     AGENT = "agent"
@@ -18,12 +18,12 @@ class KeptSpans(StrEnum):
 
 @dataclass(frozen=True)
 class ProjectSettings:
-    """What a project keeps."""
+    """The settings of a project."""
 
     keep_days: int | None = None
-    """Runs are pruned that many days after they ended; None: by age never."""
+    """Runs are deleted this many days after they ended; None: never because of their age."""
     keep_runs: int | None = None
-    """Of more runs than that, the oldest are pruned; None: however many there are."""
+    """The number of runs above which the oldest are deleted; None: no limit."""
     payloads: PayloadPolicy = PayloadPolicy.KEEP
-    """What is kept of payloads that are recorded from now on."""
+    """How payloads are stored that are recorded from now on."""
     keep_spans: KeptSpans = KeptSpans.ALL

@@ -1,4 +1,4 @@
-"""A run as the list of runs shows it: what was asked and answered, and where it failed or waits."""
+"""A run as a row of the run list: its question, its answer, and where it failed or waits."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class RunFailure(_Part):
     name: str | None
     """The agent, the model or the tool."""
     reason: str | None
-    """Which kind of ending it was."""
+    """The reason of its status, as a code."""
     error_type: str | None
     """The error's class or code."""
     error_message: str | None
-    """The first 300 characters of what it says."""
+    """The first 300 characters of the error's message."""
     depth: int
-    """How many agents are above it: 0 in the root agent's own work."""
+    """The number of agents above it: 0 in the root agent's own work."""
 
 
 class OpenCall(_Part):
@@ -57,17 +57,17 @@ class RunPreview(Run):
     answer: str | None = None
     """The first 300 characters of the answer."""
     sub_agents: int = 0
-    """How many plans are below the root plan."""
+    """The number of plans below the root plan."""
     failures: int = 0
-    """How many failures there were. A failure that made the records above it fail counts once."""
+    """The number of failures. A failure that made the records above it fail counts once."""
     handled_failures: int = 0
-    """How many of them did not make the run fail."""
+    """The number of these that did not make the run fail."""
     failure: RunFailure | None = None
-    """The origin that made a failed run fail: the deepest one, and of several the earliest."""
+    """The origin that made the run fail: the deepest one; among equally deep ones, the earliest."""
     open_call: OpenCall | None = None
-    """Of a run that has not ended, the longest open call without an agent below it."""
+    """The longest open call without an agent below it; None if the run has ended."""
     seen_at: datetime | None = None
-    """Of a run that has not ended, the last heartbeat or record of a recorder."""
+    """The last heartbeat or record of a recorder; None if the run has ended."""
 
 
 class NotableRecord(NamedTuple):
@@ -88,11 +88,11 @@ class NotableRecord(NamedTuple):
     think_act: UUID | None
     step: UUID | None
     plan: UUID | None
-    """What it hangs under, by the kind of record."""
+    """The ids of the records above it, by the kind of record."""
 
 
 class RunTexts(NamedTuple):
-    """What the records of a run say of it as a whole."""
+    """The texts and counts of a run, from all of its records."""
 
     request: str | None
     answer: str | None

@@ -29,7 +29,7 @@ async def application_launcher(
     reader: RunReader,
     sessions: SessionStates | None = None,
 ) -> AsyncIterator[RunLauncher]:
-    """Give the launcher of an application, with its model and resources opened.
+    """Yield the launcher of an application, with its model and resources opened.
 
     Raises:
         ConfigurationError: The application has no model, or its resources cannot be opened.
@@ -54,7 +54,7 @@ async def application_launcher(
 
 @asynccontextmanager
 async def configured_model(name: str) -> AsyncIterator[ChatModel]:
-    """Give the model that `TRACER_MODEL` names as `openai:NAME`.
+    """Yield the model that `TRACER_MODEL` names as `openai:NAME`.
 
     Raises:
         ConfigurationError: Its API key is not set.

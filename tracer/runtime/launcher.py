@@ -312,7 +312,7 @@ class RunLauncher:
             try:
                 requested = await self._reader.find_cancel_requests(self.active_runs)
             except Exception as error:
-                # Whatever the error, polling must continue.
+                # Polling must continue after any error.
                 log.warning("cancel_wishes_unread", error=type(error).__name__)
             else:
                 for root_plan_id in requested:

@@ -34,7 +34,7 @@ class StepFailed(TracerError):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanContext:
-    """The position of a plan in the lineage, and what it inherits from its parent."""
+    """The position of a plan in the lineage, and the values that it inherits from its parent."""
 
     plan_id: UUID
     parent_plan_id: UUID | None = None

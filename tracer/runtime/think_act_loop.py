@@ -63,7 +63,7 @@ class Task:
 
 
 async def run_step(run: ApplicationRun, context: ToolContext, task: Task) -> Ending:
-    """Let an agent carry out a step, and return the step's ending.
+    """Execute a step with its agent, and return the step's ending.
 
     Args:
         run: The run.

@@ -160,7 +160,7 @@ class PydanticAIRun:
         return self.unlisted_call(part.tool_name, arguments_of(part), part.tool_call_id)
 
     def unlisted_call(self, name: str, arguments: Any, call_id: str | None = None) -> ToolCall:
-        """Return a new call, which a tool or an earlier run chose."""
+        """Return a new call that no model of this run requested."""
         assert self.plan is not None
         step = self.plan.own_step
         work = current_work(self._tracing)

@@ -199,12 +199,12 @@ class _DetachedPart(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """The end of the way up from a span."""
+    """The result of following the parents of a span."""
 
     node: SlimSpan | None
-    """The first agent, model call or call on it, the span itself included."""
+    """The first agent, model call or tool call, which may be the span itself."""
     top: SlimSpan
-    """The last span on it."""
+    """The last ancestor that has arrived."""
 
 
 _Key = tuple[str, str]
@@ -322,9 +322,9 @@ class _CodexRun:
     # --- Model calls -----------------------------------------------------------------------------
 
     def find_model_calls(self) -> None:
-        """Find the model calls of each turn: they follow each other, so overlapping parts are one.
+        """Find the model calls of each turn. Overlapping spans are parts of one call.
 
-        Their tokens are on a span within them, else in a log record that names no span.
+        The tokens of a call are on a span within it, or else in a log record without a span.
         """
         for span in self._spans:
             if span.reading.role is Role.MODEL:
@@ -550,7 +550,7 @@ class _CodexRun:
                 span.span_id = span.lasting_id
 
     def _dispatch_of(self, record: LogRecord, calls: Sequence[SlimSpan]) -> SlimSpan | None:
-        """Return the call that a log record is of: the ids of calls may repeat."""
+        """Return the call that a log record describes. The ids of calls may repeat."""
         span = self._by_id.get(record.span_id or b"")
         node = self._ways[span].node if span is not None else None
         if node is not None and node.reading.role is Role.TOOL:

@@ -95,7 +95,7 @@ class _Notes:
     loops: dict[bytes, tuple[str | None, list[int]]] = field(default_factory=dict)
     """The session of each agent, and when it began each of its steps."""
     exits: dict[bytes, int] = field(default_factory=dict)
-    """When each agent had nothing left to do."""
+    """When each agent ended its loop of steps."""
     streams: dict[bytes, _RoundStart] = field(default_factory=dict)
     errors: dict[bytes, str] = field(default_factory=dict)
     """Why rounds failed."""
@@ -497,7 +497,7 @@ class _OpenCodeRun:
             span.reading = span.reading._replace(is_interrupted=True)
 
     def _set_aside(self, model_round: _Round, session: str | None) -> None:
-        """Give the round that names the session an agent of its own."""
+        """Create an agent for the round that names the session."""
         span, owner = model_round.span, model_round.owner
         title = self._make(
             self._new_id("title", span.span_id), _TITLE, Role.AGENT, model_round.span.start
@@ -813,7 +813,7 @@ class _OpenCodeRun:
             top.parent = made
 
     def _begin_before_children(self) -> None:
-        """Let spans that were made begin when the first span below them does."""
+        """Set the start of spans that were made to the start of the first span below them."""
         made = set(self._made.values())
         for span in sorted([*self._own, *made], key=lambda each: each.order):
             parent = span.parent

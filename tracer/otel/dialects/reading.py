@@ -102,11 +102,6 @@ class Reading(NamedTuple):
     is_mcp: bool = False
     """Whether it is the protocol's own span, which an outer tool span may repeat."""
 
-    @property
-    def tells_whose(self) -> bool:
-        """Whether it names a conversation or a subject."""
-        return bool(self.conversation or self.subject)
-
 
 WRAPPER = Reading(Role.WRAPPER)
 """The reading of a span that no dialect recognizes."""

@@ -1,4 +1,4 @@
-"""Find the agents of a run: who they are, what belongs to them and what opened them.
+"""Find the agents of a run, the spans of their work, and the calls that opened them.
 
 An agent is a span, or the work below a span that has not arrived. The nearest tool call above an
 agent opened it, else the nearest agent above it (a hand-off).

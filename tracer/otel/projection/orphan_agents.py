@@ -219,7 +219,7 @@ class _Nesting:
 
     @cached_property
     def _numbers(self) -> tuple[dict[SlimSpan, int], dict[SlimSpan, int]]:
-        """The number of each span, and the number after those below it. Most runs need none."""
+        """The number of each span in depth-first order, and the end of its subtree."""
         first: dict[SlimSpan, int] = {}
         ends: dict[SlimSpan, int] = {}
         children: dict[SlimSpan | None, list[SlimSpan]] = {}

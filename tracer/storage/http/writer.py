@@ -275,7 +275,8 @@ class HttpWriter:
             is_otlp or _code(response) == "too_many_secrets"
         ):
             raise _RefusedAsAWhole(
-                "too_many_secrets", "The server rejects so many secrets at once."
+                "too_many_secrets",
+                "The request contains more secrets than the server masks at once.",
             )
         return response
 

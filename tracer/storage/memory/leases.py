@@ -120,7 +120,7 @@ def mark_dead(run: StoredRun, recorder_id: UUID | None, abandoned_at: datetime) 
 
 
 def _raise(run: StoredRun, places: Iterable[tuple[Kind, UUID]]) -> None:
-    """Give records the revision that comes after their run's."""
+    """Set the revision of records to the next revision of their run."""
     for kind, record_id in places:
         fields = run.parts[kind][record_id]
         run.parts[kind][record_id] = {**fields, "revision": run.fields["revision"] + 1}

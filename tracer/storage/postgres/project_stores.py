@@ -181,7 +181,7 @@ class ProjectStores:
         await self._is_watched.wait()
 
     def end(self) -> None:
-        """Make all watchers leave, because the server shuts down."""
+        """End the event streams of all runs, because the server shuts down."""
         for store in self._stores.values():
             store.watch.end()
 

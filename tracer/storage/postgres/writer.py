@@ -230,7 +230,7 @@ class PostgresWriter:
         ]
 
     async def _codes(self, run_ids: Collection[UUID]) -> dict[UUID, str]:
-        """Return, for each run, the code why it accepts no events."""
+        """Return the refusal code of each run that accepts no events."""
         async with in_project(self._project) as connection:
             cursor = await connection.execute(
                 "SELECT root_plan_id, deleted_at IS NOT NULL FROM run"

@@ -109,7 +109,7 @@ async def call_tool(
         tool: The tool.
         arguments: The text that the model wrote.
         context: The call's context. It is current while the tool runs, with the tool's deadline.
-        notes: Is filled in during the call.
+        notes: Filled in during the call.
         hooks: The agent's hooks, which are outside the tool's own.
         before_attempt: Awaited before an attempt if `notes` has changed since it was recorded: each
             attempt but the first, and the first if hooks changed the arguments.

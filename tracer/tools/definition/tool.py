@@ -81,7 +81,7 @@ class Tool:
     """The hooks around it, the first outermost. An agent's own hooks are outside of these."""
     concurrency: str = PARALLEL
     """`parallel`; `exclusive`: no other call of the batch runs at the same time; or the name of a
-    group, of which one call runs at a time."""
+    group: only one call of the group runs at a time."""
     max_parallel: int | None = None
     """How many calls of it run at once in this process; others wait, and are `pending`."""
     hidden: Mapping[str, Any] = field(default_factory=dict)

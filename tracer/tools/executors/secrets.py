@@ -54,7 +54,7 @@ SecretReference = Annotated[str, AfterValidator(checked_reference)]
 
 
 def read_secret(reference: str, environment: Mapping[str, str] = os.environ) -> SecretStr:
-    """Return the secret that a reference names; of a file, without trailing line breaks.
+    """Return the secret that a reference names. Trailing line breaks of a file are removed.
 
     Args:
         reference: A `SecretReference`.

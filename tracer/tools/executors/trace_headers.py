@@ -1,4 +1,4 @@
-"""W3C trace context: tell another system which tool call its request belongs to."""
+"""W3C trace context: requests to other systems name the tool call that they belong to."""
 
 from __future__ import annotations
 

@@ -718,17 +718,17 @@ export interface components {
             cancelled: number;
             /**
              * Abandoned
-             * @description Open, and the lease of their recorder expired.
+             * @description The number of open calls whose recorder's lease expired.
              */
             abandoned: number;
             /**
              * Running
-             * @description Open otherwise.
+             * @description The number of all other open calls.
              */
             running: number;
             /**
              * Failurerate
-             * @description The failed share of succeeded and failed calls, 0 to 1; null without such calls.
+             * @description Failures divided by succeeded and failed calls, 0 to 1; null without such calls.
              */
             failureRate: number | null;
             /**
@@ -1133,7 +1133,7 @@ export interface components {
         };
         /**
          * KeptSpans
-         * @description Which spans and traces a project keeps once a run has been quiet.
+         * @description The spans that a project stores after a run has become quiet.
          * @enum {string}
          */
         KeptSpans: "all" | "agent";
@@ -2083,7 +2083,7 @@ export interface components {
             status: string;
             /**
              * Rowlevelsecurity
-             * @description Whether row-level security also isolates projects; if not, the server's log says why.
+             * @description Whether row-level security also isolates projects; if not, the log says why.
              * @enum {string}
              */
             rowLevelSecurity: "on" | "off";
@@ -2096,7 +2096,7 @@ export interface components {
         };
         /**
          * ReasoningPart
-         * @description What the model thought before it answered.
+         * @description The reasoning of the model before its answer.
          */
         ReasoningPart: {
             /**
@@ -2201,7 +2201,7 @@ export interface components {
             name: string | null;
             /**
              * Reason
-             * @description Which kind of ending it was.
+             * @description The reason of its status, as a code.
              */
             reason: string | null;
             /**
@@ -2211,12 +2211,12 @@ export interface components {
             errorType: string | null;
             /**
              * Errormessage
-             * @description The first 300 characters of what it says.
+             * @description The first 300 characters of the error's message.
              */
             errorMessage: string | null;
             /**
              * Depth
-             * @description How many agents are above it: 0 in the root agent's own work.
+             * @description The number of agents above it: 0 in the root agent's own work.
              */
             depth: number;
         };
@@ -2385,13 +2385,13 @@ export interface components {
             answer: string | null;
             /**
              * Subagents
-             * @description How many plans are below the root plan.
+             * @description The number of plans below the root plan.
              * @default 0
              */
             subAgents: number;
             /**
              * Handledfailures
-             * @description How many of them did not make the run fail.
+             * @description The number of these that did not make the run fail.
              * @default 0
              */
             handledFailures: number;
@@ -2401,7 +2401,7 @@ export interface components {
             openCall: components["schemas"]["OpenCallSchema"] | null;
             /**
              * Seenat
-             * @description Of a run that has not ended, the last heartbeat or record of a recorder.
+             * @description The last heartbeat or record of a recorder; None if the run has ended.
              */
             seenAt: string | null;
             /**
@@ -2810,13 +2810,13 @@ export interface components {
             answer: string | null;
             /**
              * Subagents
-             * @description How many plans are below the root plan.
+             * @description The number of plans below the root plan.
              * @default 0
              */
             subAgents: number;
             /**
              * Handledfailures
-             * @description How many of them did not make the run fail.
+             * @description The number of these that did not make the run fail.
              * @default 0
              */
             handledFailures: number;
@@ -2826,7 +2826,7 @@ export interface components {
             openCall: components["schemas"]["OpenCallSchema"] | null;
             /**
              * Seenat
-             * @description Of a run that has not ended, the last heartbeat or record of a recorder.
+             * @description The last heartbeat or record of a recorder; None if the run has ended.
              */
             seenAt: string | null;
             /** @description The spans that the run's records do not include yet; null if they include all of them. */
@@ -4135,7 +4135,7 @@ export interface components {
             /**
              * Asof
              * @description Calls that started more than two hours before this moment are counted as of this moment; null
-             *     if all calls were counted when asked.
+             *     if all calls were counted for this response.
              */
             asOf: string | null;
         };
@@ -4170,17 +4170,17 @@ export interface components {
             cancelled: number;
             /**
              * Abandoned
-             * @description Open, and the lease of their recorder expired.
+             * @description The number of open calls whose recorder's lease expired.
              */
             abandoned: number;
             /**
              * Running
-             * @description Open otherwise.
+             * @description The number of all other open calls.
              */
             running: number;
             /**
              * Failurerate
-             * @description The failed share of succeeded and failed calls, 0 to 1; null without such calls.
+             * @description Failures divided by succeeded and failed calls, 0 to 1; null without such calls.
              */
             failureRate: number | null;
             /**

@@ -210,7 +210,7 @@ async def remove_analyst(pool: Pool, role: str) -> Analyst:
         async with pooled_connection(pool) as connection:
             row = await _one(connection, _DELETE, role)
             if row is None:
-                raise BadRequest(f"{role!r} is no analyst.")
+                raise BadRequest(f"{role!r} is no analyst. `tracer analysts list` shows all.")
             removed = Analyst(*row)
             if await _one(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", role):
                 with _access_revoked(role):
@@ -302,14 +302,16 @@ def _explained(role: str) -> Iterator[None]:
             "NOLOGIN. Then run `tracer migrate`."
         ) from error
     except (errors.DuplicateObject, errors.UniqueViolation) as error:
-        raise BadRequest(f"The role {role!r} was created by another session meanwhile.") from error
+        raise BadRequest(
+            f"Another session created the role {role!r} at the same time. Run the command again."
+        ) from error
     except (errors.ReservedName, errors.InvalidName, errors.SyntaxError) as error:
         raise BadRequest(f"No role can be called {role!r}.") from error
 
 
 @contextmanager
 def _access_revoked(role: str) -> Iterator[None]:
-    """Say what remains if a role whose access is revoked cannot be dropped."""
+    """Raise an error that names what prevents a role from being dropped, and how to remove it."""
     try:
         yield
     except (errors.DependentObjectsStillExist, errors.InsufficientPrivilege) as error:

@@ -204,7 +204,7 @@ async def check_schema(connection: PoolConnection) -> None:
 
 
 def _comment(connection: Connection) -> None:
-    """Give tables and columns the docstrings as comments: analysts read them in psql."""
+    """Write the docstrings of tables and columns as SQL comments: analysts read them in psql."""
     for table in METADATA.sorted_tables:
         connection.execute(SetTableComment(table))
         for column in table.columns:
@@ -342,11 +342,11 @@ def _rights_told() -> Iterator[None]:
 
 @contextmanager
 def migrating_connection(url: str) -> Iterator[Connection]:
-    """Give SQLAlchemy's view of a connection to the database at `url`.
+    """Yield an SQLAlchemy connection to the database at `url`.
 
     Raises:
-        ConfigurationError: `url` is no address of a Postgres.
-        StoreUnavailable: It does not let anybody in.
+        ConfigurationError: `url` is not the address of a Postgres.
+        StoreUnavailable: The database does not accept the connection.
     """
     # libpq reads the address: SQLAlchemy's reading of sockets and options differs.
     options = connection_options(url) | {"autocommit": False}

@@ -141,7 +141,7 @@ def spread(connection: Connection) -> bool:
 
 
 def let_program_in(connection: Connection) -> None:
-    """Let the coordinator reach its workers as the program's role, as it does for that."""
+    """Let the coordinator connect to its workers as the program's role, too."""
     connection.execute(text(f"ALTER ROLE {PROGRAM_ROLE} LOGIN"))
     database = connection.scalar(text("SELECT quote_ident(current_database())"))
     setting = "citus.propagate_set_commands"
@@ -164,7 +164,7 @@ def _check(connection: Connection) -> None:
 
 
 def _turn(table: str) -> int:
-    """Return when a table comes: policies of others refer to those that are the same everywhere."""
+    """Return the sort key of a table. Reference tables come first: policies refer to them."""
     return 1 if table == _RUN else 2 if table in _BY_THEMSELVES or _is_of_runs(table) else 0
 
 

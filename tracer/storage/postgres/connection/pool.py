@@ -97,7 +97,7 @@ class LargeReads:
     """
 
     def __init__(self, options: Mapping[str, Any], answer_seconds: float) -> None:
-        """Take what the connections are opened with, and how many seconds to wait for one."""
+        """Set the options of the connections, and how many seconds to wait for one."""
         self._threads = ThreadPoolExecutor(LARGE_READS, thread_name_prefix="large-read")
         self._connections = ConnectionPool(
             kwargs=dict(options),
@@ -150,7 +150,7 @@ class LargeReads:
                 raise
 
     def _live_connection(self) -> SyncConnection:
-        """Lend a connection that the server has not closed."""
+        """Return a connection that the server has not closed."""
         self._connections.open()
         while True:
             connection = self._connections.getconn()
@@ -190,7 +190,7 @@ class Pool(AsyncConnectionPool[PoolConnection]):
         await asyncio.to_thread(self.large_reads.close)
 
     async def getconn(self, timeout: float | None = None) -> PoolConnection:
-        """Lend a connection. If none can be opened, the error's cause is the reason."""
+        """Return a connection. If none can be opened, the error has the reason as its cause."""
         try:
             return await super().getconn(timeout)
         except PoolTimeout as error:
@@ -209,7 +209,7 @@ def libpq_url(url: str) -> str:
 
 
 def connection_options(url: str, answer_seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
-    """Return what psycopg is given to connect to the database at `url`.
+    """Return the arguments with which psycopg connects to the database at `url`.
 
     Raises:
         ConfigurationError: `url` is no address of a Postgres.
@@ -320,7 +320,7 @@ def _configure_sync(connection: SyncConnection) -> None:
 
 @contextmanager
 def sync_connection(options: Mapping[str, Any]) -> Iterator[SyncConnection]:
-    """Lend the same, and close it at the end."""
+    """Yield a new synchronous connection, and close it at the end."""
     with open_sync_connection(options) as connection:
         yield connection
 
@@ -332,7 +332,7 @@ async def pooled_connection(
     """Yield a connection. Changes that are not committed at the end are rolled back.
 
     Args:
-        pool: Whose connection to lend.
+        pool: The pool of the connection.
         seconds: How long it may be used; None: as long as it takes.
 
     Raises:

@@ -71,7 +71,7 @@ class PostgresDeletion:
 
         Args:
             project: The project of the runs, with its connections.
-            on_written: Is called with the runs that were deleted, after the commit.
+            on_written: Called with the runs that were deleted, after the commit.
             clock: Returns the time; None: the database's own clock.
             max_rows: The most rows that one transaction deletes.
         """

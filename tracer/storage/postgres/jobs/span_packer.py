@@ -32,8 +32,8 @@ class SpanPacker(PeriodicJob):
 
         Args:
             pool: Its connections, which see all projects.
-            look_seconds: How long to wait between one look and the next.
-            clock: Says which runs are due to be merged; None: the database's own clock.
+            look_seconds: The pause between two passes.
+            clock: The clock by which runs are due for merging; None: the database's own clock.
         """
         super().__init__(look_seconds)
         self._pool = pool

@@ -431,7 +431,7 @@ class SpanRow(TableRow, table=True):
 
 
 def _comment(row_class: type[SQLModel]) -> None:
-    """Give the table and its columns the docstrings as comments: analysts read them in psql."""
+    """Set the docstrings as comments of the table and its columns: analysts read them in psql."""
     table = SQLModel.metadata.tables[str(row_class.__tablename__)]
     table.comment = (row_class.__doc__ or "").strip()
     for parent in reversed(row_class.__mro__):

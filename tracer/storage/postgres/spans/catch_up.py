@@ -70,7 +70,7 @@ class LocalProjectors:
         terms: LeaseTerms = DEFAULT_TERMS,
         most: int = LOCAL_PROJECTORS,
     ) -> None:
-        """Take the database. It must be reached without a transaction-mode pooler.
+        """Set the database. Its URL must not lead to a transaction-mode pooler.
 
         Args:
             url: Its address.
@@ -189,7 +189,7 @@ class PostgresProjection:
         *,
         local_spans: float = LOCAL_SPANS,
     ) -> None:
-        """Take the project, and the projectors of its small runs.
+        """Set the project, and the projectors of its small runs.
 
         Args:
             project: The connections of the project.
@@ -277,7 +277,7 @@ class PostgresProjection:
         return runs[:1] if runs and runs[0].root_plan_id == record_id else runs
 
     async def _wake_projector(self, root_plan_id: UUID) -> None:
-        """Make a run due now, and notify the projectors.
+        """Mark a run as due now, and notify the projectors.
 
         A run with open attempts is due when its pause is over, or is being projected.
         """

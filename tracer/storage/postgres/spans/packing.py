@@ -156,7 +156,7 @@ class SpanPacking:
 
         Args:
             project: Whose spans are packed, and the connections.
-            clock: Says which runs are due to be merged; None: the database's own clock.
+            clock: The clock by which runs are due for merging; None: the database's own clock.
             block_bytes: The largest uncompressed size of a block.
             part_bytes: How many uncompressed bytes of a run are merged at once.
             keep: Which spans the project keeps of runs that are merged.

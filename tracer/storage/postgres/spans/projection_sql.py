@@ -112,7 +112,7 @@ SET arrived = stored.arrived + 1, spans = stored.spans + excluded.spans,
             {_later("excluded.due_at", f"-{QUIET}")})
     END,
     attempts = least(stored.attempts, {MOST_ATTEMPTS - 1})"""
-"""Make locked runs pending that got new blocks, at the moment $2 (null: now)."""
+"""Mark locked runs with new blocks as pending, at the time $2 (null: now)."""
 
 GROW_RUNS = """
 UPDATE run SET span_bytes = span_bytes + incoming.size
@@ -272,7 +272,7 @@ FROM json_to_recordset($3) AS incoming (root_plan_id uuid, {
 })
 WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($4::uuid[])"""
-"""Make the locked runs $4 show what the rows $3 contain, at the moment $2."""
+"""Update the locked runs $4 from the rows $3, at the time $2."""
 
 
 @cache

@@ -158,7 +158,7 @@ class ProjectionWriter:
     """Writes projections over a projector's connection."""
 
     def __init__(self, session: ProjectorSession, terms: LeaseTerms) -> None:
-        """Take the connection, and how long a run counts as alive after its newest span."""
+        """Set the connection, and how long a run counts as alive after its newest span."""
         self._session = session
         self._terms = terms
 
@@ -281,7 +281,7 @@ class ProjectionWriter:
     def _keep_costs(
         self, project_id: int, each: Computed, known: dict[Kind, dict[bytes, int]] | None
     ) -> None:
-        """Give think-acts the cost that they have if it was computed and the usage is the same.
+        """Keep the stored cost of think-acts if it was computed and the usage is the same.
 
         Otherwise the costs of a run would change after an update of the price list.
         """
@@ -329,7 +329,7 @@ class _Writing:
     """The rows that a transaction writes."""
 
     def __init__(self, new: dict[Kind, CopyRows] | None) -> None:
-        """Take the collector of new rows; None: new rows are written like changed ones."""
+        """Set the collector of new rows; None: new rows are written like changed ones."""
         self.new = new
         self.runs: dict[tuple[UUID, UUID], Fields] = {}
         self.changed: list[UUID] = []

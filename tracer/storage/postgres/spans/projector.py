@@ -132,14 +132,14 @@ class Projector:
         on_run: Callable[[ProjectRunKey | None], None] = lambda _: None,
         limits: TimeLimits | None = None,
     ) -> None:
-        """Take a connection.
+        """Create a projector.
 
         Args:
             connection: To the database, as the owner of the tables.
             clock: The clock of due times; None: the database's own clock.
             terms: How long a run counts as alive after its newest span.
-            on_begin: Is called before each group of runs with these.
-            on_run: Is called before each run is computed with this, and with None after the last.
+            on_begin: Called with each group of runs before its projection.
+            on_run: Called with each run before it is computed, and with None after the last.
             limits: How long one projection may take; None: unlimited. Needs the main thread.
         """
         self._session = ProjectorSession(connection)
@@ -426,7 +426,7 @@ class Projector:
         return Round(len(written), sum(each.rows.spans for each in written), len(failures))
 
     def _wake_runs(self, project_id: int, sessions: list[UUID]) -> None:
-        """Make the runs pending that name these sessions, before the sessions' runs are finished.
+        """Mark the runs that name these sessions as pending, before the sessions' runs finish.
 
         If this process ends in between, the projection of the sessions' runs is repeated.
         """

@@ -17,7 +17,7 @@ class ProjectorSession:
     """Executes statements over one connection, which must stay with one backend and autocommit."""
 
     def __init__(self, connection: SyncConnection) -> None:
-        """Take a connection to the database, as the owner of the tables."""
+        """Use `connection`, whose role owns the tables."""
         self.connection = connection
 
     @property

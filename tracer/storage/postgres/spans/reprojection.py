@@ -139,7 +139,7 @@ class Reprojection:
             after = runs[-1]
 
     async def request(self, runs: Collection[UUID], *, with_prices: bool = False) -> Waiting:
-        """Make runs pending, whatever failed before, and wake the projectors.
+        """Mark runs as pending, even if their projection failed before, and wake the projectors.
 
         Args:
             runs: The runs. Runs that do not exist, are deleted, arrived as events, or were

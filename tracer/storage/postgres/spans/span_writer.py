@@ -77,7 +77,7 @@ class PostgresSpans:
             clock: The source of `recorded_at`; None: the database's own clock.
             due_clock: The clock of due times; None: the database's own clock.
             terms: How long runs count as alive; for imports.
-            on_batch: Is called after each batch of requests was committed.
+            on_batch: Called after each batch of requests was committed.
             max_run_bytes: The most bytes of spans that a run may have.
         """
         self._project = project

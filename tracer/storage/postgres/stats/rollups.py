@@ -50,7 +50,7 @@ class RollupJob(PeriodicJob):
     trouble = "hours_not_summed"
 
     def __init__(self, pool: Pool, look_seconds: float = LOOK_SECONDS) -> None:
-        """Take connections that see all projects, and the pause between two passes in seconds."""
+        """Set the pool, which sees all projects, and the pause between two passes in seconds."""
         super().__init__(look_seconds)
         self._pool = pool
         self.hours = 0

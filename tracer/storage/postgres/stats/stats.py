@@ -166,9 +166,9 @@ class _Source:
     calls: Where
     """Selects the calls, whenever they started."""
     live: list[Interval]
-    """Read from the calls."""
+    """The intervals that are read from the calls."""
     stored: Interval | None = None
-    """Read from the roll-ups."""
+    """The interval that is read from the roll-ups."""
     as_of: datetime | None = None
     """When the roll-ups were up to date; None if none are read."""
 

@@ -39,7 +39,7 @@ class EventRows:
     """Writes events and records as rows of a project's tables, in one transaction each time."""
 
     def __init__(self, project: ProjectPool, leases: PostgresLeases) -> None:
-        """Take the project and the leases of its recorders."""
+        """Set the project and the leases of its recorders."""
         self._project = project
         self._leases = leases
         self._cache = MergeCache()

@@ -26,7 +26,7 @@ BATCH_SIZE = 2_000
 Item = TypeVar("Item")
 
 OnBatch = Callable[[float, int], None]
-"""Is called after each batch with the seconds that it took and its size."""
+"""Called after each batch with its duration in seconds and its size."""
 
 
 @dataclass(eq=False)
@@ -51,7 +51,7 @@ class GroupCommit(Generic[Item]):
         Args:
             write: Writes a batch and returns the refusals.
             run_of: Returns the run that an item belongs to.
-            on_batch: Is called after each batch.
+            on_batch: Called after each batch.
         """
         self._write = write
         self._run_of = run_of
@@ -145,7 +145,7 @@ def _answer(
     failure: Exception | None = None,
     written: Set[int] = frozenset(),
 ) -> None:
-    """Give each write its refusals, or the failure if some of its items were not written."""
+    """Resolve each write with its refusals, or with the failure of its items."""
     first = 0
     for write in batch:
         own = range(first, first + len(write.items))

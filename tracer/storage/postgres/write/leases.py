@@ -31,7 +31,7 @@ class PostgresLeases:
     """The part of a writer that renews recorders' leases."""
 
     def __init__(self, project_id: int, terms: LeaseTerms, clock: Clock | None = None) -> None:
-        """Take the project.
+        """Set the project.
 
         Args:
             project_id: The project of the recorders.
@@ -107,11 +107,11 @@ class PostgresReaper:
         on_written: Callable[[Collection[UUID]], None] = lambda _: None,
         clock: Clock | None = None,
     ) -> None:
-        """Take the database.
+        """Set the database.
 
         Args:
             pool: Its connections, which see all projects.
-            on_written: Is called with the runs that changed.
+            on_written: Called with the runs that changed.
             clock: The time of leases; None: the database's clock.
         """
         self._pool = pool
