@@ -85,7 +85,9 @@ async def _store(parts: Parts, caller: Caller) -> Parts | ProjectStore:
     if caller.project_id == parts.project_id:
         return parts
     if parts.stores is None:
-        raise NotAllowed("The key belongs to another project than this server serves.")
+        raise NotAllowed(
+            "This key belongs to another project. Use a key of the project that this server serves."
+        )
     return await parts.stores.of(caller.project_id)
 
 

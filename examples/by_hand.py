@@ -15,7 +15,7 @@ MODEL = "gpt-5-mini"
 
 
 class Answer(NamedTuple):
-    """What the model answers."""
+    """One answer of the model."""
 
     text: str
     calls: tuple[tracer.Chosen, ...] = ()
@@ -77,7 +77,7 @@ def run(tracing: tracer.Tracing, call: Any) -> str:
 
 
 def main() -> None:
-    """Record one run, and say where it is."""
+    """Record one run, and print the answer."""
     with tracer.connect() as tracing:
         print(agent(tracing, "nurse", "How are p-1 and p-2?"))  # noqa: T201
 

@@ -1,4 +1,4 @@
-"""The health application: its tools by name, and the agents of `agents.yaml` that have them."""
+"""The health application: its tools, and the agents of `agents.yaml` that use them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def time_server(connect_seconds: float = CONNECT_SECONDS) -> McpServer:
         McpConfig(
             name="time",
             command=sys.executable,
-            # -P: the directory that the agents are started from is no place to import from.
+            # -P: do not import modules from the current directory.
             args=("-P", "-m", "mcp_server_time", "--local-timezone", "UTC"),
             tools=frozenset({"get_current_time"}),
             timeout=10,

@@ -1,4 +1,4 @@
-"""The parameters that several tools have: their types, and how times are read."""
+"""Types of the tools' common parameters, and functions that parse times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from tracer import Hidden, ToolError, UserId
 
 Clock = Callable[[], datetime]
-"""Returns the present time, in UTC."""
+"""Returns the current time in UTC."""
 
 SLACK = timedelta(minutes=5)
 """How far a patient's clock may run ahead of ours."""
@@ -20,22 +20,23 @@ EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 
 
 def storable_text(text: str) -> str:
-    """Return a text as the diary keeps it: without the blanks around it.
+    """Return a text without surrounding whitespace.
 
     Raises:
-        ValueError: Nothing is left, or it holds what Postgres cannot store.
+        ValueError: The result is empty, or contains characters that Postgres cannot store.
     """
     text = text.strip()
     if not text:
         raise ValueError("is empty")
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("holds NUL or half a surrogate pair, which the diary cannot keep")
+        raise ValueError("contains NUL or half a surrogate pair, which the diary cannot store")
     return text
 
 
 Caller = Annotated[UserId, Hidden(aliases=("patient_id",))]
-"""Whose diary it is. The runtime fills it: a model neither sees nor gives it, also under the name
-that it had when models did."""
+"""The owner of the diary. The runtime fills it; models neither see nor supply it.
+
+Models supplied it in older versions, as `patient_id`."""
 
 Name = Annotated[str, Field(max_length=200), AfterValidator(storable_text)]
 Notes = Annotated[str, Field(max_length=2000), AfterValidator(storable_text)]
@@ -45,7 +46,7 @@ Offset = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 def read_moment(name: str, text: str) -> datetime:
-    """Return the moment that an argument names.
+    """Return the time in an argument.
 
     Args:
         name: The argument's name, for the error.
@@ -72,12 +73,12 @@ def read_moment(name: str, text: str) -> datetime:
 
 
 def read_past_moment(name: str, text: str, clock: Clock) -> datetime:
-    """Return the moment that an argument names, which has to have come.
+    """Return the time in an argument, which must not be in the future.
 
     Args:
         name: The argument's name, for the error.
-        text: The time as the model gave it.
-        clock: Says what the present is.
+        text: The time, as the model wrote it.
+        clock: Returns the current time.
 
     Raises:
         ToolError: It is no time, or lies in the future or before 1900.
@@ -87,13 +88,13 @@ def read_past_moment(name: str, text: str, clock: Clock) -> datetime:
     if moment > now + SLACK:
         raise ToolError(
             f"{name} {text!r} lies in the future (it is {now.isoformat(timespec='seconds')} now): "
-            "give the time when it was."
+            "write the time of the entry."
         )
     return moment
 
 
 def read_time(name: str, text: str | None, clock: Clock) -> datetime:
-    """Return when an entry is for: the time given, else the present.
+    """Return the time of an entry: that of the argument, by default the current time.
 
     Raises:
         ToolError: See `read_past_moment`.
@@ -102,7 +103,7 @@ def read_time(name: str, text: str | None, clock: Clock) -> datetime:
 
 
 def read_since(text: str | None) -> datetime | None:
-    """Return the moment from which a query looks; None looks at everything.
+    """Return the earliest time of a query; None if it has no limit.
 
     Raises:
         ToolError: It is no time, or lies before 1900.

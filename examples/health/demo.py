@@ -1,8 +1,8 @@
-"""The demonstration: a request, and the script that plays the model while the agents carry it out.
+"""The demonstration: a request, and a script that replaces the model.
 
-Only the model is played. The plan, the calls, the refused reading, the time from the MCP server,
-the request to the server itself and the records are real. The script's path does not depend on
-what they answer.
+Only the model is replaced. The plan, the calls, the rejected reading, the time from the MCP server,
+the request to the server and the records are real. The script does not depend on the tools'
+results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tracer import (
 )
 
 TOKEN_ID = "user-p-1-demo"
-"""Whose run the demonstration is: the tools know, and neither the model nor the records."""
+"""The caller of the demonstration. Only the tools receive it, not the model or the records."""
 
 REQUEST = """\
 Please write this down, and review my week.
@@ -47,9 +47,9 @@ def scripted_model() -> ScriptedModel:
 
 
 class DemonstrationModel:
-    """Plays the demonstration as often as it is asked for, and can do nothing else.
+    """Answers the requests of the demonstration, any number of times, and no others.
 
-    It stands in until a real model is configured.
+    It is used if no model is configured.
     """
 
     name = "scripted"

@@ -1,6 +1,6 @@
-"""The diary: what users measured, take, feel and went through, in tables of the application's own.
+"""The diary: measurements, medications, symptoms and events, in the application's own tables.
 
-An entry belongs to one user. Each method takes whose it is, and touches no other's.
+Each entry belongs to one user. Each method takes the user's id and accesses only their entries.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tracer import (
 )
 
 Entry = dict[str, Any]
-"""One row of the diary, as a tool returns it: without whose it is."""
+"""One row of the diary, as a tool returns it: without the user's id."""
 
 ANSWER_SECONDS = 10.0
-"""How long a tool waits for a connection before it gives up."""
+"""How long a tool waits for a connection before the call fails."""
 
 SCHEMA_LOCK = 4_861_001
-"""Any number that the processes agree on: `IF NOT EXISTS` alone fails when two create at once."""
+"""The key of an advisory lock. Without it, parallel `CREATE … IF NOT EXISTS` may fail."""
 
 _OUTAGES = (psycopg.OperationalError, psycopg.InterfaceError)
 
@@ -49,7 +49,7 @@ class NoSuchRecord(ToolError):
 
 
 class Diary:
-    """The diary's tables: closed when made, usable while `open` is entered.
+    """The diary's tables. Use them inside `async with open(…)`.
 
     Args:
         clock: Returns the time of entries that have none of their own.
@@ -64,21 +64,21 @@ class Diary:
 
     @asynccontextmanager
     async def open(self, surroundings: Surroundings) -> AsyncIterator[None]:
-        """Create the tables where they are missing, and keep a small pool while inside.
+        """Create missing tables, and keep a small connection pool open inside the block.
 
         Args:
             surroundings: The Postgres that holds the diary.
 
         Raises:
-            ConfigurationError: There is none.
+            ConfigurationError: The surroundings have no Postgres.
             StoreUnavailable: It does not answer.
         """
         if self._pool is not None:
             raise RuntimeError("The diary is open already: open it once a process.")
         if surroundings.database_url is None:
             raise ConfigurationError(
-                "The health application keeps a diary in a Postgres of its own: "
-                "set TRACER_DATABASE_URL, beside TRACER_URL."
+                "The health application stores its diary in Postgres. Set TRACER_DATABASE_URL in "
+                "addition to TRACER_URL."
             )
         pool = AsyncConnectionPool(
             _without_driver(surroundings.database_url),
@@ -132,12 +132,12 @@ class Diary:
         """Return entries of a user, newest first.
 
         Args:
-            table: Which kind.
-            user_id: Whose.
-            limit: How many at most.
-            offset: How many of the newest to skip.
-            since: Only those from then on.
-            same_text: What columns have to say, in any case; None: anything.
+            table: The kind of entry.
+            user_id: The user.
+            limit: The largest number of entries.
+            offset: The number of newest entries to skip.
+            since: The earliest time.
+            same_text: The values of columns, regardless of case; None: any value.
 
         Raises:
             ToolError: The diary is closed.
@@ -150,18 +150,19 @@ class Diary:
     async def change(
         self, table: Table, user_id: str, record_id: int, changes: Mapping[str, Any]
     ) -> Entry:
-        """Change an entry of a user and return it as it is then.
+        """Change an entry of a user, and return the changed entry.
 
         Args:
-            table: Which kind it is.
-            user_id: Whose it has to be.
-            record_id: Which one.
-            changes: What it says from now on; None leaves a column as it is.
+            table: The kind of entry.
+            user_id: The user, to whom the entry must belong.
+            record_id: The entry.
+            changes: New values of columns; None leaves a column unchanged.
 
         Raises:
-            InvalidArguments: There is nothing to change.
-            NoSuchRecord: There is none, or it is somebody else's: nobody is told which.
-            psycopg.errors.CheckViolation: What it would say then does not fit together.
+            InvalidArguments: All new values are None.
+            NoSuchRecord: The entry does not exist, or belongs to another user. Both cases give the
+                same error, so that nobody learns which ids exist.
+            psycopg.errors.CheckViolation: The new values contradict each other.
             ToolError: The diary is closed.
             ToolUnavailable: Its database does not answer.
         """

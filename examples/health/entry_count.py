@@ -1,8 +1,8 @@
-"""How many entries a conversation has added: a hook that counts, and the session's state.
+"""Count the entries that a conversation has added: a hook, and the session state.
 
-`count_entry` stands around each tool that records. It adds to `entries_recorded` in the state of
-the conversation once the entry is there, so that calls side by side lose none and a refused one
-counts for nothing. The coordinator's instructions in `agents.yaml` show the number.
+`count_entry` is a hook of each tool that records. After the tool has succeeded, it increments
+`entries_recorded` in the session state. Parallel calls are all counted, rejected ones are not. The
+coordinator's instructions in `agents.yaml` show the number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tracer import RunContext
 ENTRIES_RECORDED = "entries_recorded"
 
 STATE_AT_FIRST = {ENTRIES_RECORDED: 0}
-"""What a conversation begins with."""
+"""The session state at the start of a conversation."""
 
 
 async def count_entry(
@@ -23,12 +23,12 @@ async def count_entry(
     arguments: dict[str, Any],
     run_context: RunContext,
 ) -> Any:
-    """Let a tool record, and count what it recorded.
+    """Run a tool that records, and count its entry.
 
     Args:
-        next: Carries out the call.
-        arguments: The model's.
-        run_context: Has the conversation's state.
+        next: Runs the tool.
+        arguments: The model's arguments.
+        run_context: Contains the session state.
     """
     entry = await next(arguments)
     run_context.session_state.increment(ENTRIES_RECORDED)

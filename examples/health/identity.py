@@ -1,4 +1,4 @@
-"""Who a caller's token stands for."""
+"""Find the user of a caller's token."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ MAX_CHARACTERS = 200
 
 
 async def user_of(token_id: str) -> str | None:
-    """Return the id of the user that a token stands for; None where it belongs to no user.
+    """Return the id of a token's user; None if the token belongs to no user.
 
-    Today the token is the user's id. When a business system issues tokens, it is asked here, and
-    nothing else changes: tools get the user's id, and models neither.
+    Here the token is the user's id. If a business system issues the tokens, query it here. Nothing
+    else has to change: tools receive the user's id, and models receive neither.
 
     Args:
-        token_id: What the caller showed.
+        token_id: The caller's token.
     """
     try:
         user_id = storable_text(token_id)

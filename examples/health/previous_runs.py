@@ -1,4 +1,4 @@
-"""A tool that asks the server itself, over HTTP, how the agents' last runs ended."""
+"""A REST tool that reads the latest runs from the server in which the agents run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from tracer import BearerAuth, InvalidResult, RestConfig, Surroundings, Tool, ToolError, rest_tool
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-"""The hosts that the tool may reach besides public ones: the server beside it is on one."""
+"""The private hosts that the tool may reach: the server listens on one of them."""
 
 TIMEOUT = 5.0
 
@@ -26,7 +26,7 @@ PARAMETERS = {
             "type": "integer",
             "minimum": 1,
             "maximum": 20,
-            "description": "How many runs to tell of.",
+            "description": "The number of runs to return.",
         }
     },
     "required": ["limit"],
@@ -35,7 +35,7 @@ PARAMETERS = {
 
 
 class PreviousRun(BaseModel):
-    """What a model is told of a run. Not its title: that holds another user's words."""
+    """The fields of a run that a model receives. The title is omitted: another user wrote it."""
 
     model_config = ConfigDict(alias_generator=to_camel)
 
@@ -56,7 +56,7 @@ class OwnServer:
 
     @contextmanager
     def open(self, surroundings: Surroundings) -> Iterator[None]:
-        """Know the server's address and key while inside, if there is one."""
+        """Set the server's address and key inside the block, if there is a server."""
         self._around = surroundings
         try:
             yield
@@ -67,27 +67,27 @@ class OwnServer:
         """Return the server's address.
 
         Raises:
-            ToolError: No server runs beside the agents.
+            ToolError: The agents do not run in a server.
         """
         if self._around.server_url is None:
             raise ToolError(
-                "No server runs beside the agents here, so nobody can tell of previous runs. Go "
-                "on without."
+                "The agents do not run in a server here, so previous runs cannot be read. Continue "
+                "without them."
             )
         return self._around.server_url
 
     def key(self) -> SecretStr:
-        """Return what the server is shown. One that wants no key takes anything."""
+        """Return the key for the server. A server without keys accepts any text."""
         return SecretStr(self._around.server_key or token_urlsafe())
 
 
 def previous_runs_tool(server: OwnServer) -> Tool:
-    """Return the tool that asks a server for its newest runs."""
+    """Return the tool that reads the newest runs of a server."""
     asking = rest_tool(
         name="previous_runs",
         description=(
-            "Tell when the agents last worked and how it ended, newest first: the first is the run "
-            "that you are in."
+            "Return when the latest runs of the agents started and how they ended, newest first. "
+            "The first is the current run."
         ),
         parameters=PARAMETERS,
         config=RestConfig(

@@ -1,6 +1,6 @@
-"""The reviews that agents open as sub-plans, and how they nest.
+"""The reviews that agents open as sub-plans, and their nesting.
 
-No plan says whose diary it is about: the tools in them know who asks.
+No plan names the user: their tools receive the caller's identity.
 
 weekly_review
 ├─ medication_check

@@ -10,17 +10,17 @@ from psycopg.sql import SQL, Composed, Identifier, Placeholder
 
 @dataclass(frozen=True)
 class Table:
-    """One kind of entry: its `record_id`, whose it is (`user_id`), when it was, what it says."""
+    """The table of one kind of entry. Each has `record_id`, `user_id`, a time and more columns."""
 
     name: str
     columns: tuple[str, ...]
-    """What an entry says."""
+    """The columns with the content of an entry."""
     time: str = "record_time"
-    """The column that says when it was."""
+    """The column with the time of the entry."""
 
     @property
     def shown(self) -> Composed:
-        """The columns that tools return: all but whose the entry is."""
+        """The columns that tools return: all except `user_id`."""
         return _names(("record_id", *self.columns, self.time))
 
 
@@ -32,7 +32,7 @@ SYMPTOM = Table("symptom", ("symptom_name", "severity", "notes"))
 SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS health;
 
--- Before the caller's identity was hidden, models named whose an entry is.
+-- In older versions models supplied the owner of an entry, as `patient_id`.
 DO $$
 DECLARE
     former record;
@@ -117,8 +117,8 @@ def select(table: Table, same_text: Iterable[str] = ()) -> Composed:
     Its values: `user_id`, `since` (None: all), `limit`, `offset`, and those of `same_text`.
 
     Args:
-        table: Where to look.
-        same_text: Columns that have to say what is given for them, in any case; None: anything.
+        table: The table.
+        same_text: Columns that must equal their values, regardless of case; None: any value.
     """
     conditions = [
         SQL(" AND ({value}::text IS NULL OR lower({name}) = lower({value}))").format(
@@ -140,7 +140,7 @@ def select(table: Table, same_text: Iterable[str] = ()) -> Composed:
 
 
 def update(table: Table, changed: Iterable[str]) -> Composed:
-    """Return the statement that changes one entry of a user's; it finds nobody else's.
+    """Return the statement that changes one entry of a user, and no other user's entry.
 
     Its values: `user_id`, `record_id`, and those of `changed`.
     """

@@ -35,10 +35,10 @@ ERROR = """
     error_message text,
     error_stack text"""
 
-# While a table has no statistics, the planner takes any index whose leading columns are the
-# project and the run for as good as the primary key, and each check of a foreign key would then
-# read the whole run. So ids lead, and the indexes where they cannot have a condition: always true,
-# but nothing that a check implies.
+# Without statistics, the planner rates every index that begins with the project and the run like
+# the primary key. Each check of a foreign key could then read the whole run. Therefore the ids come
+# first in indexes. Indexes in which they cannot come first have this condition. It is always true,
+# but the query of a check does not imply it, so the planner does not choose these indexes.
 ALWAYS = "recorded_at > '-infinity'"
 
 DEFERRED = "DEFERRABLE INITIALLY DEFERRED"

@@ -1,4 +1,4 @@
-"""Keep OpenTelemetry spans as they came, and what of their projection was inferred.
+"""Store OpenTelemetry spans as received, and which links of their projection are inferred.
 
 Comments come from the docstrings in `tracer.storage.postgres.schema.record_tables`, by
 `tracer.storage.postgres.administration.migrate`.

@@ -1,6 +1,6 @@
-"""Keep projects, keys and sign-ins, and let names be found from behind row-level security.
+"""Add projects, keys and sign-ins, and indexes by name that row-level security can use.
 
-The wall itself is raised after every migration, from the tables' definitions: see
+The policies are created after every migration, from the tables' definitions: see
 `tracer.storage.postgres.connection.row_security`. Comments come from docstrings, by
 `tracer.storage.postgres.administration.migrate`.
 """
@@ -60,8 +60,8 @@ def upgrade() -> None:
     op.execute(TABLES)
     for table in COPIED:
         op.execute(f"ALTER TABLE {table} ALTER project_id SET DEFAULT {OF_THE_TRANSACTION}")
-    # Of a text's beginning `name` is leakproof, and `left` is not: only leakproof conditions may
-    # choose an index where a policy says which rows are seen.
+    # The cast to `name` is leakproof, the function `left` is not. Behind a policy, Postgres uses an
+    # index only for leakproof conditions.
     _index_calls("({column}::name)")
 
 

@@ -1,8 +1,8 @@
-"""Give each list an index to go along, whatever it is narrowed to.
+"""Add an index for each list and filter.
 
-Building them keeps writers waiting, a few seconds for each million of tool calls; recorders keep
-what they have to write meanwhile. To build them `CONCURRENTLY` would need to leave the transaction
-that lets servers that start at once migrate once.
+Writers wait while the indexes are built: a few seconds for each million tool calls. Recorders spool
+their events. `CONCURRENTLY` is not possible: it cannot run in a transaction, and the transaction
+makes servers that start at the same time migrate only once.
 """
 
 from alembic import op

@@ -1,6 +1,6 @@
-"""What a project keeps, and for how long; runs that are deleted piece by piece.
+"""Add the retention settings of projects, and the deletion of runs in steps.
 
-Building the indexes keeps writers waiting, as in 0008.
+Writers wait while the indexes are built, as in 0008.
 """
 
 from alembic import op

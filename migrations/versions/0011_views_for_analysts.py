@@ -1,4 +1,4 @@
-"""Make room for the views of people who ask Postgres, and say which project each of them sees.
+"""Add the schema for the views of analysts, and the table of the project of each analyst.
 
 The views are created after every migration by `tracer.storage.postgres.administration.migrate`, and
 the policies and rights of analysts by `tracer.storage.postgres.administration.analysts`.

@@ -25,7 +25,7 @@ def _of_run(table: str) -> str:
         AND run.deleted_at IS NULL"""
 
 
-# The reaper looks at all leases once: the flags said what it had left to do.
+# The dropped flags told the reaper which leases to check. It now checks every lease once.
 UPGRADE = """
 ALTER TABLE recorder_run ADD abandoned_at timestamptz, DROP may_be_open, DROP has_abandoned;
 UPDATE recorder_lease SET due_at = now();

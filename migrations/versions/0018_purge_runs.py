@@ -1,7 +1,7 @@
-"""Name the index of tombstones for what it finds, and delete the states that it used to lead to.
+"""Rename the index of tombstones, and delete session states of deleted runs.
 
-A tombstone names no conversation any more: its state is deleted with the run. Earlier programs did
-that when the rows of the run were gone, which an interrupted deletion leaves to be done here.
+The session state of a conversation is now deleted with its last run. Earlier programs deleted it
+after the rows of the run. This migration completes deletions that were interrupted before that.
 """
 
 from alembic import op

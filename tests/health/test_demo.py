@@ -354,7 +354,7 @@ async def test_without_a_server_and_a_caller_the_tools_report_what_is_missing(
     assert outcome.status is Status.SUCCEEDED
     assert [reason for reason, _ in found] == ["missing_identity", "tool_error"]
     assert "with identity(…)" in found[0][1]
-    assert "No server runs beside the agents" in found[1][1]
+    assert "The agents do not run in a server" in found[1][1]
     assert entries == 0
 
 

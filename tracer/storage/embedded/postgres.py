@@ -39,7 +39,7 @@ SERVICE_USER = "tracer-postgres"
 START_SECONDS = 300  # replaying the log of a crashed server takes as long as it takes
 STOP_SECONDS = 60
 NO_PROCESS = 2**31 - 1  # above what any system hands out
-WAY_OUT = "or set TRACER_DATABASE_URL to a Postgres of yours."
+WAY_OUT = "or set TRACER_DATABASE_URL to the address of another Postgres."
 
 SERVER_SETTINGS = {
     "listen_addresses": "",  # the socket alone: no port to collide
@@ -142,7 +142,7 @@ def start_embedded_postgres(
     except (OSError, subprocess.SubprocessError) as error:
         raise StoreUnavailable(
             f"The embedded Postgres can't use {home}: {error}. "
-            f"Set TRACER_HOME to a directory of yours, {WAY_OUT}"
+            f"Set TRACER_HOME to a directory that you can write to, {WAY_OUT}"
         ) from error
 
 
@@ -204,7 +204,9 @@ class _Cluster:
         options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         initdb = self._run("initdb", "--pgdata", str(unfinished), *options)
         if initdb.returncode:
-            raise StoreUnavailable(f"The embedded Postgres can't be made: {_last_words(initdb)}")
+            raise StoreUnavailable(
+                f"The embedded Postgres cannot be created: {_last_words(initdb)}"
+            )
         unfinished.rename(self.data)
 
     def ensure_running(self, settings: Mapping[str, str]) -> None:
@@ -227,7 +229,7 @@ class _Cluster:
             tail = " ".join(log_text.splitlines()[-3:])
             raise StoreUnavailable(
                 f"The embedded Postgres in {self.directory} does not start: "
-                f"{tail or _last_words(start)} Set that right, {WAY_OUT}"
+                f"{tail or _last_words(start)} Correct the cause, {WAY_OUT}"
             )
 
     def is_alive(self) -> bool:
@@ -383,7 +385,7 @@ def _service_account(name: str) -> pwd.struct_passwd | None:
         except (OSError, subprocess.CalledProcessError, KeyError) as error:
             raise StoreUnavailable(
                 f"PostgreSQL refuses to run as root, and the user {name} that it would "
-                f"run as instead can't be made ({error}). Start as an ordinary user, {WAY_OUT}"
+                f"run as instead cannot be created ({error}). Start as an ordinary user, {WAY_OUT}"
             ) from error
 
 

@@ -172,7 +172,8 @@ async def add_analyst(pool: Pool, role: str, project: str) -> NewAnalyst:
             elif gap[0]:
                 raise BadRequest(
                     f"The role {role!r} can't log in, may do more, or is a member of other roles: "
-                    "it could see other projects. Give another one, or a name that is not taken."
+                    "it could see other projects. Name another role, or a new one; this command "
+                    "creates it."
                 )
             grant = "GRANT {} TO {} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE"
             await _on_roles(connection, grant, READER_ROLE, role)

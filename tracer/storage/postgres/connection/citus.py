@@ -82,8 +82,8 @@ async def check_workers(connection: PoolConnection) -> None:
     # Twice: the first query reports cached connections to a worker that was restarted.
     if await _unreached(connection) and (unreached := await _unreached(connection)):
         raise StoreUnavailable(
-            f"Citus does not reach {', '.join(unreached)}. Runs that lie there can't be "
-            "written, and lists and trees can't be read, until it is back."
+            f"Citus cannot reach the workers {', '.join(unreached)}. Until they answer, their runs "
+            "cannot be written, and lists and trees cannot be read."
         )
 
 
@@ -232,7 +232,7 @@ async def write_parts(
 
     Raises:
         PartlyWritten: Some worker is away. The parts for other workers are written.
-        StoreUnavailable: The coordinator does not answer, or no worker that was asked.
+        StoreUnavailable: The coordinator or all needed workers do not answer.
     """
     refused: list[Refusal] = []
     written: set[int] = set()

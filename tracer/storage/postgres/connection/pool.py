@@ -336,7 +336,8 @@ async def pooled_connection(
         seconds: How long it may be used; None: as long as it takes.
 
     Raises:
-        TimeoutError: The time was over. A database may stop answering without closing anything.
+        TimeoutError: `seconds` have passed. A database may stop answering without closing its
+            connections.
     """
     async with asyncio.timeout(seconds):
         connection = await _live_connection(pool)
@@ -355,7 +356,7 @@ async def read_connection(pool: Pool) -> AsyncIterator[PoolConnection]:
     """Yield a connection for reading. Readers leave some connections to writers.
 
     Raises:
-        TimeoutError: Others read for as long as one may wait, or the time was over.
+        TimeoutError: No connection for readers became free in time, or reading took too long.
     """
     turns = pool.turns_to_read
     async with asyncio.timeout(pool.timeout if turns.locked() else None):

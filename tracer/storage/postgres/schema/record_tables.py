@@ -98,7 +98,7 @@ END)"""
 
 
 def start_of(row: str) -> str:
-    """Return the same of the row that has this name."""
+    """Return `START` for a row with an alias, as SQL."""
     return f"coalesce({row}.started_at, {row}.recorded_at)"
 
 
