@@ -43,7 +43,7 @@ from api.projects import subjects
 from api.run_events import DEFAULT_SETTINGS, StreamSettings
 from api.runs import cancel_requests, exports
 from api.runs import routes as runs
-from api.security_schemes import tell_security
+from api.security_schemes import document_security
 from api.server import health, metrics
 from api.span_index import SpanIndexCache
 from api.spans import routes as spans
@@ -168,7 +168,7 @@ def _openapi_document(app: FastAPI) -> dict[str, Any]:
             **live_components(),
             "Problem": schema,
         }
-        tell_security(document, [route for each in ROUTES for route in each.router.routes])
+        document_security(document, [route for each in ROUTES for route in each.router.routes])
         app.openapi_schema = document
     return app.openapi_schema
 

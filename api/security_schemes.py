@@ -34,7 +34,7 @@ _REFUSALS = problems.documented(
 )
 
 
-def tell_security(document: dict[str, Any], routes: Iterable[BaseRoute]) -> None:
+def document_security(document: dict[str, Any], routes: Iterable[BaseRoute]) -> None:
     """Add each operation's scope and its authentication errors to an OpenAPI document.
 
     Args:

@@ -18,7 +18,11 @@ from tracer.runtime.application import Application, Surroundings
 from tracer.runtime.from_settings import application_launcher
 from tracer.runtime.launcher import RunLauncher
 from tracer.settings import Settings
-from tracer.storage.embedded.postgres import LOOK_SECONDS, kept_alive, start_embedded_postgres
+from tracer.storage.embedded.postgres import (
+    LOOK_SECONDS,
+    restart_when_dead,
+    start_embedded_postgres,
+)
 from tracer.storage.postgres.administration import migrate
 from tracer.storage.postgres.connection.pool import Pool, open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
@@ -122,7 +126,7 @@ async def database(
         else:
             embedded = await asyncio.to_thread(start_embedded_postgres, settings.home)
             stack.push_async_callback(asyncio.to_thread, embedded.stop)
-            await stack.enter_async_context(kept_alive(embedded, look_seconds))
+            await stack.enter_async_context(restart_when_dead(embedded, look_seconds))
             url = embedded.url
         if migrated:
             await asyncio.to_thread(migrate.upgrade, url)

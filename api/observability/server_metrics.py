@@ -22,7 +22,7 @@ ANSWER_SECONDS = 2.0
 """The default time limit for counting. Prometheus does not wait for long."""
 
 
-async def server_figures(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -> list[Metric]:
+async def server_metrics(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -> list[Metric]:
     """Return the metrics of a server, without those that cannot be read now.
 
     Args:

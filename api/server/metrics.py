@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from api.dependencies import AllParts, MetricsDep, Reading
 from api.http.problems import documented
 from api.observability.metrics import MEDIA_TYPE
-from api.observability.server_metrics import server_figures
+from api.observability.server_metrics import server_metrics
 from tracer.errors import NotAllowed
 
 router = APIRouter(tags=["health"])
@@ -29,4 +29,4 @@ async def read_metrics(parts: AllParts, caller: Reading, metrics: MetricsDep) ->
     """
     if caller.project_id != parts.project_id:
         raise NotAllowed("Only keys of the server's own project may read its metrics.")
-    return Response(metrics.text(await server_figures(parts)), media_type=MEDIA_TYPE)
+    return Response(metrics.text(await server_metrics(parts)), media_type=MEDIA_TYPE)

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.app import create_app
 from api.observability.metrics import Metrics
-from api.observability.server_metrics import server_figures
+from api.observability.server_metrics import server_metrics
 from tests.api import ward
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.api.projects import two_projects
@@ -183,7 +183,7 @@ async def test_metrics_page_lists_exactly_the_served_metrics(
     async with parts(read_settings(home=tmp_path), database_url, ward.application) as made_parts:
         assert made_parts.reaper is not None
         await made_parts.reaper.run_once()
-        told = _names(made_parts, await server_figures(made_parts, answer_seconds=60))
+        told = _names(made_parts, await server_metrics(made_parts, answer_seconds=60))
 
     assert sorted(rows) == sorted(told)
 

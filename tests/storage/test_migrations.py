@@ -32,7 +32,7 @@ from tracer.storage.postgres.administration.migrate import (
 )
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.connection.row_security import ANALYSTS_POLICY, POLICY, raise_wall
+from tracer.storage.postgres.connection.row_security import ANALYSTS_POLICY, POLICY, secure_tables
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.schema.record_tables import METADATA
@@ -57,7 +57,7 @@ def test_migrations_match_the_table_classes(database_url: str, empty_database_ur
         assert compare_metadata(context, METADATA) == []
     with migrating_connection(empty_database_url) as connection, connection.begin():
         METADATA.create_all(connection)
-        raise_wall(connection)
+        secure_tables(connection)
         connection.execute(text("CREATE SCHEMA trace"))
         allow_analysts(connection)
     expected = read_catalog(empty_database_url)

@@ -50,7 +50,7 @@ def redacted_events(events: Sequence[E], redaction: Redaction) -> Sequence[E]:
     if not may_hold_secret(events, redaction):
         return events
     change = masking(redaction)
-    return [changed_event(event, change) for event in events]
+    return [redact_event(event, change) for event in events]
 
 
 def may_hold_secret(events: Sequence[BaseModel], redaction: Redaction) -> bool:
@@ -61,7 +61,7 @@ def may_hold_secret(events: Sequence[BaseModel], redaction: Redaction) -> bool:
     return redaction.may_hold_secret("\0".join([text for each in events for text in _texts(each)]))
 
 
-def changed_event(event: E, change: TextChange) -> E:
+def redact_event(event: E, change: TextChange) -> E:
     """Return an event with its texts changed; the event itself if none changes."""
     changed: E = _changed(event, change)
     return changed

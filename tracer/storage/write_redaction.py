@@ -15,7 +15,7 @@ from tracer.records.events import Event
 from tracer.records.merge import add_masked_paths
 from tracer.records.record_classes import TEXTS
 from tracer.redaction import Redaction, standard_redaction
-from tracer.redaction.events import TextChange, changed_event, masking, may_hold_secret
+from tracer.redaction.events import TextChange, masking, may_hold_secret, redact_event
 from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
 from tracer.text import storable
 
@@ -42,7 +42,7 @@ class WriteRedactor:
         if policy is PayloadPolicy.KEEP and not may_hold_secret(events, self._redaction):
             return list(events)
         change = _change(self._redaction.of_write(), policy)
-        return [changed_event(event, change) for event in events]
+        return [redact_event(event, change) for event in events]
 
     def traces(
         self, traces: Sequence[TraceSpans], policy: PayloadPolicy = PayloadPolicy.KEEP

@@ -62,7 +62,7 @@ class Signal:
     """Finds the session of an item without a trace id; None: all such items are rejected."""
 
 
-def _why_no_span(span: WireSpan, trace_id: bytes) -> str | None:
+def _problem_of_span(span: WireSpan, trace_id: bytes) -> str | None:
     # Called for each span of each request, so each field is read once.
     span_id, parent_span_id = span.span_id, span.parent_span_id
     if len(trace_id) != TRACE_ID_BYTES or trace_id == _NO_TRACE_ID:
@@ -76,7 +76,7 @@ def _why_no_span(span: WireSpan, trace_id: bytes) -> str | None:
     return None
 
 
-def _why_no_log(record: WireLogRecord, trace_id: bytes) -> str | None:
+def _problem_of_log(record: WireLogRecord, trace_id: bytes) -> str | None:
     if len(record.span_id) not in (0, SPAN_ID_BYTES):
         return f"Its span id must be {SPAN_ID_BYTES} bytes."
     if record.time_unix_nano >= MAX_TIME or record.observed_time_unix_nano >= MAX_TIME:
@@ -95,7 +95,7 @@ SPANS = Signal(
     1,
     *(ExportTraceServiceResponse, "rejected_spans"),
     *(ExportTraceServiceRequest, ResourceSpans, ScopeSpans, WireSpan),
-    _why_no_span,
+    _problem_of_span,
 )
 
 LOGS = Signal(
@@ -105,7 +105,7 @@ LOGS = Signal(
     LOGS_FIELD,
     *(ExportLogsServiceResponse, "rejected_log_records"),
     *(ExportLogsServiceRequest, ResourceLogs, ScopeLogs, WireLogRecord),
-    _why_no_log,
+    _problem_of_log,
 )
 
 

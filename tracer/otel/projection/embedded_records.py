@@ -24,7 +24,7 @@ RecordPlace = tuple[Kind, UUID]
 
 
 @dataclass(frozen=True)
-class CarriedRecords:
+class EmbeddedRecords:
     """The records that the spans of one run carry. Text is in stored form."""
 
     root_plan_id: UUID
@@ -36,7 +36,9 @@ class CarriedRecords:
     """The record of each span, by the span's id."""
 
 
-def carried_records(trace_id: bytes, spans: Mapping[bytes, ReadableSpan]) -> CarriedRecords | None:
+def embedded_records(
+    trace_id: bytes, spans: Mapping[bytes, ReadableSpan]
+) -> EmbeddedRecords | None:
     """Return the records that spans carry, and placeholders for parents that have no record.
 
     Records of other runs are skipped.
@@ -57,7 +59,7 @@ def carried_records(trace_id: bytes, spans: Mapping[bytes, ReadableSpan]) -> Car
     runs = [run for span in spans.values() for run in _of(root_id, span, RUN)]
     reduced = reduce_records((*by_span.values(), *runs))
     run = reduced[Kind.RUN][root_id, root_id]
-    return CarriedRecords(
+    return EmbeddedRecords(
         root_plan_id=root_id,
         run={name: run.get(name) for name in _OF_RUN}
         | {name: run.get(name) or [] for name in RULES[Kind.RUN].union},

@@ -38,7 +38,7 @@ _MOST_CUTS = 10
 """How often circles are cut. If some remain, all inferred links are removed."""
 
 
-def join_lost_agents(spans: list[SlimSpan], agents: Agents) -> None:
+def link_orphan_agents(spans: list[SlimSpan], agents: Agents) -> None:
     """Infer what opened the agents that have no link to a tool call.
 
     Args:
@@ -52,7 +52,7 @@ def join_lost_agents(spans: list[SlimSpan], agents: Agents) -> None:
     first_call = calls[0].start if calls else inf
     # No call opened an agent that began before the first call.
     late = [agent for agent in lost if agent.start >= first_call]
-    nesting = _Nesting(spans)
+    nesting = _SubtreeIntervals(spans)
     texts = Texts()
     if late:
         _join_by_text(agents, late, nesting, texts)
@@ -67,7 +67,9 @@ def _is_placed(agent: AgentWork) -> bool:
     return agent.span is not None and agent.span.reading.is_placed
 
 
-def _join_by_text(agents: Agents, late: list[AgentWork], nesting: _Nesting, texts: Texts) -> None:
+def _join_by_text(
+    agents: Agents, late: list[AgentWork], nesting: _SubtreeIntervals, texts: Texts
+) -> None:
     requests = _Requests()
     wanted = {requests[agent] for agent in late} - {""}
     calls_by_text: dict[str, list[SlimSpan]] = {}
@@ -91,11 +93,13 @@ def _join_by_text(agents: Agents, late: list[AgentWork], nesting: _Nesting, text
         if not running and agent.awaits is None:
             # A call that only starts the agent has ended before; it has to name the agent.
             running = [
-                call for call in candidates if call not in opened and _names(call, agent, texts)
+                call
+                for call in candidates
+                if call not in opened and _mentions_agent(call, agent, texts)
             ]
         if len(running) == 1:
             agent.inferred, agent.evidence = running[0], BY_TEXT
-            holder = _holder(agent, opened.get(running[0], []), requests)
+            holder = _enclosing_agent(agent, opened.get(running[0], []), requests)
             if holder is not None:
                 agent.inferred, agent.evidence = holder, BY_CALLER
 
@@ -108,7 +112,9 @@ class _Requests(dict[AgentWork, str]):
         return request
 
 
-def _holder(agent: AgentWork, opened: list[AgentWork], requests: _Requests) -> SlimSpan | None:
+def _enclosing_agent(
+    agent: AgentWork, opened: list[AgentWork], requests: _Requests
+) -> SlimSpan | None:
     """Return the agent that contained a span which has not arrived; None if that is not clear.
 
     Some emitters never send the span of an agent that was cancelled, only the spans below it.
@@ -183,7 +189,7 @@ def _handing_over(source_agent: AgentWork, span: SlimSpan, agent: AgentWork) -> 
     return next(calls, span)
 
 
-def _join_by_time(agents: Agents, late: list[AgentWork], nesting: _Nesting) -> None:
+def _join_by_time(agents: Agents, late: list[AgentWork], nesting: _SubtreeIntervals) -> None:
     """Join the rest. If a span above an agent has not arrived, its opener may be that span."""
     unplaced = [agent for agent in late if agent.inferred is None and agent.awaits is None]
     if not unplaced:
@@ -211,7 +217,7 @@ _Numbered = tuple[list[int], list[SlimSpan]]
 """Calls with their numbers, ascending."""
 
 
-class _Nesting:
+class _SubtreeIntervals:
     """A numbering of spans in which the spans below a span directly follow it."""
 
     def __init__(self, spans: list[SlimSpan]) -> None:
@@ -293,7 +299,7 @@ def _covers(span: SlimSpan, start: int, end: int) -> bool:
     return span.start <= start and (span.end == 0 or 0 < end <= span.end)
 
 
-def _names(call: SlimSpan, agent: AgentWork, texts: Texts) -> bool:
+def _mentions_agent(call: SlimSpan, agent: AgentWork, texts: Texts) -> bool:
     """Return whether a call that began before the agent contains the agent's name."""
     name = agent.name
     if not name or call.start > agent.start:

@@ -33,10 +33,10 @@ from tracer.otel.otlp.span_fields import (
 from tracer.otel.otlp.spans import STATUS_ERROR
 from tracer.otel.projection.agents import AgentWork, find_agents
 from tracer.otel.projection.call_attribution import LATEST_ROUND, Choice, Rounds, needs_requested
-from tracer.otel.projection.embedded_records import CarriedRecords, carried_records
+from tracer.otel.projection.embedded_records import EmbeddedRecords, embedded_records
 from tracer.otel.projection.forest import build_tree, represented
 from tracer.otel.projection.interpret import RunSpans, read_run
-from tracer.otel.projection.orphan_agents import join_lost_agents
+from tracer.otel.projection.orphan_agents import link_orphan_agents
 from tracer.records.merge import RULES, Fields
 from tracer.records.prices import TokenUsage, cost_of
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS, Kind
@@ -111,7 +111,9 @@ def project_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) ->
     if run.is_of_session:
         return _without_rows(run)
     carried = _carried(run)
-    projected = _rows_of_carried(run, carried) if carried is not None else _Projection(run).result()
+    projected = (
+        _rows_of_embedded(run, carried) if carried is not None else _Projection(run).result()
+    )
     projected.sessions = run.sessions
     return projected
 
@@ -260,10 +262,10 @@ def _with_masks(kind: Kind, rows: Mapping[bytes, Row]) -> dict[bytes, Row]:
 # --- Spans that carry records --------------------------------------------------------------------
 
 
-def _carried(run: RunSpans) -> CarriedRecords | None:
+def _carried(run: RunSpans) -> EmbeddedRecords | None:
     if not any(RECORD in span.attributes for span in run.versions.values()):
         return None
-    return carried_records(run.trace_id, run.versions)
+    return embedded_records(run.trace_id, run.versions)
 
 
 def _without_rows(run: RunSpans) -> ProjectedRun:
@@ -284,7 +286,7 @@ def _without_rows(run: RunSpans) -> ProjectedRun:
     )
 
 
-def _rows_of_carried(run_spans: RunSpans, carried: CarriedRecords) -> ProjectedRun:
+def _rows_of_embedded(run_spans: RunSpans, carried: EmbeddedRecords) -> ProjectedRun:
     rows = {
         kind: {
             record_id.bytes: tuple(
@@ -307,12 +309,12 @@ def _rows_of_carried(run_spans: RunSpans, carried: CarriedRecords) -> ProjectedR
         run=tuple(_row_value(run.get(name)) for name in RUN_FIELDS),
         rows=rows,
         spans=len(run_spans.versions) + run_spans.log_records,
-        later=_later_of_carried(run_spans, carried),
+        later=_later_of_embedded(run_spans, carried),
         priced=set(),
     )
 
 
-def _later_of_carried(run: RunSpans, carried: CarriedRecords) -> dict[bytes, int]:
+def _later_of_embedded(run: RunSpans, carried: EmbeddedRecords) -> dict[bytes, int]:
     if not run.later:
         return {}
     firsts: dict[bytes, int] = {}
@@ -389,7 +391,7 @@ class _Projection:
         self._later = run.later
         build_tree(run.spans)
         self._agents = find_agents(run.spans)
-        join_lost_agents(run.spans, self._agents)
+        link_orphan_agents(run.spans, self._agents)
         self._root_id = run.trace_id
         self._by_start = sorted(
             self._agents.by_id.values(), key=lambda agent: (agent.start, agent.span_id)

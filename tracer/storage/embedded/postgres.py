@@ -414,7 +414,7 @@ LOOK_SECONDS = 2.0
 
 
 @asynccontextmanager
-async def kept_alive(
+async def restart_when_dead(
     embedded: EmbeddedPostgres, look_seconds: float = LOOK_SECONDS
 ) -> AsyncIterator[None]:
     """Start an embedded Postgres again, while inside, whenever it is found dead.

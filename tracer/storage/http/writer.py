@@ -55,7 +55,7 @@ ANSWER_SECONDS = 30.0
 PACKED_BYTES = 16 * 2**10
 """The size from which a request is compressed."""
 
-WISHES_AT_ONCE = 100
+CANCEL_REQUESTS_AT_ONCE = 100
 """The most runs in one request: the URL contains their ids."""
 
 _OTLP = "application/x-protobuf"
@@ -76,7 +76,7 @@ Numbered = tuple[int, Sent]
 """An event as JSON with its index, or the spans of a trace with the index of the first."""
 
 
-class _Wishes(BaseModel):
+class _CancelRequests(BaseModel):
     root_plan_ids: set[UUID] = Field(alias="rootPlanIds")
 
 
@@ -328,12 +328,12 @@ class HttpWriter:
         """
         to_cancel: set[UUID] = set()
         ids = [str(each) for each in root_plan_ids]
-        for begin in range(0, len(ids), WISHES_AT_ONCE):
-            some = ids[begin : begin + WISHES_AT_ONCE]
+        for begin in range(0, len(ids), CANCEL_REQUESTS_AT_ONCE):
+            some = ids[begin : begin + CANCEL_REQUESTS_AT_ONCE]
             response = await self._ask("GET", "api/cancel-requests", params={"rootPlanId": some})
             content = self._content(response, HTTPStatus.OK)
             try:
-                to_cancel |= _Wishes.model_validate_json(content).root_plan_ids
+                to_cancel |= _CancelRequests.model_validate_json(content).root_plan_ids
             except ValidationError as error:
                 raise self._unexpected(response) from error
         return to_cancel

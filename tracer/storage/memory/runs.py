@@ -146,7 +146,7 @@ def is_unfinished(fields: Fields) -> bool:
     return fields["status"] in (Status.PENDING, Status.RUNNING)
 
 
-def why_no_events(stored_run: StoredRun | None) -> str | None:
+def refusal_of_events(stored_run: StoredRun | None) -> str | None:
     """Return the code with which a run rejects events; None if it accepts them."""
     if stored_run is None:
         return None
@@ -159,7 +159,7 @@ def why_no_events(stored_run: StoredRun | None) -> str | None:
     )
 
 
-def why_no_spans(stored_run: StoredRun | None, trace: TraceSpans, max_bytes: int) -> str | None:
+def refusal_of_spans(stored_run: StoredRun | None, trace: TraceSpans, max_bytes: int) -> str | None:
     """Return the code with which a run rejects the spans of a trace; None if it accepts them."""
     if stored_run is not None and stored_run.is_deleted:
         return "run_deleted"

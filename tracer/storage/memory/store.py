@@ -45,7 +45,7 @@ from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.storage.ancestors import path_down_to
 from tracer.storage.memory.leases import MemoryLeases, mark_dead
 from tracer.storage.memory.lists import page, run_is_wanted, tool_call_is_wanted, tool_call_preview
-from tracer.storage.memory.runs import StoredRun, delete_runs, why_no_events, why_no_spans
+from tracer.storage.memory.runs import StoredRun, delete_runs, refusal_of_events, refusal_of_spans
 from tracer.storage.memory.spans import project_blocks, restored
 from tracer.storage.memory.stats import stats_of_tools, tool_history
 from tracer.storage.memory.tree import Records, changed_rows, in_order, tree_rows
@@ -140,7 +140,7 @@ class MemoryStore:
 
     def _divided(self, written: Sequence[W]) -> tuple[list[W], list[Refusal]]:
         """Return the accepted items, and the refusals of the others."""
-        codes = [why_no_events(self._runs.get(each.root_plan_id)) for each in written]
+        codes = [refusal_of_events(self._runs.get(each.root_plan_id)) for each in written]
         return [each for each, code in zip(written, codes, strict=True) if code is None], [
             Refusal(index, code, REFUSED_RUNS[code])
             for index, code in enumerate(codes)
@@ -191,7 +191,7 @@ class MemoryStore:
         count = 0
         for trace in self._redactor.traces(traces):
             run_id = root_plan_id(trace.trace_id)
-            code = why_no_spans(self._runs.get(run_id), trace, self._max_run_bytes)
+            code = refusal_of_spans(self._runs.get(run_id), trace, self._max_run_bytes)
             places = range(count, count + trace.count)
             count = places.stop
             if code is not None:

@@ -22,7 +22,7 @@ from tracer.redaction import Redaction
 from tracer.storage.postgres.connection.notifications import Notify, notifications
 from tracer.storage.postgres.connection.pool import Pool, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
-from tracer.storage.postgres.connection.row_security import HOW_TO_MEND
+from tracer.storage.postgres.connection.row_security import HOW_TO_CORRECT
 from tracer.storage.postgres.projects.api_keys import ApiKeys, closed_by_first_key, make_first_key
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.postgres.read.run_watch import RunWatch
@@ -144,7 +144,7 @@ class ProjectStores:
         except (StoreUnavailable, SchemaOutOfDate):
             return  # `/readyz` reports it
         if not is_walled:
-            log.warning("row_level_security_off", detail=HOW_TO_MEND)
+            log.warning("row_level_security_off", detail=HOW_TO_CORRECT)
 
     async def closed_by_first_key(self, project: str) -> list[str] | None:
         """Return the projects that a first key in `project` locks out; None if there was a key."""

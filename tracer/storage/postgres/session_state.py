@@ -50,11 +50,11 @@ class PostgresSessions:
         values = self._values(session_id) | {"state": first, "now": self._clock()}
         with store_errors():
             async with in_project(self._project) as connection:
-                cursor = await connection.execute(_MAKE_OR_LOCK, values)
+                cursor = await connection.execute(_CREATE_OR_LOCK, values)
                 [(text,)] = await cursor.fetchall()
                 state = apply(state_from(text), changes)
                 state_json = self._redactor.state(state_text(state))
-                await connection.execute(_KEEP, values | {"state": state_json})
+                await connection.execute(_STORE, values | {"state": state_json})
         return state_from(state_json)
 
     async def add_run(
@@ -84,7 +84,7 @@ _READ = f"SELECT state::text FROM session_state WHERE {_THE_SESSION}"
 
 # One statement, so that a session without a row can be locked, too. If a change is rejected, the
 # transaction rolls back what this statement wrote.
-_MAKE_OR_LOCK = """
+_CREATE_OR_LOCK = """
 INSERT INTO session_state AS stored (project_id, session_id, state, revision, updated_at)
 VALUES (%(project_id)s, %(session)s, %(state)s, 1, %(now)s)
 ON CONFLICT (session_id, project_id)
@@ -100,4 +100,4 @@ ON CONFLICT (session_id, project_id) DO UPDATE SET
     updated_at = excluded.updated_at
 RETURNING run_ids"""
 
-_KEEP = f"UPDATE session_state SET state = %(state)s WHERE {_THE_SESSION}"
+_STORE = f"UPDATE session_state SET state = %(state)s WHERE {_THE_SESSION}"

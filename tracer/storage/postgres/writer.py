@@ -261,7 +261,7 @@ class PostgresWriter:
         parameters = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
         with store_errors():
             async with in_project(self._project) as connection:
-                await connection.execute(_WISH_CANCEL, parameters)
+                await connection.execute(_REQUEST_CANCEL, parameters)
                 cursor = connection.cursor(row_factory=dict_row)
                 await cursor.execute(_RUN, parameters)
                 row = await cursor.fetchone()
@@ -286,7 +286,7 @@ _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
 
 _THE_RUN = f"{_IN_RUN} AND {RUN_NOT_DELETED}"
 
-_WISH_CANCEL = f"""
+_REQUEST_CANCEL = f"""
 UPDATE run SET cancel_requested_at = %(now)s, revision = revision + 1
 WHERE {_THE_RUN} AND status < 'cancelled' AND cancel_requested_at IS NULL"""
 

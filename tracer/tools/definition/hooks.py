@@ -38,7 +38,7 @@ from tracer.tools.definition.hidden_parameters import HiddenParameter
 from tracer.tools.definition.session_state import RunContext
 from tracer.tools.definition.signature import hidden_by_type
 
-MAY_WANT = ("next", "call", "name", "arguments", "tool", "context", "run_context", "agent")
+HOOK_PARAMETERS = ("next", "call", "name", "arguments", "tool", "context", "run_context", "agent")
 """The parameter names by which a hook selects what it receives."""
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -61,7 +61,7 @@ class Hook:
     function: Callable[..., Any]
     name: str
     wants: tuple[str, ...]
-    """Those of its parameters that are in `MAY_WANT`."""
+    """Those of its parameters that are in `HOOK_PARAMETERS`."""
     hidden: Mapping[str, HiddenParameter]
     """Its other parameters, which the runtime fills as it does for a tool."""
     is_async: bool
@@ -91,21 +91,21 @@ def hook_of(function: Callable[..., Any] | Hook) -> Hook:
             f"{name!r} cannot be a hook, because its parameters cannot be read ({error})."
         ) from error
     is_by_name = {each.name for each in parameters if each.kind in _BY_NAME}
-    others = [each for each in parameters if each.name not in MAY_WANT]
+    others = [each for each in parameters if each.name not in HOOK_PARAMETERS]
     # The hints of `next` or `agent` need not be importable here, so they are read only if needed.
     hidden = hidden_by_type(function) if others else {}
-    hidden = {name: each for name, each in hidden.items() if name not in MAY_WANT}
+    hidden = {name: each for name, each in hidden.items() if name not in HOOK_PARAMETERS}
     for parameter in parameters:
-        if parameter.name in is_by_name and parameter.name in (*MAY_WANT, *hidden):
+        if parameter.name in is_by_name and parameter.name in (*HOOK_PARAMETERS, *hidden):
             continue
-        if parameter.default is not parameter.empty and parameter.name not in MAY_WANT:
+        if parameter.default is not parameter.empty and parameter.name not in HOOK_PARAMETERS:
             continue
         raise RegistrationError(
             f"The hook {name!r} has the parameter {str(parameter)!r}, which nothing fills. A hook "
-            f"may have the parameters {', '.join(MAY_WANT)}, and parameters of a hiding type, "
-            "such as user_id: UserId."
+            f"may have the parameters {', '.join(HOOK_PARAMETERS)}, and parameters of a hiding "
+            "type, such as user_id: UserId."
         )
-    wants = tuple(each for each in MAY_WANT if each in is_by_name)
+    wants = tuple(each for each in HOOK_PARAMETERS if each in is_by_name)
     return Hook(function, name, wants, hidden, is_async(function))
 
 

@@ -29,7 +29,7 @@ from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
 from tracer.storage.postgres.administration.analysts import allow_analysts, end_analyst_sessions
 from tracer.storage.postgres.connection import citus
 from tracer.storage.postgres.connection.pool import PoolConnection, connection_options, store_errors
-from tracer.storage.postgres.connection.row_security import VIEWS_SCHEMA, raise_wall
+from tracer.storage.postgres.connection.row_security import VIEWS_SCHEMA, secure_tables
 from tracer.storage.postgres.schema.record_tables import METADATA
 
 VIEWS_FILE = Path(__file__).with_name("views.sql")
@@ -111,12 +111,12 @@ def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS
         after = MigrationContext.configure(connection).get_current_revision()
         if after == head():
             is_spread = citus.spread(connection)
-            raise_wall(connection)
+            secure_tables(connection)
             if after != before or is_spread:
                 _comment(connection)
                 create_views(connection, grants)
             if citus.is_there(connection):
-                citus.let_program_in(connection)
+                citus.authorize_program(connection)
             else:  # Citus takes no policy that looks into another table
                 allow_analysts(connection)
 

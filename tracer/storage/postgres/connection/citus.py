@@ -122,7 +122,7 @@ def spread(connection: Connection) -> bool:
     if not missing:
         return False
     _check(connection)
-    for table in connection.scalars(text(_ANALYSTS_WALL), {"policy": ANALYSTS_POLICY}).all():
+    for table in connection.scalars(text(_ANALYSTS_POLICIES), {"policy": ANALYSTS_POLICY}).all():
         connection.execute(text(f"DROP POLICY {ANALYSTS_POLICY} ON {table}"))
     # Views would have to exist on the workers before their tables do.
     connection.execute(text(f"DROP SCHEMA IF EXISTS {VIEWS_SCHEMA} CASCADE"))
@@ -140,7 +140,7 @@ def spread(connection: Connection) -> bool:
     return True
 
 
-def let_program_in(connection: Connection) -> None:
+def authorize_program(connection: Connection) -> None:
     """Let the coordinator connect to its workers as the program's role, too."""
     connection.execute(text(f"ALTER ROLE {PROGRAM_ROLE} LOGIN"))
     database = connection.scalar(text("SELECT quote_ident(current_database())"))
@@ -187,7 +187,7 @@ SELECT nodename, nodeport FROM pg_dist_node
 WHERE isactive AND groupid > 0 AND NOT citus_check_connection_to_node(nodename, nodeport)
 ORDER BY nodename, nodeport"""
 
-_ANALYSTS_WALL = "SELECT polrelid::regclass::text FROM pg_policy WHERE polname = :policy"
+_ANALYSTS_POLICIES = "SELECT polrelid::regclass::text FROM pg_policy WHERE polname = :policy"
 
 _REFERENCES = """
 SELECT conrelid::regclass::text, quote_ident(conname), pg_get_constraintdef(oid)

@@ -28,7 +28,7 @@ ANALYSTS_POLICY = "for_analysts"
 VIEWS_SCHEMA = "trace"
 """The schema of the views for analysts."""
 
-HOW_TO_MEND = (
+HOW_TO_CORRECT = (
     "Row-level security does not hold: the database's user owns the tables and cannot become"
     f" {PROGRAM_ROLE}. As a superuser: CREATE ROLE {PROGRAM_ROLE} NOLOGIN (unless it exists);"
     f" GRANT {PROGRAM_ROLE} TO the user WITH INHERIT FALSE. Then run `tracer migrate`."
@@ -121,14 +121,14 @@ def entering(standing: Standing, project_id: int | None) -> list[str]:
     ]
 
 
-def raise_wall(connection: Connection) -> None:
+def secure_tables(connection: Connection) -> None:
     """Set up missing parts of row-level security, in the caller's transaction.
 
     Args:
         connection: A connection of the tables' owner. All tables must exist.
     """
     if not _ensure_role(connection):
-        log.warning("row_level_security_off", detail=HOW_TO_MEND)
+        log.warning("row_level_security_off", detail=HOW_TO_CORRECT)
         return
     schema = connection.scalar(text("SELECT quote_ident(current_schema)"))
     connection.execute(text(f"GRANT USAGE ON SCHEMA {schema} TO {PROGRAM_ROLE}"))

@@ -365,7 +365,7 @@ WHERE stored.project_id = $1 AND stored.root_plan_id = incoming.root_plan_id
     AND stored.root_plan_id = ANY($2::uuid[]) AND stored.arrived = incoming.arrived"""
 """End the pending state of the runs $2, unless more has arrived than was read."""
 
-NOTE_SIGNS = """
+RENEW_RUN_LEASES = """
 INSERT INTO recorder_lease AS stored (project_id, recorder_id, seen_at, length, due_at)
 SELECT $1, run_id, seen_at, $4::interval, seen_at
 FROM unnest($2::uuid[], $3::timestamptz[]) AS incoming (run_id, seen_at) ORDER BY run_id

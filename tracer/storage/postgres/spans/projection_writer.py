@@ -318,7 +318,9 @@ class ProjectionWriter:
         if signs:
             runs, moments = [*signs], [*signs.values()]
             self._session.ask(NOTE_RUNS, project_id, runs, runs)
-            self._session.ask(sql.NOTE_SIGNS, project_id, runs, moments, self._terms.span_idle)
+            self._session.ask(
+                sql.RENEW_RUN_LEASES, project_id, runs, moments, self._terms.span_idle
+            )
 
 
 class _Missing(int):

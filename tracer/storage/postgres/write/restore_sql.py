@@ -24,12 +24,12 @@ _OF_RUNS = "root_plan_id = ANY($4::uuid[])"
 _OPEN = f"run.{_OF_RUNS} AND run.deleted_at IS NULL AND run.source = $3"
 
 
-def _given(kind: Kind) -> dict[str, str]:
+def _incoming(kind: Kind) -> dict[str, str]:
     fields = (*LEAST[kind], *(("inferred", "inferred_from") if kind in INFERRED else ()))
     return {field: column_type(TABLES[kind], field) for field in fields}
 
 
-_FIELDS = {kind: _given(kind) for kind in Kind}
+_FIELDS = {kind: _incoming(kind) for kind in Kind}
 
 
 def _restore(kind: Kind) -> str:
