@@ -14,8 +14,12 @@ from tracer.otel.dialects import (
     codex,
     gemini_cli,
     genai,
+    laminar,
+    langfuse,
+    langsmith,
     logfire,
     mcp,
+    mlflow,
     opencode,
     openinference,
     openllmetry,
@@ -42,6 +46,7 @@ CompleteRun = Callable[[list[SlimSpan], list[LogRecord]], list[SlimSpan]]
 _COMPLETE_RUN: Mapping[str, CompleteRun] = {
     claude_code.SCOPE: claude_code.complete,
     codex.SCOPE: codex.complete,
+    langsmith.SCOPE: langsmith.complete,
     opencode.SCOPE: opencode.complete,
 }
 """The dialects that read a run as a whole, by the beginning of the names of their scopes."""
@@ -76,7 +81,11 @@ def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> Reading
     if logfire.is_log(span):
         return WRAPPER
     return (
-        openinference.read(span, parent)
+        langfuse.read(span)
+        or laminar.read(span)
+        or langsmith.read(span)
+        or mlflow.read(span)
+        or openinference.read(span, parent)
         or openllmetry.read(span)
         or vercel.read(span)
         or claude_code.read(span)

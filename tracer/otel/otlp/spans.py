@@ -37,6 +37,10 @@ class ReadableSpan(Protocol):
         """The id of its parent; None for a root span."""
 
     @property
+    def start(self) -> int:
+        """When it began: nanoseconds since 1970."""
+
+    @property
     def name(self) -> str:
         """Its name."""
 

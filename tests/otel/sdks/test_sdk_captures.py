@@ -1,0 +1,35 @@
+"""Traces of other tools' SDKs become the agents, calls, contents and tokens of their runs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.otel.captured import projected, projected_in_parts
+from tests.otel.sdks.captured import NAMES, expected_facts, seen_facts, spans_of
+from tests.otel.test_order import all_differences
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_capture_has_the_expected_agents_calls_and_tokens(name: str) -> None:
+    expected = expected_facts(name)
+
+    seen = seen_facts(spans_of(name))
+
+    assert seen.agents == expected.agents
+    assert seen.calls == expected.calls
+    assert seen.tokens == expected.tokens
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_order_split_and_repetition_change_no_record(name: str) -> None:
+    spans = spans_of(name)
+    once = projected(spans)
+    shuffled = [*spans, *spans[::3]]
+    random.Random(name).shuffle(shuffled)
+
+    assert all_differences(projected(reversed(spans)), once) == []
+    assert all_differences(projected(shuffled), once) == []
+    assert all_differences(projected_in_parts([span] for span in spans), once) == []
+    assert all_differences(projected_in_parts([spans, spans]), once) == []

@@ -1,0 +1,61 @@
+"""Laminar: `lmnr.span.type`, with input and output as JSON. Models have GenAI attributes, too."""
+
+from __future__ import annotations
+
+from tracer.otel.dialects import genai
+from tracer.otel.dialects.observed import (
+    Observed,
+    observed_agent,
+    observed_model,
+    observed_tool,
+)
+from tracer.otel.dialects.reading import WRAPPER, Reading, Role, first_text
+from tracer.otel.otlp.spans import ReadableSpan
+
+_KIND = "lmnr.span.type"
+_ROLES = {
+    "DEFAULT": Role.WORKFLOW,
+    "LLM": Role.MODEL,
+    "CACHED": Role.MODEL,
+    "TOOL": Role.TOOL,
+}
+"""Laminar has no type for agents: a function that calls models is one if a tool called it."""
+_CONVERSATIONS = ("lmnr.association.properties.session_id",)
+_SUBJECTS = ("lmnr.association.properties.user_id",)
+
+
+def read(span: ReadableSpan) -> Reading | None:
+    """Return the reading of one of Laminar's spans; None for others."""
+    kind = span.attributes.get(_KIND)
+    if not isinstance(kind, str):
+        return None
+    role = _ROLES.get(kind)
+    if role is None:
+        return WRAPPER
+    observed = Observed(
+        span.attributes.get("lmnr.span.input"), span.attributes.get("lmnr.span.output")
+    )
+    if role is Role.MODEL:
+        reading = _model(span, observed)
+    elif role is Role.TOOL:
+        reading = observed_tool(span.name, observed)
+    else:
+        reading = observed_agent(role, span.name, observed)
+    return reading._replace(
+        conversation=first_text(span.attributes, _CONVERSATIONS),
+        subject=first_text(span.attributes, _SUBJECTS),
+    )
+
+
+def _model(span: ReadableSpan, observed: Observed) -> Reading:
+    """Return the reading of a model's call. Without an instrumentation, it is in the input."""
+    reading = genai.speaking_reading(span, Role.MODEL)
+    own = observed_model(observed)
+    return reading._replace(
+        request=reading.request or own.request,
+        answer=reading.answer or own.answer,
+        messages=reading.messages or own.messages,
+        chosen=reading.chosen or own.chosen,
+        offered_tools=reading.offered_tools or own.offered_tools,
+        finish_reasons=reading.finish_reasons or own.finish_reasons,
+    )

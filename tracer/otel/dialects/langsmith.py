@@ -1,0 +1,119 @@
+"""LangSmith's export over OpenTelemetry: `langsmith.span.kind`, and the content as GenAI's prompt.
+
+Its GenAI attributes cannot be read alone: a prompt template has the operation `chat`, and a tool's
+arguments and result are in the attributes of a model's messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracer.otel.dialects import genai
+from tracer.otel.dialects.observed import (
+    Observed,
+    is_created_agent,
+    observed_agent,
+    observed_model,
+    observed_tool,
+)
+from tracer.otel.dialects.reading import (
+    WRAPPER,
+    Reading,
+    Role,
+    count,
+    first,
+    first_text,
+    parsed,
+    text,
+)
+from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.otlp.logs import LogRecord
+from tracer.otel.otlp.spans import STATUS_ERROR, ReadableSpan
+
+SCOPE = "langsmith"
+_KIND = "langsmith.span.kind"
+_METADATA = "langsmith.metadata."
+_ROLES = {
+    "chain": Role.CHAIN,
+    "llm": Role.MODEL,
+    "tool": Role.TOOL,
+    "retriever": Role.TOOL,
+    "embedding": Role.TOOL,
+}
+_CONVERSATIONS = tuple(_METADATA + each for each in ("thread_id", "session_id", "conversation_id"))
+_SUBJECTS = tuple(_METADATA + each for each in ("user_id", "ls_user_id"))
+_MODELS = ("gen_ai.response.model", _METADATA + "ls_model_name", "gen_ai.request.model")
+
+
+def read(span: ReadableSpan) -> Reading | None:
+    """Return the reading of one of LangSmith's runs; None for other spans."""
+    attributes = span.attributes
+    kind = attributes.get(_KIND)
+    if not isinstance(kind, str):
+        return None
+    role = _ROLES.get(kind)
+    if role is None:
+        return WRAPPER
+    observed = Observed(attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion"))
+    if role is Role.MODEL:
+        reading = _model(span, observed)
+    elif role is Role.TOOL:
+        name = first_text(attributes, ("gen_ai.tool.name",)) or span.name
+        reading = observed_tool(name, observed, None if kind == "tool" else kind.upper())
+        call_id = first_text(attributes, ("gen_ai.tool.call.id", _METADATA + "tool_call_id"))
+        reading = reading._replace(call_id=call_id or reading.call_id)
+    else:
+        reading = observed_agent(_role_of_chain(span), span.name, observed)
+    return reading._replace(
+        conversation=first_text(attributes, _CONVERSATIONS),
+        subject=first_text(attributes, _SUBJECTS),
+    )
+
+
+def complete(spans: list[SlimSpan], _logs: list[LogRecord]) -> list[SlimSpan]:
+    """Mark spans with an exception as failed: the exporter may set their status to `ok`."""
+    for span in spans:
+        if span.scope == SCOPE and any(event.name == "exception" for event in span.events):
+            span.status_code = STATUS_ERROR
+    return spans
+
+
+def _role_of_chain(span: ReadableSpan) -> Role:
+    """Return the role of a chain: one of LangChain's, or a function with the decorator."""
+    metadata = {
+        name: span.attributes.get(_METADATA + name)
+        for name in ("ls_integration", "lc_agent_name", "langgraph_node")
+    }
+    if is_created_agent(metadata, span.name):
+        return Role.AGENT
+    is_of_langchain = any(value is not None for value in metadata.values())
+    return Role.CHAIN if is_of_langchain else Role.WORKFLOW
+
+
+def _model(span: ReadableSpan, observed: Observed) -> Reading:
+    attributes = span.attributes
+    reading = observed_model(observed)
+    details = genai.model_details(attributes)
+    usage = parsed(attributes.get(_METADATA + "usage_metadata"))
+    usage = usage if isinstance(usage, dict) else {}
+    node = attributes.get(_METADATA + "langgraph_node")
+    return reading._replace(
+        requested_model=first_text(attributes, ("gen_ai.request.model", *_MODELS)),
+        model=first_text(attributes, _MODELS),
+        provider=first_text(attributes, (_METADATA + "ls_provider", *genai.PROVIDERS)),
+        input_tokens=count(first(attributes, genai.INPUT_TOKENS) or usage.get("input_tokens")),
+        output_tokens=count(first(attributes, genai.OUTPUT_TOKENS) or usage.get("output_tokens")),
+        cache_read_tokens=_detail(usage, "input", "cache_read"),
+        cache_written_tokens=_detail(usage, "input", "cache_creation"),
+        reasoning_tokens=_detail(usage, "output", "reasoning"),
+        parameters=details["parameters"],
+        offered_tools=reading.offered_tools or details["offered_tools"],
+        finish_reasons=details["finish_reasons"] or reading.finish_reasons,
+        graph_node=text(node) if node is not None else None,
+    )
+
+
+def _detail(usage: Mapping[str, Any], of: str, name: str) -> int | None:
+    details = usage.get(f"{of}_token_details")
+    return count(details.get(name)) if isinstance(details, dict) else None

@@ -1,0 +1,95 @@
+"""MLflow: `mlflow.spanType`, with inputs and outputs. All values of attributes are JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracer.otel.dialects.observed import (
+    Observed,
+    is_created_agent,
+    observed_agent,
+    observed_model,
+    observed_tool,
+)
+from tracer.otel.dialects.reading import WRAPPER, Reading, Role, count, parsed, text
+from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.prices import usd
+
+_KIND = "mlflow.spanType"
+_ROLES = {
+    "AGENT": Role.AGENT,
+    "CHAIN": Role.CHAIN,
+    "TASK": Role.CHAIN,
+    "WORKFLOW": Role.WORKFLOW,
+    "UNKNOWN": Role.WORKFLOW,
+    "TOOL": Role.TOOL,
+    "RETRIEVER": Role.TOOL,
+    "EMBEDDING": Role.TOOL,
+    "RERANKER": Role.TOOL,
+    "GUARDRAIL": Role.TOOL,
+    "CHAT_MODEL": Role.MODEL,
+    "LLM": Role.MODEL,
+}
+_CONVERSATIONS = ("mlflow.trace.session", "session.id")
+_SUBJECTS = ("mlflow.trace.user", "user.id")
+_PARAMETERS = (
+    *("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "seed", "stop"),
+    *("frequency_penalty", "presence_penalty", "n", "reasoning_effort", "stream"),
+)
+
+
+def read(span: ReadableSpan) -> Reading | None:
+    """Return the reading of one of MLflow's spans; None for others."""
+    kind = _value(span, _KIND)
+    if not isinstance(kind, str):
+        return None
+    role = _ROLES.get(kind)
+    if role is None:
+        return WRAPPER
+    observed = Observed(
+        span.attributes.get("mlflow.spanInputs"), span.attributes.get("mlflow.spanOutputs")
+    )
+    if role is Role.MODEL:
+        reading = _model(span, observed)
+    elif role is Role.TOOL:
+        reading = observed_tool(span.name, observed, None if kind == "TOOL" else kind)
+        call_id = text(_value(span, "tool_call_id"))
+        reading = reading._replace(call_id=reading.call_id or call_id)
+    else:
+        metadata = _value(span, "metadata")
+        created = isinstance(metadata, dict) and is_created_agent(metadata, span.name)
+        reading = observed_agent(Role.AGENT if created else role, span.name, observed)
+    return reading._replace(
+        conversation=_first_text(span, _CONVERSATIONS), subject=_first_text(span, _SUBJECTS)
+    )
+
+
+def _model(span: ReadableSpan, observed: Observed) -> Reading:
+    reading = observed_model(observed)
+    usage = _value(span, "mlflow.chat.tokenUsage")
+    usage = usage if isinstance(usage, dict) else {}
+    cost = _value(span, "mlflow.llm.cost")
+    request, answer = parsed(observed.input), parsed(observed.output)
+    request = request if isinstance(request, dict) else {}
+    parameters = {name: request[name] for name in _PARAMETERS if request.get(name) is not None}
+    model = text(_value(span, "mlflow.llm.model")) or text(request.get("model"))
+    answered = answer.get("model") if isinstance(answer, dict) else None
+    return reading._replace(
+        requested_model=text(request.get("model")) or model,
+        model=text(answered) or model,
+        provider=text(_value(span, "mlflow.llm.provider")),
+        parameters=text(parameters) if parameters else None,
+        input_tokens=count(usage.get("input_tokens")),
+        output_tokens=count(usage.get("output_tokens")),
+        cache_read_tokens=count(usage.get("cache_read_input_tokens")),
+        cache_written_tokens=count(usage.get("cache_creation_input_tokens")),
+        cost_usd=usd(cost.get("total_cost")) if isinstance(cost, dict) else None,
+    )
+
+
+def _value(span: ReadableSpan, name: str) -> Any:
+    return parsed(span.attributes.get(name))
+
+
+def _first_text(span: ReadableSpan, names: tuple[str, ...]) -> str | None:
+    return next((found for name in names if (found := text(_value(span, name)))), None)
