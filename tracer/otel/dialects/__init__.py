@@ -22,7 +22,9 @@ from tracer.otel.dialects import (
     mlflow,
     opencode,
     openinference,
+    openlit,
     openllmetry,
+    strands,
     vercel,
 )
 from tracer.otel.dialects.logfire import announced_parent, is_pending
@@ -85,6 +87,9 @@ def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> Reading
         or laminar.read(span)
         or langsmith.read(span)
         or mlflow.read(span)
+        or logfire.read(span)
+        or openlit.read(span)
+        or strands.read(span)
         or openinference.read(span, parent)
         or openllmetry.read(span)
         or vercel.read(span)

@@ -92,20 +92,27 @@ def _model(span: ReadableSpan, observed: Observed, metadata: Mapping[str, Any]) 
     attributes = span.attributes
     reading = observed_model(observed)
     model = first_text(attributes, (_PREFIX + "model.name",))
-    parameters = parsed(attributes.get(_PREFIX + "model.parameters"))
     cost = parsed(attributes.get(_PREFIX + "cost_details"))
     node = metadata.get("langgraph_node")
     reading = reading._replace(
         requested_model=model,
         model=model,
         provider=text(metadata.get("ls_provider")),
-        parameters=text(parameters) if isinstance(parameters, dict) and parameters else None,
+        parameters=_parameters(parsed(attributes.get(_PREFIX + "model.parameters"))),
         cost_usd=usd(cost.get("total")) if isinstance(cost, dict) else None,
         first_token_seconds=_first_token_seconds(span),
         graph_node=node if isinstance(node, str) else None,
     )
     usage = parsed(attributes.get(_PREFIX + "usage_details"))
     return reading._replace(**_counts(usage)) if isinstance(usage, dict) else reading
+
+
+def _parameters(value: Any) -> str | None:
+    """Return the parameters. `Infinity` is what the SDK states if the user set no limit."""
+    if not isinstance(value, dict):
+        return None
+    stated = {name: each for name, each in value.items() if each not in (None, "Infinity")}
+    return text(stated) if stated else None
 
 
 def _counts(usage: Mapping[str, Any]) -> dict[str, Any]:

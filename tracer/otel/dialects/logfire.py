@@ -1,15 +1,82 @@
-"""Logfire: log lines sent as spans, and pending spans, which announce a span before it ends.
+"""Logfire: its instrumentations of providers and of the OpenAI Agents SDK, and two kinds of spans.
 
-A pending span has its own id. Its parent is the announced span, whose real parent is in an
-attribute of the pending span.
+Log lines are sent as spans. A pending span announces a span before it ends: it has its own id, its
+parent is the announced span, and the real parent of that span is in an attribute.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from tracer.otel.dialects import genai
+from tracer.otel.dialects.observed import Observed, observed_model, observed_tool
+from tracer.otel.dialects.reading import Reading, Role, count, first, first_text, parsed
 from tracer.otel.otlp.spans import SPAN_ID_BYTES, ReadableSpan
 
+_SCOPES = "logfire."
+"""The beginning of the scopes of its own instrumentations. Those of others use the GenAI names."""
 _TYPE = "logfire.span_type"
 _PARENT = "logfire.pending_parent_id"
+_TEMPLATE = "logfire.msg_template"
+_AGENT = "Agent run: {name!r}"
+_TOOL = "Function: {name}"
+_WORKFLOW = "OpenAI Agents trace: {name}"
+_INPUTS = ("input", "raw_input", "request_data")
+_OUTPUTS = ("output", "response", "response_data")
+_USAGE = ("usage", "gen_ai.usage.raw")
+_NULL = "null"
+
+
+def read(span: ReadableSpan) -> Reading | None:
+    """Return the reading of a span of Logfire's own instrumentations; None for others."""
+    if not span.scope.startswith(_SCOPES):
+        return None
+    attributes = span.attributes
+    template = attributes.get(_TEMPLATE)
+    name = first_text(attributes, ("name",)) or span.name
+    if template == _AGENT:
+        return Reading(Role.AGENT, name=name)
+    if template == _WORKFLOW:
+        group = first_text(attributes, ("group_id",))
+        return Reading(Role.WORKFLOW, name=name, conversation=group if group != _NULL else None)
+    if template == _TOOL:
+        return observed_tool(name, Observed(_first(span, ("input",)), _first(span, ("output",))))
+    kind = genai.kind_of(span)
+    if kind is None or kind[0] is not Role.MODEL:
+        return None
+    return _model(span)
+
+
+def _model(span: ReadableSpan) -> Reading:
+    reading = genai.speaking_reading(span, Role.MODEL)
+    own = observed_model(Observed(_first(span, _INPUTS), _first(span, _OUTPUTS)))
+    usage = parsed(_first(span, _USAGE))
+    usage = usage if isinstance(usage, dict) else {}
+    return reading._replace(
+        request=own.request or reading.request,
+        answer=own.answer or reading.answer,
+        messages=own.messages or reading.messages,
+        chosen=own.chosen or reading.chosen,
+        offered_tools=own.offered_tools or reading.offered_tools,
+        finish_reasons=reading.finish_reasons or own.finish_reasons,
+        cache_read_tokens=_detail(usage, ("input", "prompt"), "cached_tokens")
+        if reading.cache_read_tokens is None
+        else reading.cache_read_tokens,
+        reasoning_tokens=_detail(usage, ("output", "completion"), "reasoning_tokens")
+        if reading.reasoning_tokens is None
+        else reading.reasoning_tokens,
+    )
+
+
+def _detail(usage: Mapping[str, Any], kinds: tuple[str, ...], name: str) -> int | None:
+    details = first(usage, [f"{kind}_tokens_details" for kind in kinds])
+    return count(details.get(name)) if isinstance(details, dict) else None
+
+
+def _first(span: ReadableSpan, names: tuple[str, ...]) -> Any:
+    values = (span.attributes.get(name) for name in names)
+    return next((value for value in values if value not in (None, "", _NULL)), None)
 
 
 def is_pending(span: ReadableSpan) -> bool:

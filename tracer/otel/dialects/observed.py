@@ -36,13 +36,13 @@ def observed_agent(role: Role, name: str, observed: Observed) -> Reading:
         role,
         name=name,
         request=_request(observed.input),
-        answer=last_answer(read_messages(_returned(observed.output))),
+        answer=last_answer(read_messages(returned(observed.output))),
     )
 
 
 def observed_tool(name: str, observed: Observed, tool_type: str | None = None) -> Reading:
     """Return the reading of a tool call."""
-    answer = unwrapped_result(_returned(observed.output))
+    answer = unwrapped_result(returned(observed.output))
     return Reading(
         Role.TOOL,
         name=name,
@@ -72,6 +72,17 @@ def observed_model(observed: Observed) -> Reading:
         offered_tools=offered_tools_of(tools),
         finish_reasons=finish_reasons(None, answers),
     )
+
+
+def returned(value: Any) -> Any:
+    """Return a function's result. A text may be encoded as JSON, or be the only field."""
+    result = parsed(value)
+    if isinstance(result, dict) and not result:
+        return None
+    if isinstance(result, dict) and set(result) == {"output"}:
+        result = result["output"]
+        return result if isinstance(result, str) else text(result)
+    return result if isinstance(result, str) else value
 
 
 def is_created_agent(metadata: Mapping[str, Any], name: str) -> bool:
@@ -107,17 +118,6 @@ def _arguments(value: Any) -> str | None:
     if named:
         return text(value)
     return text(positional[0] if len(positional) == 1 else positional)
-
-
-def _returned(value: Any) -> Any:
-    """Return a function's result. A text may be encoded as JSON, or be the only field."""
-    result = parsed(value)
-    if isinstance(result, dict) and not result:
-        return None
-    if isinstance(result, dict) and set(result) == {"output"}:
-        result = result["output"]
-        return result if isinstance(result, str) else text(result)
-    return result if isinstance(result, str) else value
 
 
 def _messages(value: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.messages import first_request, last_answer, read_messages
+from tracer.otel.dialects.observed import returned
 from tracer.otel.dialects.reading import Reading, Role, first, first_text, parsed, text
 from tracer.otel.dialects.tool_messages import unwrapped_result
 from tracer.otel.otlp.spans import ReadableSpan
@@ -48,7 +49,7 @@ def _tool(span: ReadableSpan, tool_type: str | None) -> Reading:
     reading = genai.tool_reading(span, tool_type)
     name = first_text(span.attributes, ("gen_ai.tool.name", *_NAMES))
     arguments, call_id = _unwrapped_arguments(first(span.attributes, _INPUTS))
-    result = unwrapped_result(first(span.attributes, _OUTPUTS))
+    result = unwrapped_result(returned(first(span.attributes, _OUTPUTS)))
     return reading._replace(
         name=(name or reading.name or span.name).removesuffix(".tool"),
         arguments=arguments,

@@ -1,0 +1,21 @@
+"""Logfire: its instrumentation of the OpenAI Agents SDK, with the Chat Completions API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import logfire
+from agents import OpenAIChatCompletionsModel
+from export import batches_to
+from openai_agents import OpenAIAgents
+
+PACKAGES = ("logfire", "openai-agents", "opentelemetry-sdk")
+
+
+def start(receiver: str, model: str) -> tuple[Any, Callable[[], object]]:
+    logfire.configure(
+        send_to_logfire=False, console=False, additional_span_processors=[batches_to(receiver)]
+    )
+    logfire.instrument_openai_agents()
+    return OpenAIAgents(model, OpenAIChatCompletionsModel).run, logfire.force_flush

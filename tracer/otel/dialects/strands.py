@@ -1,0 +1,33 @@
+"""Strands Agents: the GenAI conventions, with results as blocks of content."""
+
+from __future__ import annotations
+
+from tracer.otel.dialects import genai
+from tracer.otel.dialects.messages import read_messages
+from tracer.otel.dialects.reading import Reading, Role, text
+from tracer.otel.otlp.spans import ReadableSpan
+
+_SCOPE = "strands.telemetry.tracer"
+
+
+def read(span: ReadableSpan) -> Reading | None:
+    """Return the reading of one of Strands' spans; None for others."""
+    if span.scope != _SCOPE:
+        return None
+    reading = genai.read(span)
+    if reading is None:
+        return None
+    if reading.role is Role.AGENT and reading.answer is not None:
+        # The SDK adds the line feed when it converts its result to text.
+        return reading._replace(answer=reading.answer.removesuffix("\n"))
+    if reading.role is Role.TOOL:
+        content = read_messages([{"role": "tool", "content": reading.result}])[0].text
+        return reading._replace(result=content or reading.result)
+    if reading.role is Role.MODEL:
+        milliseconds = span.attributes.get("gen_ai.server.time_to_first_token")
+        reasons = (each.attributes.get("finish_reason") for each in span.events)
+        return reading._replace(
+            finish_reasons=tuple(found for each in reasons if (found := text(each))),
+            first_token_seconds=milliseconds / 1000 if isinstance(milliseconds, int) else None,
+        )
+    return reading
