@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ PACKAGES = ("logfire", "openai-agents", "opentelemetry-sdk")
 
 
 def start(receiver: str, model: str) -> tuple[Any, Callable[[], object]]:
+    os.environ["OTEL_RESOURCE_ATTRIBUTES"] = "host.name=host,host.id=0,os.version=0"
     logfire.configure(
         send_to_logfire=False, console=False, additional_span_processors=[batches_to(receiver)]
     )

@@ -45,7 +45,8 @@ GUIDES = (
     *sorted(
         f"get-started/{page.name}"
         for page in (DOCS / "get-started").glob("*.md")
-        if page.name != "coding-agents.md"  # settings of programs, no code
+        # Settings of programs, and examples that need an environment each (test_other_tools).
+        if page.name not in ("coding-agents.md", "other-tools.md")
     ),
 )
 
