@@ -7,8 +7,10 @@ import random
 import pytest
 
 from tests.otel.captured import projected, projected_in_parts
+from tests.otel.made_traces import made, projection_of
 from tests.otel.sdks.captured import NAMES, expected_facts, seen_facts, spans_of
 from tests.otel.test_order import all_differences
+from tracer.records.record_classes import Kind
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -33,3 +35,20 @@ def test_order_split_and_repetition_change_no_record(name: str) -> None:
     assert all_differences(projected(shuffled), once) == []
     assert all_differences(projected_in_parts([span] for span in spans), once) == []
     assert all_differences(projected_in_parts([spans, spans]), once) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ('{"args": [], "kwargs": {"q": "x"}}', '{"q":"x"}'),
+        ('{"args": ["x"], "kwargs": {}}', "x"),
+        ('{"args": 1, "kwargs": {}}', '{"args": 1, "kwargs": {}}'),
+    ],
+)
+def test_tool_arguments_of_any_form_are_recorded(arguments: str, expected: str) -> None:
+    observed = {"langfuse.observation.type": "tool", "langfuse.observation.input": arguments}
+
+    run = projection_of(made(1, "search", observed))
+
+    (call,) = run.records[Kind.TOOL_CALL].values()
+    assert call["arguments"] == expected

@@ -115,7 +115,7 @@ def _arguments(value: Any) -> str | None:
     positional, named = (fields[name] for name in _PARAMETERS)
     if not positional:
         return text(named)
-    if named:
+    if named or not isinstance(positional, list):
         return text(value)
     return text(positional[0] if len(positional) == 1 else positional)
 
