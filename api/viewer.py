@@ -30,6 +30,7 @@ PAGES = (
     "/compare/{left}",
     "/compare/{left}/{right}",
     "/sign-in",
+    "/keys",
 )
 """The paths of the viewer's router. All are answered with its one page."""
 

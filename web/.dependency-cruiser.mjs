@@ -25,6 +25,9 @@ const MAY_IMPORT = {
   tools: SHARED,
   compare: SHARED,
   'sign-in': SHARED,
+  palette: SHARED,
+  projects: SHARED,
+  keys: SHARED,
 }
 
 const HELPS_TESTS = String.raw`\.test\.ts$|/(mounting|example-tree|event-sources)\.ts$`

@@ -28,7 +28,7 @@ async def _expect_selected(page: Page, key: object) -> None:
     await expect(selected(page)).to_have_attribute("data-key", str(key))
 
 
-async def test_j_and_k_go_from_failure_to_failure_and_take_the_keyboard_along(
+async def test_n_goes_from_failure_to_failure_and_takes_the_keyboard_along(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _with_two_failures(records)
@@ -37,11 +37,11 @@ async def test_j_and_k_go_from_failure_to_failure_and_take_the_keyboard_along(
     await expect_focus(page, run.root)
 
     for key, where in [
-        ("j", run.failed_call),
-        ("j", run.opening_calls[2]),
-        ("j", run.failed_call),
-        ("k", run.opening_calls[2]),
-        ("k", run.failed_call),
+        ("n", run.failed_call),
+        ("n", run.opening_calls[2]),
+        ("n", run.failed_call),
+        ("Shift+N", run.opening_calls[2]),
+        ("Shift+N", run.failed_call),
     ]:
         await page.keyboard.press(key)
         await expect_focus(page, where)
@@ -57,7 +57,7 @@ async def test_a_failure_that_is_closed_away_is_opened_to(
     await row(page, run.step).locator("[data-arrow]").click()
     await expect(row(page, run.failed_call)).to_have_count(0)
 
-    await page.keyboard.press("j")
+    await page.keyboard.press("n")
     await _expect_selected(page, run.failed_call)
     await expect(row(page, run.failed_call)).to_be_in_viewport()
 
@@ -130,7 +130,7 @@ async def test_the_list_of_keys_opens_and_closes_by_keyboard_and_turns_them_off(
     await page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keys")
     await expect(dialog).to_contain_text("Next failure")
-    await page.keyboard.press("j")
+    await page.keyboard.press("n")
     await _expect_selected(page, run.root)
 
     await dialog.get_by_role("checkbox").uncheck()
@@ -140,7 +140,7 @@ async def test_the_list_of_keys_opens_and_closes_by_keyboard_and_turns_them_off(
     await page.reload()
     await expect(bar(page, run.root)).to_be_visible()
     await page.keyboard.press("?")
-    await page.keyboard.press("j")
+    await page.keyboard.press("n")
     await expect(dialog).to_have_count(0)
     await _expect_selected(page, run.root)
 

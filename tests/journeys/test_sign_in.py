@@ -83,6 +83,7 @@ async def test_a_link_leads_to_the_sign_in_and_back_and_out_again(
     for secret in (key.secret, cookie["value"]):
         assert secret not in await page.evaluate(kept)
 
+    await page.get_by_role("button", name="Project:").click()
     await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     await page.goto(f"{closed.address}/")

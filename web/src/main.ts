@@ -1,12 +1,15 @@
-import { VueQueryPlugin } from '@tanstack/vue-query'
+import { QueryClient, VueQueryPlugin } from '@tanstack/vue-query'
 import { createApp } from 'vue'
 import App from './app.vue'
-import { createLanguages, firstLanguage } from './i18n/languages'
-import { rememberedChoice } from './page/reader-choices'
+import { createLanguages, firstLanguage, loadLanguage } from './i18n/languages'
+import { leadToSignIn } from './page/caller'
+import { usePreference } from './page/preferences'
 import { router } from './router'
-import { leadToSignIn } from './sign-in/caller'
 import './styles/page.css'
 
-leadToSignIn(router)
-const language = firstLanguage(rememberedChoice('language'), navigator.languages)
-createApp(App).use(createLanguages(language)).use(router).use(VueQueryPlugin).mount('#app')
+const queryClient = new QueryClient()
+leadToSignIn(router, queryClient)
+const language = firstLanguage(usePreference('language').value, navigator.languages)
+// The router loads the page's code while the texts are loaded.
+const app = createApp(App).use(router).use(VueQueryPlugin, { queryClient })
+app.use(createLanguages(language, await loadLanguage(language))).mount('#app')

@@ -15,6 +15,7 @@ export const router = createRouter({
     },
     { path: '/sign-in', name: 'signIn', component: () => import('./sign-in/sign-in-view.vue') },
     { path: '/tools', name: 'tools', component: () => import('./tools/tools-view.vue') },
+    { path: '/keys', name: 'keys', component: () => import('./keys/keys-view.vue') },
     {
       path: '/compare/:left',
       name: 'comparePicks',

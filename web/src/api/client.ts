@@ -5,10 +5,13 @@ import { outcomeOf, type Outcome } from './outcome'
 import type { paths } from './schema'
 import type {
   Caller,
+  Key,
   Lease,
+  NewKey,
   PlanNode,
   RunDiff,
   RunPage,
+  Scope,
   SingleRun,
   SpanPage,
   StepNode,
@@ -49,6 +52,20 @@ export async function signOut(): Promise<boolean> {
   } catch {
     return false
   }
+}
+
+/** Lists the project's keys, including revoked ones. */
+export function listKeys(): Promise<Outcome<{ items: Key[] }>> {
+  return outcomeOf(client.GET('/api/keys'))
+}
+
+/** Creates a key. Only this answer has its secret. */
+export function createKey(name: string, scopes: Scope[]): Promise<Outcome<NewKey>> {
+  return outcomeOf(client.POST('/api/keys', { body: { name, scopes } }))
+}
+
+export function revokeKey(keyId: string): Promise<Outcome<null>> {
+  return withoutBody(client.DELETE('/api/keys/{keyId}', { params: { path: { keyId } } }))
 }
 
 type RunQuery = NonNullable<paths['/api/runs']['get']['parameters']['query']>
@@ -140,13 +157,16 @@ export function cancelRun(rootPlanId: string) {
   return outcomeOf(client.POST('/api/runs/{rootPlanId}/cancel', { params }))
 }
 
-/** Deletes a run. The answer has no body. */
-export async function deleteRun(rootPlanId: string): Promise<Outcome<null>> {
+export function deleteRun(rootPlanId: string): Promise<Outcome<null>> {
   const params = { path: { rootPlanId } }
-  const answer = outcomeOf(
-    client
-      .DELETE('/api/runs/{rootPlanId}', { params })
-      .then(({ data: _, ...rest }) => (rest.response.ok ? { ...rest, data: null } : rest)),
+  return withoutBody(client.DELETE('/api/runs/{rootPlanId}', { params }))
+}
+
+/** Waits for an answer that has no body. */
+function withoutBody(asking: Promise<{ error?: unknown; response: Response }>) {
+  return outcomeOf<null>(
+    asking.then(({ error, response }) =>
+      response.ok ? { data: null, response } : { error, response },
+    ),
   )
-  return answer as Promise<Outcome<null>>
 }

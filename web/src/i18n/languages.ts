@@ -1,7 +1,6 @@
 /** The viewer's languages, and which one a reader gets. */
 import { createI18n } from 'vue-i18n'
-import en from './en.json'
-import zhCN from './zh-CN.json'
+import type en from './en.json'
 
 export const LANGUAGES = { en: 'English', 'zh-CN': '简体中文' } as const
 
@@ -18,13 +17,19 @@ export function firstLanguage(chosen: string | null, preferred: readonly string[
   return 'en'
 }
 
-export function createLanguages(language: Language) {
-  return createI18n({
-    legacy: false,
-    locale: language,
-    fallbackLocale: 'en',
-    messages: { en, 'zh-CN': zhCN },
-  })
+/** Loads the texts of a language. */
+export async function loadLanguage(language: Language): Promise<Messages> {
+  return (await TEXTS[language]()).default
+}
+
+const TEXTS = {
+  en: () => import('./en.json'),
+  'zh-CN': () => import('./zh-CN.json'),
+} satisfies Record<Language, () => Promise<{ default: Messages }>>
+
+/** Makes the viewer's texts available in one language. */
+export function createLanguages(language: Language, messages: Messages) {
+  return createI18n({ legacy: false, locale: language, messages: { [language]: messages } })
 }
 
 declare module 'vue-i18n' {

@@ -1,6 +1,6 @@
 /** How a pane shares its room with the one after it: the reader's choice, kept on this device. */
-import { ref, watch, type Ref } from 'vue'
-import { rememberChoice, rememberedChoice } from '../page/reader-choices'
+import { computed, type Ref } from 'vue'
+import { usePreference } from '../page/preferences'
 
 /** Neither pane gets less of the width than this, in percent. */
 export const LEAST_SHARE = 15
@@ -17,9 +17,12 @@ export function allowedShare(wished: number): number {
  * @param name Which panes these are.
  */
 export function usePaneShare(name: string, usual: number): Ref<number> {
-  const choice = `share.${name}` as const
-  const before = Number.parseFloat(rememberedChoice(choice) ?? '')
-  const share = ref(Number.isFinite(before) ? allowedShare(before) : usual)
-  watch(share, (value) => rememberChoice(choice, value === usual ? null : String(value)))
-  return share
+  const stored = usePreference(`share.${name}`)
+  return computed({
+    get: () => {
+      const share = Number.parseFloat(stored.value ?? '')
+      return Number.isFinite(share) ? allowedShare(share) : usual
+    },
+    set: (share) => (stored.value = share === usual ? null : String(share)),
+  })
 }

@@ -1,6 +1,6 @@
 /** Lists that a reader saved under a name: the queries of their addresses, kept on the device. */
-import { shallowRef } from 'vue'
-import { rememberChoice, rememberedChoice } from '../page/reader-choices'
+import { computed } from 'vue'
+import { usePreference } from '../page/preferences'
 
 export interface SavedView {
   name: string
@@ -28,11 +28,11 @@ function isView(value: unknown): value is SavedView {
 }
 
 export function useSavedViews() {
-  const views = shallowRef(readViews(rememberedChoice('views')))
+  const stored = usePreference('views')
+  const views = computed(() => readViews(stored.value))
 
   function keep(wanted: SavedView[]) {
-    views.value = wanted
-    rememberChoice('views', wanted.length > 0 ? JSON.stringify(wanted) : null)
+    stored.value = wanted.length > 0 ? JSON.stringify(wanted) : null
   }
 
   return {

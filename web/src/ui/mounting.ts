@@ -2,7 +2,7 @@
 import { mount } from '@vue/test-utils'
 import type { Component } from 'vue'
 import { createMemoryHistory, createRouter } from 'vue-router'
-import { createLanguages, type Language } from '../i18n/languages'
+import { createLanguages, loadLanguage, type Language } from '../i18n/languages'
 
 export async function mountWith(
   component: Component,
@@ -17,6 +17,6 @@ export async function mountWith(
   await router.push('/runs/root')
   return mount(component, {
     props,
-    global: { plugins: [createLanguages(language), router], provide },
+    global: { plugins: [createLanguages(language, await loadLanguage(language)), router], provide },
   })
 }

@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { beforeEach, expect, test, vi } from 'vitest'
 import { nextTick } from 'vue'
-import early from '../public/appearance.js?raw'
+import early from '../../public/appearance.js?raw'
 
 const root = document.documentElement
 

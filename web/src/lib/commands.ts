@@ -1,0 +1,97 @@
+/** Every command of the viewer and its keys: the palette, the keys and the help derive from it. */
+
+/** Where a command is offered, in the order of the help. */
+export const PLACES = ['everywhere', 'rows', 'run'] as const
+
+interface Command {
+  place: (typeof PLACES)[number]
+  /** Its keys; the help shows the first. Without one, it is in the palette only. */
+  keys: readonly string[]
+}
+
+/** The modifier of a chord: Command on a Mac, Control elsewhere. */
+const CHORD = 'Mod+'
+
+export const COMMANDS = {
+  palette: { place: 'everywhere', keys: ['Mod+k'] },
+  search: { place: 'everywhere', keys: ['/'] },
+  copyLink: { place: 'everywhere', keys: ['y'] },
+  help: { place: 'everywhere', keys: ['?'] },
+  openRuns: { place: 'everywhere', keys: [] },
+  openTools: { place: 'everywhere', keys: [] },
+  openKeys: { place: 'everywhere', keys: [] },
+  changeTheme: { place: 'everywhere', keys: [] },
+  changeDensity: { place: 'everywhere', keys: [] },
+  changeLanguage: { place: 'everywhere', keys: [] },
+  changeProject: { place: 'everywhere', keys: [] },
+  signOut: { place: 'everywhere', keys: [] },
+  nextRow: { place: 'rows', keys: ['j'] },
+  previousRow: { place: 'rows', keys: ['k'] },
+  nextFailure: { place: 'run', keys: ['n'] },
+  previousFailure: { place: 'run', keys: ['N'] },
+  previousRun: { place: 'run', keys: ['['] },
+  nextRun: { place: 'run', keys: [']'] },
+  parentCall: { place: 'run', keys: ['p'] },
+  openSiblings: { place: 'run', keys: ['*'] },
+  levels: { place: 'run', keys: ['c'] },
+  allRecords: { place: 'run', keys: [] },
+  waterfall: { place: 'run', keys: ['w'] },
+  zoomIn: { place: 'run', keys: ['+', '='] },
+  zoomOut: { place: 'run', keys: ['-', '_'] },
+  zoomWhole: { place: 'run', keys: ['0'] },
+  zoomSelected: { place: 'run', keys: ['z'] },
+  panBack: { place: 'run', keys: ['Shift+ArrowLeft'] },
+  panOn: { place: 'run', keys: ['Shift+ArrowRight'] },
+  compare: { place: 'run', keys: [] },
+  export: { place: 'run', keys: ['e'] },
+  exportOtlp: { place: 'run', keys: [] },
+} as const satisfies Record<string, Command>
+
+export type CommandName = keyof typeof COMMANDS
+
+export const COMMAND_NAMES = Object.keys(COMMANDS) as CommandName[]
+
+/** The keys of the run's tree, by the text that the help has for them. */
+export const TREE_KEYS = {
+  move: '↑ ↓ Home End',
+  openClose: '→ ←',
+  typeAhead: 'A … Z',
+  typeQuick: 'Shift A … Z',
+  select: 'Enter',
+} as const
+
+const byKey = new Map<string, CommandName>(
+  COMMAND_NAMES.flatMap((name) => COMMANDS[name].keys.map((key) => [key, name] as const)),
+)
+
+type KeyPress = Pick<KeyboardEvent, 'key' | 'ctrlKey' | 'metaKey' | 'altKey' | 'shiftKey'>
+
+/** Whether a key press has a modifier that makes it a chord. */
+export function isChord(press: KeyPress): boolean {
+  return press.ctrlKey || press.metaKey || press.altKey
+}
+
+/** Returns the command of a key press, or null. */
+export function commandOf(press: KeyPress): CommandName | null {
+  const { key, shiftKey } = press
+  if (isChord(press)) {
+    if (press.altKey || shiftKey || press.ctrlKey === press.metaKey) return null
+    return byKey.get(CHORD + key.toLowerCase()) ?? null
+  }
+  if (key.startsWith('Arrow')) return (shiftKey && byKey.get(`Shift+${key}`)) || null
+  if (!/^[a-z]$/i.test(key)) return byKey.get(key) ?? null
+  // Caps Lock is no Shift.
+  return byKey.get(shiftKey ? key.toUpperCase() : key.toLowerCase()) ?? null
+}
+
+/** Returns the key of a command as a reader sees it; null if it has none. */
+export function shownKey(name: CommandName, isMac: boolean): string | null {
+  const key: string | undefined = COMMANDS[name].keys[0]
+  if (key === undefined) return null
+  if (key.startsWith(CHORD)) {
+    const letter = key.slice(CHORD.length).toUpperCase()
+    return isMac ? `⌘${letter}` : `Ctrl ${letter}`
+  }
+  if (/^[A-Z]$/.test(key)) return `Shift ${key}`
+  return key.replace('Shift+ArrowLeft', 'Shift ←').replace('Shift+ArrowRight', 'Shift →')
+}

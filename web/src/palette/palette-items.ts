@@ -1,0 +1,34 @@
+/** What the palette finds. */
+import type { Run } from '../api/shapes'
+import { folded, foldedQuery } from '../lib/text-search'
+
+/** How many of a group are shown. */
+export const SHOWN_OF_GROUP = 7
+
+const UUID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i
+
+export function isId(query: string): boolean {
+  return UUID.test(query.trim())
+}
+
+/** Returns the items whose text has each word of the query; those that begin with it come first. */
+export function matching<Item>(
+  items: readonly Item[],
+  textOf: (item: Item) => string,
+  query: string,
+): Item[] {
+  const wanted = foldedQuery(query)
+  if (wanted === '') return [...items]
+  const words = wanted.split(' ')
+  const found = items
+    .map((item) => ({ item, text: folded(textOf(item)) }))
+    .filter(({ text }) => words.every((word) => text.includes(word)))
+  const begins = (text: string) => (text.startsWith(wanted) ? 0 : 1)
+  return found.sort((one, other) => begins(one.text) - begins(other.text)).map(({ item }) => item)
+}
+
+/** The agents of these runs, each once, in the order of the runs. */
+export function agentsOf(runs: readonly Run[]): string[] {
+  const names = runs.map((run) => run.agentName).filter((name) => name !== null && name.trim())
+  return [...new Set(names as string[])]
+}

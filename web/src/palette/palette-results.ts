@@ -1,0 +1,91 @@
+/** What the palette shows for what is typed. */
+import { refDebounced } from '@vueuse/core'
+import { computed, type Ref } from 'vue'
+import { useI18n } from 'vue-i18n'
+import { listRuns, readRun, readToolCall, readToolStats } from '../api/client'
+import { useServerState } from '../api/server-state'
+import type { Run } from '../api/shapes'
+import { COMMAND_NAMES } from '../lib/commands'
+import { performable } from '../page/commands'
+import { agentsOf, isId, matching, SHOWN_OF_GROUP } from './palette-items'
+
+/** How long after the last letter the server is asked, in milliseconds. */
+const SETTLE = 150
+/** The newest runs, whose agents are found by their names. */
+const RECENT = 100
+
+export function useResults(typed: Readonly<Ref<string>>) {
+  const { t } = useI18n()
+  const query = refDebounced(typed, SETTLE)
+  const recent = useServerState({
+    key: () => ['palette', 'recent'],
+    ask: () => listRuns({ limit: RECENT }),
+  })
+  const tools = useServerState({
+    key: () => ['palette', 'tools'],
+    ask: () => readToolStats({ from: null, to: null }),
+  })
+  const found = useServerState({
+    key: () => ['palette', 'runs', query.value.trim()],
+    ask: () => runsFor(query.value.trim()),
+  })
+  const foundCall = useServerState({
+    key: () => ['palette', 'call', query.value.trim()],
+    ask: async () => {
+      const id = query.value.trim()
+      const answer = isId(id) ? await readToolCall(id) : null
+      return { ok: true, value: answer?.ok ? answer.value : null }
+    },
+  })
+
+  const commands = computed(() => {
+    const names = COMMAND_NAMES.filter((name) => name !== 'palette' && name in performable.value)
+    return matching(names, (name) => t(`keys.${name}`), typed.value)
+  })
+  const call = computed(() => foundCall.answer.value)
+  const runs = computed(() => found.answer.value?.items ?? [])
+  const agents = computed(() =>
+    typed.value.trim() === ''
+      ? []
+      : matching(
+          agentsOf([...(recent.answer.value?.items ?? []), ...runs.value]),
+          (name) => name,
+          typed.value,
+        ).slice(0, SHOWN_OF_GROUP),
+  )
+  const toolNames = computed(() =>
+    typed.value.trim() === ''
+      ? []
+      : matching(
+          (tools.answer.value?.items ?? []).map((tool) => tool.name),
+          (name) => name,
+          typed.value,
+        ).slice(0, SHOWN_OF_GROUP),
+  )
+  const isSettled = computed(() => typed.value === query.value && !found.isStale.value)
+  const count = computed(
+    () =>
+      commands.value.length +
+      runs.value.length +
+      agents.value.length +
+      toolNames.value.length +
+      (call.value ? 1 : 0),
+  )
+  return {
+    call,
+    commands,
+    runs,
+    agents,
+    toolNames,
+    failure: found.failure,
+    isSettled,
+    count,
+  }
+}
+
+async function runsFor(text: string) {
+  if (!isId(text)) return listRuns(text === '' ? { limit: 5 } : { q: text, limit: SHOWN_OF_GROUP })
+  const run = await readRun(text)
+  const items = run.ok ? [run.value as Run] : []
+  return { ok: true as const, value: { items, nextCursor: null, searchedBackTo: null } }
+}
