@@ -30,6 +30,7 @@ def _paths(run: SampleRun, other: SampleRun) -> list[str]:
         f"/compare/{run.root}",
         f"/compare/{run.root}/{other.root}",
         "/runs/nonsense",
+        "/keys",
     ]
 
 
@@ -85,7 +86,7 @@ async def test_the_policy_lets_nothing_run_that_is_not_the_viewers(page: Page, s
         )
         for scheme in ("light", "dark")
         for width in (1440, 360)
-        for number in range(8)
+        for number in range(9)
     ],
 )
 async def test_axe_finds_nothing_wrong_on_any_page(
@@ -178,7 +179,10 @@ async def test_the_chosen_theme_is_kept_and_painted_from_the_start(page: Page, s
     assert await page.evaluate(background) == NIGHT
 
 
-async def test_the_pages_are_reached_by_keyboard_and_skipped_to(page: Page, site: Site) -> None:
+async def test_the_pages_are_reached_by_keyboard_and_skipped_to(
+    page: Page, site: Site, records: Records
+) -> None:
+    await records.record(sample_run())
     await _open(page, site.address)
     await page.keyboard.press("Tab")
     await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()

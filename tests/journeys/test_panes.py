@@ -81,7 +81,7 @@ async def test_tab_goes_from_the_tools_over_the_tree_and_the_dividers_to_the_det
 ) -> None:
     run = await records.record(sample_run())
     await open_run(page, site.address, run.root)
-    await page.get_by_role("button", name="Keys").focus()
+    await page.get_by_role("button", name="Zoom in").focus()
 
     await page.keyboard.press("Tab")
     await expect_focus(page, run.root)
@@ -93,7 +93,7 @@ async def test_tab_goes_from_the_tools_over_the_tree_and_the_dividers_to_the_det
     await expect(details(page)).to_be_focused()
 
 
-async def test_on_a_small_screen_the_panes_are_one_above_the_other(
+async def test_small_screen_has_no_dividers_between_panes(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

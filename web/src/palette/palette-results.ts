@@ -43,7 +43,12 @@ export function useResults(typed: Readonly<Ref<string>>) {
     return matching(names, (name) => t(`keys.${name}`), typed.value)
   })
   const call = computed(() => foundCall.answer.value)
-  const runs = computed(() => found.answer.value?.items ?? [])
+  const isSettled = computed(() => typed.value === query.value && !found.isStale.value)
+  const runs = computed(() => {
+    const items = found.answer.value?.items ?? []
+    // Enter must not open a run that only an earlier query found.
+    return isSettled.value ? items : matching(items, (run) => run.title ?? '', typed.value)
+  })
   const agents = computed(() =>
     typed.value.trim() === ''
       ? []
@@ -62,7 +67,6 @@ export function useResults(typed: Readonly<Ref<string>>) {
           typed.value,
         ).slice(0, SHOWN_OF_GROUP),
   )
-  const isSettled = computed(() => typed.value === query.value && !found.isStale.value)
   const count = computed(
     () =>
       commands.value.length +

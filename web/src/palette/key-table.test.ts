@@ -1,0 +1,24 @@
+import { expect, test } from 'vitest'
+import guide from '../../../docs/guides/viewer.md?raw'
+import en from '../i18n/en.json'
+import { COMMAND_NAMES, COMMANDS, PLACES, shownKey, TREE_KEYS } from '../lib/commands'
+
+function table(): string {
+  const rows = PLACES.flatMap((place) =>
+    COMMAND_NAMES.filter((name) => COMMANDS[name].place === place).map((name) => {
+      const key = shownKey(name, false)
+      return `| ${en.keys.in[place]} | ${key ? `\`${key}\`` : ''} | ${en.keys[name]} |`
+    }),
+  )
+  const tree = Object.entries(TREE_KEYS).map(
+    ([name, keys]) =>
+      `| ${en.keys.inTree} | \`${keys}\` | ${en.keys[name as keyof typeof TREE_KEYS]} |`,
+  )
+  return ['| where | key | command |', '|---|---|---|', ...rows, ...tree].join('\n')
+}
+
+test('the guide lists every command as the help does', () => {
+  const listed = guide.slice(guide.indexOf('| where |')).split('\n\n')[0]
+
+  expect(listed).toBe(table())
+})
