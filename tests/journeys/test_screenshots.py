@@ -6,6 +6,7 @@ The pictures of the documentation are taken with them, into `docs/images`.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from tests.journeys.conftest import ROOT, record_demo
 from tests.sample_runs import sample_run
 from tests.telling_runs import deep_run, failing_run, long_conversation
 from tracer.clock import utc_now
+from tracer.records.access import NewKey, Scope
 from tracer.records.events import Event
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.projects.api_keys import ApiKeys
 from tracer.storage.postgres.stats.rollups import roll_up_runs
 from tracer.storage.postgres.writer import PostgresWriter
 
@@ -83,6 +86,7 @@ async def test_every_page_is_pictured(browser: Browser, database_url: str, tmp_p
         "compare": f"/compare/{demo[0]}/{demo[1]}",
         "not-found": "/runs/nonsense",
         "sign-in": "/sign-in",
+        "keys-without-keys": "/keys",
     }
     with serving_here(database_url, tmp_path) as address:
         for width, height in WIDTHS.items():
@@ -100,6 +104,108 @@ async def test_every_page_is_pictured(browser: Browser, database_url: str, tmp_p
                     for name, path in pages.items():
                         ready = page.get_by_role("heading").first
                         await _take(page, address + path, ready, folder / f"{name}.png")
+                    await context.close()
+
+
+@dataclass
+class _Look:
+    """A page of one size, theme and language, and where its pictures go."""
+
+    page: Page
+    address: str
+    folder: Path
+
+    async def open(self, path: str) -> None:
+        await self.page.goto(self.address + path)
+        await expect(self.page.get_by_role("heading").first).to_be_visible()
+
+    async def take(self, name: str) -> None:
+        await self.page.wait_for_load_state("networkidle")
+        await self.page.screenshot(path=self.folder / f"{name}.png", animations="disabled")
+
+    async def sign_in(self, key: NewKey) -> None:
+        await self.open("/sign-in")
+        await self.page.locator("#key").fill(key.secret)
+        await self.page.keyboard.press("Enter")
+        await expect(self.page.get_by_role("table")).to_be_visible()
+
+
+async def _picture_frame(look: _Look, run: str, admin: NewKey, reader: NewKey) -> None:
+    """Take pictures of the palette, the help, the project menu, keys, and states of pages."""
+    page = look.page
+    await look.sign_in(admin)
+    await page.keyboard.press("Control+k")
+    await expect(page.get_by_role("option").first).to_be_visible()
+    await look.take("palette")
+    for name, text in (("palette-found", "invoice"), ("palette-none", "nothing-is-called-so")):
+        await page.get_by_role("combobox").fill(text)
+        await expect(page.get_by_role("status").last).not_to_contain_text("…")
+        await look.take(name)
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await look.take("key-help")
+    await page.keyboard.press("Escape")
+    await page.locator("header .choices button").nth(1).click()
+    await look.take("project-menu")
+    await look.open("/keys")
+    await expect(page.get_by_role("table")).to_be_visible()
+    await look.take("keys")
+    await page.locator("form input").first.fill("night")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog").locator("code")).to_be_visible()
+    await look.take("key-created")
+    await page.keyboard.press("Escape")
+    await page.get_by_role("table").get_by_role("button").first.click()
+    await look.take("key-revoked")
+    await page.keyboard.press("Escape")
+    await look.open("/sign-in?change=project")
+    await look.take("change-project")
+
+    await look.sign_in(reader)
+    await look.open("/keys")
+    await look.take("state-no-permission")
+    await page.route("**/api/runs**", lambda route: route.abort())
+    await page.goto(f"{look.address}/runs")
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await look.take("state-away-list")
+    await page.route("**/api/plans/**", lambda route: route.abort())
+    await page.goto(f"{look.address}/runs/{run}")
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await look.take("state-away-run")
+    await page.unroute_all()
+    # An answer that does not come: what is shown meanwhile.
+    await page.route("**/api/runs**", lambda _: None)
+    await page.goto(f"{look.address}/runs")
+    await expect(page.locator(".skeleton")).to_be_visible()
+    await page.screenshot(path=look.folder / "state-loading-list.png", animations="disabled")
+
+
+async def test_frame_and_states_are_pictured(
+    browser: Browser, database_url: str, tmp_path: Path
+) -> None:
+    failed = failing_run(start=utc_now() - timedelta(minutes=2))
+    run = await _record(database_url, failed.events)
+    async with open_pool(database_url) as pool:
+        keys = ApiKeys(ProjectPool(pool))
+        admin = await keys.create("maria's laptop", [Scope.ADMIN])
+        reader = await keys.create("dashboard", [Scope.READ])
+    with serving_here(database_url, tmp_path) as address:
+        for width, height in WIDTHS.items():
+            for theme in ("light", "dark"):
+                for language in ("en-US", "zh-CN"):
+                    folder = EVERY_PAGE / f"{width}-{theme}-{language}"
+                    folder.mkdir(parents=True, exist_ok=True)
+                    context = await browser.new_context(
+                        viewport=ViewportSize(width=width, height=height),
+                        locale=language,
+                        timezone_id="UTC",
+                        color_scheme="dark" if theme == "dark" else "light",
+                        has_touch=width == min(WIDTHS),
+                        is_mobile=width == min(WIDTHS),
+                    )
+                    look = _Look(await context.new_page(), address, folder)
+                    await _picture_frame(look, run, admin, reader)
                     await context.close()
 
 
