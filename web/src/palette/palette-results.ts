@@ -5,7 +5,7 @@ import { useI18n } from 'vue-i18n'
 import { listRuns, readRun, readToolCall, readToolStats } from '../api/client'
 import { useServerState } from '../api/server-state'
 import type { Run } from '../api/shapes'
-import { COMMAND_NAMES } from '../lib/commands'
+import { COMMAND_NAMES, type CommandName } from '../lib/commands'
 import { performable } from '../page/commands'
 import { agentsOf, isId, matching, SHOWN_OF_GROUP } from './palette-items'
 
@@ -13,6 +13,9 @@ import { agentsOf, isId, matching, SHOWN_OF_GROUP } from './palette-items'
 const SETTLE = 150
 /** The newest runs, whose agents are found by their names. */
 const RECENT = 100
+
+/** Commands that make no sense in the palette. */
+const BY_KEY_ONLY = new Set<CommandName>(['palette', 'nextRow', 'previousRow'])
 
 export function useResults(typed: Readonly<Ref<string>>) {
   const { t } = useI18n()
@@ -39,7 +42,9 @@ export function useResults(typed: Readonly<Ref<string>>) {
   })
 
   const commands = computed(() => {
-    const names = COMMAND_NAMES.filter((name) => name !== 'palette' && name in performable.value)
+    const names = COMMAND_NAMES.filter(
+      (name) => !BY_KEY_ONLY.has(name) && name in performable.value,
+    )
     return matching(names, (name) => t(`keys.${name}`), typed.value)
   })
   const call = computed(() => foundCall.answer.value)
