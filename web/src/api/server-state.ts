@@ -24,7 +24,7 @@ export function useServerState<Answer>({ key, ask, again }: Question<Answer>) {
     queryKey: computed(key),
     queryFn: () => answerOf(ask()),
     placeholderData: keepPreviousData,
-    // The page says that it failed, and asks again.
+    // The page shows the failure, and `refetchInterval` asks again.
     retry: false,
     refetchInterval: ({ state }) => {
       if (state.error) return state.error.kind === 'notFound' ? false : RETRY
