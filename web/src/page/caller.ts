@@ -61,7 +61,7 @@ export function useCaller() {
   }
 }
 
-/** Goes to the sign-in page, and from there back, if the server answers that nobody is signed in. */
+/** Goes to the sign-in page, and from there back, if the server answers 401. */
 export function leadToSignIn(router: Router, client: QueryClient) {
   tellNotIdentified(async () => {
     client.setQueryData(CALLER, null)

@@ -6,7 +6,7 @@ import { usePreference } from './preferences'
 
 export type Commands = Partial<Record<CommandName, () => void>>
 
-/** What the parts of the page offer, those that were opened last at the end. */
+/** The commands of each part of the page, latest last: they replace earlier ones. */
 const offered = shallowReactive(new Set<() => Commands>())
 
 /** Offers commands as long as the calling component is shown. */

@@ -2,7 +2,7 @@
 
 const TREE_ROWS = '[role="treeitem"]'
 const TABLE_ROWS = 'main tbody tr'
-/** What opens a table's row. */
+/** The element that opens a table's row. */
 const OPENS = 'a[href], button'
 
 /** Puts the keyboard on the next row, or with -1 on the one before. */

@@ -1,4 +1,4 @@
-/** What the palette finds. */
+/** Matches the palette's items with a query. */
 import type { Run } from '../api/shapes'
 import { folded, foldedQuery } from '../lib/text-search'
 

@@ -1,4 +1,4 @@
-/** What the palette shows for what is typed. */
+/** The results of the palette. */
 import { refDebounced } from '@vueuse/core'
 import { computed, type Ref } from 'vue'
 import { useI18n } from 'vue-i18n'
