@@ -227,7 +227,11 @@ class RunFilter:
     session: str | None = None
     subject: str | None = None
     tag: str | None = None
-    """Exact values: the session id, the subject, one of the tags."""
+    service: str | None = None
+    service_version: str | None = None
+    environment: str | None = None
+    """Exact values: the session id, the subject, one of the tags, the service's name and version,
+    and the deployment environment."""
     q: str | None = None
     """Text within the question, the answer, titles, tool and agent names or errors. Case is
     ignored."""

@@ -39,6 +39,17 @@ async def list_runs(
     ] = None,
     subject: Annotated[StoredText | None, Query(description="The subject of the run.")] = None,
     tag: Annotated[StoredText | None, Query(description="One of its tags.")] = None,
+    service: Annotated[
+        StoredText | None, Query(description="The service's name, as `service.name`.")
+    ] = None,
+    service_version: Annotated[
+        StoredText | None,
+        Query(alias="serviceVersion", description="Its version, as `service.version`."),
+    ] = None,
+    environment: Annotated[
+        StoredText | None,
+        Query(description="Where it ran, as `deployment.environment.name`."),
+    ] = None,
     q: Annotated[
         StoredText | None,
         Query(
@@ -64,6 +75,9 @@ async def list_runs(
         session=session,
         subject=subject,
         tag=tag,
+        service=service,
+        service_version=service_version,
+        environment=environment,
         q=q,
         since=period.since,
         until=period.until,

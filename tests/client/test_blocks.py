@@ -17,6 +17,7 @@ from tracer.client.block import current_work
 from tracer.client.tracing import Tracing
 from tracer.client.work import Chosen
 from tracer.errors import Denied
+from tracer.store import RunFilter
 from tracer.text import unescape
 
 Recording = tuple[Tracing, RecordedStore]
@@ -388,3 +389,22 @@ async def test_call_inside_a_call_is_its_child(recorded: Recording) -> None:
         ("item", 0),
         ("item", 1),
     ]
+
+
+async def test_root_plan_has_the_service_of_the_process(
+    recorded: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracing, store = recorded
+    monkeypatch.setenv(
+        "OTEL_RESOURCE_ATTRIBUTES",
+        "service.name=other,service.version=1%2C4, deployment.environment.name = prod ,broken",
+    )
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "shop")
+
+    with tracing.plan("root"), tracing.tool_call("ask"), tracing.plan("sub-plan"):
+        pass
+    await tree_of(store)
+    [run] = (await store.list_runs(RunFilter(), 1, None)).items
+
+    service = run.service_name, run.service_version, run.deployment_environment
+    assert service == ("shop", "1,4", "prod")

@@ -90,6 +90,9 @@ class _Telling:
         for _ in range(self.draw(st.sampled_from([1, 1, 1, 2]))):
             planned = (PlannedStep(step_id=s, agent_name=self.word()) for s in steps)
             root_only: dict[str, Any] = {
+                "service_name": self.draw(st.sampled_from([None, "a", "b\0"])),
+                "service_version": self.draw(st.sampled_from([None, "1"])),
+                "deployment_environment": self.draw(st.sampled_from([None, "é"])),
                 "tags": tuple(self.draw(st.lists(st.sampled_from("ab\0"), max_size=2))),
                 "session_id": self.draw(st.sampled_from([None, "a", "\0"])),
                 "subject": self.draw(st.sampled_from([None, "", "é"])),

@@ -101,3 +101,25 @@ async def test_filters_leave_out_deleted_runs_and_other_projects(
     await store.writer.delete_run(deleted.root)
     for name, value in WARD.items():
         assert await roots(store, wanted_by(name, value)) == [run.root]
+
+
+async def test_runs_are_found_by_their_service(store: Store) -> None:
+    one, other = Moments(), Moments()
+    service: dict[str, Any] = {
+        "service_name": "shop",
+        "service_version": "1.4",
+        "deployment_environment": "test",
+    }
+    await store.record(
+        one.plan_started(**service),
+        other.plan_started(**service | {"service_name": "bank", "deployment_environment": None}),
+    )
+    shown = await store.reader.read_run(one.root)
+    assert {name: getattr(shown, name) for name in service} == service
+    for wanted, expected in (
+        (RunFilter(service="shop", service_version="1.4"), [one.root]),
+        (RunFilter(service_version="1.4"), [other.root, one.root]),
+        (RunFilter(environment="test"), [one.root]),
+        (RunFilter(service="SHOP"), []),
+    ):
+        assert await roots(store, wanted) == expected, wanted

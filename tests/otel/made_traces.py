@@ -100,9 +100,15 @@ def tool(
 
 
 def body_of(*spans: dict[str, Any]) -> bytes:
-    """Return a request body with these spans."""
-    scopes = [{"scope": {"name": span.get("scope", "")}, "spans": [span]} for span in spans]
-    return json.dumps({"resourceSpans": [{"scopeSpans": scopes}]}).encode()
+    """Return a request body with these spans; `resource` of a span is its resource's attributes."""
+    resources = [
+        {
+            "resource": {"attributes": pairs(span.get("resource", {}))},
+            "scopeSpans": [{"scope": {"name": span.get("scope", "")}, "spans": [span]}],
+        }
+        for span in spans
+    ]
+    return json.dumps({"resourceSpans": resources}).encode()
 
 
 def spans_from(*spans: dict[str, Any]) -> list[Span]:

@@ -36,6 +36,7 @@ from tracer.records.events import (
 from tracer.records.offered_tools import offered_tools_text
 from tracer.records.prices import TokenUsage, cost_of, token_count, usd
 from tracer.records.status import Reason, Status
+from tracer.resource import NO_SERVICE, service_of_environment
 
 
 class Plan(Work):
@@ -115,6 +116,7 @@ class Plan(Work):
             tags=self.tags if is_root else (),
             traceparent=self.traceparent if is_root else None,
             run_metadata=self.metadata if is_root else None,
+            **(service_of_environment() if is_root else NO_SERVICE),
         )
 
     @property

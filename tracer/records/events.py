@@ -231,6 +231,12 @@ class PlanStarted(_Event):
     """The W3C trace context of the request. Ignored for a sub-plan."""
     run_metadata: JsonObject | None = None
     """The metadata of the run. Ignored for a sub-plan."""
+    service_name: Text | None = None
+    """The service, as OpenTelemetry's `service.name`; for a root plan only."""
+    service_version: Text | None = None
+    """Its version, as `service.version`; for a root plan only."""
+    deployment_environment: Text | None = None
+    """Where it runs, as `deployment.environment.name`; for a root plan only."""
 
     @model_validator(mode="after")
     def _has_its_place(self) -> Self:

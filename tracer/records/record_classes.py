@@ -138,6 +138,12 @@ class Run(Record, Totals):
     """When cancellation of the run was requested."""
     run_metadata: Annotated[str | None, Merge.GREATEST] = None
     """The metadata of the run, as the text of a JSON object."""
+    service_name: Annotated[str | None, Merge.GREATEST] = None
+    """The service that ran it: the resource attribute `service.name`."""
+    service_version: Annotated[str | None, Merge.GREATEST] = None
+    """The version of the service: `service.version`."""
+    deployment_environment: Annotated[str | None, Merge.GREATEST] = None
+    """Where it ran, such as `production`: `deployment.environment.name`."""
 
 
 class Outcome(_Fields):

@@ -13,6 +13,7 @@ from tracer.errors import ToolError, TracerError
 from tracer.logs import get_logger, lineage_bound
 from tracer.records.events import PlanFinished, PlannedStep, PlanStarted
 from tracer.records.status import Reason, Status
+from tracer.resource import NO_SERVICE, service_of_environment
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import ApplicationRun
 from tracer.runtime.chat_model import Message
@@ -240,6 +241,7 @@ class PlanRunner:
             subject=details.subject,
             tags=details.tags,
             traceparent=details.traceparent,
+            **(service_of_environment() if context.parent_plan_id is None else NO_SERVICE),
             steps=tuple(
                 PlannedStep(step_id=each.step_id, agent_name=each.agent.name, request=each.request)
                 for each in self._steps

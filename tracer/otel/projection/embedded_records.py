@@ -18,6 +18,7 @@ from tracer.otel.otlp.spans import ReadableSpan
 from tracer.records.merge import RULES, Fields, add_masked_paths
 from tracer.records.record_classes import RECORDS, Kind
 from tracer.records.record_json import ExportedRecord, read_record, reduce_records
+from tracer.resource import SERVICE_ATTRIBUTES
 
 RecordPlace = tuple[Kind, UUID]
 """The kind and the id of a record."""
@@ -72,7 +73,10 @@ def embedded_records(
     )
 
 
-_OF_RUN = ("session_id", "subject", "traceparent", "cancel_requested_at", "run_metadata")
+_OF_RUN = (
+    *("session_id", "subject", "traceparent", "cancel_requested_at", "run_metadata"),
+    *SERVICE_ATTRIBUTES,
+)
 
 
 def _of(root_id: UUID, span: ReadableSpan, attribute: str) -> Iterable[ExportedRecord]:

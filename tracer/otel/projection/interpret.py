@@ -27,6 +27,7 @@ from tracer.otel.otlp.logs import LogRecord, logs_in, logs_of, merge_logs, sessi
 from tracer.otel.otlp.protobuf_spans import Envelope, attributes_of, events_of
 from tracer.otel.otlp.spans import TRACE_ID_BYTES
 from tracer.redaction import MASK
+from tracer.resource import NO_SERVICE, Service, service_of
 
 _MASK = MASK[1:].encode()
 """Part of every mask, whether or not JSON escapes the bracket before it."""
@@ -34,6 +35,32 @@ _MASK = MASK[1:].encode()
 _MOST_CHILDREN = 10
 _MOST_READ_BYTES = 1_000_000
 """More children than that are read with their parent only while it is small."""
+
+
+class Resources:
+    """The resources of a run's spans and log records. They are decoded when they are read."""
+
+    def __init__(self, versions: Mapping[bytes, _Version], logs: Iterable[LogRecord]) -> None:
+        """Take the versions of the spans, in any order, and the log records, sorted."""
+        self._versions = versions
+        self._logs = logs
+
+    def service(self, root_span_id: bytes | None) -> Service:
+        """Return the service of the run.
+
+        It is that of the root agent's span; if that names none, of the earliest span that does;
+        if none does, of the first log record that does.
+        """
+        root = self._versions.get(root_span_id or b"")
+        spans = chain([] if root is None else [root], sorted(self._versions.values()))
+        # Spans of one request share their resource.
+        of_spans = {id(span.resource_spans): span.resource_spans for span in spans}.values()
+        resources = chain(
+            (attributes_of(each.resource.attributes) for each in of_spans),
+            (record.resource for record in self._logs),
+        )
+        services = (service_of(resource) for resource in resources)
+        return next((each for each in services if any(each.values())), NO_SERVICE)
 
 
 @dataclass(slots=True)
@@ -59,6 +86,7 @@ class RunSpans:
     """The index of the message in which a span came first, by span id; left out if it is 0."""
     log_records: int
     """The number of different log records."""
+    resources: Resources
 
 
 class _Version(NamedTuple):
@@ -154,6 +182,7 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
         may_hold_masks=may_hold_masks,
         later=later,
         log_records=count,
+        resources=Resources(newest, logs),
     )
 
 

@@ -43,6 +43,7 @@ from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS, Kind
 from tracer.records.status import Reason, Status
 from tracer.records.titles import title_of
 from tracer.redaction.masked_fields import masked_paths
+from tracer.resource import SERVICE_ATTRIBUTES
 
 EARLIEST = "the earliest of the agents whose parents have not come"
 """The evidence if an agent without a known opener gets the root plan."""
@@ -68,7 +69,7 @@ TOTALS = ("input_tokens", "output_tokens", "cost_usd", "tool_calls", "failures")
 
 RUN_FIELDS = (
     *("session_id", "subject", "tags", "masked", "traceparent", "cancel_requested_at"),
-    *("run_metadata", "is_agent_work", *FROM_ROOT_PLAN, *TOTALS),
+    *("run_metadata", *SERVICE_ATTRIBUTES, "is_agent_work", *FROM_ROOT_PLAN, *TOTALS),
 )
 """The fields of a run that a projection writes, in the order in which its row has them."""
 
@@ -240,7 +241,8 @@ _tool_call_row = _record_layout(
 _run_row = _layout(
     RUN_FIELDS,
     RULES[Kind.RUN].union,
-    *("session_id", "subject", "masked", "is_agent_work", *FROM_ROOT_PLAN, *TOTALS),
+    *("session_id", "subject", *SERVICE_ATTRIBUTES, "masked", "is_agent_work"),
+    *(*FROM_ROOT_PLAN, *TOTALS),
 )
 _from_root_plan = itemgetter(*map(PROJECTED_FIELDS[Kind.PLAN].index, FROM_ROOT_PLAN))
 
@@ -389,6 +391,7 @@ class _Projection:
         self._may_hold_masks = run.may_hold_masks
         self._count = len(run.versions) + run.log_records
         self._later = run.later
+        self._resources = run.resources
         build_tree(run.spans)
         self._agents = find_agents(run.spans)
         link_orphan_agents(run.spans, self._agents)
@@ -688,10 +691,18 @@ class _Projection:
         readings = [span.reading for span in spans]
         session_id = stored(next((r.conversation for r in readings if r.conversation), None))
         subject = stored(next((r.subject for r in readings if r.subject), None))
-        texts = {"session_id": session_id, "subject": subject}
+        root_span = self._root_agent.span if self._root_agent is not None else None
+        service = self._resources.service(root_span.span_id if root_span is not None else None)
+        texts = {
+            "session_id": session_id,
+            "subject": subject,
+            "service_name": stored(service["service_name"]),
+            "service_version": stored(service["service_version"]),
+            "deployment_environment": stored(service["deployment_environment"]),
+        }
         return _run_row(
             (
-                *(session_id, subject, tuple(masked_paths(texts, texts))),
+                *(*texts.values(), tuple(masked_paths(texts, texts))),
                 bool(self._agents.by_id or self._agents.loose),
                 *_from_root_plan(self._rows[Kind.PLAN][self._root_id]),
                 *(self._input_tokens, self._output_tokens, self._cost_usd),

@@ -33,6 +33,14 @@ def run_is_wanted(run: Run, records: Records, wanted: RunFilter) -> bool:
         and (wanted.session is None or run.session_id == storable(wanted.session))
         and (wanted.subject is None or run.subject == storable(wanted.subject))
         and (wanted.tag is None or storable(wanted.tag) in run.tags)
+        and (wanted.service is None or run.service_name == storable(wanted.service))
+        and (
+            wanted.service_version is None
+            or run.service_version == storable(wanted.service_version)
+        )
+        and (
+            wanted.environment is None or run.deployment_environment == storable(wanted.environment)
+        )
         and (wanted.q is None or _mentions(run, records, storable(wanted.q)))
     )
 

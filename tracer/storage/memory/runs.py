@@ -100,14 +100,14 @@ class StoredRun:
 
     def _notable(self, kind: Kind, record_id: UUID, fields: Fields) -> NotableRecord:
         get = fields.get
-        name = get("agent_name") or get("name") or get("model") or get("requested_model")
+        names = (get(field) for field in ("agent_name", "name", "model", "requested_model"))
         is_plan = kind is Kind.PLAN
         return NotableRecord(
             root_plan_id=self.root_plan_id,
             kind=kind,
             record_id=record_id,
             has_failed=fields["status"] is Status.FAILED,
-            name=name,
+            name=next((name for name in names if name is not None), None),
             started_at=get("started_at"),
             finished_at=get("finished_at"),
             reason=get("reason"),

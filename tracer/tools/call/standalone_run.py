@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from tracer.context import ToolContext, tool_context_bound
 from tracer.records.events import PlanFinished, PlannedStep, PlanStarted, StepFinished, StepStarted
+from tracer.resource import service_of_environment
 from tracer.tasks import capped_deadline
 from tracer.tools.call.active_run import ActiveRun
 from tracer.tools.call.budget import BudgetLimits
@@ -64,6 +65,7 @@ class StandaloneRun:
                 agent_name=agent_name,
                 session_id=options.get("session_id"),
                 tags=tuple(options.get("tags", ())),
+                **service_of_environment(),
                 steps=(step,),
             ),
             StepStarted(

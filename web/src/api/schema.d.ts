@@ -2227,6 +2227,7 @@ export interface components {
          *       "agentName": "planner",
          *       "answer": "All is well.",
          *       "costUsd": 0.0121,
+         *       "deploymentEnvironment": "production",
          *       "durationMs": 5649.188,
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
@@ -2238,6 +2239,8 @@ export interface components {
          *       "request": "Review the week of p-1.",
          *       "revision": 42,
          *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+         *       "serviceName": "health",
+         *       "serviceVersion": "1.4.0",
          *       "startedAt": "2026-11-21T22:21:52.462812Z",
          *       "status": "succeeded",
          *       "subAgents": 3,
@@ -2374,6 +2377,21 @@ export interface components {
              */
             runMetadata: string | null;
             /**
+             * Servicename
+             * @description The service that ran it: the resource attribute `service.name`.
+             */
+            serviceName: string | null;
+            /**
+             * Serviceversion
+             * @description The version of the service: `service.version`.
+             */
+            serviceVersion: string | null;
+            /**
+             * Deploymentenvironment
+             * @description Where it ran, such as `production`: `deployment.environment.name`.
+             */
+            deploymentEnvironment: string | null;
+            /**
              * Request
              * @description The first 300 characters of the question.
              */
@@ -2448,6 +2466,7 @@ export interface components {
          * @example {
          *       "agentName": "planner",
          *       "costUsd": 0.0121,
+         *       "deploymentEnvironment": "production",
          *       "durationMs": 5649.188,
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
@@ -2457,6 +2476,8 @@ export interface components {
          *       "recordedAt": "2026-11-21T22:21:52.47Z",
          *       "revision": 42,
          *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+         *       "serviceName": "health",
+         *       "serviceVersion": "1.4.0",
          *       "startedAt": "2026-11-21T22:21:52.462812Z",
          *       "status": "succeeded",
          *       "tags": [
@@ -2592,6 +2613,21 @@ export interface components {
              */
             runMetadata: string | null;
             /**
+             * Servicename
+             * @description The service that ran it: the resource attribute `service.name`.
+             */
+            serviceName: string | null;
+            /**
+             * Serviceversion
+             * @description The version of the service: `service.version`.
+             */
+            serviceVersion: string | null;
+            /**
+             * Deploymentenvironment
+             * @description Where it ran, such as `production`: `deployment.environment.name`.
+             */
+            deploymentEnvironment: string | null;
+            /**
              * Durationms
              * @description The duration in milliseconds; null while the record is open or has not started.
              */
@@ -2652,6 +2688,7 @@ export interface components {
          *       "agentName": "planner",
          *       "answer": "All is well.",
          *       "costUsd": 0.0121,
+         *       "deploymentEnvironment": "production",
          *       "durationMs": 5649.188,
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
@@ -2663,6 +2700,8 @@ export interface components {
          *       "request": "Review the week of p-1.",
          *       "revision": 42,
          *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+         *       "serviceName": "health",
+         *       "serviceVersion": "1.4.0",
          *       "startedAt": "2026-11-21T22:21:52.462812Z",
          *       "status": "succeeded",
          *       "subAgents": 3,
@@ -2798,6 +2837,21 @@ export interface components {
              * @description The metadata of the run, as the text of a JSON object.
              */
             runMetadata: string | null;
+            /**
+             * Servicename
+             * @description The service that ran it: the resource attribute `service.name`.
+             */
+            serviceName: string | null;
+            /**
+             * Serviceversion
+             * @description The version of the service: `service.version`.
+             */
+            serviceVersion: string | null;
+            /**
+             * Deploymentenvironment
+             * @description Where it ran, such as `production`: `deployment.environment.name`.
+             */
+            deploymentEnvironment: string | null;
             /**
              * Request
              * @description The first 300 characters of the question.
@@ -4532,6 +4586,24 @@ export interface components {
              * @default null
              */
             runMetadata: Record<string, never> | string | null;
+            /**
+             * Servicename
+             * @description The service, as OpenTelemetry's `service.name`; for a root plan only.
+             * @default null
+             */
+            serviceName: string | null;
+            /**
+             * Serviceversion
+             * @description Its version, as `service.version`; for a root plan only.
+             * @default null
+             */
+            serviceVersion: string | null;
+            /**
+             * Deploymentenvironment
+             * @description Where it runs, as `deployment.environment.name`; for a root plan only.
+             * @default null
+             */
+            deploymentEnvironment: string | null;
         };
         /**
          * PlannedStep
@@ -6286,6 +6358,12 @@ export interface operations {
                 subject?: string | null;
                 /** @description One of its tags. */
                 tag?: string | null;
+                /** @description The service's name, as `service.name`. */
+                service?: string | null;
+                /** @description Its version, as `service.version`. */
+                serviceVersion?: string | null;
+                /** @description Where it ran, as `deployment.environment.name`. */
+                environment?: string | null;
                 /** @description Text in the question, the answer, titles, tool and agent names or errors, in any case. */
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */

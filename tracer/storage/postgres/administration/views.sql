@@ -67,7 +67,10 @@ SELECT
     run.source,
     run.is_agent_work,
     run.removed_spans,
-    run.run_metadata
+    run.run_metadata,
+    run.service_name,
+    run.service_version,
+    run.deployment_environment
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all its records.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
@@ -100,6 +103,9 @@ COMMENT ON COLUMN trace.runs.source IS 'The source of the records: `events`, or 
 COMMENT ON COLUMN trace.runs.is_agent_work IS 'False for a trace without agents, models and tools. It is listed only on request.';
 COMMENT ON COLUMN trace.runs.removed_spans IS 'The number of spans that were removed because the project stores spans of agent work only.';
 COMMENT ON COLUMN trace.runs.run_metadata IS 'The metadata of the run, as the text of a JSON object.';
+COMMENT ON COLUMN trace.runs.service_name IS 'The service that ran it: the resource attribute `service.name`.';
+COMMENT ON COLUMN trace.runs.service_version IS 'The version of the service: `service.version`.';
+COMMENT ON COLUMN trace.runs.deployment_environment IS 'Where it ran, such as `production`: `deployment.environment.name`.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT

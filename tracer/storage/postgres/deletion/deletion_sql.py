@@ -122,7 +122,8 @@ def soft_delete(which: str) -> str:
     UPDATE run SET deleted_at = coalesce(%(now)s, statement_timestamp()), revision = revision + 1,
     status = 'unknown', reason = NULL, started_at = NULL, finished_at = NULL, recorder_id = NULL,
     title = NULL, agent_name = NULL, session_id = NULL, tags = NULL, masked = NULL,
-    traceparent = NULL, cancel_requested_at = NULL, run_metadata = NULL, input_tokens = 0,
+    traceparent = NULL, cancel_requested_at = NULL, run_metadata = NULL,
+    service_name = NULL, service_version = NULL, deployment_environment = NULL, input_tokens = 0,
     output_tokens = 0, cost_usd = 0, tool_calls = 0, failures = 0, projected = 0,
     projection_version = 0, projection_error = NULL, next_projection_at = NULL, span_bytes = 0,
     settle_at = NULL, removed_spans = 0

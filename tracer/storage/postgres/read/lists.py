@@ -126,6 +126,9 @@ def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> List
     )
     looked_for.add(_in_run("act_tool_info", "name = %(tool)s"), tool=_stored(wanted.tool))
     looked_for.add("%(tag)s = ANY(tags)", tag=_stored(wanted.tag))
+    looked_for.add("service_name = %(service)s", service=_stored(wanted.service))
+    looked_for.add("service_version = %(version)s", version=_stored(wanted.service_version))
+    looked_for.add("deployment_environment = %(place)s", place=_stored(wanted.environment))
     looked_for.add(
         " OR ".join(
             (

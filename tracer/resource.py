@@ -1,0 +1,63 @@
+"""The OpenTelemetry resource of this process: which service runs here.
+
+Rules: the OpenTelemetry specification, "Resource SDK" and "General SDK configuration".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, TypedDict
+from urllib.parse import unquote
+
+SERVICE_ATTRIBUTES = {
+    "service_name": "service.name",
+    "service_version": "service.version",
+    "deployment_environment": "deployment.environment.name",
+}
+"""The resource attribute of each field of a run."""
+
+OLD_ENVIRONMENT = "deployment.environment"
+"""The name of `deployment.environment.name` before version 1.27 of the semantic conventions."""
+
+UNKNOWN_SERVICE = "unknown_service"
+"""How the default of `service.name` begins. SDKs set it if the user configured no name."""
+
+
+class Service(TypedDict):
+    """The fields of a run that describe its service; None if not known."""
+
+    service_name: str | None
+    service_version: str | None
+    deployment_environment: str | None
+
+
+NO_SERVICE = Service(service_name=None, service_version=None, deployment_environment=None)
+
+
+def service_of(resource: Mapping[str, Any]) -> Service:
+    """Return the service that resource attributes describe. Only text values count."""
+    name, version, environment = (_text(resource.get(key)) for key in SERVICE_ATTRIBUTES.values())
+    return Service(
+        service_name=None if name is None or name.startswith(UNKNOWN_SERVICE) else name,
+        service_version=version,
+        deployment_environment=environment or _text(resource.get(OLD_ENVIRONMENT)),
+    )
+
+
+def service_of_environment() -> Service:
+    """Return the service of `OTEL_RESOURCE_ATTRIBUTES`; `OTEL_SERVICE_NAME` has precedence."""
+    # Read for each run, because programs set these variables after they import `tracer`.
+    pairs = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
+    resource = {
+        key.strip(): unquote(value.strip())
+        for key, equals, value in (pair.partition("=") for pair in pairs)
+        if equals
+    }
+    if name := os.environ.get("OTEL_SERVICE_NAME"):
+        resource["service.name"] = name
+    return service_of(resource)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
