@@ -8,6 +8,7 @@ all other forms of these requests, and FastAPI makes the OpenAPI document from t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container
+from typing import get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,7 +31,6 @@ from api.http.request_bodies import GRPC_SCHEME
 from api.otlp import routes as otlp
 from api.otlp.encodings import GRPC_METHODS, LOGS, METRICS, TRACES, Received
 from api.plans import routes as plans
-from tracer.lineage.tree import Payloads
 from tracer.logs import bind_request_ids
 from tracer.records import access
 
@@ -76,7 +76,9 @@ class GrpcRoute(FastRoute):
 
 _RECORDING, _READING = Allowed(access.Scope.RECORD), Allowed(access.Scope.READ)
 
-_PAYLOADS = {b"": plans.DEFAULT_PAYLOADS} | {f"payloads={each}".encode(): each for each in Payloads}
+_PAYLOADS: dict[bytes, plans.ShownPayloads] = {b"": plans.DEFAULT_PAYLOADS} | {
+    f"payloads={each}".encode(): each for each in get_args(plans.ShownPayloads)
+}
 
 
 async def _record(request: Request, received: Received) -> Response:

@@ -19,6 +19,7 @@ from api.plans.tree_json import tree_json
 from tracer.lineage.diff import diff_trees
 from tracer.lineage.tree import Payloads, TreeRows, build_tree
 from tracer.records.record_classes import Kind
+from tracer.store import TraceReader
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
 
@@ -42,19 +43,32 @@ async def diff_runs(
     """Compare two runs, aligned by plan, step and tool, and report what differs in the right one.
 
     Siblings match in order: first those with the same name and arguments, then those with the same
-    name. Whole texts are compared, even if a tree shows only their start.
+    name. Whole texts are compared, even if a tree shows only their start. Texts that are JSON are
+    compared as values: white space and the order of keys make no difference, and numbers are
+    compared as they are written.
     """
     revisions = [await reader.read_revision(Kind.RUN, run_id) for run_id in (a, b)]
     headers = conditional.check(*revisions)
-    left, right = [
-        await until_client_leaves(request, reader.read_tree(run_id, Payloads.DIGEST))
-        for run_id in (a, b)
-    ]
+    left, right = [await until_client_leaves(request, _read(reader, run_id)) for run_id in (a, b)]
     written = await asyncio.to_thread(_written, left, str(a), right, str(b))
     return Response(written, headers=headers, media_type="application/json")
 
 
-def _written(left: TreeRows, a: str, right: TreeRows, b: str) -> bytes:
-    diff = diff_trees(build_tree(left, a), build_tree(right, b))
+_Read = tuple[TreeRows, dict[str, str]]
+
+
+async def _read(reader: TraceReader, run_id: UUID) -> _Read:
+    rows = await reader.read_tree(run_id, Payloads.COMPARED)
+    messages = await reader.read_messages(run_id)
+    return rows, {str(think_act_id): text for think_act_id, text in messages.items()}
+
+
+def _written(left: _Read, a: str, right: _Read, b: str) -> bytes:
+    diff = diff_trees(
+        build_tree(left[0], a),
+        build_tree(right[0], b),
+        left_messages=left[1],
+        right_messages=right[1],
+    )
     root = tree_json(diff.pop("root"), ["children"])
     return msgspec.json.encode(diff)[:-1] + b',"root":' + root + b"}"

@@ -46,7 +46,12 @@ class ComparedRecord(BaseModel):
 
     id: UUID
     name: str | None
-    """The plan's title, the step's agent, the round's model or the tool's name."""
+    """The plan's title, the step's agent, the beginning of the round's answer, or the tool's name;
+    null if the record has none."""
+    calls: list[str]
+    """The names of the tools that a round chose; empty for other records."""
+    model: str | None
+    """The model of a round."""
     status: ShownStatus
     reason: str | None
     error_type: str | None
@@ -111,7 +116,8 @@ def _example() -> dict[str, Any]:
 
     def side(record_id: str, name: str, **more: Any) -> dict[str, Any]:
         outcome = {"status": "succeeded", "reason": None, "errorType": None}
-        shown = {"id": record_id, "name": name, **outcome, **at, "attempt": None, "totals": totals}
+        said: dict[str, Any] = {"name": name, "calls": [], "model": None}
+        shown = {"id": record_id, **said, **outcome, **at, "attempt": None, "totals": totals}
         return shown | more
 
     call = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -23,8 +23,11 @@ from tracer.records.record_classes import Kind
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])
 
-DEFAULT_PAYLOADS = Payloads.PREVIEW
+DEFAULT_PAYLOADS: Literal[Payloads.PREVIEW] = Payloads.PREVIEW
 """The part of long strings in a tree unless the client names another."""
+
+ShownPayloads = Literal[Payloads.NONE, Payloads.PREVIEW, Payloads.FULL, Payloads.DIGEST]
+"""What a client can name."""
 
 _TREE: dict[int | str, dict[str, Any]] = {
     200: {"model": PlanNode, "content": {"application/json": {"example": TREE_EXAMPLE}}}
@@ -63,7 +66,7 @@ async def read_tree(
         Query(ge=1, le=2**31 - 1, description="How many levels of plans; 1 is this plan alone."),
     ] = None,
     payloads: Annotated[
-        Payloads,
+        ShownPayloads,
         Query(
             description="How much of each long string: a preview is its first 2 kB, a digest its "
             "SHA-256."

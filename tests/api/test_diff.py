@@ -73,3 +73,29 @@ async def test_a_run_that_is_not_there_cannot_be_compared(api: Api) -> None:
     for path in (f"{run.root}/diff/{new_id()}", f"{new_id()}/diff/{run.root}"):
         answer = await api.get(f"/api/runs/{path}")
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+async def test_space_and_key_order_of_json_are_no_difference_in_a_database(api: Api) -> None:
+    """Postgres computes the digests of other texts itself."""
+    roots = []
+    for arguments, result in [
+        ('{"city":"Brest","days":[1,2]}', '["é"]'),
+        ('\n{ "days": [1, 2], "city": "Brest" }', ' [ "\\u00e9" ] '),
+        ('{"city": "Brest"', "plain"),
+    ]:
+        run = Moments()
+        await api.writer.write(
+            [
+                run.plan_started(steps=(run.planned(),)),
+                run.thought_started(messages='[{"role": "user", "content": "Where?"}]'),
+                run.call_started(arguments=arguments),
+                run.call_finished(result=result),
+            ]
+        )
+        roots.append(run.root)
+
+    same: Any = await api.read(f"/api/runs/{roots[0]}/diff/{roots[1]}")
+    other: Any = await api.read(f"/api/runs/{roots[0]}/diff/{roots[2]}")
+
+    assert same["counts"] == {"added": 0, "removed": 0, "changed": 0, "same": 4}
+    assert other["counts"]["changed"] == 1

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contract.generated_runs import forests
+from tests.contract.moments import START, Moments
 from tests.contract.stores import memory_stores
 from tests.profiles import scaled
 from tests.sample_runs import SampleRun, sample_run
 from tests.trees import plain
 from tracer.lineage.diff import aligned, diff_trees
+from tracer.lineage.digests import digest_of
+from tracer.lineage.new_messages import new_messages
 from tracer.lineage.nodes import PlanNode
 from tracer.lineage.tree import Payloads, build_tree
-from tracer.records.events import Event, ToolCallFinished
-from tracer.records.ids import sequential_ids
+from tracer.records.events import ChosenToolCall, Event, ThoughtRecorded, ToolCallFinished
+from tracer.records.ids import new_id, sequential_ids
 from tracer.records.status import Reason, Status
 
 Entry = dict[str, Any]
@@ -31,7 +38,7 @@ async def trees(*runs: list[Event]) -> list[PlanNode]:
         store = memory_stores()()
         await store.record(*events)
         root = events[0].root_plan_id
-        found.append(build_tree(await store.reader.read_tree(root, Payloads.DIGEST), str(root)))
+        found.append(build_tree(await store.reader.read_tree(root, Payloads.COMPARED), str(root)))
     return found
 
 
@@ -248,3 +255,125 @@ def test_ten_thousand_siblings_of_one_name_are_aligned_quickly() -> None:
     pairs = aligned(numbered(0), numbered(5_000), [whole, name])
 
     assert sum(a == b for a, b in pairs) == 5_000
+
+
+def told(
+    arguments: str, answer: str = "It is calm.", result: str = '{"pulse": 78}', call_id: str = "a"
+) -> list[Event]:
+    """Return a run of two rounds: the first calls a tool, the second answers."""
+    run, second = Moments(), new_id()
+    question = {"role": "user", "content": "How was my week?"}
+    chosen = {"role": "assistant", "tool_calls": [{"id": call_id, "function": {"name": "measure"}}]}
+    returned = {"role": "tool", "tool_call_id": call_id, "content": result}
+    call = ChosenToolCall(tool_call_id=run.call, name="measure", arguments=arguments)
+    return [
+        run.plan_started(title="Weekly", steps=(run.planned(),)),
+        run.thought_started(messages=json.dumps([question])),
+        _answer(run, run.think_act, thought=None, tool_calls=(call,)),
+        run.call_finished(result=result),
+        run.thought_started(
+            think_act_id=second, position=1, messages=json.dumps([question, chosen, returned])
+        ),
+        _answer(run, second, thought=answer),
+    ]
+
+
+def _answer(run: Moments, round_id: UUID, **fields: Any) -> Event:
+    place: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root, "step_id": run.step}
+    at = START + timedelta(seconds=3)
+    return ThoughtRecorded(at=at, **place, think_act_id=round_id, status=Status.SUCCEEDED, **fields)
+
+
+async def compared(left: list[Event], right: list[Event]) -> Entry:
+    """Return the comparison of two runs, with the messages of their rounds."""
+    found: list[Any] = []
+    for events in (left, right):
+        store = memory_stores()()
+        await store.record(*events)
+        root = events[0].root_plan_id
+        rows = await store.reader.read_tree(root, Payloads.COMPARED)
+        messages = await store.reader.read_messages(root)
+        found.append((build_tree(rows, str(root)), {str(k): v for k, v in messages.items()}))
+    return diff_trees(
+        found[0][0], found[1][0], left_messages=found[0][1], right_messages=found[1][1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ('{"city":"Brest","days":[1,2]}', '{ "days" : [1, 2],\n"city": "Brest" }'),
+        ('{"name":"\\u00e9t\\u00e9"}', '{"name":"été"}'),
+        ('{"a":{"b":1,"c":null}}', ' {"a": {"c": null, "b": 1}}'),
+    ],
+)
+async def test_space_and_key_order_of_json_are_no_difference(left: str, right: str) -> None:
+    assert changes(await compared(told(left), told(right, call_id="b"))) == []
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ('{"id":9007199254740993}', '{"id":9007199254740992}'),
+        ('{"share":1.0}', '{"share":1}'),
+        ('{"days":[1,2]}', '{"days":[2,1]}'),
+        ('{"city": "Brest"', '{"city":"Brest"'),  # not JSON
+        ("NaN ", "NaN"),
+    ],
+)
+async def test_other_values_and_texts_differ(left: str, right: str) -> None:
+    diff = await compared(told(left), told(right))
+
+    assert changes(diff) == [("toolCall", "measure", "changed", ["arguments"])]
+
+
+async def test_rounds_are_named_by_what_they_said() -> None:
+    diff = await compared(told("{}"), told("{}", answer="It is stormy."))
+    first, second = [entry for entry in walked(diff) if entry["kind"] == "thinkAct"]
+
+    assert (first["name"], first["left"]["calls"]) == (None, ["measure"])
+    assert (second["left"]["name"], second["right"]["name"]) == ("It is calm.", "It is stormy.")
+    assert (str(second["change"]), second["differs"]) == ("changed", ["result"])
+
+
+async def test_what_a_model_was_told_differs_in_the_round_that_was_told_it() -> None:
+    diff = await compared(told("{}"), told("{}", result='{"pulse": 81}'))
+
+    assert changes(diff) == [
+        ("toolCall", "measure", "changed", ["result"]),
+        ("thinkAct", "It is calm.", "changed", ["messages"]),
+    ]
+
+
+def test_earlier_messages_and_ids_of_calls_are_no_difference() -> None:
+    def sent(question: str, call_id: str) -> list[Any]:
+        return [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": "I measure."},
+            {"role": "tool", "tool_call_id": call_id, "content": "78"},
+        ]
+
+    one, other = sent("How was it?", "call_1"), sent("How was my week?", "call_2")
+    digests = {
+        new_messages(json.dumps(messages[:1]), json.dumps(messages)) for messages in (one, other)
+    }
+    assert len(digests) == 1
+    assert new_messages(None, json.dumps(one)) != new_messages(None, json.dumps(other))
+    assert new_messages(None, "cut [") != new_messages(None, "cut {")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@given(text=st.text() | st.builds(json.dumps, json_values), indent=st.integers(0, 3))
+def test_a_digest_depends_on_the_value_alone(text: str, indent: int) -> None:
+    try:
+        other = json.dumps(json.loads(text), indent=indent)
+    except ValueError:
+        other = text
+    if "e" not in text and "." not in text:  # Python writes some numbers in another form
+        assert digest_of(text) == digest_of(other)

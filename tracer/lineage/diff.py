@@ -1,6 +1,7 @@
 """The comparison of two runs: aligns their trees, and lists the differences of matching records.
 
-Both trees have `Payloads.DIGEST`: texts are equal if their digests are. Functions are pure.
+Both trees have `Payloads.COMPARED`: texts are equal as values if their digests are. Functions are
+pure.
 The time grows with n log n of the siblings of one parent.
 """
 
@@ -8,11 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from itertools import zip_longest
+from itertools import chain, zip_longest
+from types import MappingProxyType
 from typing import Any, TypeVar
 
+from tracer.lineage.digests import beginning_of
+from tracer.lineage.new_messages import new_messages
 from tracer.lineage.nodes import Node, PlanNode, StepNode, ThinkActNode, ToolCallNode
 from tracer.records.merge import RULES
 
@@ -133,6 +137,8 @@ class Difference(StrEnum):
     NAME = "name"
     ARGUMENTS = "arguments"
     """The input: a tool call's arguments, a step's request, a plan's user request."""
+    MESSAGES = "messages"
+    """What a round was told: the messages that its step's round before was not sent."""
     OUTCOME = "outcome"
     """Status, reason or error."""
     RESULT = "result"
@@ -152,20 +158,33 @@ Pair = tuple[Node | None, Node | None]
 """A record of the left run, and the matching record of the right run."""
 
 
-def diff_trees(left: PlanNode, right: PlanNode) -> Entry:
+Messages = Mapping[str, str]
+"""The messages of rounds, as texts of JSON, by `think_act_id`."""
+
+
+def diff_trees(
+    left: PlanNode,
+    right: PlanNode,
+    *,
+    left_messages: Messages = MappingProxyType({}),
+    right_messages: Messages = MappingProxyType({}),
+) -> Entry:
     """Return two trees as one tree of pairs; `api.diff.schemas` describes it.
 
     Args:
         left: A root plan, from `build_tree`.
         right: Another root plan.
+        left_messages: The messages of the left run's rounds.
+        right_messages: The messages of the right run's rounds.
     """
-    root = _entry((left, right))
+    told = _told(left, left_messages), _told(right, right_messages)
+    root = _entry((left, right), told)
     entries = [root]
     stack: list[tuple[Entry, Pair]] = [(root, (left, right))]
     while stack:
         entry, pair = stack.pop()
         for child_pair in _child_pairs(pair):
-            child = _entry(child_pair)
+            child = _entry(child_pair, told)
             entry["children"].append(child)
             entries.append(child)
             stack.append((child, child_pair))
@@ -177,6 +196,25 @@ def diff_trees(left: PlanNode, right: PlanNode) -> Entry:
         "counts": {change.value: counts[change] for change in Change},
         "root": root,
     }
+
+
+def _told(root: PlanNode, messages: Messages) -> Messages:
+    """Return a digest of what each round was told, by `think_act_id`."""
+    told: dict[str, str] = {}
+    if not messages:
+        return told
+    stack: list[Node] = [root]
+    while stack:
+        node = stack.pop()
+        stack += chain.from_iterable(_children(node))
+        if isinstance(node, StepNode):
+            before: str | None = None
+            for round_ in node.think_acts:
+                sent = messages.get(round_.think_act_id)
+                if sent is not None:
+                    told[round_.think_act_id] = new_messages(before, sent)
+                    before = sent
+    return told
 
 
 def _child_pairs(pair: Pair) -> list[Pair]:
@@ -231,8 +269,21 @@ def _name(node: Node) -> str | None:
     if isinstance(node, StepNode):
         return node.agent_name
     if isinstance(node, ThinkActNode):
-        return node.requested_model if node.model is None else node.model
+        return beginning_of(node.thought)
     return node.name
+
+
+def _model(node: Node) -> str | None:
+    if isinstance(node, ThinkActNode):
+        return node.requested_model if node.model is None else node.model
+    return None
+
+
+def _calls(node: Node) -> list[str]:
+    """Return the names of the tools that a round chose."""
+    if isinstance(node, ThinkActNode):
+        return [call.name for call in node.tool_calls if call.name is not None]
+    return []
 
 
 def _input(node: Node) -> tuple[str | None, ...]:
@@ -253,11 +304,11 @@ def _attempt(node: Node) -> int | None:
     return node.attempt if isinstance(node, ToolCallNode) else None
 
 
-def _entry(pair: Pair) -> Entry:
+def _entry(pair: Pair, told: tuple[Messages, Messages]) -> Entry:
     left, right = pair
     node = right if left is None else left
     assert node is not None
-    differences = [] if left is None or right is None else _differences(left, right)
+    differences = [] if left is None or right is None else _differences(left, right, told)
     if left is None:
         change = Change.ADDED
     elif right is None:
@@ -280,6 +331,8 @@ def _side(node: Node) -> Entry:
     return {
         "id": getattr(node, RULES[node.kind].id_field),
         "name": _name(node),
+        "calls": _calls(node),
+        "model": _model(node),
         "status": node.status,
         "reason": node.reason,
         "errorType": None if node.error is None else node.error["type"],
@@ -290,7 +343,7 @@ def _side(node: Node) -> Entry:
     }
 
 
-def _differences(left: Node, right: Node) -> list[Difference]:
+def _differences(left: Node, right: Node, told: tuple[Messages, Messages]) -> list[Difference]:
     """Return the aspects in which two records of one kind differ."""
     differs = {
         Difference.ARGUMENTS: _input(left) != _input(right),
@@ -303,7 +356,9 @@ def _differences(left: Node, right: Node) -> list[Difference]:
         tokens = [(each.input_tokens, each.output_tokens) for each in (left, right)]
         differs[Difference.TOKENS] = tokens[0] != tokens[1]
         differs[Difference.COST] = left.cost_usd != right.cost_usd
-        differs[Difference.MODEL] = _name(left) != _name(right)
+        differs[Difference.MODEL] = _model(left) != _model(right)
+        ours, theirs = told[0].get(left.think_act_id), told[1].get(right.think_act_id)
+        differs[Difference.MESSAGES] = ours != theirs
     else:
         differs[Difference.NAME] = _name(left) != _name(right)
     return [difference for difference in Difference if differs.get(difference)]

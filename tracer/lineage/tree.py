@@ -38,7 +38,9 @@ class Payloads(StrEnum):
     """The first 2 kB."""
     FULL = "full"
     DIGEST = "digest"
-    """The SHA-256, in hexadecimal, for comparisons."""
+    """The SHA-256, in hexadecimal."""
+    COMPARED = "compared"
+    """What two runs are compared by: `tracer.lineage.digests.digest_of`."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any, TypeVar
 from uuid import UUID
 
+from tracer.lineage.digests import digest_of
 from tracer.lineage.nodes import NODES, PAYLOAD_FIELDS, ROWS, Row, ToolCallNode
 from tracer.lineage.tree import Payloads, Revision, TreeRows
 from tracer.records.merge import RULES
@@ -101,10 +102,11 @@ def _row(made: type[SomeRow], record: AnyRecord, payloads: Payloads) -> SomeRow:
         values["duration_ms"] = (record.finished_at - record.started_at) / _MILLISECOND
     values["error"] = None
     if record.error_type is not None:
+        of_errors = Payloads.DIGEST if payloads is Payloads.COMPARED else payloads
         values["error"] = {
             "type": record.error_type,
-            "message": _shown(record.error_message, payloads),
-            "stack": _shown(record.error_stack, payloads),
+            "message": _shown(record.error_message, of_errors),
+            "stack": _shown(record.error_stack, of_errors),
         }
     for field in ROWS[made.kind].__struct_fields__:
         if field not in values:
@@ -132,6 +134,7 @@ _LIMITS = {
     Payloads.PREVIEW: PREVIEW_BYTES,
     Payloads.FULL: float("inf"),
     Payloads.DIGEST: 0,
+    Payloads.COMPARED: 0,
 }
 
 
@@ -140,6 +143,8 @@ def _shown(text: str | None, payloads: Payloads) -> str | None:
         return None
     if payloads is Payloads.DIGEST:
         return sha256(text.encode()).hexdigest()
+    if payloads is Payloads.COMPARED:
+        return digest_of(text)
     return text if payloads is Payloads.FULL else preview(text)
 
 

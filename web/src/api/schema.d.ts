@@ -337,7 +337,9 @@ export interface paths {
          * @description Compare two runs, aligned by plan, step and tool, and report what differs in the right one.
          *
          *     Siblings match in order: first those with the same name and arguments, then those with the same
-         *     name. Whole texts are compared, even if a tree shows only their start.
+         *     name. Whole texts are compared, even if a tree shows only their start. Texts that are JSON are
+         *     compared as values: white space and the order of keys make no difference, and numbers are
+         *     compared as they are written.
          */
         get: operations["diff_runs"];
         put?: never;
@@ -854,9 +856,20 @@ export interface components {
             id: string;
             /**
              * Name
-             * @description The plan's title, the step's agent, the round's model or the tool's name.
+             * @description The plan's title, the step's agent, the beginning of the round's answer, or the tool's name;
+             *     null if the record has none.
              */
             name: string | null;
+            /**
+             * Calls
+             * @description The names of the tools that a round chose; empty for other records.
+             */
+            calls: string[];
+            /**
+             * Model
+             * @description The model of a round.
+             */
+            model: string | null;
             /**
              * Status
              * @enum {string}
@@ -928,7 +941,7 @@ export interface components {
          * @description An aspect in which two matching records differ.
          * @enum {string}
          */
-        Difference: "name" | "arguments" | "outcome" | "result" | "duration" | "tokens" | "cost" | "model" | "attempts";
+        Difference: "name" | "arguments" | "messages" | "outcome" | "result" | "duration" | "tokens" | "cost" | "model" | "attempts";
         /**
          * ErasureSchema
          * @description The result of a deletion on request.
@@ -1523,12 +1536,6 @@ export interface components {
          * @enum {string}
          */
         PayloadPolicy: "keep" | "preview" | "drop";
-        /**
-         * Payloads
-         * @description How much of each long string a tree contains.
-         * @enum {string}
-         */
-        Payloads: "none" | "preview" | "full" | "digest";
         /**
          * PlanNode
          * @description A plan, with its steps.
@@ -7335,6 +7342,7 @@ export interface operations {
                      *         "left": {
                      *           "id": "01a20033-9dce-7364-82b8-37c32d771382",
                      *           "name": "Weekly health review",
+                     *           "calls": [],
                      *           "status": "succeeded",
                      *           "startedAt": "2026-11-21T22:21:52.462812Z",
                      *           "durationMs": 1000,
@@ -7349,6 +7357,7 @@ export interface operations {
                      *         "right": {
                      *           "id": "01a20033-9dce-7364-82b8-37c32d771383",
                      *           "name": "Weekly health review",
+                     *           "calls": [],
                      *           "status": "succeeded",
                      *           "startedAt": "2026-11-21T22:21:52.462812Z",
                      *           "durationMs": 1000,
@@ -7370,6 +7379,7 @@ export interface operations {
                      *             "left": {
                      *               "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
                      *               "name": "measure",
+                     *               "calls": [],
                      *               "status": "succeeded",
                      *               "startedAt": "2026-11-21T22:21:52.462812Z",
                      *               "durationMs": 1000,
@@ -7385,6 +7395,7 @@ export interface operations {
                      *             "right": {
                      *               "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2c",
                      *               "name": "measure",
+                     *               "calls": [],
                      *               "status": "failed",
                      *               "reason": "tool_error",
                      *               "errorType": "ValueError",
@@ -7849,7 +7860,7 @@ export interface operations {
                 /** @description How many levels of plans; 1 is this plan alone. */
                 depth?: number | null;
                 /** @description How much of each long string: a preview is its first 2 kB, a digest its SHA-256. */
-                payloads?: components["schemas"]["Payloads"];
+                payloads?: "none" | "preview" | "full" | "digest";
                 /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
             };

@@ -14,6 +14,7 @@ from psycopg.rows import args_row
 from sqlalchemy import Enum, Uuid
 
 from tracer.errors import RecordNotFound
+from tracer.lineage.digests import BEGINNING, digest_of, is_digest
 from tracer.lineage.nodes import NODES, PAYLOAD_FIELDS, ROWS, Row
 from tracer.lineage.tree import Payloads, Revision, TreeRows
 from tracer.records.merge import RULES
@@ -35,6 +36,9 @@ _SHOWN = {
     f" ELSE left({{0}}, {PREVIEW_BYTES}) END",
     Payloads.FULL: "{}",
     Payloads.DIGEST: "encode(sha256(convert_to({}, 'UTF8')), 'hex')",
+    # `_compare` computes the digests of values in JSON.
+    Payloads.COMPARED: "CASE WHEN left(ltrim({0}, E' \\t\\n\\r'), 1) IN ('{{', '[', '\"') THEN {0}"
+    f" ELSE encode(sha256(convert_to({{0}}, 'UTF8')), 'hex') || left({{0}}, {BEGINNING}) END",
 }
 # The size before the project's policy shortened the text: its mark contains it. Comparing arrays
 # would cost more than reading the size, and most values of `masked` are empty.
@@ -50,6 +54,7 @@ _CUT = {
     Payloads.PREVIEW: f"octet_length({{}}) > {PREVIEW_BYTES}",
     Payloads.FULL: "false",
     Payloads.DIGEST: "{} <> ''",
+    Payloads.COMPARED: "{} <> ''",
 }
 
 
@@ -128,6 +133,8 @@ def read_rows(
         rows.sort(key=lambda row: _LAST if row.position is None else row.position)
         if payloads is Payloads.PREVIEW:
             _cut(kind, rows)
+        elif payloads is Payloads.COMPARED:
+            _compare(kind, rows)
     return rows_by_kind
 
 
@@ -146,6 +153,15 @@ def _cut(kind: Kind, rows: Sequence[Row]) -> None:
             for name in ("message", "stack"):
                 if text := error[name]:
                     error[name] = preview(text)
+
+
+def _compare(kind: Kind, rows: Sequence[Row]) -> None:
+    """Replace JSON by the digest of its value."""
+    for field in PAYLOAD_FIELDS[kind]:
+        for row in rows:
+            text = getattr(row, field)
+            if text and not is_digest(text):
+                setattr(row, field, digest_of(text))
 
 
 def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
@@ -182,10 +198,11 @@ _DURATION = "round(date_part('epoch', finished_at - started_at) * 1e6) / 1e3"
 
 def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
     """Return the SQL of each long string (slightly too long), its size, and whether it is cut."""
-    row = {}
+    row: dict[str, str] = {}
     if payloads is not Payloads.NONE:
-        for field in (*_ERROR_TEXTS, *PAYLOAD_FIELDS[kind]):
-            row[field] = _SHOWN[payloads].format(field)
+        of_errors = Payloads.DIGEST if payloads is Payloads.COMPARED else payloads
+        row |= {field: _SHOWN[of_errors].format(field) for field in _ERROR_TEXTS}
+        row |= {field: _SHOWN[payloads].format(field) for field in PAYLOAD_FIELDS[kind]}
     for field in PAYLOAD_FIELDS[kind]:
         row[f"{field}_bytes"] = _SIZE.format(field)
         row[f"{field}_truncated"] = f"coalesce({_CUT[payloads].format(field)}, false)"

@@ -1,0 +1,61 @@
+"""What long strings are compared by: a digest of the value, and its beginning, which names it.
+
+A text that is JSON is compared as a value: white space and the order of keys make no difference. Of
+a repeated key the last one counts. Numbers are compared as they are written: `1.0` is not `1`,
+and integers beyond 2**53 stay exact.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+
+import orjson
+
+from tracer.text import nests_too_deep
+
+BEGINNING = 200
+"""How many characters follow the digest."""
+
+_HEX = frozenset("0123456789abcdef")
+_DIGITS = 64
+
+
+def value_of(text: str) -> str:
+    """Return JSON with sorted keys and without white space; any other text as it is.
+
+    JSON that nests deeper than 250 levels is returned as it is, too.
+    """
+    if not text.lstrip(" \t\n\r").startswith(("{", "[", '"')) or nests_too_deep(text):
+        return text
+    try:
+        value = json.loads(
+            text, parse_int=orjson.Fragment, parse_float=orjson.Fragment, parse_constant=_refuse
+        )
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    # orjson raises TypeError for a lone surrogate or too many levels.
+    except (ValueError, TypeError, RecursionError):
+        return text
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(name)  # NaN and Infinity are not JSON
+
+
+def digest_of(text: str) -> str:
+    """Return the SHA-256 of a text's value in hexadecimal, followed by the value's beginning.
+
+    Equal digests mean equal values.
+    """
+    value = value_of(text)
+    return sha256(value.encode()).hexdigest() + value[:BEGINNING]
+
+
+def is_digest(text: str) -> bool:
+    """Return whether a store has computed the digest of a text that is not JSON already."""
+    return text[:1] in _HEX
+
+
+def beginning_of(digest: str | None) -> str | None:
+    """Return the beginning of the value; None if there is none, or it is blank."""
+    return None if digest is None else digest[_DIGITS:].strip() or None

@@ -1,0 +1,65 @@
+"""What a round was told that the round before was not: the messages that were added.
+
+A request to a model repeats the whole conversation. Compared as a whole, each round after a
+difference would differ as well.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from tracer.lineage.digests import value_of
+from tracer.records.conversation import ConversationMessage, conversation
+from tracer.text import nests_too_deep
+
+
+def new_messages(before: str | None, messages: str) -> str:
+    """Return a digest of the messages that `messages` adds to `before`.
+
+    Answers of the model are left out, because the rounds before are compared by them. So are the
+    ids of calls, which providers choose anew in each run.
+
+    Args:
+        before: The messages of the round before, as the text of JSON; None for the first round.
+        messages: The messages of this round.
+    """
+    added = conversation(_added(before, messages))
+    if added is None:  # not JSON, for example because it was cut
+        return sha256(messages.encode()).hexdigest()
+    compared = [_compared(message) for message in added if message.role != "assistant"]
+    return sha256(orjson.dumps(compared)).hexdigest()
+
+
+def _added(before: str | None, messages: str) -> str:
+    """Return the messages after those that both have, if both are lists."""
+    known, sent = _listed(before), _listed(messages)
+    if not known or sent is None:
+        return messages
+    same = 0
+    while same < min(len(known), len(sent)) and known[same] == sent[same]:
+        same += 1
+    return orjson.dumps(sent[same:]).decode()
+
+
+def _listed(messages: str | None) -> list[Any] | None:
+    if messages is None or nests_too_deep(messages):
+        return None
+    try:
+        value = orjson.loads(messages)
+    except orjson.JSONDecodeError:
+        return None
+    return (
+        value if isinstance(value, list) and not isinstance(next(iter(value), None), str) else None
+    )
+
+
+def _compared(message: ConversationMessage) -> dict[str, Any]:
+    parts = [part.model_dump(exclude={"id"}) for part in message.parts]
+    for part in parts:
+        for name in ("text", "arguments"):
+            if name in part:
+                part[name] = value_of(part[name])
+    return {"role": message.role, "name": message.name, "parts": parts}
