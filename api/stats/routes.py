@@ -12,6 +12,7 @@ from api.http.parameters import Period, StoredText
 from api.http.problems import documented
 from api.stats.schemas import (
     CallBucketSchema,
+    ListedToolStatsSchema,
     NamedCallSchema,
     ToolHistorySchema,
     ToolStatsList,
@@ -38,7 +39,11 @@ async def read_tool_stats(
     """
     page = await reader.read_tool_stats(period, name)
     return ToolStatsList(
-        items=[ToolStatsSchema.model_validate(stats) for stats in page.items], as_of=page.as_of
+        items=[
+            ListedToolStatsSchema.of(stats, page.counts.get(stats.name, [])) for stats in page.items
+        ],
+        bucket_seconds=page.bucket_seconds,
+        as_of=page.as_of,
     )
 
 
@@ -57,5 +62,6 @@ async def read_tool_history(
         buckets=[CallBucketSchema.model_validate(bucket) for bucket in history.buckets],
         slowest=[NamedCallSchema.of(call) for call in history.slowest],
         latest_failures=[NamedCallSchema.of(call) for call in history.latest_failures],
+        latest_abandoned=[NamedCallSchema.of(call) for call in history.latest_abandoned],
         as_of=history.as_of,
     )

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from api.schemas import PLAN_ID, TOOL_CALL_ID, ErrorSchema, ShownStatus, read_config
-from tracer.records.tool_stats import ExampleCall
+from tracer.records.tool_stats import CallCounts, ExampleCall, ToolStats
 
 _FIGURES = {
     "calls": 14,
@@ -22,6 +22,9 @@ _FIGURES = {
     "p50Ms": 120.5,
     "p95Ms": 900.25,
     "p99Ms": 1400.0,
+    "ownP50Ms": 20.5,
+    "ownP95Ms": 80.25,
+    "ownP99Ms": 120.0,
 }
 _CALL: dict[str, Any] = {
     "toolCallId": TOOL_CALL_ID,
@@ -39,6 +42,9 @@ _STATS: dict[str, Any] = {
     "subPlans": 13,
     **_FIGURES,
 }
+
+
+_COUNTS: dict[str, Any] = {"at": "2026-11-21T22:00:00Z", "calls": 14, "failures": 1}
 
 
 class CallFiguresSchema(BaseModel):
@@ -60,6 +66,11 @@ class CallFiguresSchema(BaseModel):
     """The median duration of ended calls in milliseconds, to 1 %; null without such calls."""
     p95_ms: float | None
     p99_ms: float | None
+    own_p50_ms: float | None
+    """The same of the calls' own time: the duration without the times in which a sub-agent ran that
+    the call opened."""
+    own_p95_ms: float | None
+    own_p99_ms: float | None
 
 
 class ToolStatsSchema(CallFiguresSchema):
@@ -76,12 +87,42 @@ class ToolStatsSchema(CallFiguresSchema):
     """The number of sub-plans that the calls opened."""
 
 
+class CallCountsSchema(BaseModel):
+    """The number of calls of a time interval."""
+
+    model_config = read_config()
+
+    at: datetime
+    """The start of the interval."""
+    calls: int
+    failures: int
+
+
+class ListedToolStatsSchema(ToolStatsSchema):
+    """The statistics of one tool, with its calls over time."""
+
+    model_config = read_config(**_STATS, buckets=[_COUNTS])
+
+    buckets: list[CallCountsSchema]
+    """In order, from multiples of `bucketSeconds` since 1970, without empty intervals."""
+
+    @classmethod
+    def of(cls, stats: ToolStats, counts: list[CallCounts]) -> ListedToolStatsSchema:
+        """Return the schema of a tool's statistics."""
+        values = {**vars(stats), "failure_rate": stats.failure_rate, "buckets": counts}
+        return cls.model_validate(values)
+
+
 class ToolStatsList(BaseModel):
     """The statistics of every tool that was called, by name."""
 
-    model_config = read_config(items=[_STATS], asOf=_AS_OF)
+    model_config = read_config(
+        items=[{**_STATS, "buckets": [_COUNTS]}], bucketSeconds=3600, asOf=_AS_OF
+    )
 
-    items: list[ToolStatsSchema]
+    items: list[ListedToolStatsSchema]
+    bucket_seconds: int
+    """The length of an interval, chosen so that there are some dozens; 0 without calls."""
     as_of: datetime | None
     """Calls that started more than two hours before this moment are counted as of this moment; null
     if all calls were counted for this response."""
@@ -127,6 +168,7 @@ class ToolHistorySchema(BaseModel):
         buckets=[{"at": "2026-11-21T22:00:00Z", **_FIGURES}],
         slowest=[_CALL],
         latestFailures=[_CALL],
+        latestAbandoned=[],
         asOf=_AS_OF,
     )
 
@@ -139,5 +181,7 @@ class ToolHistorySchema(BaseModel):
     """The ten slowest calls."""
     latest_failures: list[NamedCallSchema]
     """The ten failed calls that ended last."""
+    latest_abandoned: list[NamedCallSchema]
+    """The ten abandoned calls that started last."""
     as_of: datetime | None
     """As in the statistics of all tools."""

@@ -25,6 +25,9 @@ async def test_every_tool_is_shown_with_its_figures(api: Api) -> None:
     assert (check["toolType"], check["failureRate"], check["running"]) == ("SUBPLAN", 0.0, 0)
     assert page["items"][1]["failureRate"] == 1.0
     history: Any = await api.read("/api/stats/tools/measure")
+    counts = page["items"][1].pop("buckets")
+    assert counts == [{"at": "2026-01-01T12:00:00Z", "calls": 1, "failures": 1}]
+    assert page["bucketSeconds"] == 1
     assert history["stats"] == page["items"][1]
     [failure] = history["latestFailures"]
     assert (failure["toolCallId"], failure["rootPlanId"]) == (str(run.failed_call), str(run.root))
@@ -68,7 +71,7 @@ async def test_calls_outside_the_range_are_not_counted(api: Api) -> None:
 
     for out_of_range in ({"to": earlier}, {"from": later}):
         page = await api.read("/api/stats/tools", **out_of_range)
-        assert page == {"items": [], "asOf": None}
+        assert page == {"items": [], "bucketSeconds": 0, "asOf": None}
         answer = await api.get("/api/stats/tools/measure", **out_of_range)
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
         assert "with the name 'measure'" in answer.json()["detail"]

@@ -22,6 +22,7 @@ from tracer.records.events import Event
 from tracer.records.ids import new_id
 from tracer.records.record_classes import Kind
 from tracer.records.status import Status
+from tracer.records.tool_stats import TimeRange
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.jobs.reaper import Reaper
 from tracer.store import RunFilter, ToolCallFilter
@@ -100,6 +101,21 @@ async def test_open_records_are_abandoned_when_the_lease_expires(
     ran_out = START + timedelta(seconds=60)
     assert (await store.reader.read_run(run.root)).abandoned_at == ran_out
     assert (await store.reader.read_tool_call(run.call)).call.abandoned_at == ran_out
+
+
+async def test_abandoned_calls_are_counted_and_named_in_statistics(store: Living) -> None:
+    run = await in_flight(store, new_id())
+    await store.pass_time(60)
+
+    history = await store.reader.read_tool_history("measure", TimeRange())
+
+    assert (history.stats.calls, history.stats.abandoned, history.stats.failure_rate) == (
+        1,
+        1,
+        None,
+    )
+    [call] = history.latest_abandoned
+    assert (call.tool_call_id, call.status, call.duration_ms) == (run.call, "abandoned", None)
 
 
 async def test_ended_records_and_other_recorders_stay_unchanged(store: Living) -> None:

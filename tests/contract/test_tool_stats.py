@@ -18,7 +18,7 @@ from tracer.errors import RecordNotFound
 from tracer.records.events import ErrorInfo, Event
 from tracer.records.ids import new_id
 from tracer.records.status import Reason, Status
-from tracer.records.tool_stats import ExampleCall, TimeRange, ToolStats, bucket_width
+from tracer.records.tool_stats import CallCounts, ExampleCall, TimeRange, ToolStats, bucket_width
 from tracer.text import escape
 
 EVER = TimeRange()
@@ -130,6 +130,51 @@ async def test_sub_plans_count_with_the_call_that_opened_them(store: Store) -> N
     assert (await stats(store, "check")).sub_plans == 2
     since = TimeRange(START + timedelta(seconds=4), START + timedelta(seconds=6))
     assert (await stats(store, "check", since)).sub_plans == 2
+
+
+async def test_own_time_excludes_sub_plans_that_run_side_by_side(store: Store) -> None:
+    run = Moments()
+    times = [(2, 5), (3, 6), (8, 20), (-4, 1)]  # by clocks that may differ
+    events: list[Event] = [run.call_started(at=0), run.call_finished(at=10)]
+    for position, (start, end) in enumerate(times):
+        plan = new_id()
+        events.append(run.sub_plan_started(plan, run.call, at=start, position=position))
+        events.append(run.plan_finished(at=end, plan=plan))
+    await store.record(*events)
+
+    found = await stats(store)
+
+    # 0 to 1, 2 to 6 and 8 to 10 belong to sub-plans.
+    assert (found.p50_ms, found.own_p50_ms) == (10_000, 3_000)
+
+    await store.record(run.sub_plan_started(new_id(), run.call, at=7, position=9))
+    assert (await stats(store)).own_p99_ms == 2_000  # it is still running
+
+
+async def test_calls_without_sub_plans_have_only_own_time(store: Store) -> None:
+    for seconds in (1, 2, 3):
+        await record_call(store, seconds=seconds)
+
+    found = await stats(store)
+
+    assert (found.own_p50_ms, found.own_p95_ms, found.own_p99_ms) == (
+        (found.p50_ms, found.p95_ms, found.p99_ms)
+    )
+
+
+async def test_calls_of_every_tool_are_counted_over_time(store: Store) -> None:
+    for hours, status in [(0, Status.FAILED), (0.5, Status.SUCCEEDED), (30, Status.SUCCEEDED)]:
+        await record_call(store, at=START + timedelta(hours=hours), status=status)
+    await record_call(store, name="weigh")
+
+    page = await store.reader.read_tool_stats(EVER)
+
+    later = START + timedelta(hours=30)
+    assert page.bucket_seconds == 3600
+    assert page.counts == {
+        "measure": [CallCounts(START, 2, 1), CallCounts(later, 1, 0)],
+        "weigh": [CallCounts(START, 1, 0)],
+    }
 
 
 async def test_only_calls_that_start_within_the_range_count(store: Store) -> None:

@@ -292,6 +292,7 @@ class CallHistory:
         await self._set_summed_at(summed_at)
         assert found[1].keys() == expected[1].keys()
         same(found[0].items, expected[0].items)
+        assert found[0].counts == expected[0].counts
         for name, history in expected[1].items():
             other = found[1][name]
             assert history.bucket_seconds == other.bucket_seconds
@@ -299,6 +300,7 @@ class CallHistory:
             same(other.buckets, history.buckets)
             assert other.slowest == history.slowest
             assert other.latest_failures == history.latest_failures
+            assert other.latest_abandoned == history.latest_abandoned
 
     async def read(self, within: TimeRange) -> tuple[ToolStatsPage, dict[str, ToolHistory]]:
         """Return the statistics of all tools, and the history of each."""

@@ -51,6 +51,10 @@ class CallFigures:
     """The median duration of ended calls, within 1 %; None if none ended."""
     p95_ms: float | None
     p99_ms: float | None
+    own_p50_ms: float | None
+    """The median of the ended calls' own time: without the sub-agents that they opened."""
+    own_p95_ms: float | None
+    own_p99_ms: float | None
 
     @property
     def failure_rate(self) -> float | None:
@@ -73,11 +77,25 @@ class ToolStats(CallFigures):
 
 
 @dataclass(frozen=True)
+class CallCounts:
+    """How many calls of a tool started in one time bucket."""
+
+    at: datetime
+    """The start of the bucket."""
+    calls: int
+    failures: int
+
+
+@dataclass(frozen=True)
 class ToolStatsPage:
     """The statistics of all tools."""
 
     items: list[ToolStats]
     """By name."""
+    bucket_seconds: int = 0
+    """The length of a bucket; 0 without calls."""
+    counts: dict[str, list[CallCounts]] = field(default_factory=dict)
+    """The counts of each tool over time, by name; in order, without empty buckets."""
     as_of: datetime | None = None
     """Calls that started more than two hours earlier are counted as of this time. None: all calls
     are current."""
@@ -119,6 +137,8 @@ class ToolHistory:
     """The calls with the longest durations."""
     latest_failures: list[ExampleCall] = field(default_factory=list)
     """The failed calls that ended last."""
+    latest_abandoned: list[ExampleCall] = field(default_factory=list)
+    """The abandoned calls that started last."""
     as_of: datetime | None = None
     """See `ToolStatsPage.as_of`."""
 

@@ -47,7 +47,7 @@ from tracer.storage.memory.leases import MemoryLeases, mark_dead
 from tracer.storage.memory.lists import page, run_is_wanted, tool_call_is_wanted, tool_call_preview
 from tracer.storage.memory.runs import StoredRun, delete_runs, refusal_of_events, refusal_of_spans
 from tracer.storage.memory.spans import project_blocks, restored
-from tracer.storage.memory.stats import stats_of_tools, tool_history
+from tracer.storage.memory.stats import stats_page, tool_history
 from tracer.storage.memory.tree import Records, changed_rows, in_order, tree_rows
 from tracer.storage.run_changes import changes_between
 from tracer.storage.run_previews import run_previews
@@ -510,7 +510,7 @@ class MemoryStore:
 
     async def read_tool_stats(self, period: TimeRange, name: str | None = None) -> ToolStatsPage:
         """Return the statistics of each tool; see `TraceReader.read_tool_stats`."""
-        return ToolStatsPage(stats_of_tools(self._all_records(), period, name))
+        return stats_page(self._all_records(), period, name)
 
     async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:
         """Return the statistics of a tool over time; see `TraceReader.read_tool_history`."""

@@ -743,11 +743,37 @@ export interface components {
             /** P99Ms */
             p99Ms: number | null;
             /**
+             * Ownp50Ms
+             * @description The same of the calls' own time: the duration without the times in which a sub-agent ran that
+             *     the call opened.
+             */
+            ownP50Ms: number | null;
+            /** Ownp95Ms */
+            ownP95Ms: number | null;
+            /** Ownp99Ms */
+            ownP99Ms: number | null;
+            /**
              * At
              * Format: date-time
              * @description The start of the interval.
              */
             at: string;
+        };
+        /**
+         * CallCountsSchema
+         * @description The number of calls of a time interval.
+         */
+        CallCountsSchema: {
+            /**
+             * At
+             * Format: date-time
+             * @description The start of the interval.
+             */
+            at: string;
+            /** Calls */
+            calls: number;
+            /** Failures */
+            failures: number;
         };
         /**
          * CallerSchema
@@ -1302,6 +1328,103 @@ export interface components {
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+        };
+        /**
+         * ListedToolStatsSchema
+         * @description The statistics of one tool, with its calls over time.
+         * @example {
+         *       "abandoned": 1,
+         *       "buckets": [
+         *         {
+         *           "at": "2026-11-21T22:00:00Z",
+         *           "calls": 14,
+         *           "failures": 1
+         *         }
+         *       ],
+         *       "calls": 14,
+         *       "cancelled": 0,
+         *       "failureRate": 0.0833,
+         *       "failures": 1,
+         *       "latestAt": "2026-11-21T22:21:52.462812Z",
+         *       "name": "medication_check",
+         *       "ownP50Ms": 20.5,
+         *       "ownP95Ms": 80.25,
+         *       "ownP99Ms": 120,
+         *       "p50Ms": 120.5,
+         *       "p95Ms": 900.25,
+         *       "p99Ms": 1400,
+         *       "running": 1,
+         *       "subPlans": 13,
+         *       "succeeded": 11,
+         *       "toolType": "SUBPLAN"
+         *     }
+         */
+        ListedToolStatsSchema: {
+            /** Calls */
+            calls: number;
+            /** Succeeded */
+            succeeded: number;
+            /** Failures */
+            failures: number;
+            /** Cancelled */
+            cancelled: number;
+            /**
+             * Abandoned
+             * @description Open, and the lease of their recorder expired.
+             */
+            abandoned: number;
+            /**
+             * Running
+             * @description Open otherwise.
+             */
+            running: number;
+            /**
+             * Failurerate
+             * @description The failed share of succeeded and failed calls, 0 to 1; null without such calls.
+             */
+            failureRate: number | null;
+            /**
+             * P50Ms
+             * @description The median duration of ended calls in milliseconds, to 1 %; null without such calls.
+             */
+            p50Ms: number | null;
+            /** P95Ms */
+            p95Ms: number | null;
+            /** P99Ms */
+            p99Ms: number | null;
+            /**
+             * Ownp50Ms
+             * @description The same of the calls' own time: the duration without the times in which a sub-agent ran that
+             *     the call opened.
+             */
+            ownP50Ms: number | null;
+            /** Ownp95Ms */
+            ownP95Ms: number | null;
+            /** Ownp99Ms */
+            ownP99Ms: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Tooltype
+             * @description The kind of tool; if there are several, the last by name.
+             */
+            toolType: string | null;
+            /**
+             * Latestat
+             * Format: date-time
+             * @description When the latest call started; without a start, when it was recorded.
+             */
+            latestAt: string;
+            /**
+             * Subplans
+             * @description The number of sub-plans that the calls opened.
+             */
+            subPlans: number;
+            /**
+             * Buckets
+             * @description In order, from multiples of `bucketSeconds` since 1970, without empty intervals.
+             */
+            buckets: components["schemas"]["CallCountsSchema"][];
         };
         /**
          * LogSchema
@@ -4063,6 +4186,9 @@ export interface components {
          *           "cancelled": 0,
          *           "failureRate": 0.0833,
          *           "failures": 1,
+         *           "ownP50Ms": 20.5,
+         *           "ownP95Ms": 80.25,
+         *           "ownP99Ms": 120,
          *           "p50Ms": 120.5,
          *           "p95Ms": 900.25,
          *           "p99Ms": 1400,
@@ -4070,6 +4196,7 @@ export interface components {
          *           "succeeded": 11
          *         }
          *       ],
+         *       "latestAbandoned": [],
          *       "latestFailures": [
          *         {
          *           "durationMs": 1400,
@@ -4104,6 +4231,9 @@ export interface components {
          *         "failures": 1,
          *         "latestAt": "2026-11-21T22:21:52.462812Z",
          *         "name": "medication_check",
+         *         "ownP50Ms": 20.5,
+         *         "ownP95Ms": 80.25,
+         *         "ownP99Ms": 120,
          *         "p50Ms": 120.5,
          *         "p95Ms": 900.25,
          *         "p99Ms": 1400,
@@ -4136,6 +4266,11 @@ export interface components {
              * @description The ten failed calls that ended last.
              */
             latestFailures: components["schemas"]["NamedCallSchema"][];
+            /**
+             * Latestabandoned
+             * @description The ten abandoned calls that started last.
+             */
+            latestAbandoned: components["schemas"]["NamedCallSchema"][];
             /**
              * Asof
              * @description As in the statistics of all tools.
@@ -4170,15 +4305,26 @@ export interface components {
          * @description The statistics of every tool that was called, by name.
          * @example {
          *       "asOf": "2026-11-21T22:21:30.104296Z",
+         *       "bucketSeconds": 3600,
          *       "items": [
          *         {
          *           "abandoned": 1,
+         *           "buckets": [
+         *             {
+         *               "at": "2026-11-21T22:00:00Z",
+         *               "calls": 14,
+         *               "failures": 1
+         *             }
+         *           ],
          *           "calls": 14,
          *           "cancelled": 0,
          *           "failureRate": 0.0833,
          *           "failures": 1,
          *           "latestAt": "2026-11-21T22:21:52.462812Z",
          *           "name": "medication_check",
+         *           "ownP50Ms": 20.5,
+         *           "ownP95Ms": 80.25,
+         *           "ownP99Ms": 120,
          *           "p50Ms": 120.5,
          *           "p95Ms": 900.25,
          *           "p99Ms": 1400,
@@ -4192,7 +4338,12 @@ export interface components {
          */
         ToolStatsList: {
             /** Items */
-            items: components["schemas"]["ToolStatsSchema"][];
+            items: components["schemas"]["ListedToolStatsSchema"][];
+            /**
+             * Bucketseconds
+             * @description The length of an interval, chosen so that there are some dozens; 0 without calls.
+             */
+            bucketSeconds: number;
             /**
              * Asof
              * @description Calls that started more than two hours before this moment are counted as of this moment; null
@@ -4211,6 +4362,9 @@ export interface components {
          *       "failures": 1,
          *       "latestAt": "2026-11-21T22:21:52.462812Z",
          *       "name": "medication_check",
+         *       "ownP50Ms": 20.5,
+         *       "ownP95Ms": 80.25,
+         *       "ownP99Ms": 120,
          *       "p50Ms": 120.5,
          *       "p95Ms": 900.25,
          *       "p99Ms": 1400,
@@ -4253,6 +4407,16 @@ export interface components {
             p95Ms: number | null;
             /** P99Ms */
             p99Ms: number | null;
+            /**
+             * Ownp50Ms
+             * @description The same of the calls' own time: the duration without the times in which a sub-agent ran that
+             *     the call opened.
+             */
+            ownP50Ms: number | null;
+            /** Ownp95Ms */
+            ownP95Ms: number | null;
+            /** Ownp99Ms */
+            ownP99Ms: number | null;
             /** Name */
             name: string;
             /**

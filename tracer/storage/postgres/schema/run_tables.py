@@ -188,6 +188,11 @@ class _Figures(TableRow):
     """The histogram's bucket numbers, ascending. See `duration_buckets.py`."""
     bucket_counts: list[int] = Field(sa_type=ARRAY(BigInteger))
     """The number of durations in each bucket."""
+    own_buckets: list[int] | None = Field(default=None, sa_type=ARRAY(SmallInteger))
+    """The same histogram of the calls' own time, without the sub-plans that they opened; null if
+    they opened none."""
+    own_bucket_counts: list[int] | None = Field(default=None, sa_type=ARRAY(BigInteger))
+    """The number of own times in each bucket."""
 
 
 class RunGroupRow(_Figures, table=True):

@@ -15,6 +15,17 @@ from tracer.storage.postgres.stats.duration_buckets import bucket_of
 DURATION = "(extract(epoch FROM finished_at - started_at) * 1000)::float8"
 """The duration of a call in milliseconds; null if it has not ended."""
 
+_OWN_TIME = """(
+    extract(epoch FROM call.finished_at - call.started_at) - coalesce((
+        SELECT sum(extract(epoch FROM upper(part) - lower(part)))
+        FROM unnest(
+            opened.times * tstzmultirange(tstzrange(call.started_at, call.finished_at))
+        ) AS part
+    ), 0)
+) * 1000"""
+"""The duration without the times in which a sub-plan ran that the call opened. Sub-plans may run
+side by side, and longer than the call."""
+
 FAILED_AT = f"coalesce(finished_at, {START})"
 """Orders failed calls: the latest is the last."""
 
@@ -34,23 +45,37 @@ COUNTED = ("calls", "succeeded", "failures", "cancelled", "abandoned", "running"
 _GREATEST = ("tool_type", "latest_at", "greatest_ms", "failed_at")
 """The columns of which the greatest value is taken."""
 
-FIGURES = (*COUNTED, *_GREATEST, "buckets", "bucket_counts")
+FIGURES = (
+    *COUNTED,
+    *_GREATEST,
+    "buckets",
+    "bucket_counts",
+    "own_buckets",
+    "own_bucket_counts",
+)
 """The columns of figures that can be added up, in `run_group` and `tool_hour`."""
 
 SHARES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
 """The percentiles by their names."""
 
-_SUMS = ", ".join(
-    (
-        *(f"sum({column})::bigint AS {column}" for column in COUNTED),
-        'max(tool_type COLLATE "C") AS tool_type',
-        *(f"max({column}) AS {column}" for column in _GREATEST[1:]),
+OWN_SHARES = {f"own_{name}": share for name, share in SHARES.items()}
+"""The percentiles of own times by their names."""
+
+
+def _sums(condition: str = "true") -> str:
+    """Return the sums and greatest values of the rows that meet a condition."""
+    filtered = f"FILTER (WHERE {condition})"
+    return ", ".join(
+        (
+            *(f"(sum({column}) {filtered})::bigint AS {column}" for column in COUNTED),
+            f'max(tool_type COLLATE "C") {filtered} AS tool_type',
+            *(f"max({column}) {filtered} AS {column}" for column in _GREATEST[1:]),
+        )
     )
-)
 
 
 def calls_of(source: str, at: str = "{}") -> str:
-    """Return a query for calls, each with the number of its sub-plans.
+    """Return a query for calls, each with the number of its sub-plans and its own time.
 
     Args:
         source: The end of a query for rows of `act_tool_info`.
@@ -58,15 +83,21 @@ def calls_of(source: str, at: str = "{}") -> str:
     """
     # Grouped by run: Citus does not push down a lateral aggregate without its shard key.
     return f"""
-    SELECT call.*, coalesce(opened.sub_plans, 0) AS sub_plans
+    SELECT call.*, coalesce(opened.sub_plans, 0) AS sub_plans,
+        CASE WHEN opened.times IS NOT NULL AND call.duration_ms > 0 THEN ({_OWN_TIME})::float8
+            ELSE call.duration_ms END AS own_ms
     FROM (
         SELECT root_plan_id, tool_call_id, name COLLATE "C" AS name, tool_type, status,
             {abandoned_at("act_tool_info")} AS abandoned_at, {START} AS latest_at,
             {at.format(START)} AS at,
-            {DURATION} AS duration_ms, CASE WHEN {IS_FAILED} THEN {FAILED_AT} END AS failed_at
+            started_at, finished_at, {DURATION} AS duration_ms,
+            CASE WHEN {IS_FAILED} THEN {FAILED_AT} END AS failed_at
         {source}
     ) AS call LEFT JOIN LATERAL (
-        SELECT root_plan_id, count(*) AS sub_plans FROM plan_execution_record AS plan
+        SELECT root_plan_id, count(*) AS sub_plans,
+            range_agg(tstzrange(started_at, finished_at))
+                FILTER (WHERE started_at <= coalesce(finished_at, 'infinity')) AS times
+        FROM plan_execution_record AS plan
         WHERE plan.tool_call_id = call.tool_call_id AND plan.root_plan_id = call.root_plan_id
             AND plan.project_id = %(project_id)s
         GROUP BY plan.root_plan_id
@@ -78,27 +109,58 @@ def exact_figures(calls: str, key: str) -> str:
     return f"""
     SELECT {key}, {COUNTS}, max(tool_type COLLATE "C") AS tool_type, max(latest_at) AS latest_at,
         percentile_disc(ARRAY{[*SHARES.values()]}) WITHIN GROUP (ORDER BY duration_ms)
-            AS percentiles
+            AS percentiles,
+        percentile_disc(ARRAY{[*SHARES.values()]}) WITHIN GROUP (ORDER BY own_ms)
+            AS own_percentiles
     FROM ({calls}) AS call GROUP BY {key}"""
 
 
-def _in_order(column: str) -> str:
-    has_ended = "FILTER (WHERE bucket IS NOT NULL)"
+def _in_order(column: str, condition: str) -> str:
+    has_ended = f"FILTER (WHERE bucket IS NOT NULL AND {condition})"
     return f"coalesce(array_agg({column} ORDER BY bucket) {has_ended}, '{{}}')"
+
+
+def _histograms(counts: str) -> str:
+    """Return the two histograms of rows with a bucket: of durations, and of own times.
+
+    Args:
+        counts: The column that has the number of calls in each bucket.
+    """
+    return f"""{_in_order("bucket", "NOT is_own")} AS buckets,
+        {_in_order(counts, "NOT is_own")} AS bucket_counts,
+        {_in_order("bucket", "is_own")} AS own_buckets,
+        {_in_order(counts, "is_own")} AS own_bucket_counts"""
+
+
+_ADDED = ", ".join(
+    (
+        *COUNTED,
+        *_GREATEST,
+        "coalesce(buckets, '{}') AS buckets",
+        "coalesce(bucket_counts, '{}') AS bucket_counts",
+        "CASE WHEN sub_plans > 0 THEN own_buckets END AS own_buckets",
+        "CASE WHEN sub_plans > 0 THEN own_bucket_counts END AS own_bucket_counts",
+    )
+)
+"""`FIGURES`. Without sub-plans, own times are the durations, which are not stored twice."""
 
 
 def figures(calls: str, keys: Sequence[str]) -> str:
     """Return a query for the `FIGURES` of calls, grouped by some columns."""
     by = ", ".join(keys)
     return f"""
-    SELECT {by}, {_SUMS}, {_in_order("bucket")} AS buckets, {_in_order("calls")} AS bucket_counts
-    FROM (
-        SELECT {by}, bucket, {COUNTS}, max(tool_type COLLATE "C") AS tool_type,
-            max(latest_at) AS latest_at, max(duration_ms) AS greatest_ms,
-            max(failed_at) AS failed_at
-        FROM (SELECT *, {bucket_of("duration_ms")} AS bucket FROM ({calls}) AS call) AS call
-        GROUP BY {by}, bucket
-    ) AS by_bucket GROUP BY {by}"""
+    SELECT {by}, {_ADDED} FROM (
+        SELECT {by}, {_sums("NOT is_own")}, {_histograms("calls")}
+        FROM (
+            SELECT {by}, is_own, bucket, {COUNTS}, max(tool_type COLLATE "C") AS tool_type,
+                max(latest_at) AS latest_at, max(duration_ms) AS greatest_ms,
+                max(failed_at) AS failed_at
+            FROM ({calls}) AS call CROSS JOIN LATERAL (VALUES
+                (false, {bucket_of("call.duration_ms")}), (true, {bucket_of("call.own_ms")})
+            ) AS counted (is_own, bucket)
+            GROUP BY {by}, is_own, bucket
+        ) AS by_bucket GROUP BY {by}
+    ) AS added"""
 
 
 def added_up(rows: str, keys: Sequence[str]) -> str:
@@ -106,16 +168,20 @@ def added_up(rows: str, keys: Sequence[str]) -> str:
     by = ", ".join(keys)
     return f"""
     WITH part AS MATERIALIZED ({rows})
-    SELECT {by}, {", ".join(COUNTED)}, {", ".join(_GREATEST)},
-        coalesce(buckets, '{{}}') AS buckets, coalesce(bucket_counts, '{{}}') AS bucket_counts
-    FROM (SELECT {by}, {_SUMS} FROM part GROUP BY {by}) AS sums
+    SELECT {by}, {_ADDED}
+    FROM (SELECT {by}, {_sums()} FROM part GROUP BY {by}) AS sums
     LEFT JOIN (
-        SELECT {by}, array_agg(bucket ORDER BY bucket) AS buckets,
-            array_agg(filled ORDER BY bucket) AS bucket_counts
+        SELECT {by}, {_histograms("filled")}
         FROM (
-            SELECT {by}, bucket, sum(filled)::bigint AS filled
+            SELECT {by}, is_own, bucket, sum(filled)::bigint AS filled
             FROM (
-                SELECT {by}, unnest(buckets) AS bucket, unnest(bucket_counts) AS filled FROM part
-            ) AS each GROUP BY {by}, bucket
+                SELECT {by}, false AS is_own, unnest(buckets) AS bucket,
+                    unnest(bucket_counts) AS filled
+                FROM part
+                UNION ALL
+                SELECT {by}, true, unnest(coalesce(own_buckets, buckets)),
+                    unnest(coalesce(own_bucket_counts, bucket_counts))
+                FROM part
+            ) AS each GROUP BY {by}, is_own, bucket
         ) AS by_bucket GROUP BY {by}
     ) AS histogram USING ({by})"""

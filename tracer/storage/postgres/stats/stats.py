@@ -20,6 +20,7 @@ from tracer.records.record_classes import Kind
 from tracer.records.tool_stats import (
     LISTED,
     CallBucket,
+    CallCounts,
     ExampleCall,
     TimeRange,
     ToolHistory,
@@ -30,13 +31,15 @@ from tracer.records.tool_stats import (
 from tracer.storage.postgres.connection.pool import PoolConnection
 from tracer.storage.postgres.read.lists import Where, list_of_tool_calls
 from tracer.storage.postgres.read.tree import payload_expressions
-from tracer.storage.postgres.schema.record_tables import IS_FAILED, START, is_text
+from tracer.storage.postgres.schema.lease_tables import abandoned_at
+from tracer.storage.postgres.schema.record_tables import IS_FAILED, IS_OPEN, START, is_text
 from tracer.storage.postgres.stats.duration_buckets import percentile
 from tracer.storage.postgres.stats.figures_sql import (
     COUNTED,
     DURATION,
     FAILED_AT,
     FIGURES,
+    OWN_SHARES,
     SHARES,
     added_up,
     calls_of,
@@ -72,6 +75,15 @@ def latest_failures(calls: str) -> str:
     return f"{_NAMED} {calls} ORDER BY {FAILED_AT} DESC, {_LATER} LIMIT %(most)s"
 
 
+def latest_abandoned(calls: str) -> str:
+    """Return the same for the abandoned calls that started last."""
+    return f"""{_NAMED.replace("status::text", "'abandoned'")}
+        {calls} ORDER BY {_LATER} LIMIT %(most)s"""
+
+
+IS_ABANDONED = f"{IS_OPEN} AND {abandoned_at('act_tool_info')} IS NOT NULL"
+
+
 def named(row: dict[str, Any]) -> ExampleCall:
     """Return a call from a row of these queries."""
     message = row.pop("error_message")
@@ -103,7 +115,15 @@ async def read_stats_of_tools(
         name: Only this tool; None: all.
     """
     source = await _source(connection, project_id, period, name)
-    return ToolStatsPage(await _of_tools(source), source.as_of)
+    items = await _of_tools(source)
+    if not items:
+        return ToolStatsPage([], as_of=source.as_of)
+    width = await source.width(period)
+    over_time = source.without_hours(period) if width < HOUR else source
+    counts: dict[str, list[CallCounts]] = {}
+    for row in await over_time.counts(width):
+        counts.setdefault(row.pop("name"), []).append(CallCounts(**row))
+    return ToolStatsPage(items, int(width.total_seconds()), counts, source.as_of)
 
 
 async def read_history_of_tool(
@@ -115,8 +135,7 @@ async def read_history_of_tool(
         RecordNotFound: The tool was not called in this time.
     """
     source = await _source(connection, project_id, period, name)
-    first, latest = await source.ends(period)
-    width = bucket_width(period.since or first or _EPOCH, period.until or latest or _EPOCH)
+    width = await source.width(period)
     if width < HOUR:
         source = source.without_hours(period)
     stats = await _of_tools(source)
@@ -130,6 +149,7 @@ async def read_history_of_tool(
         [CallBucket(at=row["at"], **_figures(row)) for row in buckets],
         await source.named(slowest, HAS_TAKEN, "greatest_ms"),
         await source.named(latest_failures, IS_FAILED, "failed_at"),
+        await source.named(latest_abandoned, IS_ABANDONED, "CASE WHEN abandoned > 0 THEN hour END"),
         source.as_of,
     )
 
@@ -150,12 +170,20 @@ async def _of_tools(source: _Source) -> list[ToolStats]:
 def _figures(row: Row) -> Row:
     """Return the fields of `CallFigures`."""
     if "percentiles" in row:
-        percentiles = row["percentiles"] or [None] * len(SHARES)
+        of_durations = row["percentiles"] or [None] * len(SHARES)
+        of_own_times = row["own_percentiles"] or [None] * len(SHARES)
     else:
-        histogram = dict(zip(row["buckets"], row["bucket_counts"], strict=True))
-        percentiles = [percentile(histogram, share) for share in SHARES.values()]
+        of_durations = of_own_times = _percentiles(row["buckets"], row["bucket_counts"])
+        if row["own_buckets"] is not None:
+            of_own_times = _percentiles(row["own_buckets"], row["own_bucket_counts"])
     counts = {name: row[name] for name in COUNTED if name != "sub_plans"}
-    return counts | dict(zip(SHARES, percentiles, strict=True))
+    percentiles = zip((*SHARES, *OWN_SHARES), (*of_durations, *of_own_times), strict=True)
+    return counts | dict(percentiles)
+
+
+def _percentiles(buckets: list[int], counts: list[int]) -> list[float | None]:
+    histogram = dict(zip(buckets, counts, strict=True))
+    return [percentile(histogram, share) for share in SHARES.values()]
 
 
 @dataclass(frozen=True)
@@ -176,15 +204,34 @@ class _Source:
         """Return a source that reads the whole range from the calls."""
         return _Source(self.connection, self.calls, [_interval(period.since, period.until)])
 
-    async def ends(self, period: TimeRange) -> tuple[datetime | None, datetime | None]:
-        """Return when the first and the latest of the calls started, or None."""
+    async def width(self, period: TimeRange) -> timedelta:
+        """Return the length of a bucket of the range, or of the time in which calls started."""
         query = f"""
         SELECT min({START}) AS first, max({START}) AS latest FROM act_tool_info
         WHERE {self.calls} AND {START} >= %(since)s::text::timestamptz
             AND {START} < %(until)s::text::timestamptz"""
         since, until = _interval(period.since, period.until)
         [row] = await self._rows(query, since=since, until=until)
-        return row["first"], row["latest"]
+        first, last = period.since or row["first"], period.until or row["latest"]
+        return bucket_width(first or _EPOCH, last or _EPOCH)
+
+    async def counts(self, width: timedelta) -> list[Row]:
+        """Return the counts of each tool over time, by name and bucket."""
+        at = "date_bin(%(width)s, {}, 'epoch') AS at"
+        parts = [
+            f"""SELECT name COLLATE "C" AS name, {at.format(START)}, 1 AS calls,
+                CASE WHEN {IS_FAILED} THEN 1 ELSE 0 END AS failures
+            {self._from_calls(self.live)}"""
+        ]
+        if self.stored is not None:
+            parts.append(
+                f"""SELECT tool_name COLLATE "C", {at.format("hour")}, calls, failures
+                FROM {self._from_hours()}"""
+            )
+        query = f"""
+        SELECT name, at, sum(calls)::bigint AS calls, sum(failures)::bigint AS failures
+        FROM ({" UNION ALL ".join(parts)}) AS part GROUP BY name, at ORDER BY name, at"""
+        return await self._rows(query, width=width)
 
     async def figures(self, key: str, of_hour: str, at: str = "{}", **values: Any) -> list[Row]:
         """Return the figures of the calls by a column, in its order.
@@ -212,7 +259,7 @@ class _Source:
         Args:
             query: Takes the end of a query for calls.
             condition: Selects the calls that can be named.
-            figure: The column of `tool_hour` by which the hours of these calls are found.
+            figure: A column of `tool_hour`, by which the hours of these calls are found.
         """
         intervals = self.live
         if self.stored is not None:
