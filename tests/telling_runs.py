@@ -263,6 +263,83 @@ def long_conversation(
     return run
 
 
+@dataclass
+class WeekRun:
+    """A run of one agent that measures twice, asks a sub-agent and answers."""
+
+    root: UUID
+    events: list[Event]
+    doctor_call: UUID
+    """It opened the sub-agent `doctor`."""
+    answer: UUID
+    """The round that answered."""
+
+
+def week_run(
+    answer: str = "Your week was calm.",
+    is_compact: bool = False,
+    pulse: int = 78,
+    session_id: str | None = None,
+    ids: IdSource = new_id,
+    start: datetime = START,
+) -> WeekRun:
+    """Return a run that differs from others in what the arguments say.
+
+    Args:
+        answer: The answer of its last round.
+        is_compact: Whether the JSON of arguments and results has no white space, and its keys in
+            another order.
+        pulse: A result, of which the last round is told.
+        session_id: The session.
+        ids: Where its ids come from.
+        start: When it starts.
+    """
+
+    def written(value: dict[str, Any]) -> str:
+        if not is_compact:
+            return json.dumps(value)
+        return json.dumps(dict(reversed(value.items())), separators=(",", ":"))
+
+    events: list[Event] = []
+    clock = stepping_clock(start, timedelta(milliseconds=50))
+    nurse = _Agent(events, clock, ids)
+    question = "How was my week?"
+    nurse.start("nurse", question, ("measure", "ask_doctor"), session_id=session_id)
+    messages: list[dict[str, Any]] = [{"role": "user", "content": question}]
+    asked = {"patient": "P-1", "days": [1, 2, 3]}
+    [measure, ask_doctor] = nurse.call_model(
+        messages,
+        "I measure and ask the doctor.",
+        [("measure", asked), ("ask_doctor", {"question": "Is it well?", "urgent": False})],
+        tokens=(310, 42),
+    )
+    chosen = events[-1]
+    assert isinstance(chosen, ThoughtRecorded)
+    calls = (
+        chosen.tool_calls[0].model_copy(update={"arguments": written(asked)}),
+        chosen.tool_calls[1],
+    )
+    events[-1] = chosen.model_copy(update={"tool_calls": calls})
+    result = written({"pulse": pulse, "unit": "bpm"})
+    nurse.finish_call(measure, result)
+
+    doctor = _Agent(events, clock, ids, nurse.root)
+    opened_by: dict[str, Any] = {"parent_plan_id": nurse.plan, "tool_call_id": ask_doctor}
+    doctor.start("doctor", "Is it well?", depth=1, **opened_by)
+    doctor.call_model([{"role": "user", "content": "Is it well?"}], "It is well.", tokens=(90, 8))
+    doctor.finish("It is well.")
+    nurse.finish_call(ask_doctor, "It is well.")
+    told = [
+        {"role": "assistant", "content": "I measure and ask the doctor."},
+        {"role": "tool", "tool_call_id": str(measure), "content": result},
+        {"role": "tool", "tool_call_id": str(ask_doctor), "content": "It is well."},
+    ]
+    nurse.call_model([*messages, *told], answer, tokens=(420, 60))
+    final = nurse.round
+    nurse.finish(answer)
+    return WeekRun(nurse.root, events, ask_doctor, final)
+
+
 def deep_run(agents: int, ids: IdSource = new_id, start: datetime = START) -> list[Event]:
     """Return the events of agents each of which opens the next."""
     events: list[Event] = []

@@ -1,7 +1,8 @@
 /** The long strings of two compared records: the input and the output of each. */
 import { readPlan, readStep, readThinkAct, readToolCall } from '../api/client'
 import type { Outcome } from '../api/outcome'
-import { planIdOf, type DiffRow } from './diff-rows'
+import { planIdOf, roundBefore, type DiffRow } from './diff-rows'
+import { toldText } from './told-text'
 
 export interface Texts {
   input: string | null
@@ -32,8 +33,15 @@ async function readSide(row: DiffRow, side: Side): Promise<Outcome<Texts>> {
       if (planId === null) return { ok: true, value: NO_TEXTS }
       return textsOf(await readStep(planId, record.id), (step) => [step.request, step.result])
     }
-    case 'thinkAct':
-      return textsOf(await readThinkAct(record.id), (round) => [null, round.thought])
+    case 'thinkAct': {
+      const before = roundBefore(row, side)
+      const [round, earlier] = await Promise.all([
+        readThinkAct(record.id),
+        before === null ? null : readThinkAct(before),
+      ])
+      const known = earlier?.ok ? earlier.value.conversation : null
+      return textsOf(round, (whole) => [toldText(whole.conversation, known), whole.thought])
+    }
     default:
       return textsOf(await readToolCall(record.id), (call) => [call.arguments, call.result])
   }

@@ -3,17 +3,20 @@ import type { ComparedRecord, RecordPair } from '../api/shapes'
 import {
   buildDiffRows,
   closedAbove,
+  deltaOf,
   differingRows,
+  nameOf,
   neighbour,
   planIdOf,
-  speedOf,
+  roundBefore,
   visibleDiffRows,
 } from './diff-rows'
 
 const NONE = new Set<string>()
 
 function side(id: string, durationMs: number | null = 10): ComparedRecord {
-  return { id, durationMs } as ComparedRecord
+  const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 }
+  return { id, name: id, calls: [] as string[], durationMs, totals } as ComparedRecord
 }
 
 function pair(
@@ -113,13 +116,49 @@ test('a comparison may be nested deeply', () => {
   expect(visibleDiffRows(top, NONE, true)).toHaveLength(5_001)
 })
 
-test.each([
-  [100, 250, { slower: true, factor: 2.5 }],
-  [300, 100, { slower: false, factor: 3 }],
-  [0, 200, { slower: true, factor: null }],
-])('from %d to %d milliseconds', (left, right, speed) => {
-  const changed = { ...pair('a', 'changed'), left: side('a', left), right: side('b', right) }
+test('a round is called by what it said, else by the tools that it chose', () => {
+  const said = pair('a', 'same', [], 'thinkAct')
+  const chose = {
+    ...said,
+    left: { ...said.left!, name: null, calls: ['ask', 'ask', 'measure'] },
+    right: null,
+  }
 
-  expect(speedOf({ ...changed, differs: ['duration'] })).toEqual(speed)
-  expect(speedOf(changed)).toBeNull()
+  expect(nameOf({ ...said, left: { ...said.left!, name: 'It is\n calm.' } }, 'left')).toBe(
+    'It is calm.',
+  )
+  expect([nameOf(chose, 'left'), nameOf(chose, 'right')]).toEqual(['→ ask, measure', ''])
+})
+
+test('differences of a pair are those of its right record', () => {
+  const { left, right, ...rest } = pair('a')
+  const used = (inputTokens: number, costUsd: number) => ({
+    ...left!.totals,
+    inputTokens,
+    costUsd,
+  })
+  const both = {
+    ...rest,
+    left: { ...left!, durationMs: 300, totals: used(10, 0.25) },
+    right: { ...right!, durationMs: 100, totals: used(25, 0.5) },
+  }
+
+  expect([deltaOf(both, 'duration'), deltaOf(both, 'tokens'), deltaOf(both, 'cost')]).toEqual([
+    -200, 15, 0.25,
+  ])
+  expect(deltaOf(pair('b', 'added'), 'tokens')).toBeNull()
+  expect(deltaOf({ ...both, right: { ...right!, totals: used(9, 0) } }, 'cost')).toBeNull()
+})
+
+test('the round before is the one of the same side', () => {
+  const rounds = [
+    pair('one', 'same', [], 'thinkAct'),
+    pair('two', 'added', [], 'thinkAct'),
+    pair('three', 'same', [], 'thinkAct'),
+  ]
+  const { byKey } = buildDiffRows(pair('step', 'same', rounds, 'step'))
+  const before = (key: string, side: 'left' | 'right') => roundBefore(byKey.get(key)!, side)
+
+  expect([before('three', 'left'), before('three', 'right')]).toEqual(['one', "two'"])
+  expect(before('one', 'left')).toBeNull()
 })

@@ -1,5 +1,7 @@
 /** Two compared runs as the rows of one tree: visible rows, and the differences of each pair. */
-import type { RecordPair } from '../api/shapes'
+import type { ComparedRecord, RecordPair } from '../api/shapes'
+import { knownCost } from '../lib/formatting'
+import { gist } from '../lib/payload-text'
 
 export interface DiffRow {
   /** The left record's id, else the right one's; `kind:id` where another kind has the same one. */
@@ -116,12 +118,37 @@ export function closedAbove(row: DiffRow, turned: ReadonlySet<string>): string[]
   return keys
 }
 
-/** How much slower or faster the right record was; null if the difference is negligible. */
-export function speedOf(pair: RecordPair): { slower: boolean; factor: number | null } | null {
-  if (!pair.differs.includes('duration')) return null
-  const [left, right] = [pair.left?.durationMs ?? 0, pair.right?.durationMs ?? 0]
-  const least = Math.min(left, right)
-  return { slower: right > left, factor: least > 0 ? Math.max(left, right) / least : null }
+/** What a record is called: a round by what it said, else by the tools that it chose. */
+export function nameOf(pair: RecordPair, side: 'left' | 'right'): string {
+  const record = pair[side]
+  if (record === null) return ''
+  if (record.name || record.calls.length === 0) return gist(record.name, 200)
+  return gist(`→ ${[...new Set(record.calls)].join(', ')}`, 200)
+}
+
+export type Measure = 'duration' | 'tokens' | 'cost'
+export const MEASURES = ['duration', 'tokens', 'cost'] as const satisfies readonly Measure[]
+
+const MEASURED: Record<Measure, (record: ComparedRecord) => number | null> = {
+  duration: (record) => record.durationMs,
+  tokens: ({ totals }) => totals.inputTokens + totals.outputTokens,
+  cost: ({ totals }) => knownCost(totals),
+}
+
+/** How much more a pair's right record took; null if a side is missing or unknown. */
+export function deltaOf({ left, right }: RecordPair, measure: Measure): number | null {
+  if (left === null || right === null) return null
+  const [one, other] = [MEASURED[measure](left), MEASURED[measure](right)]
+  return one === null || other === null ? null : other - one
+}
+
+/** The round before a round in its step, on one of the sides; null for the first. */
+export function roundBefore(row: DiffRow, side: 'left' | 'right'): string | null {
+  const siblings = row.parent?.children ?? []
+  const before = siblings
+    .slice(0, siblings.indexOf(row))
+    .findLast(({ pair }) => pair.kind === 'thinkAct' && pair[side] !== null)
+  return before?.pair[side]?.id ?? null
 }
 
 /** The plan that a step's row hangs under, on one of the sides. */

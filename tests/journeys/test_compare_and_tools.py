@@ -1,0 +1,148 @@
+"""Comparing two runs and finding a slow tool: each in at most three actions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
+
+from tests.journeys.axe import violations
+from tests.journeys.conftest import Records, Site
+from tests.telling_runs import WeekRun, week_run
+from tracer.clock import utc_now
+from tracer.records.ids import new_id
+
+LOOKS = [(language, theme) for language in ("en-US", "zh-CN") for theme in ("light", "dark")]
+
+
+async def _record(records: Records, run: WeekRun) -> WeekRun:
+    await records.write(*run.events)
+    await records.roll_up(run.root)
+    return run
+
+
+async def _pair(records: Records, **other: Any) -> tuple[WeekRun, WeekRun]:
+    """Record two runs of one session; the later one differs in `other`."""
+    session = f"week-{new_id()}"
+    left = week_run(session_id=session, start=utc_now() - timedelta(minutes=2))
+    right = week_run(session_id=session, start=utc_now() - timedelta(minutes=1), **other)
+    return await _record(records, left), await _record(records, right)
+
+
+def _row(page: Page, key: object) -> Locator:
+    return page.locator(f'[role="row"][data-key="{key}"]')
+
+
+async def test_what_changed_since_the_previous_run_is_found_in_three_actions(
+    page: Page, site: Site, records: Records
+) -> None:
+    left, right = await _pair(records, answer="Your week was stormy.", pulse=91)
+    await page.goto(f"{site.address}/runs/{right.root}")
+
+    await page.get_by_role("link", name="Compare", exact=True).click()
+    await page.get_by_role("link", name="Compare with the previous run of this session").click()
+    await page.wait_for_url(f"**/compare/{left.root}/{right.root}*")
+    answer = _row(page, left.answer)
+    await expect(answer.get_by_role("deletion")).to_have_text("removed: Your week was calm.")
+    await expect(answer.get_by_role("insertion")).to_have_text("added: Your week was stormy.")
+    await expect(answer).to_contain_text("messages")
+    await answer.click()
+
+    details = page.get_by_role("region", name="Details", exact=True)
+    told = details.get_by_role("region", name="Difference: told")
+    await expect(told.get_by_role("deletion")).to_have_text("removed: 78")
+    await expect(told.get_by_role("insertion")).to_have_text("added: 91")
+    said = details.get_by_role("region", name="Difference: output")
+    await expect(said.get_by_role("insertion")).to_have_text("added: stormy")
+
+
+async def test_white_space_and_key_order_are_no_difference(
+    page: Page, site: Site, records: Records
+) -> None:
+    left, right = await _pair(records, is_compact=True)
+    await page.goto(f"{site.address}/compare/{left.root}/{right.root}")
+
+    await expect(page.get_by_text("The runs do not differ.")).to_be_visible()
+    await expect(page.get_by_role("list", name="Difference")).to_contain_text("0 changed")
+
+
+async def test_a_picked_run_is_compared_with_the_previous_of_its_session(
+    page: Page, site: Site, records: Records
+) -> None:
+    left, right = await _pair(records)
+    await page.goto(f"{site.address}/runs?picked={right.root}")
+    await page.get_by_role("link", name="Compare with the previous run").click()
+
+    await page.wait_for_url(f"**/compare/{left.root}/{right.root}*")
+
+
+async def test_a_first_run_has_no_previous_one_and_others_are_offered(
+    page: Page, site: Site, records: Records
+) -> None:
+    left, _ = await _pair(records)
+    await page.goto(f"{site.address}/compare/{left.root}?with=previous")
+
+    await expect(page.get_by_role("heading", name="Same session")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+async def test_no_badge_of_a_comparison_is_cut(
+    page: Page, site: Site, records: Records, width: int
+) -> None:
+    left, right = await _pair(records, answer="Your week was stormy.", pulse=91)
+    await page.set_viewport_size({"width": width, "height": 900})
+    await page.goto(f"{site.address}/compare/{left.root}/{right.root}")
+    await expect(_row(page, left.answer)).to_be_visible()
+
+    cut = await page.locator('[role="row"] :is(.marks, .mark, .delta, .side)').evaluate_all(
+        "all => all.filter(each => each.scrollWidth > each.clientWidth + 1"
+        " && getComputedStyle(each).display !== 'inline').map(each => each.outerHTML)"
+    )
+    assert cut == []
+    wide = await page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert not wide
+
+
+async def test_a_difference_is_found_with_the_keyboard_alone(
+    page: Page, site: Site, records: Records
+) -> None:
+    left, right = await _pair(records, answer="Your week was stormy.")
+    await page.goto(f"{site.address}/compare/{right.root}")
+    previous = page.get_by_role("link", name="Compare with the previous run of this session")
+    await previous.focus()
+    await page.keyboard.press("Enter")
+    await expect(_row(page, left.root)).to_be_visible()
+    await _row(page, left.root).focus()
+    for _ in range(3):
+        await page.keyboard.press("j")
+        await expect(page.locator('[role="row"]:focus')).to_have_count(1)
+        if await page.locator(f'[data-key="{left.answer}"]:focus').count():
+            break
+
+    await expect(_row(page, left.answer)).to_be_focused()
+
+
+async def _themed(browser: Browser, language: str, theme: str) -> Page:
+    context = await browser.new_context(
+        viewport=ViewportSize(width=1440, height=900),
+        locale=language,
+        color_scheme="dark" if theme == "dark" else "light",
+    )
+    return await context.new_page()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("language", "theme"), LOOKS)
+async def test_axe_finds_nothing_wrong_with_comparisons(
+    browser: Browser, site: Site, records: Records, language: str, theme: str
+) -> None:
+    left, right = await _pair(records, answer="Your week was stormy.", pulse=91)
+    page = await _themed(browser, language, theme)
+    for path in (f"/compare/{right.root}", f"/compare/{left.root}/{right.root}"):
+        await page.goto(f"{site.address}{path}?select={left.answer}")
+        await expect(page.get_by_role("heading").first).to_be_visible()
+        await page.wait_for_load_state("networkidle")
+        assert await violations(page) == [], path
+    await page.context.close()
