@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -48,7 +49,7 @@ async def test_what_changed_since_the_previous_run_is_found_in_three_actions(
     await expect(answer.get_by_role("deletion")).to_have_text("removed: Your week was calm.")
     await expect(answer.get_by_role("insertion")).to_have_text("added: Your week was stormy.")
     await expect(answer).to_contain_text("messages")
-    await answer.click()
+    await answer.locator(".name").click()
 
     details = page.get_by_role("region", name="Details", exact=True)
     told = details.get_by_role("region", name="Difference: told")
@@ -142,6 +143,115 @@ async def test_axe_finds_nothing_wrong_with_comparisons(
     page = await _themed(browser, language, theme)
     for path in (f"/compare/{right.root}", f"/compare/{left.root}/{right.root}"):
         await page.goto(f"{site.address}{path}?select={left.answer}")
+        await expect(page.get_by_role("heading").first).to_be_visible()
+        await page.wait_for_load_state("networkidle")
+        assert await violations(page) == [], path
+    await page.context.close()
+
+
+async def _weeks(records: Records) -> list[WeekRun]:
+    """Record runs of the last hours; each asks a sub-agent with the tool `ask_doctor`."""
+    now = utc_now()
+    return [
+        await _record(records, week_run(start=now - timedelta(hours=hours, minutes=30)))
+        for hours in (1, 2, 5)
+    ]
+
+
+def _tool(page: Page, name: str) -> Locator:
+    return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+async def test_a_tool_that_is_slow_by_itself_is_found_in_three_actions(
+    page: Page, site: Site, records: Records
+) -> None:
+    await _weeks(records)
+    await page.goto(f"{site.address}/tools?last=24h")
+
+    await page.get_by_role("columnheader", name="own p95").get_by_role("button").click()
+    await expect(page.get_by_role("columnheader", name="own p95")).to_have_attribute(
+        "aria-sort", "descending"
+    )
+    row = _tool(page, "ask_doctor")
+    await row.get_by_role("link").click()
+    panel = page.get_by_role("complementary", name="ask_doctor")
+    await expect(panel).to_be_in_viewport()
+    total, own = (panel.get_by_role("row", name=name) for name in ("Total time", "Own time"))
+    await expect(total.get_by_role("cell").first).to_have_text(re.compile("^40[0-5]ms$"))
+    await expect(own.get_by_role("cell").first).to_have_text(re.compile("^1(49|5[01])ms$"))
+    slowest = panel.get_by_role("region", name="Slowest calls").get_by_role("listitem")
+    await expect(slowest.first).to_contain_text("400ms")
+
+
+async def test_a_bar_of_a_chart_shows_its_values_and_opens_its_runs(
+    page: Page, site: Site, records: Records
+) -> None:
+    [run, *_] = await _weeks(records)
+    start = run.events[0].at
+    span = f"from={(start - timedelta(hours=20)):%Y-%m-%dT%H:%M:%SZ}"
+    end = start.replace(minute=0, second=0) + timedelta(hours=1)
+    await page.goto(f"{site.address}/tools?tool=ask_doctor&{span}&to={end:%Y-%m-%dT%H:%M:%SZ}")
+    chart = page.get_by_role("img", name="Calls over time")
+    plot = chart.locator(".u-over")
+    await expect(plot).to_be_visible()
+    box = await plot.bounding_box()
+    assert box is not None
+    await page.mouse.move(box["x"] + box["width"] - 6, box["y"] + box["height"] / 2)
+    await expect(page.locator(".readout")).to_contain_text(re.compile("Calls [1-9]"))
+    await expect(page.locator(".readout")).to_contain_text(re.compile("own p95 1(49|5[01])ms"))
+
+    await page.mouse.down()
+    await page.mouse.up()
+    await page.wait_for_url(re.compile(r"/runs\?.*tool=ask_doctor"))
+    await expect(page.locator(f'a[href="/runs/{run.root}"]')).to_be_visible()
+
+
+async def test_a_tool_is_opened_and_its_runs_are_reached_with_the_keyboard_alone(
+    page: Page, site: Site, records: Records
+) -> None:
+    await _weeks(records)
+    await page.goto(f"{site.address}/tools?last=24h")
+    link = _tool(page, "ask_doctor").get_by_role("link")
+    await link.focus()
+    await page.keyboard.press("Enter")
+    panel = page.get_by_role("complementary", name="ask_doctor")
+    await expect(panel.get_by_role("img", name="Calls over time")).to_be_visible()
+    await panel.get_by_text("As a table").focus()
+    await page.keyboard.press("Enter")
+    interval = panel.get_by_role("region", name="As a table").get_by_role("link").last
+    await expect(interval).to_be_visible()
+    await panel.get_by_text("As a table").press("Escape")
+    await expect(panel).to_have_count(0)
+    await expect(link).to_be_visible()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+async def test_no_column_of_the_tools_page_is_cut(
+    page: Page, site: Site, records: Records, width: int
+) -> None:
+    await _weeks(records)
+    await page.set_viewport_size({"width": width, "height": 900})
+    for path in ("/tools?last=24h", "/tools?last=24h&tool=ask_doctor"):
+        await page.goto(f"{site.address}{path}")
+        await expect(
+            page.get_by_role("heading", name="Tools")
+            .or_(page.get_by_role("heading", name="ask_doctor"))
+            .first
+        ).to_be_visible()
+        await page.wait_for_load_state("networkidle")
+        assert not await page.evaluate("document.documentElement.scrollWidth > innerWidth"), path
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("language", "theme"), LOOKS)
+async def test_axe_finds_nothing_wrong_with_tools(
+    browser: Browser, site: Site, records: Records, language: str, theme: str
+) -> None:
+    await _weeks(records)
+    page = await _themed(browser, language, theme)
+    for path in ("/tools", "/tools?tool=ask_doctor", "/tools?tool=no-such-tool"):
+        await page.goto(f"{site.address}{path}")
         await expect(page.get_by_role("heading").first).to_be_visible()
         await page.wait_for_load_state("networkidle")
         assert await violations(page) == [], path

@@ -23,6 +23,12 @@ test('a round is told the messages that the round before was not sent', () => {
   expect(toldText(null, null)).toBeNull()
 })
 
+test('JSON within messages has one form', () => {
+  const told = toldText([result('a', '{"b":1,"a":2}')], null)
+
+  expect(told).toBe(toldText([result('a', '{ "a": 2, "b": 1 }')], null))
+})
+
 test('the ids of calls are left out', () => {
   expect(toldText([result('a', '78')], null)).toBe(toldText([result('b', '78')], null))
 })

@@ -1,5 +1,7 @@
 /** What a round was told, as one text: the messages that the round before was not sent. */
 import type { Message, MessagePart } from '../api/shapes'
+import { readJson } from '../lib/json-outline'
+import { laidOut, LONGEST } from './text-diff'
 
 /**
  * The text of the messages that are new, without answers of the model, as the API compares them.
@@ -26,12 +28,18 @@ function textOf({ role, name, parts }: Message): string {
 function partText(part: MessagePart): string {
   switch (part.type) {
     case 'toolCall':
-      return `${part.name ?? ''} ${part.arguments}`
+      return `${part.name ?? ''} ${asValue(part.arguments)}`
     case 'file':
       return [part.mediaType, part.name, part.uri].filter(Boolean).join(' ')
     case 'other':
       return part.json
     default:
-      return part.text
+      return asValue(part.text)
   }
+}
+
+/** JSON in one form, so that neither white space nor the order of keys is a difference. */
+function asValue(text: string): string {
+  const root = text.length > LONGEST ? null : readJson(text)
+  return root ? laidOut(text, root) : text
 }
