@@ -283,13 +283,13 @@ def week_run(
     ids: IdSource = new_id,
     start: datetime = START,
 ) -> WeekRun:
-    """Return a run that differs from others in what the arguments say.
+    """Return a run with a tool that opens a sub-agent, for comparisons and statistics.
 
     Args:
         answer: The answer of its last round.
         is_compact: Whether the JSON of arguments and results has no white space, and its keys in
             another order.
-        pulse: A result, of which the last round is told.
+        pulse: A result, which is a new message of the last round.
         session_id: The session.
         ids: Where its ids come from.
         start: When it starts.

@@ -16,7 +16,7 @@ from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
 from tests.api.commands import serving_here
 from tests.journeys.conftest import ROOT, record_demo
 from tests.sample_runs import sample_run
-from tests.telling_runs import deep_run, failing_run, long_conversation
+from tests.telling_runs import WeekRun, deep_run, failing_run, long_conversation, week_run
 from tracer.clock import utc_now
 from tracer.records.access import NewKey, Scope
 from tracer.records.events import Event
@@ -55,6 +55,19 @@ async def _record(database_url: str, events: list[Event]) -> str:
     return str(events[0].root_plan_id)
 
 
+async def _record_weeks(database_url: str) -> list[WeekRun]:
+    """Record runs of the last days, the latest first; it differs from the others."""
+    now = utc_now()
+    answer = "Your week was stormy: your pulse was high on three days."
+    runs = [week_run(answer, True, 91, session_id="week-42", start=now - timedelta(minutes=9))]
+    for place in range(1, 30):
+        start = now - timedelta(hours=place * 5 + place % 3, minutes=9)
+        runs.append(week_run(is_compact=place % 2 == 0, session_id="week-42", start=start))
+    for run in runs:
+        await _record(database_url, run.events)
+    return runs
+
+
 async def test_every_page_is_pictured(browser: Browser, database_url: str, tmp_path: Path) -> None:
     now = utc_now()
     demo = [await record_demo(database_url, tmp_path) for _ in range(2)]
@@ -66,6 +79,8 @@ async def test_every_page_is_pictured(browser: Browser, database_url: str, tmp_p
     for events in (failed.events, talk.events, stuck.events):
         await _record(database_url, events)
     deep = await _record(database_url, deep_run(15, start=now - timedelta(hours=3)))
+    weeks = await _record_weeks(database_url)
+    week = f"/compare/{weeks[1].root}/{weeks[0].root}"
     run = f"/runs/{failed.root}"
     pages = {
         "list": "/runs",
@@ -81,8 +96,14 @@ async def test_every_page_is_pictured(browser: Browser, database_url: str, tmp_p
         "model-call": f"/runs/{talk.root}?select={talk.rounds[11]}",
         "model-answer": f"/runs/{talk.root}?select={talk.rounds[12]}",
         "tools": "/tools?last=all",
-        "tool": "/tools?tool=http_get&last=all",
-        "compare-picks": f"/compare/{demo[0]}",
+        "tools-none": "/tools?to=1990-01-01T00:00:00.000Z",
+        "tool": "/tools?tool=ask_doctor&last=7d",
+        "tool-failing": "/tools?tool=http_get&last=24h",
+        "tool-never-called": "/tools?tool=no-such-tool",
+        "compare-picks": f"/compare/{weeks[0].root}",
+        "compare-messages": f"{week}?select={weeks[1].answer}",
+        "compare-same": f"/compare/{weeks[1].root}/{weeks[2].root}",
+        "compare-not-found": f"/compare/{weeks[0].root}/{failed.origin}",
         "compare": f"/compare/{demo[0]}/{demo[1]}",
         "not-found": "/runs/nonsense",
         "sign-in": "/sign-in",
@@ -213,7 +234,9 @@ async def test_the_pictures_of_the_documentation_are_taken(
     browser: Browser, database_url: str, tmp_path: Path
 ) -> None:
     now = utc_now()
-    demo = [await record_demo(database_url, tmp_path) for _ in range(3)]
+    for _ in range(3):
+        await record_demo(database_url, tmp_path)
+    weeks = await _record_weeks(database_url)
     failed = failing_run(start=now - timedelta(minutes=2))
     talk = long_conversation(start=now - timedelta(minutes=5))
     for events in (failed.events, talk.events):
@@ -229,9 +252,10 @@ async def test_the_pictures_of_the_documentation_are_taken(
         await _take(page, selected, tree, IMAGES / "run.png")
         round_ = f"{address}/runs/{talk.root}?select={talk.rounds[12]}"
         await _take(page, round_, tree, IMAGES / "model-call.png")
-        tool = f"{address}/tools?tool=record_blood_pressure"
+        tool = f"{address}/tools?tool=ask_doctor&last=7d"
         chart = page.get_by_role("img", name="Durations over time")
         await _take(page, tool, chart, IMAGES / "tools.png")
-        compared = f"{address}/compare/{demo[0]}/{demo[-1]}"
+        left, right = weeks[1], weeks[0]
+        compared = f"{address}/compare/{left.root}/{right.root}?select={left.answer}"
         await _take(page, compared, page.get_by_role("treegrid"), IMAGES / "compare.png")
     await context.close()

@@ -138,7 +138,7 @@ class Difference(StrEnum):
     ARGUMENTS = "arguments"
     """The input: a tool call's arguments, a step's request, a plan's user request."""
     MESSAGES = "messages"
-    """What a round was told: the messages that its step's round before was not sent."""
+    """The new input messages of a round: those that the previous round of its step did not have."""
     OUTCOME = "outcome"
     """Status, reason or error."""
     RESULT = "result"
@@ -199,7 +199,7 @@ def diff_trees(
 
 
 def _told(root: PlanNode, messages: Messages) -> Messages:
-    """Return a digest of what each round was told, by `think_act_id`."""
+    """Return a digest of the new input messages of each round, by `think_act_id`."""
     told: dict[str, str] = {}
     if not messages:
         return told

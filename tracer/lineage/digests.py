@@ -1,4 +1,4 @@
-"""What long strings are compared by: a digest of the value, and its beginning, which names it.
+"""Digests by which the long strings of two runs are compared, each with the value's beginning.
 
 A text that is JSON is compared as a value: white space and the order of keys make no difference. Of
 a repeated key the last one counts. Numbers are compared as they are written: `1.0` is not `1`,
@@ -57,5 +57,5 @@ def is_digest(text: str) -> bool:
 
 
 def beginning_of(digest: str | None) -> str | None:
-    """Return the beginning of the value; None if there is none, or it is blank."""
+    """Return the beginning of the value; None if the text is absent or blank."""
     return None if digest is None else digest[_DIGITS:].strip() or None

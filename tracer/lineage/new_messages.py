@@ -1,4 +1,4 @@
-"""What a round was told that the round before was not: the messages that were added.
+"""The input messages of a round that the previous round did not have.
 
 A request to a model repeats the whole conversation. Compared as a whole, each round after a
 difference would differ as well.
@@ -19,11 +19,11 @@ from tracer.text import nests_too_deep
 def new_messages(before: str | None, messages: str) -> str:
     """Return a digest of the messages that `messages` adds to `before`.
 
-    Answers of the model are left out, because the rounds before are compared by them. So are the
-    ids of calls, which providers choose anew in each run.
+    Answers of the model are left out, because the earlier rounds are compared by them. So are the
+    ids of calls: providers choose new ones in each run.
 
     Args:
-        before: The messages of the round before, as the text of JSON; None for the first round.
+        before: The messages of the previous round, as the text of JSON; None for the first round.
         messages: The messages of this round.
     """
     added = conversation(_added(before, messages))

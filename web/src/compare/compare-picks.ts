@@ -1,7 +1,7 @@
 /** Runs that are worth comparing with one. */
 import type { Run } from '../api/shapes'
 
-/** What a run has in common with the other, the closest first. */
+/** Relations of two runs, the closest first. */
 export const RELATIONS = ['session', 'title', 'agent'] as const
 
 export interface Pick {
@@ -35,7 +35,7 @@ export function picksFor(run: Run, lists: readonly (readonly Run[])[], most: num
   return picks.sort((one, other) => rank(one) - rank(other)).slice(0, most)
 }
 
-/** The latest earlier run of the session, else of the title; null if there is none. */
+/** The latest earlier run of the session, else of the title, or null. */
 export function previousOf(picks: readonly Pick[]): Pick | null {
   const earlier = picks.filter(
     (pick) => pick.relation !== 'agent' && pick.left === pick.run.rootPlanId,

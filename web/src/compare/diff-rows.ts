@@ -118,7 +118,7 @@ export function closedAbove(row: DiffRow, turned: ReadonlySet<string>): string[]
   return keys
 }
 
-/** What a record is called: a round by what it said, else by the tools that it chose. */
+/** A record's name. The name of a round is its answer, else the tools that it chose. */
 export function nameOf(pair: RecordPair, side: 'left' | 'right'): string {
   const record = pair[side]
   if (record === null) return ''
@@ -142,7 +142,7 @@ export function deltaOf({ left, right }: RecordPair, measure: Measure): number |
   return one === null || other === null ? null : other - one
 }
 
-/** The round before a round in its step, on one of the sides; null for the first. */
+/** The previous round of the same step, on one of the sides; null for the first. */
 export function roundBefore(row: DiffRow, side: 'left' | 'right'): string | null {
   const siblings = row.parent?.children ?? []
   const before = siblings

@@ -1,4 +1,4 @@
-/** What a round was told, as one text: the messages that the round before was not sent. */
+/** The new input messages of a round as one text: those that the previous round did not have. */
 import type { Message, MessagePart } from '../api/shapes'
 import { readJson } from '../lib/json-outline'
 import { laidOut, LONGEST } from './text-diff'
@@ -6,7 +6,7 @@ import { laidOut, LONGEST } from './text-diff'
 /**
  * The text of the messages that are new, without answers of the model, as the API compares them.
  *
- * @param before The messages of the round before; null for the first round.
+ * @param before The messages of the previous round; null for the first round.
  */
 export function toldText(
   messages: readonly Message[] | null,
@@ -24,7 +24,7 @@ function textOf({ role, name, parts }: Message): string {
   return `${name ? `${role} ${name}` : role}:\n${parts.map(partText).join('\n')}`
 }
 
-/** Without the ids of calls, which providers choose anew. */
+/** Without the ids of calls: providers choose new ones in each run. */
 function partText(part: MessagePart): string {
   switch (part.type) {
     case 'toolCall':
