@@ -1,0 +1,2 @@
+export { TracerSpanProcessor } from './processor.js'
+export type { Dropped, TracerSpanProcessorOptions } from './processor.js'
