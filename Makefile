@@ -1,5 +1,5 @@
 # Everything a developer does here. Needs Python 3.11 or newer, Node 20.19 or newer, npm and make;
-# each target installs what it needs into .venv and web/node_modules, and only when it changed.
+# each target installs what it needs into .venv and node_modules, and only when it changed.
 
 SHELL := bash
 PYTHON ?= python3
@@ -14,6 +14,9 @@ WEB_SOURCES := $(shell find web/src web/public 2>/dev/null) $(wildcard web/*.htm
 ifneq ($(wildcard web/package.json),)
 WEB_READY := web/node_modules/.installed
 VIEWER := api/static/index.html
+endif
+ifneq ($(wildcard clients/typescript/package.json),)
+CLIENT_READY := clients/typescript/node_modules/.installed
 endif
 # Where programs may not keep what they compiled, each start of a command would compile all of it.
 COMPILED := $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
@@ -35,8 +38,8 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help programs setup demo serve test test-thorough test-web watch coverage check check-python check-web \
-	audit format fields openapi docs data bench screenshots torture dist lock browser clean
+.PHONY: help programs setup demo serve test test-thorough test-web test-ts watch coverage \
+	check check-python check-web check-ts audit format fields openapi docs data bench screenshots torture dist lock browser clean
 
 # Run a command, and report how long it took.
 timed = TIMEFORMAT='$(1): %0R s'; time $(2)
@@ -68,16 +71,19 @@ test test-thorough: setup browser
 	$(PYTEST) $(if $(filter test-thorough,$@),--thorough) $(SELECTED)
 else
 test: setup browser ## Check everything and run the quick tests (5 min), or a part: ONLY=path_or_keyword
-	@$(call timed,Checks and viewer tests,$(MAKE) --no-print-directory --jobs 2 --output-sync check test-web)
+	@$(call timed,Checks and viewer tests,$(MAKE) --no-print-directory --jobs 2 --output-sync check test-web test-ts)
 	@$(call timed,Python tests,$(PYTEST) --durations 10 --durations-min 2)
 
 test-thorough: setup browser ## Run every test, and the audit (25 min); also takes ONLY
-	@$(call timed,Checks and viewer tests,$(MAKE) --no-print-directory --jobs 2 --output-sync check test-web audit)
+	@$(call timed,Checks and viewer tests,$(MAKE) --no-print-directory --jobs 2 --output-sync check test-web test-ts audit)
 	@$(call timed,Python tests,$(PYTEST) --thorough --durations 10 --durations-min 10)
 endif
 
 test-web: $(WEB_READY)
 	$(if $(WEB_READY),npm --prefix web test)
+
+test-ts: $(CLIENT_READY)
+	$(if $(CLIENT_READY),npm --prefix clients/typescript test)
 
 watch: setup browser ## Rerun the quick tests that a change affects, at each change; also takes ONLY
 	$(BIN)/watchfiles --filter python '$(BIN)/pytest --testmon -q $(SELECTED)' tracer api examples migrations tests
@@ -85,7 +91,7 @@ watch: setup browser ## Rerun the quick tests that a change affects, at each cha
 coverage: setup browser #: Run the quick tests and list the lines that none of them ran (10 min)
 	$(PYTEST) --cov
 
-check: check-python check-web ## Lint, types, import contracts (1 min; seconds when little changed)
+check: check-python check-web check-ts ## Lint, types, import contracts (1 min; seconds when little changed)
 
 check-python: setup
 	$(BIN)/ruff check
@@ -96,6 +102,9 @@ check-python: setup
 check-web: $(WEB_READY)
 	$(if $(WEB_READY),npm --prefix web run check)
 
+check-ts: $(CLIENT_READY)
+	$(if $(CLIENT_READY),npm --prefix clients/typescript run check)
+
 audit: setup #: Ask whether what the server runs on has known vulnerabilities
 	$(BIN)/python scripts/audit.py
 
@@ -104,6 +113,9 @@ format: setup ## Format the sources and fix what the linter can (10 s)
 	$(BIN)/ruff format
 ifdef WEB_READY
 	cd web && npm run format
+endif
+ifdef CLIENT_READY
+	npm --prefix clients/typescript run format
 endif
 
 fields: setup #: Write what derives from the fields of records: rows, contracts, views, pages
@@ -156,6 +168,7 @@ browser: $(PYTHON_READY) #: Find a browser for the tests, or install one
 
 clean: #: Remove everything that was installed or built
 	rm -rf .venv web/node_modules web/dist api/static dist .coverage .coverage.* \
+		clients/typescript/node_modules clients/typescript/dist \
 		.cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .testmondata*
 
 $(PYTHON_READY): pyproject.toml server/pyproject.toml requirements.lock
@@ -170,6 +183,11 @@ $(PYTHON_READY): pyproject.toml server/pyproject.toml requirements.lock
 $(WEB_READY): web/package.json web/package-lock.json
 	@$(CHECK_NODE)
 	cd web && npm ci --no-audit --no-fund
+	touch $@
+
+$(CLIENT_READY): clients/typescript/package.json clients/typescript/package-lock.json
+	@$(CHECK_NODE)
+	cd clients/typescript && npm ci --no-audit --no-fund
 	touch $@
 
 $(VIEWER): $(WEB_READY) $(WEB_SOURCES)

@@ -303,6 +303,22 @@ async def test_open_spans_go_by_the_silence_of_their_trace(store: Living) -> Non
     assert {row["status"] for row in rows.values()} == {"abandoned"}
 
 
+async def test_heartbeat_for_a_run_of_spans_replaces_the_silence(store: Living) -> None:
+    await store.record_spans(spans_from(agent(1, "planner", at=(0, None))))
+    await store.project()
+    await store.pass_time(10)
+
+    await store.writer.renew(RUN_OF_SPANS)
+    await store.pass_time(59)
+    assert (await store.reader.read_run(RUN_OF_SPANS)).shown_status == "running"
+    await store.pass_time(1)
+    assert (await store.reader.read_run(RUN_OF_SPANS)).shown_status == "abandoned"
+
+    await store.writer.renew(RUN_OF_SPANS)
+    await store.pass_time(1)
+    assert (await store.reader.read_run(RUN_OF_SPANS)).shown_status == "running"
+
+
 async def test_a_span_that_arrives_after_all_is_a_sign_of_life(store: Living) -> None:
     unfinished = agent(1, "planner", at=(0, None)), tool(2, "measure", at=(1, None), parent=1)
     await store.record_spans(spans_from(*unfinished))

@@ -43,6 +43,8 @@ _AGENT_NAMES = ("agent.name", "graph.node.name", "gen_ai.agent.name")
 _OPENAI_AGENTS = "openinference.instrumentation.openai_agents"
 """It reports a whole workflow as an agent without a name. Only its `graph.node.parent_id` means a
 hand-off: CrewAI and AutoGen put the previous agent of a list there, which opened nothing."""
+_OPENAI_AGENTS_JS = "@arizeai/openinference-instrumentation-openai-agents"
+"""It does the same, and names its agents only by their spans' names until they end."""
 _LANGCHAIN = "openinference.instrumentation.langchain"
 """It gives the kind `AGENT` to all runs with that word in their name: nodes, hooks, tools."""
 _CONVERSATIONS = ("session.id", "gen_ai.conversation.id")
@@ -92,12 +94,16 @@ _LITERAL_LIMIT = 100_000
 
 
 def reads_parent(span: ReadableSpan) -> bool:
-    """Return whether `read` needs the parent of a span: LangChain keeps a call's arguments there.
+    """Return whether `read` needs the parent of a span.
+
+    LangChain keeps a call's arguments there, and the OpenAI Agents SDK of JavaScript the difference
+    between a workflow and an agent.
 
     Args:
         span: A span of any convention.
     """
-    return _kind_of(span) in _TOOL_TYPES
+    kind = _kind_of(span)
+    return kind in _TOOL_TYPES or (kind == "AGENT" and span.scope == _OPENAI_AGENTS_JS)
 
 
 def read(span: ReadableSpan, parent: ReadableSpan | None) -> Reading | None:
@@ -116,7 +122,10 @@ def read(span: ReadableSpan, parent: ReadableSpan | None) -> Reading | None:
         return _model(span) if not span.name.endswith(_NO_ROUNDS) else WRAPPER
     if kind == "AGENT":
         name = first_text(span.attributes, _AGENT_NAMES)
-        role = Role.WORKFLOW if name is None and span.scope == _OPENAI_AGENTS else Role.AGENT
+        is_openai = span.scope in (_OPENAI_AGENTS, _OPENAI_AGENTS_JS)
+        if span.scope == _OPENAI_AGENTS_JS and parent is not None and parent.scope == span.scope:
+            name = name or span.name  # only the workflow has no parent of this scope
+        role = Role.WORKFLOW if name is None and is_openai else Role.AGENT
         return _agent(span, role, name or _of_run(span.name))
     if kind == "CHAIN":
         return _chain(span)
@@ -148,7 +157,7 @@ def _chain(span: ReadableSpan) -> Reading:
 
 def _agent(span: ReadableSpan, role: Role, name: str) -> Reading:
     attributes = span.attributes
-    hands_over = span.scope == _OPENAI_AGENTS
+    hands_over = span.scope in (_OPENAI_AGENTS, _OPENAI_AGENTS_JS)
     return Reading(
         role,
         name=name,

@@ -39,11 +39,13 @@ ON CONFLICT (recorder_id, project_id) DO UPDATE SET
         THEN least(stored.due_at, excluded.seen_at)
         WHEN stored.due_at > excluded.seen_at
             AND stored.due_at < excluded.seen_at + excluded.length / 2
+            OR stored.due_at > {_SEEN} + excluded.length
         THEN {_SEEN} + excluded.length ELSE stored.due_at END
 RETURNING recorder_id, seen_at, length"""
 """Renew the leases of the recorders $3 in the project $1, or create them, for the lengths $5.
 
-$4 are the moments of their latest events, by their own clocks; null for a heartbeat.
+$4 are the moments of their latest events, by their own clocks; null for a heartbeat. A lease that
+becomes shorter, because a recorder heartbeats for a run of spans, is due earlier.
 """
 
 NOTE_RUNS = """

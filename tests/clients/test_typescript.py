@@ -1,0 +1,186 @@
+"""The npm package: installed from its tarball, it records real programs in a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.adapters.outline import outline
+from tests.house.project_files import ROOT
+from tests.servers import start_server
+
+pytestmark = pytest.mark.thorough
+
+CLIENT = ROOT / "clients" / "typescript"
+DEADLINE_SECONDS = 120.0
+SDK = ("@opentelemetry/api@^1.9.0", "@opentelemetry/sdk-trace-base@^2.0.0")
+FRAMEWORKS = {
+    "ai_sdk": ("ai@7", "@ai-sdk/otel@1", "zod@4", "@opentelemetry/sdk-trace-node@2"),
+    "openai_agents": (
+        *("@openai/agents", "zod@4", "@opentelemetry/sdk-trace-node@2"),
+        "@arizeai/openinference-instrumentation-openai-agents",
+    ),
+}
+RUNNING = {
+    "ai_sdk": [
+        "plan of planner: running",
+        "  round: succeeded",
+        '    ask_researcher({"question":"tides"}): succeeded',
+        "      plan of researcher: succeeded",
+        "        round: succeeded",
+        '          search({"query":"tide calendar"}): succeeded',
+        "        round: succeeded",
+        '    ask_researcher({"question":"species"}): running',
+        "      plan of researcher: running",
+        "        round: succeeded",
+        '          search({"query":"anemones"}): running',
+    ],
+    # The instrumentation sets the arguments of a tool when the tool ends.
+    "openai_agents": [
+        "plan of planner: running",
+        "  round: succeeded",
+        '    ask_researcher({"question":"tides"}): succeeded',
+        "      plan of researcher: succeeded",
+        "        round: succeeded",
+        '          search({"query":"tide calendar"}): succeeded',
+        "        round: succeeded",
+        "    ask_researcher(): running",
+        "      plan of researcher: running",
+        "        round: succeeded",
+        "          search(): running",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("package")
+    if not (CLIENT / "node_modules").exists():
+        _run(CLIENT, "npm", "ci", "--no-audit", "--no-fund")
+    _run(CLIENT, "npm", "pack", "--pack-destination", str(folder))
+    (packed,) = folder.glob("*.tgz")
+    return packed
+
+
+@pytest.fixture
+def server(database_url: str, tmp_path: Path) -> Iterator[str]:
+    """Run a server whose leases last three seconds, and whose traces may be silent for an hour."""
+    settings = {"TRACER_LEASE_SECONDS": "3", "TRACER_SILENCE_SECONDS": "3600"}
+    server = start_server(database_url, tmp_path, settings=settings)
+    try:
+        yield server.address
+    finally:
+        server.process.terminate()
+        server.process.wait(timeout=60)
+
+
+def test_versions_are_the_project_s() -> None:
+    package = json.loads((CLIENT / "package.json").read_text("utf-8"))
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    assert package["version"] == version[1]
+
+
+async def test_example_of_the_readme_records_a_run(
+    tarball: Path, server: str, tmp_path: Path
+) -> None:
+    project = _project(tmp_path, tarball, *SDK)
+    example = re.search(r"^```js\n(.*?)^```", (CLIENT / "README.md").read_text(), re.M | re.S)
+    assert example is not None
+    (project / "example.mjs").write_text(example[1])
+
+    _run(project, "node", "example.mjs", TRACER_URL=server)
+
+    assert outline(await _tree(server)) == [
+        "plan of nurse: succeeded",
+        '  measure({"patient":"p-1"}): succeeded',
+    ]
+
+
+@pytest.mark.parametrize("program", FRAMEWORKS)
+async def test_open_call_of_a_killed_process_is_running_then_abandoned(
+    program: str, tarball: Path, server: str, tmp_path: Path
+) -> None:
+    project = _project(tmp_path, tarball, *FRAMEWORKS[program])
+    source = CLIENT / "test" / "programs" / f"{program}.mjs"
+    (project / source.name).write_bytes(source.read_bytes())
+
+    with _started(project, source.name, server) as process:
+        await _until(server, lambda run: outline(run["tree"]) == RUNNING[program], process)
+        # Longer than a lease: only heartbeats keep the run alive.
+        await asyncio.sleep(6)
+        assert (await _read(server))["status"] == "running"
+        process.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(process.wait)
+
+    run = await _until(server, lambda run: run["status"] == "abandoned")
+    assert outline(run["tree"]) == [
+        line.replace(": running", ": abandoned") for line in RUNNING[program]
+    ]
+
+
+def _project(folder: Path, tarball: Path, *packages: str) -> Path:
+    """Install the package into an empty project."""
+    project = folder / "project"
+    project.mkdir()
+    (project / "package.json").write_text('{"private": true}')
+    options = ("--no-audit", "--no-fund", "--ignore-scripts")
+    _run(project, "npm", "install", *options, str(tarball), *packages)
+    return project
+
+
+def _run(folder: Path, *command: str, **settings: str) -> None:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def _started(project: Path, program: str, url: str) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {**os.environ, "TRACER_URL": url}
+    with subprocess.Popen(["node", program], cwd=project, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def _until(url: str, holds: Any, process: subprocess.Popen[bytes] | None = None) -> Any:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while (run := await _read(url)) is None or not holds(run):
+            assert process is None or process.poll() is None
+            await asyncio.sleep(0.1)
+        return run
+
+
+async def _read(url: str) -> Any:
+    """Return the tree and the status of the only run; None if there is none."""
+    async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
+        runs = (await client.get("/api/runs")).json()["items"]
+        if not runs:
+            return None
+        [run] = runs
+        path = f"/api/plans/{run['rootPlanId']}/tree"
+        tree = (await client.get(path)).raise_for_status().json()
+        return {"tree": tree, "status": run["status"]}
+
+
+async def _tree(url: str) -> Any:
+    return (await _read(url))["tree"]
