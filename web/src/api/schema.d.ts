@@ -1370,17 +1370,17 @@ export interface components {
             cancelled: number;
             /**
              * Abandoned
-             * @description Open, and the lease of their recorder expired.
+             * @description The number of open calls whose recorder's lease expired.
              */
             abandoned: number;
             /**
              * Running
-             * @description Open otherwise.
+             * @description The number of all other open calls.
              */
             running: number;
             /**
              * Failurerate
-             * @description The failed share of succeeded and failed calls, 0 to 1; null without such calls.
+             * @description Failures divided by succeeded and failed calls, 0 to 1; null without such calls.
              */
             failureRate: number | null;
             /**

@@ -3,7 +3,7 @@ import { mount } from '@vue/test-utils'
 import { expect, test } from 'vitest'
 import { createMemoryHistory, createRouter } from 'vue-router'
 import type { ListedToolStats } from '../api/shapes'
-import { createLanguages } from '../i18n/languages'
+import { createLanguages, loadLanguage } from '../i18n/languages'
 import { COLUMNS, readSorting, writeSorting } from './tool-columns'
 import ToolTable from './tool-table.vue'
 
@@ -28,7 +28,7 @@ async function table(sort: string | null) {
   const props = { tools: TOOLS, bucketSeconds: 60, from: null, to: 0, chosen: null }
   return mount(ToolTable, {
     props: { ...props, sorting: readSorting(sort) },
-    global: { plugins: [router, createLanguages('en')] },
+    global: { plugins: [router, createLanguages('en', await loadLanguage('en'))] },
   })
 }
 
