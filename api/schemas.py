@@ -386,7 +386,40 @@ class SearchedPageSchema(PageSchema[Item], Generic[Item]):
     """
 
     searched_back_to: datetime | None
-    """If the page has fewer items because of that limit, the time up to which it searched."""
+    """If that limit was reached, the time back to which it searched."""
+
+
+class RunBinSchema(BaseModel):
+    """The runs of one interval."""
+
+    model_config = read_config(start="2026-11-21T22:00:00Z", runs=12, failed=1)
+
+    start: datetime
+    """The start of the interval: a multiple of its length since 1970."""
+    runs: int
+    """The number of runs that started in it."""
+    failed: int
+    """How many of them failed."""
+
+
+class RunHistogramSchema(BaseModel):
+    """How many runs match, in total and by start."""
+
+    model_config = read_config(
+        count=12,
+        intervalSeconds=3600,
+        bins=[{"start": "2026-11-21T22:00:00Z", "runs": 12, "failed": 1}],
+        countedBackTo=None,
+    )
+
+    count: int
+    """How many runs match: exact, unless `countedBackTo` is set."""
+    interval_seconds: int
+    """The length of an interval."""
+    bins: list[RunBinSchema]
+    """The intervals with runs, earliest first."""
+    counted_back_to: datetime | None
+    """If not all runs were examined, the start of the earliest that was."""
 
 
 class CancelRequests(BaseModel):

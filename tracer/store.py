@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from tracer.records.record_classes import (
     Run,
     ThinkActRecord,
 )
+from tracer.records.run_histogram import RunHistogram
 from tracer.records.run_previews import RunPreview
 from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.text import preview
@@ -243,6 +245,30 @@ class RunFilter:
     """Whether to include traces without any agent, model or tool call."""
 
 
+class RunOrder(StrEnum):
+    """The orders of a list of runs. A minus puts the greatest value first.
+
+    Runs without the value come last in both directions: open runs have no duration, and the cost
+    of a run that used tokens of unknown price is unknown. Runs of one value are ordered by id.
+    """
+
+    LATEST = "-start"
+    EARLIEST = "start"
+    LONGEST = "-duration"
+    SHORTEST = "duration"
+    MOST_TOKENS = "-tokens"
+    FEWEST_TOKENS = "tokens"
+    MOST_EXPENSIVE = "-cost"
+    CHEAPEST = "cost"
+    MOST_TOOL_CALLS = "-toolCalls"
+    FEWEST_TOOL_CALLS = "toolCalls"
+
+    @property
+    def is_descending(self) -> bool:
+        """Whether the greatest value is first."""
+        return self.value.startswith("-")
+
+
 @dataclass(frozen=True)
 class ToolCallFilter:
     """The criteria of a list of tool calls. None matches everything."""
@@ -348,17 +374,24 @@ class TraceReader(Protocol):
     """
 
     async def list_runs(
-        self, wanted: RunFilter, limit: int, cursor: str | None
+        self,
+        wanted: RunFilter,
+        limit: int,
+        cursor: str | None,
+        order: RunOrder = RunOrder.LATEST,
     ) -> Page[RunPreview]:
-        """Return a page of runs, latest start first.
+        """Return a page of runs.
 
         A run without a start counts from its first `recorded_at`. Runs of the same time are ordered
         by id. Deleted runs are omitted. Runs that are recorded while a client requests pages do not
-        affect the following pages.
+        affect the following pages of the latest runs.
 
         Raises:
-            BadCursor: `cursor` does not come from a list.
+            BadCursor: `cursor` does not come from a list of this order.
         """
+
+    async def count_runs(self, wanted: RunFilter) -> RunHistogram:
+        """Count the matching runs, and how many of each interval failed."""
 
     async def read_run(self, root_plan_id: UUID) -> RunPreview:
         """Return a run with its totals.

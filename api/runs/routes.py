@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Depends, Header, Query
 
 from api.dependencies import Administering, Fresh, Launcher, ProjectedReader, Reader, Writer
 from api.http.conditional import NOT_MODIFIED, Conditional
@@ -13,6 +13,7 @@ from api.http.parameters import CursorText, PageSize, Period, RootPlanId, Stored
 from api.http.problems import documented
 from api.schemas import (
     BehindSchema,
+    RunHistogramSchema,
     RunPreviewSchema,
     RunRequest,
     RunSchema,
@@ -22,14 +23,12 @@ from api.schemas import (
 )
 from tracer.context import Identity
 from tracer.records.record_classes import Kind
-from tracer.store import RunFilter
+from tracer.store import RunFilter, RunOrder
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
 
 
-@router.get("")
-async def list_runs(
-    reader: ProjectedReader,
+async def _filter(
     period: Period,
     status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
     agent: Annotated[StoredText | None, Query(description="An agent that took part.")] = None,
@@ -64,11 +63,8 @@ async def list_runs(
             description="Whether to also list traces without an agent, model or tool call.",
         ),
     ] = False,
-    limit: PageSize = 50,
-    cursor: CursorText = None,
-) -> SearchedPageSchema[RunPreviewSchema]:
-    """List runs, latest start first. A run without a start is sorted by its first record."""
-    wanted = RunFilter(
+) -> RunFilter:
+    return RunFilter(
         status=status,
         agent=agent,
         tool=tool,
@@ -83,8 +79,42 @@ async def list_runs(
         until=period.until,
         other_traces=other_traces,
     )
-    page = await reader.list_runs(wanted, limit, cursor)
+
+
+WantedRuns = Annotated[RunFilter, Depends(_filter)]
+
+
+@router.get("")
+async def list_runs(
+    reader: ProjectedReader,
+    wanted: WantedRuns,
+    sort: Annotated[
+        RunOrder,
+        Query(description="The value to sort by. A minus puts the greatest value first."),
+    ] = RunOrder.LATEST,
+    limit: PageSize = 50,
+    cursor: CursorText = None,
+) -> SearchedPageSchema[RunPreviewSchema]:
+    """List runs, latest start first. A run without a start is sorted by its first record.
+
+    Other orders sort the latest 100,000 runs that a status of `failed`, a session, a subject and
+    the range of time leave, or the latest 10,000 of them if other filters are set. If there are
+    more, `searchedBackTo` is set. Runs without the value, such as open runs without a duration,
+    come last in both directions.
+    """
+    page = await reader.list_runs(wanted, limit, cursor, sort)
     return SearchedPageSchema[RunPreviewSchema].model_validate(page)
+
+
+@router.get("/histogram")
+async def read_run_histogram(reader: ProjectedReader, wanted: WantedRuns) -> RunHistogramSchema:
+    """Count the runs that match, in total and by start.
+
+    The interval follows from the range: from `from` or the earliest run to `to` or the latest
+    run, in about 60 intervals. It examines as many runs as a sorted list. If there are more,
+    `countedBackTo` is set, and `count` is a lower bound.
+    """
+    return RunHistogramSchema.model_validate(await reader.count_runs(wanted))
 
 
 @router.post("", status_code=HTTPStatus.ACCEPTED)

@@ -269,6 +269,30 @@ async def test_a_database_without_migrations_is_reported_as_schema_out_of_date(
 # --- Methods of TraceReader -----------------------------------------------------------------------
 
 
+async def test_list_runs_pages_through_the_runs_in_the_chosen_order(served: Served) -> None:
+    runs = [await served.record_sample() for _ in range(3)]
+
+    first = await served.get("/api/runs", sort="start", limit=2)
+    second = await served.get("/api/runs", sort="start", limit=2, cursor=first["nextCursor"])
+
+    listed = [item["rootPlanId"] for page in (first, second) for item in page["items"]]
+    assert listed == [str(run.root) for run in runs]
+    in_other_order = {"sort": "-start", "cursor": first["nextCursor"]}
+    assert await served.problem("/api/runs", **in_other_order) == (400, "bad_cursor")
+    assert (await served.client.get("/api/runs", params={"sort": "title"})).status_code == 400
+
+
+async def test_count_runs_answers_a_histogram_of_the_filtered_runs(served: Served) -> None:
+    await served.record_sample()
+    await served.record_sample(finished=False)
+
+    counted = await served.get("/api/runs/histogram", status="succeeded")
+
+    assert (counted["count"], counted["countedBackTo"]) == (1, None)
+    [interval] = counted["bins"]
+    assert (interval["runs"], interval["failed"]) == (1, 0)
+
+
 async def test_list_runs_pages_through_the_filtered_runs_newest_first(served: Served) -> None:
     runs = [await served.record_sample() for _ in range(3)]
     await served.record_sample(finished=False)

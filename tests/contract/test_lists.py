@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -11,10 +12,10 @@ from tests.contract.moments import Moments
 from tests.contract.stores import Store
 from tests.sample_runs import START, sample_run
 from tracer.errors import BadCursor, BadRequest
-from tracer.records.events import ErrorInfo
+from tracer.records.events import ErrorInfo, ThoughtRecorded
 from tracer.records.ids import new_id
 from tracer.records.status import Status
-from tracer.store import RunFilter, ToolCallFilter
+from tracer.store import RunFilter, RunOrder, ToolCallFilter
 
 
 async def roots(store: Store, wanted: RunFilter) -> list[UUID]:
@@ -215,3 +216,124 @@ async def test_pages_of_tool_calls_show_every_call_once(store: Store) -> None:
         cursor = page.next_cursor
     assert seen == sorted(ids, reverse=True)
     assert cursor is None
+
+
+def _thought(run: Moments, **used: Any) -> ThoughtRecorded:
+    return ThoughtRecorded(
+        at=START,
+        root_plan_id=run.root,
+        plan_id=run.root,
+        step_id=run.step,
+        think_act_id=run.think_act,
+        status=Status.SUCCEEDED,
+        **used,
+    )
+
+
+async def _values_to_sort(store: Store) -> dict[str, UUID]:
+    """Record runs of different lengths, tokens and costs, by name."""
+    short, long, unpriced, still_open = (Moments() for _ in range(4))
+    await store.record(
+        short.plan_started(at=0),
+        _thought(short, input_tokens=5, output_tokens=5, cost_usd="0.5"),
+        short.plan_finished(at=10),
+        long.plan_started(at=1),
+        _thought(long, input_tokens=50, output_tokens=5, cost_usd="0.25"),
+        long.call_started(),
+        long.plan_finished(at=300, status=Status.FAILED),
+        unpriced.plan_started(at=2),
+        _thought(unpriced, input_tokens=7, output_tokens=1),
+        unpriced.plan_finished(at=22),
+        still_open.plan_started(at=3),
+    )
+    runs = {"short": short, "long": long, "unpriced": unpriced, "open": still_open}
+    return {name: run.root for name, run in runs.items()}
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        (RunOrder.EARLIEST, ["short", "long", "unpriced", "open"]),
+        (RunOrder.LONGEST, ["long", "unpriced", "short", "open"]),
+        (RunOrder.SHORTEST, ["short", "unpriced", "long", "open"]),
+        (RunOrder.MOST_TOKENS, ["long", "short", "unpriced", "open"]),
+        (RunOrder.FEWEST_TOKENS, ["open", "unpriced", "short", "long"]),
+        (RunOrder.MOST_EXPENSIVE, ["short", "long", "open", "unpriced"]),
+        (RunOrder.CHEAPEST, ["open", "long", "short", "unpriced"]),
+    ],
+)
+async def test_sorted_pages_show_every_run_once_and_unknown_values_last(
+    store: Store, order: RunOrder, expected: list[str]
+) -> None:
+    named = {root: name for name, root in (await _values_to_sort(store)).items()}
+    for limit in (1, 3, 10):
+        seen: list[str] = []
+        cursor = None
+        while not seen or cursor is not None:
+            page = await store.reader.list_runs(RunFilter(), limit, cursor, order)
+            seen += [named[run.root_plan_id] for run in page.items]
+            cursor = page.next_cursor
+        assert seen == expected
+
+
+async def test_runs_of_one_value_are_sorted_by_id_in_the_direction(store: Store) -> None:
+    runs = [Moments() for _ in range(5)]
+    await store.record(*(run.plan_started() for run in runs))
+    for order in (RunOrder.MOST_TOKENS, RunOrder.LONGEST, RunOrder.SHORTEST):
+        seen: list[UUID] = []
+        cursor = None
+        while not seen or cursor is not None:
+            page = await store.reader.list_runs(RunFilter(), 2, cursor, order)
+            seen += [run.root_plan_id for run in page.items]
+            cursor = page.next_cursor
+        assert seen == sorted((run.root for run in runs), reverse=order.is_descending)
+
+
+async def test_sorted_list_is_filtered(store: Store) -> None:
+    roots_by_name = await _values_to_sort(store)
+    failed = RunFilter(status="failed")
+    page = await store.reader.list_runs(failed, 9, None, RunOrder.MOST_TOKENS)
+    assert [run.root_plan_id for run in page.items] == [roots_by_name["long"]]
+
+
+async def test_cursor_of_another_order_is_rejected(store: Store) -> None:
+    await _values_to_sort(store)
+    longest = await store.reader.list_runs(RunFilter(), 1, None, RunOrder.LONGEST)
+    latest = await store.reader.list_runs(RunFilter(), 1, None)
+    for cursor, order in (
+        (longest.next_cursor, RunOrder.SHORTEST),
+        (longest.next_cursor, RunOrder.LATEST),
+        (latest.next_cursor, RunOrder.LONGEST),
+        ("WyItZHVyYXRpb24iLHRydWUsImEiXQ", RunOrder.LONGEST),
+    ):
+        with pytest.raises(BadCursor):
+            await store.reader.list_runs(RunFilter(), 1, cursor, order)
+
+
+async def test_histogram_counts_runs_and_failures_of_each_interval(store: Store) -> None:
+    day = timedelta(days=1)
+    runs = [
+        sample_run(sub_plans=0, start=START + days * day, finished=False) for days in (0, 0, 3, 20)
+    ]
+    for run in runs:
+        await store.record(*run.events)
+    failed = Moments()
+    await store.record(failed.plan_started(at=60), failed.plan_finished(status=Status.FAILED))
+    counted = await store.reader.count_runs(RunFilter())
+    assert (counted.count, counted.counted_back_to) == (5, None)
+    assert counted.interval_seconds == 12 * 3600
+    assert [(each.runs, each.failed) for each in counted.bins] == [(3, 1), (1, 0), (1, 0)]
+    assert all(each.start.timestamp() % counted.interval_seconds == 0 for each in counted.bins)
+
+    within = RunFilter(since=START, until=START + timedelta(minutes=30))
+    narrow = await store.reader.count_runs(within)
+    assert (narrow.count, narrow.interval_seconds) == (3, 30)
+    of_failures = await store.reader.count_runs(RunFilter(status="failed"))
+    assert [(each.runs, each.failed) for each in of_failures.bins] == [(1, 1)]
+    searched = await store.reader.count_runs(RunFilter(tool="measure"))
+    assert searched.count == 4
+
+
+async def test_histogram_of_no_runs_is_empty(store: Store) -> None:
+    empty = await store.reader.count_runs(RunFilter())
+    assert (empty.count, empty.bins, empty.interval_seconds) == (0, [], 1)

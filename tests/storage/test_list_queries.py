@@ -23,7 +23,7 @@ from tracer.storage.postgres.read.lists import (
 )
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.writer import PostgresWriter
-from tracer.store import RunFilter, ToolCallFilter
+from tracer.store import RunFilter, RunOrder, ToolCallFilter
 
 DAY = datetime(2026, 3, 4, tzinfo=UTC)
 
@@ -71,6 +71,18 @@ async def test_a_full_page_is_not_searched_further(
     page = await reader.list_runs(RunFilter(status="cancelled"), 50, None)
     assert (page.items, page.next_cursor is None) == ([], False)
     assert len(asked) == 2
+
+
+async def test_histogram_and_sorted_page_take_a_constant_number_of_queries(
+    reader: PostgresReader, many_runs: None, asked: list[str]
+) -> None:
+    counted = await reader.count_runs(RunFilter())
+    assert (counted.count, sum(each.runs for each in counted.bins)) == (1_200, 1_200)
+    assert len(asked) == 2
+    asked.clear()
+    page = await reader.list_runs(RunFilter(), 50, None, RunOrder.LONGEST)
+    assert (len(page.items), page.searched_back_to) == (50, None)
+    assert len(asked) == 4
 
 
 async def test_a_page_of_open_runs_costs_six_queries_at_most(

@@ -1,4 +1,4 @@
-"""Pages of lists, which are ordered newest first."""
+"""Pages of lists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import binascii
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import orjson
@@ -23,8 +23,7 @@ class Cursor:
 
     def encode(self) -> str:
         """Return the cursor as opaque text for URLs."""
-        packed = orjson.dumps([self.moment.isoformat(), str(self.record_id)])
-        return base64.urlsafe_b64encode(packed).decode().rstrip("=")
+        return _encoded([self.moment.isoformat(), str(self.record_id)])
 
     @classmethod
     def decode(cls, text: str) -> Cursor:
@@ -34,14 +33,52 @@ class Cursor:
             BadCursor: `text` is not a cursor.
         """
         try:
-            packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-            time_text, record_id = orjson.loads(packed)
+            time_text, record_id = _decoded(text)
             moment = datetime.fromisoformat(time_text)
             if moment.tzinfo is None or not 1900 <= moment.year < 9000:
                 raise ValueError(time_text)
             return cls(moment, UUID(record_id))
         except (ValueError, TypeError, AttributeError, binascii.Error) as error:
             raise BadCursor() from error
+
+
+@dataclass(frozen=True)
+class SortedCursor:
+    """The position after a page of a list that is sorted by a value."""
+
+    order: str
+    """The order of the list: a cursor of another order is rejected."""
+    value: float | None
+    """The value of the last item; None if it has none."""
+    record_id: UUID
+
+    def encode(self) -> str:
+        """Return the cursor as opaque text for URLs."""
+        return _encoded([self.order, self.value, str(self.record_id)])
+
+    @classmethod
+    def decode(cls, text: str, order: str) -> SortedCursor:
+        """Parse the result of `encode`.
+
+        Raises:
+            BadCursor: `text` is not a cursor of this order.
+        """
+        try:
+            of_order, value, record_id = _decoded(text)
+            if of_order != order or not (value is None or type(value) in (int, float)):
+                raise ValueError(text)
+            return cls(order, value, UUID(record_id))
+        except (ValueError, TypeError, AttributeError, binascii.Error) as error:
+            raise BadCursor() from error
+
+
+def _encoded(parts: list[Any]) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps(parts)).decode().rstrip("=")
+
+
+def _decoded(text: str) -> Any:
+    packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    return orjson.loads(packed)
 
 
 Item = TypeVar("Item")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import chain
+from math import inf
 from typing import Any
+from uuid import UUID
 
 from tracer.lineage.tree import Payloads
-from tracer.records.pages import Cursor, Page
+from tracer.records.pages import Cursor, Page, SortedCursor
 from tracer.records.record_classes import ActToolInfo, Kind, Run
+from tracer.records.run_histogram import RunBin, RunHistogram, interval_for
+from tracer.records.status import Status
 from tracer.storage.memory.tree import Records, payload_fields
 from tracer.storage.store_rules import (
     SEARCHED,
@@ -16,7 +22,7 @@ from tracer.storage.store_rules import (
     SEARCHED_OF_ROOT_PLAN,
     moment_of,
 )
-from tracer.store import RunFilter, ToolCallFilter, ToolCallPreview
+from tracer.store import RunFilter, RunOrder, ToolCallFilter, ToolCallPreview
 from tracer.text import storable
 
 
@@ -115,3 +121,57 @@ def page(records: list[Any], id_field: str, limit: int, cursor: str | None) -> P
     if len(records) <= limit:
         return Page(records, None)
     return Page(records[:limit], Cursor(*places[id(records[limit - 1])]).encode())
+
+
+def sorted_page(runs: Sequence[Run], order: RunOrder, limit: int, cursor: str | None) -> Page[Run]:
+    """Return the runs that come after `cursor` in an order other than the latest first."""
+    sign = -1 if order.is_descending else 1
+
+    def place(value: float | None, run_id: UUID) -> tuple[float, int]:
+        return (inf if value is None else sign * value, sign * run_id.int)
+
+    places = [(place(_value(run, order), run.root_plan_id), run) for run in runs]
+    if cursor is not None:
+        after = SortedCursor.decode(cursor, order)
+        edge = place(after.value, after.record_id)
+        places = [each for each in places if each[0] > edge]
+    found = [run for _, run in sorted(places, key=lambda each: each[0])]
+    if len(found) <= limit:
+        return Page(found, None)
+    last = found[limit - 1]
+    return Page(found[:limit], SortedCursor(order, _value(last, order), last.root_plan_id).encode())
+
+
+def _value(run: Run, order: RunOrder) -> float | None:
+    """Return what an order compares; None if the run has no such value."""
+    match order.removeprefix("-"):
+        case "start":
+            return (moment_of(run) - _EPOCH) // timedelta(microseconds=1)
+        case "duration":
+            if run.started_at is None or run.finished_at is None:
+                return None
+            return (run.finished_at - run.started_at) // timedelta(microseconds=1)
+        case "tokens":
+            return run.input_tokens + run.output_tokens
+        case "cost":
+            is_unknown = run.cost_usd == 0 and run.input_tokens + run.output_tokens > 0
+            return None if is_unknown else float(run.cost_usd)
+        case _:
+            return run.tool_calls
+
+
+def histogram(runs: Sequence[Run], wanted: RunFilter) -> RunHistogram:
+    """Count the runs of a filter by start."""
+    starts = [(moment_of(run), run.status is Status.FAILED) for run in runs]
+    moments = [at for at, _ in starts]
+    since = wanted.since or min(moments, default=_EPOCH)
+    until = wanted.until or max(moments, default=since)
+    seconds = interval_for((until - since).total_seconds())
+    length = timedelta(seconds=seconds)
+    counted = Counter(_EPOCH + (at - _EPOCH) // length * length for at in moments)
+    failed = Counter(_EPOCH + (at - _EPOCH) // length * length for at, has in starts if has)
+    bins = [RunBin(start, counted[start], failed[start]) for start in sorted(counted)]
+    return RunHistogram(len(runs), seconds, bins)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

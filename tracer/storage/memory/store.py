@@ -39,12 +39,20 @@ from tracer.records.record_json import (
     merge_exported,
     reduce_records,
 )
+from tracer.records.run_histogram import RunHistogram
 from tracer.records.run_previews import RunPreview
 from tracer.records.status import Status
 from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.storage.ancestors import path_down_to
 from tracer.storage.memory.leases import MemoryLeases, mark_dead
-from tracer.storage.memory.lists import page, run_is_wanted, tool_call_is_wanted, tool_call_preview
+from tracer.storage.memory.lists import (
+    histogram,
+    page,
+    run_is_wanted,
+    sorted_page,
+    tool_call_is_wanted,
+    tool_call_preview,
+)
 from tracer.storage.memory.runs import StoredRun, delete_runs, refusal_of_events, refusal_of_spans
 from tracer.storage.memory.spans import project_blocks, restored
 from tracer.storage.memory.stats import stats_page, tool_history
@@ -69,6 +77,7 @@ from tracer.store import (
     Refusal,
     RunChanges,
     RunFilter,
+    RunOrder,
     ToolCallFilter,
     ToolCallInPlace,
     ToolCallPreview,
@@ -336,19 +345,33 @@ class MemoryStore:
         return stored_run.as_run()
 
     async def list_runs(
-        self, wanted: RunFilter, limit: int, cursor: str | None
+        self,
+        wanted: RunFilter,
+        limit: int,
+        cursor: str | None,
+        order: RunOrder = RunOrder.LATEST,
     ) -> Page[RunPreview]:
         """Return a page of runs; see `TraceReader.list_runs`."""
+        runs = self._runs_like(wanted)
+        if order is RunOrder.LATEST:
+            run_page = page(runs, "root_plan_id", limit, cursor)
+        else:
+            run_page = sorted_page(runs, order, limit, cursor)
+        return replace(run_page, items=self._previews(run_page.items))
+
+    async def count_runs(self, wanted: RunFilter) -> RunHistogram:
+        """Count the matching runs; see `TraceReader.count_runs`."""
+        return histogram(self._runs_like(wanted), wanted)
+
+    def _runs_like(self, wanted: RunFilter) -> list[Run]:
         check_status(wanted.status)
-        runs = [
+        return [
             run
             for stored_run in self._open_runs()
             for run in [stored_run.as_run()]
             if stored_run.is_agent_work or wanted.other_traces
             if run_is_wanted(run, stored_run.records(), wanted)
         ]
-        run_page = page(runs, "root_plan_id", limit, cursor)
-        return replace(run_page, items=self._previews(run_page.items))
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None

@@ -24,6 +24,7 @@ from tracer.records.record_classes import (
     Run,
     ThinkActRecord,
 )
+from tracer.records.run_histogram import RunHistogram
 from tracer.records.run_previews import RunPreview
 from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.storage.ancestors import Place, path_down_to
@@ -48,6 +49,7 @@ from tracer.storage.postgres.read.changes import (
     read_run_revisions,
 )
 from tracer.storage.postgres.read.lists import list_of_runs, list_of_tool_calls, read_page
+from tracer.storage.postgres.read.run_order import read_histogram, read_sorted_page
 from tracer.storage.postgres.read.run_previews import read_run_previews
 from tracer.storage.postgres.read.tree import payload_expressions, read_tree
 from tracer.storage.postgres.read.whole_runs import read_logs, read_spans, read_whole_run
@@ -68,6 +70,7 @@ from tracer.store import (
     PlanWithOpener,
     RunChanges,
     RunFilter,
+    RunOrder,
     ToolCallFilter,
     ToolCallInPlace,
     ToolCallPreview,
@@ -87,15 +90,30 @@ class PostgresReader:
         self._given_up: set[asyncio.Task[None]] = set()
 
     async def list_runs(
-        self, wanted: RunFilter, limit: int, cursor: str | None
+        self,
+        wanted: RunFilter,
+        limit: int,
+        cursor: str | None,
+        order: RunOrder = RunOrder.LATEST,
     ) -> Page[RunPreview]:
         """Return a page of runs; see `TraceReader.list_runs`."""
-        listing = list_of_runs(wanted, self._project_id, cursor)
+        is_latest = order is RunOrder.LATEST
+        listing = list_of_runs(wanted, self._project_id, cursor if is_latest else None)
         with store_errors():
             async with snapshot(self._project) as connection:
-                run_page = await read_page(connection, Run, columns(Run), listing, limit)
+                if is_latest:
+                    run_page = await read_page(connection, Run, columns(Run), listing, limit)
+                else:
+                    run_page = await read_sorted_page(connection, listing, order, limit, cursor)
                 previews = await read_run_previews(connection, self._project_id, run_page.items)
         return Page(previews, run_page.next_cursor, run_page.searched_back_to)
+
+    async def count_runs(self, wanted: RunFilter) -> RunHistogram:
+        """Count the matching runs; see `TraceReader.count_runs`."""
+        listing = list_of_runs(wanted, self._project_id, None)
+        with store_errors():
+            async with snapshot(self._project) as connection:
+                return await read_histogram(connection, listing, wanted)
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None

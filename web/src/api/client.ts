@@ -10,6 +10,7 @@ import type {
   NewKey,
   PlanNode,
   RunDiff,
+  RunHistogram,
   RunPage,
   Scope,
   SingleRun,
@@ -72,6 +73,13 @@ type RunQuery = NonNullable<paths['/api/runs']['get']['parameters']['query']>
 
 export function listRuns(query: RunQuery): Promise<Outcome<RunPage>> {
   return outcomeOf(client.GET('/api/runs', { params: { query } }))
+}
+
+type HistogramQuery = NonNullable<paths['/api/runs/histogram']['get']['parameters']['query']>
+
+/** Counts the runs that match, in total and over time. */
+export function readRunHistogram(query: HistogramQuery): Promise<Outcome<RunHistogram>> {
+  return outcomeOf(client.GET('/api/runs/histogram', { params: { query } }))
 }
 
 /** Compares two runs. */

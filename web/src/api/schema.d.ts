@@ -151,6 +151,11 @@ export interface paths {
         /**
          * List Runs
          * @description List runs, latest start first. A run without a start is sorted by its first record.
+         *
+         *     Other orders sort the latest 100,000 runs that a status of `failed`, a session, a subject and
+         *     the range of time leave, or the latest 10,000 of them if other filters are set. If there are
+         *     more, `searchedBackTo` is set. Runs without the value, such as open runs without a duration,
+         *     come last in both directions.
          */
         get: operations["list_runs"];
         put?: never;
@@ -159,6 +164,30 @@ export interface paths {
          * @description Start a run of the server's application. The run continues after the response.
          */
         post: operations["start_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/histogram": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Run Histogram
+         * @description Count the runs that match, in total and by start.
+         *
+         *     The interval follows from the range: from `from` or the earliest run to `to` or the latest
+         *     run, in about 60 intervals. It examines as many runs as a sorted list. If there are more,
+         *     `countedBackTo` is set, and `count` is a lower bound.
+         */
+        get: operations["read_run_histogram"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2295,6 +2324,33 @@ export interface components {
             detail: string;
         };
         /**
+         * RunBinSchema
+         * @description The runs of one interval.
+         * @example {
+         *       "failed": 1,
+         *       "runs": 12,
+         *       "start": "2026-11-21T22:00:00Z"
+         *     }
+         */
+        RunBinSchema: {
+            /**
+             * Start
+             * Format: date-time
+             * @description The start of the interval: a multiple of its length since 1970.
+             */
+            start: string;
+            /**
+             * Runs
+             * @description The number of runs that started in it.
+             */
+            runs: number;
+            /**
+             * Failed
+             * @description How many of them failed.
+             */
+            failed: number;
+        };
+        /**
          * RunDiff
          * @description Two runs aligned by plan, step and tool.
          */
@@ -2350,6 +2406,52 @@ export interface components {
              */
             depth: number;
         };
+        /**
+         * RunHistogramSchema
+         * @description How many runs match, in total and by start.
+         * @example {
+         *       "bins": [
+         *         {
+         *           "failed": 1,
+         *           "runs": 12,
+         *           "start": "2026-11-21T22:00:00Z"
+         *         }
+         *       ],
+         *       "count": 12,
+         *       "intervalSeconds": 3600
+         *     }
+         */
+        RunHistogramSchema: {
+            /**
+             * Count
+             * @description How many runs match: exact, unless `countedBackTo` is set.
+             */
+            count: number;
+            /**
+             * Intervalseconds
+             * @description The length of an interval.
+             */
+            intervalSeconds: number;
+            /**
+             * Bins
+             * @description The intervals with runs, earliest first.
+             */
+            bins: components["schemas"]["RunBinSchema"][];
+            /**
+             * Countedbackto
+             * @description If not all runs were examined, the start of the earliest that was.
+             */
+            countedBackTo: string | null;
+        };
+        /**
+         * RunOrder
+         * @description The orders of a list of runs. A minus puts the greatest value first.
+         *
+         *     Runs without the value come last in both directions: open runs have no duration, and the cost
+         *     of a run that used tokens of unknown price is unknown. Runs of one value are ordered by id.
+         * @enum {string}
+         */
+        RunOrder: "-start" | "start" | "-duration" | "duration" | "-tokens" | "tokens" | "-cost" | "cost" | "-toolCalls" | "toolCalls";
         /**
          * RunPreviewSchema
          * @description A run as a row of the run list, with its question, its answer and its failure.
@@ -2780,7 +2882,7 @@ export interface components {
             nextCursor: string | null;
             /**
              * Searchedbackto
-             * @description If the page has fewer items because of that limit, the time up to which it searched.
+             * @description If that limit was reached, the time back to which it searched.
              */
             searchedBackTo: string | null;
         };
@@ -2795,7 +2897,7 @@ export interface components {
             nextCursor: string | null;
             /**
              * Searchedbackto
-             * @description If the page has fewer items because of that limit, the time up to which it searched.
+             * @description If that limit was reached, the time back to which it searched.
              */
             searchedBackTo: string | null;
         };
@@ -6517,6 +6619,12 @@ export interface operations {
     list_runs: {
         parameters: {
             query?: {
+                /** @description The value to sort by. A minus puts the greatest value first. */
+                sort?: components["schemas"]["RunOrder"];
+                /** @description The most items in a page. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string | null;
                 /** @description The status shown. */
                 status?: ("unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned") | null;
                 /** @description An agent that took part. */
@@ -6539,10 +6647,6 @@ export interface operations {
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
                 otherTraces?: boolean;
-                /** @description The most items in a page. */
-                limit?: number;
-                /** @description The `nextCursor` of the previous page. */
-                cursor?: string | null;
                 /** @description Started (or else recorded) at this moment or later, RFC 3339. */
                 from?: string | null;
                 /** @description Started (or else recorded) before this moment, RFC 3339. */
@@ -6642,6 +6746,101 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunSchema"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_run_histogram: {
+        parameters: {
+            query?: {
+                /** @description The status shown. */
+                status?: ("unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned") | null;
+                /** @description An agent that took part. */
+                agent?: string | null;
+                /** @description A tool that was called. */
+                tool?: string | null;
+                /** @description The conversation of the run, as `sessionId`. */
+                session?: string | null;
+                /** @description The subject of the run. */
+                subject?: string | null;
+                /** @description One of its tags. */
+                tag?: string | null;
+                /** @description Text in the question, the answer, titles, tool and agent names or errors, in any case. */
+                q?: string | null;
+                /** @description Whether to also list traces without an agent, model or tool call. */
+                otherTraces?: boolean;
+                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
+                from?: string | null;
+                /** @description Started (or else recorded) before this moment, RFC 3339. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunHistogramSchema"];
                 };
             };
             /** @description Bad Request */

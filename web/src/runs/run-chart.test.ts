@@ -1,23 +1,32 @@
 import { expect, test } from 'vitest'
-import type { Run } from '../api/shapes'
 import { binsOf } from './run-chart'
 
-function run(startedAt: string | null, status = 'succeeded'): Run {
-  return { startedAt, status } as Run
+const counted = {
+  count: 4,
+  intervalSeconds: 60,
+  bins: [
+    { start: '2026-01-01T00:01:00Z', runs: 3, failed: 1 },
+    { start: '2026-01-01T00:04:00Z', runs: 1, failed: 0 },
+  ],
+  countedBackTo: null,
 }
 
-test('every run with a start is in one bin, and failed ones count twice', () => {
-  const runs = [
-    run('2026-01-01T00:00:00Z'),
-    run('2026-01-01T00:30:00Z', 'failed'),
-    run('2026-01-01T01:00:00Z'),
-    run(null),
-  ]
-  const bins = binsOf(runs, null, Date.parse('2026-01-01T01:00:00Z'))
+test('the chart has a bar for every interval from the first run to the last', () => {
+  const bins = binsOf(counted, null, null)
 
-  expect(bins).toHaveLength(60)
-  expect(bins[0]!.runs).toBe(1)
-  expect(bins[30]).toMatchObject({ runs: 1, failures: 1 })
-  expect(bins[59]!.runs).toBe(1)
-  expect(binsOf([], null, 0)).toEqual([])
+  expect(bins.map((bin) => [bin.runs, bin.failures])).toEqual([
+    [3, 1],
+    [0, 0],
+    [0, 0],
+    [1, 0],
+  ])
+  expect(bins[0]!.from).toBe(Date.parse('2026-01-01T00:01:00Z'))
+})
+
+test('a chosen range is shown whole', () => {
+  const from = Date.parse('2026-01-01T00:00:30Z')
+  const bins = binsOf(counted, from, Date.parse('2026-01-01T00:06:00Z'))
+
+  expect(bins.map((bin) => bin.runs)).toEqual([0, 3, 0, 0, 1, 0])
+  expect(binsOf({ ...counted, bins: [] }, from, null)).toEqual([])
 })

@@ -1,5 +1,5 @@
-/** Runs and failures over time, in bins of one length. */
-import type { Run } from '../api/shapes'
+/** The bars of the chart: every interval of the range, those without runs too. */
+import type { RunHistogram } from '../api/shapes'
 
 export interface Bin {
   from: number
@@ -8,31 +8,26 @@ export interface Bin {
   failures: number
 }
 
-const BINS = 60
-
 /**
- * Counts runs by when they started.
- *
- * @param from The start of the first bin, in milliseconds; null for the first of the runs.
+ * @param from The start of the range, in milliseconds; null for the first run.
+ * @param to The end of the range; null for the last run.
  */
-export function binsOf(runs: readonly Run[], from: number | null, to: number): Bin[] {
-  const starts = runs
-    .filter((run) => run.startedAt !== null)
-    .map((run) => ({ at: Date.parse(run.startedAt!), failed: run.status === 'failed' }))
+export function binsOf(histogram: RunHistogram, from: number | null, to: number | null): Bin[] {
+  const starts = histogram.bins.map((bin) => Date.parse(bin.start))
   if (starts.length === 0) return []
-  const first = from ?? Math.min(...starts.map(({ at }) => at))
-  const length = Math.max(1_000, to - first) / BINS
-  const bins = Array.from({ length: BINS }, (_, index) => ({
+  const length = histogram.intervalSeconds * 1_000
+  const first = Math.floor((from ?? starts[0]!) / length) * length
+  const end = Math.max(to ?? 0, starts.at(-1)! + 1)
+  const count = Math.ceil((end - first) / length)
+  const bins = Array.from({ length: count }, (_, index) => ({
     from: first + index * length,
     to: first + (index + 1) * length,
     runs: 0,
     failures: 0,
   }))
-  for (const { at, failed } of starts) {
-    const bin = bins[Math.min(BINS - 1, Math.floor((at - first) / length))]
-    if (!bin) continue
-    bin.runs += 1
-    if (failed) bin.failures += 1
-  }
+  histogram.bins.forEach((counted, index) => {
+    const bin = bins[(starts[index]! - first) / length]
+    if (bin) Object.assign(bin, { runs: counted.runs, failures: counted.failed })
+  })
   return bins
 }

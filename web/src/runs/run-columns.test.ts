@@ -1,17 +1,12 @@
 import { expect, test } from 'vitest'
-import type { Run } from '../api/shapes'
 import {
   nextSorting,
+  orderOf,
   readColumns,
   readSorting,
-  sortRuns,
   writeColumns,
   writeSorting,
 } from './run-columns'
-
-function run(rootPlanId: string, durationMs: number | null): Run {
-  return { rootPlanId, durationMs } as Run
-}
 
 test('columns and sorting are in the address if they are not the standard', () => {
   expect(writeColumns(readColumns(null))).toBeNull()
@@ -35,12 +30,8 @@ test('a column sorts descending, then ascending, then not at all', () => {
   ])
 })
 
-test('runs without a value are last in both directions', () => {
-  const runs = [run('none', null), run('short', 5), run('long', 50)]
-  const order = (descending: boolean) =>
-    sortRuns(runs, { key: 'duration', descending }).map((each) => each.rootPlanId)
-
-  expect(order(true)).toEqual(['long', 'short', 'none'])
-  expect(order(false)).toEqual(['short', 'long', 'none'])
-  expect(sortRuns(runs, null)).toBe(runs)
+test('the API is asked for the order of the column', () => {
+  expect(orderOf(null)).toBeUndefined()
+  expect(orderOf(readSorting('-when'))).toBe('-start')
+  expect(orderOf(readSorting('toolCalls'))).toBe('toolCalls')
 })

@@ -1,7 +1,6 @@
 /** Which columns the list shows, and by which of them it is sorted; both are in the address. */
-import { computed, shallowRef, type Ref } from 'vue'
-import type { Run } from '../api/shapes'
-import { knownCost } from '../lib/formatting'
+import { computed, shallowRef } from 'vue'
+import type { RunOrder } from '../api/shapes'
 import type { Address } from '../page/address'
 
 export const COLUMNS = [
@@ -57,33 +56,14 @@ export function nextSorting(sorting: Sorting | null, key: SortKey): Sorting | nu
   return sorting.descending ? { key, descending: false } : null
 }
 
-export function sortRuns(runs: readonly Run[], sorting: Sorting | null): readonly Run[] {
-  if (!sorting) return runs
-  const sign = sorting.descending ? -1 : 1
-  return [...runs].sort((one, other) => {
-    const [left, right] = [valueOf(one, sorting.key), valueOf(other, sorting.key)]
-    // Unknown values are last in both directions.
-    if (left === null || right === null) return Number(left === null) - Number(right === null)
-    return sign * (left - right)
-  })
+/** The order as the API names it; undefined is its own. */
+export function orderOf(sorting: Sorting | null): RunOrder | undefined {
+  if (!sorting) return undefined
+  const name = sorting.key === 'when' ? 'start' : sorting.key
+  return sorting.descending ? `-${name}` : name
 }
 
-function valueOf(run: Run, key: SortKey): number | null {
-  switch (key) {
-    case 'when':
-      return run.startedAt === null ? null : Date.parse(run.startedAt)
-    case 'duration':
-      return run.durationMs
-    case 'tokens':
-      return run.inputTokens + run.outputTokens
-    case 'cost':
-      return knownCost(run)
-    case 'toolCalls':
-      return run.toolCalls
-  }
-}
-
-export function useRunColumns(address: Address, runs: Ref<readonly Run[]>) {
+export function useRunColumns(address: Address) {
   const columns = shallowRef(readColumns(address.read('columns')))
   const sorting = shallowRef(readSorting(address.read('sort')))
   address.onArrival(() => {
@@ -105,6 +85,5 @@ export function useRunColumns(address: Address, runs: Ref<readonly Run[]>) {
         address.write({ sort: writeSorting(wanted) })
       },
     }),
-    sorted: computed(() => sortRuns(runs.value, sorting.value)),
   }
 }

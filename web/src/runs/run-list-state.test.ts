@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { effectScope, nextTick, shallowRef, type EffectScope } from 'vue'
 import { NO_FILTERS } from './run-filters'
+import type { Sorting } from './run-columns'
 import { useRunList } from './run-list-state'
 
 let scope: EffectScope
@@ -15,7 +16,15 @@ beforeEach(() => {
   asked = []
   recorded = ['a', 'b', 'c']
   vi.stubGlobal('fetch', async (request: Request) => {
-    const { searchParams } = new URL(request.url)
+    const { pathname, searchParams } = new URL(request.url)
+    if (pathname.endsWith('/histogram')) {
+      return Response.json({
+        count: recorded.length,
+        intervalSeconds: 1,
+        bins: [],
+        countedBackTo: null,
+      })
+    }
     asked.push(searchParams)
     const items = recorded
       .filter((id) => id.includes(searchParams.get('q') ?? ''))
@@ -63,4 +72,21 @@ test('other filters are asked for at once, and what is shown stays until they ar
   expect([ids(), list.loadedFor.value]).toEqual(['b', filters.value])
   expect(asked.at(-1)!.get('q')).toBe('b')
   expect([...asked[0]!.keys()]).toEqual(['limit'])
+})
+
+test('a sorted list asks for its order, keeps it, and updates its runs', async () => {
+  const sorting = shallowRef<Sorting | null>({ key: 'cost', descending: true })
+  const list = scope.run(() => useRunList(shallowRef(NO_FILTERS), sorting))!
+  await vi.advanceTimersByTimeAsync(0)
+  expect(asked.at(-1)!.get('sort')).toBe('-cost')
+
+  recorded.push('d')
+  await vi.advanceTimersByTimeAsync(5_000)
+  expect(list.runs.value.map((run) => run.rootPlanId).join('')).toBe('cba')
+
+  sorting.value = null
+  await vi.advanceTimersByTimeAsync(0)
+  expect(asked.at(-1)!.has('sort')).toBe(false)
+  expect(list.runs.value.map((run) => run.rootPlanId).join('')).toBe('dcba')
+  expect(list.histogram.value!.count).toBe(4)
 })

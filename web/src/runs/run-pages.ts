@@ -34,6 +34,15 @@ export function refreshPage(loaded: RunPage, fresh: RunPage): RunPage {
   return { ...loaded, items: [...fresh.items, ...older] }
 }
 
+/**
+ * Updates the runs of a list that is sorted by a value. Their order is of the time they were
+ * loaded, so that no run is skipped or listed twice by the next page.
+ */
+export function updatePage(loaded: RunPage, fresh: RunPage): RunPage {
+  const updated = new Map(fresh.items.map((run) => [run.rootPlanId, run]))
+  return { ...loaded, items: loaded.items.map((run) => updated.get(run.rootPlanId) ?? run) }
+}
+
 /** The start of a run, by which the list is ordered; without a start, its first record. */
 function placeOf(run: Run): number {
   return Date.parse(run.startedAt ?? run.recordedAt ?? '')

@@ -157,6 +157,16 @@ def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | No
     return listing
 
 
+async def in_best_order(connection: PoolConnection, listing: Listing) -> Listing:
+    """Return the listing, without `among` if more rows match that than a page may sort."""
+    if listing.among.conditions:
+        more = f"SELECT FROM {listing.table} WHERE {listing.among} LIMIT 1 OFFSET {MOST_SORTED}"
+        result = await connection.execute(more, listing.gone_along)
+        if await result.fetchone() is not None:
+            return listing.searched
+    return listing
+
+
 async def read_page(
     connection: PoolConnection, kind: type[L], columns: str, listing: Listing, limit: int
 ) -> Page[L]:
@@ -169,11 +179,7 @@ async def read_page(
         listing: The listing.
         limit: The largest number of items.
     """
-    if listing.among.conditions:
-        more = f"SELECT FROM {listing.table} WHERE {listing.among} LIMIT 1 OFFSET {MOST_SORTED}"
-        result = await connection.execute(more, listing.gone_along)
-        if await result.fetchone() is not None:
-            listing = listing.searched
+    listing = await in_best_order(connection, listing)
     query = f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
     if listing.wanted.conditions:
         query = f"""SELECT {columns} FROM (
