@@ -248,8 +248,8 @@ class RunFilter:
 class RunOrder(StrEnum):
     """The orders of a list of runs. A minus puts the greatest value first.
 
-    Runs without the value come last in both directions: open runs have no duration, and the cost
-    of a run that used tokens of unknown price is unknown. Runs of one value are ordered by id.
+    Runs without the value come last in both directions: open runs have no duration, and runs that
+    used only tokens of unknown price have no known cost. Runs with equal values are ordered by id.
     """
 
     LATEST = "-start"

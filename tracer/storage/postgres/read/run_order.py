@@ -33,7 +33,7 @@ _VALUES = {
     "cost": f"CASE WHEN cost_usd <> 0 OR {_TOKENS} = 0 THEN cost_usd END",
     "toolCalls": "tool_calls",
 }
-"""What the orders compare, as SQL; null if a run has no such value."""
+"""The compared value of each order, as SQL; null if a run has no such value."""
 
 
 async def read_sorted_page(

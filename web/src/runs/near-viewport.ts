@@ -8,7 +8,11 @@ const AHEAD = '600px'
  *
  * @param grown Changes when acting had an effect; without one it is not tried again.
  */
-export function useNearness(element: Ref<Element | null>, grown: () => unknown, act: () => void) {
+export function useNearViewport(
+  element: Ref<Element | null>,
+  grown: () => unknown,
+  act: () => void,
+) {
   const isNear = shallowRef(false)
   const observer = new IntersectionObserver(
     (entries) => (isNear.value = entries.at(-1)!.isIntersecting),
