@@ -2447,8 +2447,8 @@ export interface components {
          * RunOrder
          * @description The orders of a list of runs. A minus puts the greatest value first.
          *
-         *     Runs without the value come last in both directions: open runs have no duration, and the cost
-         *     of a run that used tokens of unknown price is unknown. Runs of one value are ordered by id.
+         *     Runs without the value come last in both directions: open runs have no duration, and runs that
+         *     used only tokens of unknown price have no known cost. Runs with equal values are ordered by id.
          * @enum {string}
          */
         RunOrder: "-start" | "start" | "-duration" | "duration" | "-tokens" | "tokens" | "-cost" | "cost" | "-toolCalls" | "toolCalls";
@@ -6819,6 +6819,12 @@ export interface operations {
                 subject?: string | null;
                 /** @description One of its tags. */
                 tag?: string | null;
+                /** @description The service's name, as `service.name`. */
+                service?: string | null;
+                /** @description Its version, as `service.version`. */
+                serviceVersion?: string | null;
+                /** @description Where it ran, as `deployment.environment.name`. */
+                environment?: string | null;
                 /** @description Text in the question, the answer, titles, tool and agent names or errors, in any case. */
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
