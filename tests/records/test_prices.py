@@ -49,6 +49,48 @@ def test_tokens_of_reasoning_have_their_own_price() -> None:
     assert cost_of(usage, "perplexity/sonar-deep-research", provider="openrouter") == by_hand
 
 
+REQUEST = TokenUsage(
+    input=100_000, output=20_000, cache_read=60_000, cache_written=10_000, reasoning=15_000
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "by_hand"),
+    [
+        # $1.25 of input, $0.125 of cache read; no price of cache writes; $10 of output.
+        ("gpt-5", "openai", "0.04 * 1.25 + 0.06 * 0.125 + 0.02 * 10"),
+        ("gpt-5", "azure.ai.openai", "0.04 * 1.25 + 0.06 * 0.125 + 0.02 * 10"),
+        ("o3", "openai", "0.04 * 2 + 0.06 * 0.5 + 0.02 * 8"),
+        # $3 of input, $0.30 of cache read, $3.75 of cache write, $15 of output.
+        ("claude-sonnet-4-5", "anthropic", "0.03 * 3 + 0.06 * 0.3 + 0.01 * 3.75 + 0.02 * 15"),
+        (
+            "anthropic.claude-sonnet-4-5-20250929-v1:0",
+            "aws.bedrock",
+            "0.03 * 3.3 + 0.06 * 0.33 + 0.01 * 4.125 + 0.02 * 16.5",
+        ),
+        ("gemini-2.5-pro", "gcp.gemini", "0.04 * 1.25 + 0.06 * 0.125 + 0.02 * 10"),
+        ("gemini-2.5-pro", "gcp.vertex_ai", "0.04 * 1.25 + 0.06 * 0.125 + 0.02 * 10"),
+        ("gemini-2.5-flash", "gcp.gen_ai", "0.04 * 0.3 + 0.06 * 0.03 + 0.02 * 2.5"),
+        ("grok-4", "x_ai", "0.04 * 3 + 0.06 * 0.75 + 0.02 * 15"),
+        ("kimi-k2-0905-preview", "moonshot_ai", "0.04 * 0.6 + 0.06 * 0.15 + 0.02 * 2.5"),
+        ("openai/gpt-oss-120b", "groq", "0.04 * 0.15 + 0.06 * 0.075 + 0.02 * 0.6"),
+        ("mistral-large-latest", "mistral_ai", "0.1 * 2 + 0.02 * 6"),
+    ],
+)
+def test_cached_request_with_reasoning_costs_the_rates(
+    model: str, provider: str, by_hand: str
+) -> None:
+    """The numbers are millions of tokens times dollars per million."""
+    has_write_price = "claude" in model
+    usage = REQUEST if has_write_price else REQUEST._replace(cache_written=0)
+    expected = sum(
+        (Decimal(tokens) * Decimal(rate))
+        for tokens, _, rate in (term.partition(" * ") for term in by_hand.split(" + "))
+    )
+
+    assert cost_of(usage, model, provider=provider, at=THEN) == expected
+
+
 def test_cost_is_none_if_more_tokens_are_cached_than_sent() -> None:
     costs = [
         cost_of(usage, "claude-sonnet-4-5", provider="anthropic", at=THEN)

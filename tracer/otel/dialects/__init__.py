@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tracer.otel.dialects import (
+    a2a,
     adk,
     claude_code,
     codex,
@@ -98,6 +99,7 @@ def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> Reading
         or gemini_cli.read(span)
         or adk.read(span)
         or mcp.read(span)
+        or a2a.read(span)
         or genai.read(span)
         or WRAPPER
     )

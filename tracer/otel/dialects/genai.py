@@ -45,6 +45,13 @@ OPERATIONS: dict[str, tuple[Role, str | None]] = {
     "retrieve": (Role.TOOL, "RETRIEVER"),
     "vector_db_retrieve": (Role.TOOL, "RETRIEVER"),
     "rerank": (Role.TOOL, "RERANKER"),
+    "create_memory_store": (Role.TOOL, "MEMORY"),
+    "delete_memory_store": (Role.TOOL, "MEMORY"),
+    "create_memory": (Role.TOOL, "MEMORY"),
+    "update_memory": (Role.TOOL, "MEMORY"),
+    "upsert_memory": (Role.TOOL, "MEMORY"),
+    "search_memory": (Role.TOOL, "MEMORY"),
+    "delete_memory": (Role.TOOL, "MEMORY"),
     "guardrail": (Role.TOOL, "GUARDRAIL"),
     "guardrail_check": (Role.TOOL, "GUARDRAIL"),
     "apply_guardrail": (Role.TOOL, "GUARDRAIL"),
@@ -78,9 +85,10 @@ CACHE_READ_TOKENS = (
     "llm.usage.cache_read_input_tokens",
 )
 CACHE_WRITTEN_TOKENS = (
+    "gen_ai.usage.cache_write.input_tokens",
     "gen_ai.usage.cache_creation.input_tokens",
     "gen_ai.usage.cache_creation_input_tokens",
-    "gen_ai.usage.cache_write.input_tokens",
+    "gen_ai.usage.cache_write_input_tokens",
     "gen_ai.usage.details.cache_write_tokens",
     "llm.usage.cache_creation_input_tokens",
 )
@@ -142,6 +150,12 @@ ARGUMENTS = (
     "gen_ai.tool.arguments",
     "gen_ai.tool.input",
 )
+QUERIES = ("gen_ai.retrieval.query.text", "gen_ai.memory.query.text")
+"""The arguments of a retrieval or of a search in a memory."""
+FOUND = ("gen_ai.retrieval.documents", "gen_ai.memory.records")
+"""The result of a retrieval, and the records of an operation on a memory."""
+TRANSFER_TARGETS = ("gen_ai.transfer.target.name",)
+CALLERS = ("gen_ai.caller.name",)
 RESULTS = (
     "gen_ai.tool.call.result",
     "tool_response",
@@ -234,6 +248,9 @@ def tool_reading(span: ReadableSpan, tool_type: str | None) -> Reading:
         arguments = _event_text(span, "gen_ai.tool.message", "content")
     if result is None:
         result = _event_text(span, "gen_ai.choice", "message")
+    if tool_type is not None:
+        arguments = first_text(attributes, QUERIES) if arguments is None else arguments
+        result = first_text(attributes, FOUND) if result is None else result
     call_id = first_text(attributes, CALL_IDS)
     return Reading(
         Role.TOOL,
@@ -245,6 +262,7 @@ def tool_reading(span: ReadableSpan, tool_type: str | None) -> Reading:
         result=result,
         conversation=first_text(attributes, CONVERSATIONS),
         tool_failed=attributes.get("gen_ai.tool.status") == "error",
+        transfer_target=first_text(attributes, TRANSFER_TARGETS),
     )
 
 
@@ -280,6 +298,7 @@ def speaking_reading(span: ReadableSpan, role: Role) -> Reading:
         cache_read_tokens=count(first(attributes, CACHE_READ_TOKENS)),
         cache_written_tokens=count(first(attributes, CACHE_WRITTEN_TOKENS)),
         cost_usd=usd(first(attributes, COSTS)),
+        caller=first_text(attributes, CALLERS) if role is Role.AGENT else None,
         **(model_details(attributes, output_messages) if role is Role.MODEL else {}),
     )
 

@@ -99,6 +99,10 @@ class Reading(NamedTuple):
     """The provider's id of a call of an earlier run of the session, if its end caused this run."""
     awaits_round: bool = False
     """Whether the round that chose the call has not arrived, so that no other may be inferred."""
+    transfer_target: str | None = None
+    """The name of the agent to which a tool call transfers control."""
+    caller: str | None = None
+    """The name of the agent or workflow that invoked this agent, according to the span."""
     is_mcp: bool = False
     """Whether it is the protocol's own span, which an outer tool span may repeat."""
 

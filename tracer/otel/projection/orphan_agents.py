@@ -20,6 +20,8 @@ from tracer.otel.projection.agents import Agents, AgentWork
 BY_TEXT = "the agent's first message equals an argument of the call"
 BY_CALLER = "the call with its first message opened an agent that was running all the while"
 BY_NODE = "the agent's span names the agent before it that handed over"
+BY_TARGET = "the call names the agent as the target of its transfer"
+BY_CALLER_NAME = "the agent's span names its caller, and one agent of that name was running"
 BY_TIME = "the only call of the run that was running all the while"
 
 _MOST_PAIRS = 1_000_000
@@ -55,7 +57,10 @@ def link_orphan_agents(spans: list[SlimSpan], agents: Agents) -> None:
     nesting = _SubtreeIntervals(spans)
     texts = Texts()
     if late:
+        _join_by_target(agents, late)
+        late = [agent for agent in late if agent.inferred is None]
         _join_by_text(agents, late, nesting, texts)
+    _join_by_caller(agents, lost)
     _join_by_node(agents, lost)
     if late:
         _join_by_time(agents, late, nesting)
@@ -65,6 +70,81 @@ def link_orphan_agents(spans: list[SlimSpan], agents: Agents) -> None:
 
 def _is_placed(agent: AgentWork) -> bool:
     return agent.span is not None and agent.span.reading.is_placed
+
+
+def _join_by_target(agents: Agents, late: list[AgentWork]) -> None:
+    """Link agents to the calls that name them as the target of a transfer of control.
+
+    The call may have ended before the agent began. A call opens one agent. If two calls can have
+    transferred to an agent, and not exactly one of them was running all the while, none is linked.
+    """
+    taken = {agent.call for agent in agents.by_id.values()}
+    calls_by_target: dict[str, list[SlimSpan]] = {}
+    for call in reversed(agents.plain_calls):
+        if call.reading.transfer_target and call not in taken:
+            calls_by_target.setdefault(call.reading.transfer_target, []).append(call)
+    if not calls_by_target:
+        return
+    begun: dict[str, list[SlimSpan]] = {}
+    for agent in sorted(late, key=lambda each: (each.start, each.span_id)):
+        calls = calls_by_target.get(agent.name or "")
+        if calls is None or agent.name is None or agent.span is None or agent.awaits is not None:
+            continue
+        unused = begun.setdefault(agent.name, [])
+        while calls and calls[-1].start <= agent.start:
+            unused.append(calls.pop())
+        if len(unused) > _MOST_CANDIDATES:
+            continue
+        candidates = [call for call in unused if _may_transfer(agents.of[call], agent)]
+        if len(candidates) > 1:
+            candidates = _running(candidates, agent)
+        if len(candidates) == 1:
+            agent.inferred, agent.evidence = candidates[0], BY_TARGET
+            unused.remove(candidates[0])
+
+
+def _may_transfer(caller: AgentWork | None, agent: AgentWork) -> bool:
+    """Return whether a call of `caller` can have opened `agent`, by the agent's own links."""
+    if caller is agent:
+        return False
+    return agent.opener is None or (caller is not None and caller.span is agent.opener)
+
+
+def _join_by_caller(agents: Agents, lost: list[AgentWork]) -> None:
+    """Link agents whose spans name their caller to the one agent of that name that was running.
+
+    If exactly one call of the caller was running all the while, that call is the opener.
+    """
+    called = [
+        agent
+        for agent in lost
+        if agent.span is not None
+        and agent.span.reading.caller
+        and agent.opened_by is None
+        and agent.awaits is None
+    ]
+    if not called:
+        return
+    by_name: dict[str | None, list[AgentWork]] = {}
+    for each in agents.by_id.values():
+        by_name.setdefault(each.name, []).append(each)
+    for agent in called:
+        assert agent.span is not None
+        named = by_name.get(agent.span.reading.caller, [])
+        if len(named) > _MOST_CANDIDATES:
+            continue
+        start, end = agent.interval
+        callers = [
+            each
+            for each in named
+            if each is not agent and each.span is not None and _covers(each.span, start, end)
+        ]
+        if len(callers) != 1:
+            continue
+        calls = callers[0].calls
+        running = _running(calls, agent) if len(calls) <= _MOST_CANDIDATES else []
+        agent.inferred = running[0] if len(running) == 1 else callers[0].span
+        agent.evidence = BY_CALLER_NAME
 
 
 def _join_by_text(

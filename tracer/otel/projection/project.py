@@ -48,7 +48,7 @@ from tracer.resource import SERVICE_ATTRIBUTES
 EARLIEST = "the earliest of the agents whose parents have not come"
 """The evidence if an agent without a known opener gets the root plan."""
 
-PROJECTION_VERSION = 2
+PROJECTION_VERSION = 3
 """Raise this number if the rows of any trace change, so that stored runs are projected again."""
 
 Row = tuple[Any, ...]

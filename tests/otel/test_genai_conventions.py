@@ -1,0 +1,310 @@
+"""The scenarios of the GenAI semantic conventions: transfers, callers, memory, A2A and MCP.
+
+The shapes are those that `semantic-conventions-genai` documents; the values are made up.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from tests.otel.made_traces import agent, chat, made, outline, projection_of, spans_from, tool
+from tests.otel.projections import Projected, project
+from tracer.otel.projection.orphan_agents import BY_CALLER_NAME, BY_TARGET
+from tracer.records.record_classes import Kind
+
+PASS = {"gen_ai.transfer.mode": "pass_control"}
+
+
+def transfer(number: int, target: str, call_id: str, **more: Any) -> dict[str, Any]:
+    """Return a tool span that transfers to an agent, as the conventions name it."""
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": f"transfer_to_{target}",
+        "gen_ai.tool.call.id": call_id,
+        "gen_ai.tool.call.arguments": "{}",
+        "gen_ai.transfer.target.name": target,
+        "gen_ai.transfer.target.type": "agent",
+        **PASS,
+    }
+    return made(number, f"execute_tool transfer_to_{target} {target}", attributes, **more)
+
+
+def call_of(run: Projected, name: str) -> dict[str, Any]:
+    (found,) = (each for each in run.records[Kind.TOOL_CALL].values() if each["name"] == name)
+    return found
+
+
+def evidence(run: Projected) -> list[str | None]:
+    return [plan["inferred_from"] for plan in run.records[Kind.PLAN].values() if plan["inferred"]]
+
+
+def test_transfer_that_returns_contains_the_target() -> None:
+    run = projection_of(
+        agent(1, "source"),
+        chat(2, ("c1", "transfer_to_weather", "{}"), parent=1, at=(0, 1)),
+        transfer(3, "weather", "c1", parent=1, at=(1, 9)),
+        agent(4, "weather", parent=3, at=(2, 8)),
+    )
+
+    assert outline(run) == [
+        "plan source",
+        "  step source",
+        "    round 1",
+        "      call transfer_to_weather {}",
+        "        plan weather",
+        "          step weather",
+    ]
+
+
+HANDED_OVER = (
+    made(1, "invoke_workflow desk", {"gen_ai.operation.name": "invoke_workflow"}, at=(0, 90)),
+    agent(2, "source", parent=1, at=(1, 10)),
+    chat(3, ("c1", "transfer_to_weather", "{}"), parent=2, at=(1, 2)),
+    transfer(4, "weather", "c1", parent=2, at=(2, 3)),
+    agent(5, "weather", parent=1, at=(11, 20)),
+)
+
+
+def test_transfer_that_passes_control_opens_the_later_agent() -> None:
+    run = projection_of(*HANDED_OVER)
+
+    assert outline(run)[-3:] == [
+        "      call transfer_to_weather {}",
+        "        plan weather (inferred)",
+        "          step weather",
+    ]
+    assert evidence(run) == [BY_TARGET]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_transfers_back_and_forth_open_each_agent_once(order: tuple[int, ...]) -> None:
+    turns = [
+        agent(2, "a", parent=1, at=(1, 10)),
+        transfer(3, "b", "c1", parent=2, at=(2, 3)),
+        agent(4, "b", parent=1, at=(11, 20)),
+        transfer(5, "a", "c2", parent=4, at=(12, 13)),
+        agent(6, "a", parent=1, at=(21, 30)),
+        transfer(7, "b", "c3", parent=6, at=(22, 23)),
+        agent(8, "b", parent=1, at=(31, 40)),
+    ]
+    decoded = spans_from(
+        made(1, "invoke_workflow w", {"gen_ai.operation.name": "invoke_workflow"}), *turns
+    )
+    parts = [decoded[:3], decoded[3:5], decoded[5:]]
+
+    run = project([span for at in order for span in parts[at]])
+
+    calls, plans = run.records[Kind.TOOL_CALL], run.records[Kind.PLAN].values()
+    opened = [calls[plan["tool_call_id"]]["provider_call_id"] for plan in plans if plan["inferred"]]
+    assert sorted(opened) == ["c1", "c2", "c3"]
+
+
+def test_two_unused_transfers_to_one_agent_make_no_link() -> None:
+    run = projection_of(
+        *HANDED_OVER,
+        agent(6, "other", parent=1, at=(1, 10)),
+        transfer(7, "weather", "c2", parent=6, at=(2, 3)),
+    )
+
+    assert evidence(run) == []
+
+
+def test_remote_client_and_server_are_one_agent_of_the_caller() -> None:
+    client = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "refund",
+        "gen_ai.caller.type": "agent",
+        "gen_ai.caller.name": "support",
+    }
+    run = projection_of(
+        agent(1, "support"),
+        tool(2, "ask_refund", "{}", parent=1, at=(1, 9)),
+        made(3, "invoke_agent refund", client, parent=2, kind=3, at=(2, 8)),
+        made(4, "SendMessage", {"a2a.method.name": "SendMessage"}, parent=3, kind=3, at=(2, 8)),
+        made(
+            5,
+            "SendMessage",
+            {"a2a.method.name": "SendMessage", "gen_ai.agent.name": "refund"},
+            parent=4,
+            kind=2,
+            at=(3, 7),
+        ),
+        agent(6, "refund", parent=5, at=(3, 7)),
+        chat(7, parent=6, at=(3, 4)),
+    )
+
+    assert outline(run) == [
+        "plan support",
+        "  step support",
+        "    call ask_refund {}",
+        "      plan refund",
+        "        step refund",
+        "          round 1",
+    ]
+
+
+def test_a2a_server_without_an_agent_span_is_the_agent_of_its_tool() -> None:
+    run = projection_of(
+        agent(1, "support"),
+        tool(2, "ask_refund", "{}", parent=1, at=(1, 9)),
+        made(
+            3,
+            "SendMessage",
+            {"a2a.method.name": "SendMessage", "gen_ai.agent.name": "refund"},
+            parent=2,
+            kind=2,
+            at=(2, 8),
+        ),
+        chat(4, parent=3, at=(3, 4)),
+        made(5, "GetTask", {"a2a.method.name": "GetTask"}, parent=2, kind=3, at=(5, 6)),
+    )
+
+    assert outline(run)[3:] == [
+        "      plan refund",
+        "        step refund",
+        "          round 1",
+    ]
+
+
+def test_agent_without_a_parent_belongs_to_the_caller_that_it_names() -> None:
+    remote = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "refund",
+        "gen_ai.caller.name": "support",
+    }
+    run = projection_of(
+        agent(1, "support", at=(0, 50)),
+        agent(2, "other", at=(0, 50)),
+        made(3, "invoke_agent refund", remote, kind=3, at=(2, 8)),
+    )
+
+    assert evidence(run) == [BY_CALLER_NAME]
+
+
+def test_agent_whose_caller_runs_twice_is_not_linked() -> None:
+    remote = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "refund",
+        "gen_ai.caller.name": "support",
+    }
+    run = projection_of(
+        agent(1, "support", at=(0, 50)),
+        agent(2, "support", at=(0, 50)),
+        made(3, "invoke_agent refund", remote, kind=3, at=(2, 8)),
+    )
+
+    assert evidence(run) == []
+
+
+def test_workflow_takes_its_name_from_either_attribute() -> None:
+    for name in ("gen_ai.agent.name", "gen_ai.workflow.name"):
+        attributes = {"gen_ai.operation.name": "invoke_workflow", name: "desk"}
+        run = projection_of(
+            made(1, "invoke_workflow desk", attributes),
+            agent(2, "a", parent=1, at=(0, 5)),
+            agent(3, "b", parent=1, at=(6, 9)),
+        )
+        assert run.records[Kind.PLAN][run.root_plan_id]["agent_name"] == "desk"
+
+
+def test_created_agent_is_no_work() -> None:
+    run = projection_of(
+        agent(1, "a"), made(2, "create_agent b", {"gen_ai.operation.name": "create_agent"})
+    )
+
+    assert outline(run)[0] == "plan a"
+    assert [plan["agent_name"] for plan in run.records[Kind.PLAN].values()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind", "query", "found"),
+    [
+        ("retrieval", "RETRIEVER", "gen_ai.retrieval.query.text", "gen_ai.retrieval.documents"),
+        ("search_memory", "MEMORY", "gen_ai.memory.query.text", "gen_ai.memory.records"),
+    ],
+)
+def test_retrieval_and_memory_have_query_and_result(
+    operation: str, kind: str, query: str, found: str
+) -> None:
+    documents = '[{"id": "d1", "score": 0.9}]'
+    attributes = {"gen_ai.operation.name": operation, query: "low tide", found: documents}
+    run = projection_of(agent(1, "a"), made(2, operation, attributes, parent=1))
+
+    call = call_of(run, operation)
+    assert call["tool_type"] == kind
+    assert (call["arguments"], call["result"]) == ("low tide", documents)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "create_memory_store",
+        "delete_memory_store",
+        "create_memory",
+        "update_memory",
+        "upsert_memory",
+        "delete_memory",
+    ],
+)
+def test_each_memory_operation_is_a_call_that_no_round_chose(operation: str) -> None:
+    run = projection_of(
+        agent(1, "a"),
+        chat(2, parent=1, at=(0, 1)),
+        made(3, operation, {"gen_ai.operation.name": operation}, parent=1, at=(2, 3)),
+    )
+
+    call = call_of(run, operation)
+    assert (call["tool_type"], call["think_act_id"], call["inferred"]) == ("MEMORY", None, False)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "gen_ai.usage.cache_write.input_tokens",
+        "gen_ai.usage.cache_creation.input_tokens",
+        "gen_ai.usage.cache_creation_input_tokens",
+    ],
+)
+def test_kinds_of_tokens_have_current_and_older_names(written: str) -> None:
+    usage = {
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 40,
+        "gen_ai.usage.cache_read.input_tokens": 60,
+        written: 30,
+        "gen_ai.usage.reasoning.output_tokens": 25,
+    }
+    run = projection_of(made(1, "chat m", {"gen_ai.operation.name": "chat", **usage}))
+
+    (think_act,) = run.records[Kind.THINK_ACT].values()
+    assert think_act["cache_read_tokens"] == 60
+    assert think_act["cache_written_tokens"] == 30
+    assert think_act["reasoning_tokens"] == 25
+
+
+def test_mcp_server_span_completes_the_call_of_the_client() -> None:
+    server = {
+        "mcp.method.name": "tools/call",
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "tide",
+        "gen_ai.tool.call.arguments": '{"at": "Brest"}',
+        "gen_ai.tool.call.result": "06:41",
+        "mcp.session.id": "s",
+        "mcp.protocol.version": "2026-07-28",
+    }
+    client = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "tide"}
+    run = projection_of(
+        agent(1, "a"),
+        made(2, "tools/call tide", client, parent=1, kind=3, at=(1, 9)),
+        made(3, "tools/call tide", server, parent=2, kind=2, at=(2, 8)),
+        made(4, "resources/read", {"mcp.method.name": "resources/read"}, parent=1, at=(9, 10)),
+    )
+
+    call = call_of(run, "tide")
+    assert (call["tool_type"], call["arguments"], call["result"]) == (
+        "MCP",
+        '{"at": "Brest"}',
+        "06:41",
+    )

@@ -1,0 +1,26 @@
+"""Spans of the Agent2Agent protocol. They contain the work of the agent that they ask."""
+
+from __future__ import annotations
+
+from tracer.otel.dialects.genai import AGENT_NAMES, CONVERSATIONS
+from tracer.otel.dialects.reading import Reading, Role, first_text
+from tracer.otel.otlp.spans import ReadableSpan
+
+METHOD = "a2a.method.name"
+_MESSAGES = ("SendMessage", "SendStreamingMessage")
+"""The methods that ask an agent to work. All others ask for the state of its tasks."""
+
+
+def read(span: ReadableSpan) -> Reading | None:
+    """Return the reading of a span that follows the A2A conventions; None for others.
+
+    The agent's own span is separate. Without one, the server's span is the agent if a tool asked.
+    """
+    method = span.attributes.get(METHOD)
+    if method is None:
+        return None
+    return Reading(
+        Role.WORKFLOW if method in _MESSAGES else Role.WRAPPER,
+        name=first_text(span.attributes, AGENT_NAMES) or span.name,
+        conversation=first_text(span.attributes, CONVERSATIONS),
+    )
