@@ -38,8 +38,13 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+<<<<<<< HEAD
 .PHONY: help programs setup demo serve test test-thorough test-web test-ts watch coverage \
 	check check-python check-web check-ts audit format fields openapi docs data bench screenshots torture dist lock browser clean
+=======
+.PHONY: help programs setup demo serve test test-thorough test-web watch coverage check check-python check-web \
+	audit format fields attributes openapi docs data bench screenshots torture dist lock browser clean
+>>>>>>> b9ad7dc7 (Find dialects by themselves, and list the attributes that they read)
 
 # Run a command, and report how long it took.
 timed = TIMEFORMAT='$(1): %0R s'; time $(2)
@@ -125,6 +130,9 @@ fields: setup #: Write what derives from the fields of records: rows, contracts,
 openapi: setup #: Write docs/openapi.json, docs/events.schema.json, merge rules in docs/reference/protocol.md, viewer's types
 	$(BIN)/python -m api.openapi
 	cd web && npm run types
+
+attributes: setup #: Write docs/reference/attributes.md: the attributes that the dialects read
+	$(BIN)/python -m scripts.attributes
 
 docs: setup #: Build the documentation site in dist/site; a broken link fails
 	$(BIN)/python -m scripts.site

@@ -22,23 +22,25 @@ STORED = Path(__file__).parent / "projection_version.json"
 
 
 def test_rows_of_the_captures_change_only_with_the_projection_version() -> None:
-    found = {"version": PROJECTION_VERSION, "digest": digest_of_captures()}
-    assert json.loads(STORED.read_text()) == found, (
+    stored = json.loads(STORED.read_text())
+    # A new capture needs no entry: its truth is in its own `expected.json`.
+    digests = {name: digest_of(name) for name in NAMES if name in stored["digests"]}
+    found = {"version": PROJECTION_VERSION, "digests": digests}
+    assert stored == found, (
         "The rows of the captured traces changed. Raise PROJECTION_VERSION in"
         " tracer/otel/projection/project.py by one, unless it was raised since the last release, so"
         f" that stored runs are projected again. Then write this into {STORED.name}:"
-        f" {json.dumps(found)}"
+        f" {json.dumps(found, indent=2)}"
     )
 
 
-def digest_of_captures() -> str:
-    """Return a hash of all rows. Costs by the price list are left out: they stay as stored."""
+def digest_of(name: str) -> str:
+    """Return a hash of a capture's rows, without costs by the price list: they stay as stored."""
     digest = blake2b(digest_size=16)
-    for name in NAMES:
-        for trace_id, spans in sorted(by_trace(spans_of(name)).items()):
-            run = project_run([message_of(span) for span in spans])
-            rows = [name, trace_id, _run_row(run), *_rows(run)]
-            digest.update(json.dumps(rows, default=_plain).encode())
+    for trace_id, spans in sorted(by_trace(spans_of(name)).items()):
+        run = project_run([message_of(span) for span in spans])
+        rows = [trace_id, _run_row(run), *_rows(run)]
+        digest.update(json.dumps(rows, default=_plain).encode())
     return digest.hexdigest()
 
 

@@ -1,33 +1,16 @@
 """Dialects: one file for each convention that describes agents in spans.
 
-Each dialect returns the role and the fields of the spans that it recognizes. The first dialect that
-recognizes a span is used.
+Each dialect returns the role and the fields of the spans that it recognizes. A module of this
+package that assigns a `Dialect` to `DIALECT` is a dialect; nothing else has to name it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 
-from tracer.otel.dialects import (
-    a2a,
-    adk,
-    claude_code,
-    codex,
-    gemini_cli,
-    genai,
-    laminar,
-    langfuse,
-    langsmith,
-    logfire,
-    mcp,
-    mlflow,
-    opencode,
-    openinference,
-    openlit,
-    openllmetry,
-    strands,
-    vercel,
-)
+from tracer.otel.dialects import genai
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.logfire import announced_parent, is_pending
 from tracer.otel.dialects.reading import WRAPPER, Reading
 from tracer.otel.dialects.run_spans import SlimSpan
@@ -35,6 +18,7 @@ from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import ReadableSpan
 
 __all__ = [
+    "DIALECTS",
     "announced_parent",
     "complete_run",
     "genai",
@@ -44,25 +28,23 @@ __all__ = [
     "session_of",
 ]
 
-CompleteRun = Callable[[list[SlimSpan], list[LogRecord]], list[SlimSpan]]
 
-_COMPLETE_RUN: Mapping[str, CompleteRun] = {
-    claude_code.SCOPE: claude_code.complete,
-    codex.SCOPE: codex.complete,
-    langsmith.SCOPE: langsmith.complete,
-    opencode.SCOPE: opencode.complete,
-}
-"""The dialects that read a run as a whole, by the beginning of the names of their scopes."""
+def _declared() -> list[Dialect]:
+    """Return the dialects that the modules of this package declare, by their order."""
+    modules = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
+    found = [module.DIALECT for module in modules if hasattr(module, "DIALECT")]
+    return sorted(found, key=lambda dialect: (dialect.order, dialect.title))
 
 
-_SESSION_ATTRIBUTES: Mapping[str, str] = {"codex_otel": "conversation.id"}
-"""The attribute that names the session of a log record, by the beginning of the scope's name. Only
-for emitters whose log records may lack a trace id."""
+DIALECTS = _declared()
+_READERS = [(each.read, each.read_with_parent) for each in DIALECTS]
+_PARENT_TESTS = [each.reads_parent for each in DIALECTS if each.reads_parent is not None]
+_SESSIONS = [item for each in DIALECTS for item in each.sessions.items()]
 
 
 def session_of(record: LogRecord) -> str | None:
     """Return the session that a log record names; None if it names none."""
-    for beginning, attribute in _SESSION_ATTRIBUTES.items():
+    for beginning, attribute in _SESSIONS:
         if record.scope.startswith(beginning):
             session = record.attributes.get(attribute)
             return session if isinstance(session, str) and session else None
@@ -71,38 +53,28 @@ def session_of(record: LogRecord) -> str | None:
 
 def reads_parent(span: ReadableSpan) -> bool:
     """Return whether `read_span` needs the parent of this span."""
-    return openinference.reads_parent(span)
+    return any(test(span) for test in _PARENT_TESTS)
 
 
 def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> Reading:
     """Return the role and the fields of a span; `WRAPPER` if no dialect recognizes it.
 
+    The first dialect that recognizes it is used.
+
     Args:
         span: The span.
         parent: Its parent, if that is known.
     """
-    if logfire.is_log(span):
-        return WRAPPER
-    return (
-        langfuse.read(span)
-        or laminar.read(span)
-        or langsmith.read(span)
-        or mlflow.read(span)
-        or logfire.read(span)
-        or openlit.read(span)
-        or strands.read(span)
-        or openinference.read(span, parent)
-        or openllmetry.read(span)
-        or vercel.read(span)
-        or claude_code.read(span)
-        or codex.read(span)
-        or gemini_cli.read(span)
-        or adk.read(span)
-        or mcp.read(span)
-        or a2a.read(span)
-        or genai.read(span)
-        or WRAPPER
-    )
+    for read, read_with_parent in _READERS:
+        if read is not None:
+            reading = read(span)
+        elif read_with_parent is not None:
+            reading = read_with_parent(span, parent)
+        else:
+            continue
+        if reading is not None:
+            return reading
+    return WRAPPER
 
 
 def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
@@ -120,7 +92,7 @@ def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]
         The spans that the run consists of, by start and id.
     """
     scopes = {span.scope for span in spans} | {record.scope for record in logs}
-    for beginning, complete in _COMPLETE_RUN.items():
-        if any(scope.startswith(beginning) for scope in scopes):
-            spans = complete(spans, logs)
+    for dialect in DIALECTS:
+        if dialect.complete and any(scope.startswith(dialect.scope) for scope in scopes):
+            spans = dialect.complete(spans, logs)
     return spans

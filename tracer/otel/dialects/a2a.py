@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.genai import AGENT_NAMES, CONVERSATIONS
 from tracer.otel.dialects.reading import Reading, Role, first_text
 from tracer.otel.otlp.spans import ReadableSpan
@@ -24,3 +25,11 @@ def read(span: ReadableSpan) -> Reading | None:
         name=first_text(span.attributes, AGENT_NAMES) or span.name,
         conversation=first_text(span.attributes, CONVERSATIONS),
     )
+
+
+DIALECT = Dialect(
+    "Agent2Agent protocol",
+    order=91,
+    read=read,
+    reads={"role": (METHOD,), "name": AGENT_NAMES, "conversation": CONVERSATIONS},
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracer.otel.dialects import genai
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role
 from tracer.otel.otlp.spans import ReadableSpan
 
@@ -37,3 +38,11 @@ def read(span: ReadableSpan) -> Reading | None:
 
 def _content(text: str | None) -> str | None:
     return None if text in _EMPTY else text
+
+
+DIALECT = Dialect(
+    "Google ADK",
+    order=70,
+    read=read,
+    reads={"role": ("gen_ai.tool.name",), "arguments": ("gen_ai.tool.call.arguments",)},
+)

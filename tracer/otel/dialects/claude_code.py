@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.genai import ARGUMENTS, INPUT_TOKENS, OUTPUT_TOKENS, RESULTS
 from tracer.otel.dialects.reading import (
     WRAPPER,
@@ -1264,3 +1265,37 @@ def _is_last(request: SlimSpan) -> bool:
     """Return whether an agent's work ends with a round."""
     reason = request.attributes.get("stop_reason")
     return isinstance(reason, str) and reason not in ("", "tool_use", "pause_turn")
+
+
+DIALECT = Dialect(
+    "Claude Code",
+    order=40,
+    read=read,
+    scope=SCOPE,
+    complete=complete,
+    reads={
+        "role": ("query_source", "llm_request.context"),
+        "links": (
+            *("agent_id", "parent_agent_id", "request_id", "event.sequence", "is_async"),
+            *("query_source", "llm_request.context"),
+        ),
+        "times": ("duration_ms", "ttft_ms"),
+        "status": ("success", "error", "decision"),
+        "name": ("agent_name", "agent_id", "agent.name", "agent_type", "tool_name"),
+        "conversation": _CONVERSATIONS,
+        "request": ("user_prompt", "prompt", "new_context"),
+        "answer": ("response.model_output", "response", "body"),
+        "chosen": ("body",),
+        "requested_model": ("model", "gen_ai.request.model"),
+        "input_tokens": ("input_tokens", *INPUT_TOKENS),
+        "output_tokens": ("output_tokens", *OUTPUT_TOKENS),
+        "cache_read_tokens": ("cache_read_tokens",),
+        "cache_written_tokens": ("cache_creation_tokens",),
+        "cost_usd": ("cost_usd",),
+        "finish_reasons": ("stop_reason",),
+        "call_id": _CALL_IDS,
+        "arguments": ("tool_input", "full_command", "file_path", *ARGUMENTS),
+        "result": ("tool_output", "new_context", "output", "content", *RESULTS),
+        "tool_type": ("gen_ai.tool.name",),
+    },
+)

@@ -17,6 +17,7 @@ from hashlib import sha256
 from math import inf
 from typing import Any, NamedTuple
 
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.reading import (
     WRAPPER,
     Reading,
@@ -917,3 +918,35 @@ def _exit_code(output: str | None) -> int:
     """
     match = _EXIT_CODE.match(output or "")
     return int(match[1] or match[2]) if match is not None else 0
+
+
+DIALECT = Dialect(
+    "Codex",
+    order=50,
+    read=read,
+    scope=SCOPE,
+    complete=complete,
+    sessions={"codex_otel": "conversation.id"},
+    reads={
+        "role": ("codex.tool.phase", "event.kind", "event.name", "kind"),
+        "links": (
+            *("submission.id", "attempt", "communication_id", "receiver_thread_id"),
+            *("sender_thread_id", *_TURNS),
+        ),
+        "times": ("duration_ms",),
+        "status": ("success", "error.message", "http.response.status_code"),
+        "cancelled": ("aborted",),
+        "name": ("agent_name", "tool_name"),
+        "conversation": _CONVERSATIONS,
+        "request": ("prompt", "content"),
+        "model": ("model",),
+        "input_tokens": (_STREAM_COUNTS[0], _SPAN_COUNTS[0]),
+        "output_tokens": (_STREAM_COUNTS[1], _SPAN_COUNTS[1]),
+        "cache_read_tokens": (_STREAM_COUNTS[2], _SPAN_COUNTS[2]),
+        "reasoning_tokens": (_STREAM_COUNTS[3], _SPAN_COUNTS[3]),
+        "call_id": ("call_id",),
+        "tool_type": ("mcp_server",),
+        "arguments": ("arguments",),
+        "result": ("output",),
+    },
+)

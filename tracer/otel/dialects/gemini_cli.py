@@ -7,6 +7,7 @@ trace of its own. Only the conversation's id connects them.
 from __future__ import annotations
 
 from tracer.otel.dialects import genai
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role, first_text, parsed, text
 from tracer.otel.otlp.spans import ReadableSpan
 
@@ -37,3 +38,18 @@ def read(span: ReadableSpan) -> Reading | None:
         )
     role = _ROLES.get(operation) if isinstance(operation, str) else None
     return genai.speaking_reading(span, role) if role is not None else WRAPPER
+
+
+DIALECT = Dialect(
+    "Gemini CLI",
+    order=60,
+    read=read,
+    reads={
+        "role": ("gen_ai.operation.name",),
+        "name": ("gen_ai.tool.name",),
+        "conversation": genai.CONVERSATIONS,
+        "call_id": ("gen_ai.tool.call_id",),
+        "arguments": ("gen_ai.input.messages",),
+        "result": ("gen_ai.output.messages",),
+    },
+)

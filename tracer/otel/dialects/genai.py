@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import (
     all_calls,
     first_request,
@@ -439,3 +440,45 @@ def _calls_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
 def _event_text(span: ReadableSpan, name: str, attribute: str) -> str | None:
     texts = [text(e.attributes.get(attribute)) for e in span.events if e.name == name]
     return next((each for each in texts if each is not None), None)
+
+
+DIALECT = Dialect(
+    "GenAI conventions",
+    order=100,
+    read=read,
+    reads={
+        "role": ("gen_ai.operation.name", "llm.request.type", "agent_name", "model_name"),
+        "name": (*AGENT_NAMES, "gen_ai.workflow.name", "gen_ai.tool.name"),
+        "agent": AGENT_NAMES,
+        "caller": CALLERS,
+        "transfer_target": TRANSFER_TARGETS,
+        "conversation": CONVERSATIONS,
+        "subject": SUBJECTS,
+        "request": INPUT_MESSAGES,
+        "messages": (
+            *INPUT_MESSAGES,
+            *("gen_ai.system_instructions", "events", "gen_ai.prompt.*"),
+            *("content", "message", "role", "tool_calls", "gen_ai.event.content"),
+        ),
+        "answer": (*ANSWERS, *OUTPUT_MESSAGES, "gen_ai.completion.*"),
+        "chosen": (*OUTPUT_MESSAGES, "gen_ai.completion.*"),
+        "requested_model": REQUESTED_MODELS,
+        "model": MODELS,
+        "provider": PROVIDERS,
+        "input_tokens": INPUT_TOKENS,
+        "output_tokens": OUTPUT_TOKENS,
+        "cache_read_tokens": CACHE_READ_TOKENS,
+        "cache_written_tokens": CACHE_WRITTEN_TOKENS,
+        "reasoning_tokens": REASONING_TOKENS,
+        "cost_usd": COSTS,
+        "parameters": tuple(PARAMETERS),
+        "offered_tools": (*OFFERED_TOOLS, "llm.request.functions.*"),
+        "finish_reasons": FINISH_REASONS,
+        "first_token_seconds": FIRST_TOKEN_SECONDS,
+        "call_id": CALL_IDS,
+        "arguments": (*ARGUMENTS, *QUERIES),
+        "result": (*RESULTS, *FOUND),
+        "tool_failed": ("gen_ai.tool.status",),
+        "cancelled": (_CANCELLATION,),
+    },
+)

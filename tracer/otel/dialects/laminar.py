@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracer.otel.dialects import genai
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.observed import (
     Observed,
     observed_agent,
@@ -59,3 +60,22 @@ def _model(span: ReadableSpan, observed: Observed) -> Reading:
         offered_tools=reading.offered_tools or own.offered_tools,
         finish_reasons=reading.finish_reasons or own.finish_reasons,
     )
+
+
+DIALECT = Dialect(
+    "Laminar",
+    order=2,
+    read=read,
+    reads={
+        "role": (_KIND,),
+        "conversation": _CONVERSATIONS,
+        "subject": _SUBJECTS,
+        "request": ("lmnr.span.input",),
+        "messages": ("lmnr.span.input",),
+        "offered_tools": ("lmnr.span.input",),
+        "answer": ("lmnr.span.output",),
+        "chosen": ("lmnr.span.output",),
+        "arguments": ("lmnr.span.input",),
+        "result": ("lmnr.span.output",),
+    },
+)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.observed import (
     Observed,
     is_created_agent,
@@ -163,3 +164,36 @@ def _first_token_seconds(span: ReadableSpan) -> float | None:
         return None
     seconds = at.timestamp() - span.start / 1e9
     return seconds if seconds >= 0 else None
+
+
+_INPUT, _OUTPUT, _USAGE = _PREFIX + "input", _PREFIX + "output", _PREFIX + "usage_details"
+DIALECT = Dialect(
+    "Langfuse",
+    order=1,
+    read=read,
+    reads={
+        "role": (_KIND, _METADATA + "*"),
+        "conversation": _CONVERSATIONS,
+        "subject": _SUBJECTS,
+        "request": (_INPUT,),
+        "messages": (_INPUT,),
+        "offered_tools": (_INPUT,),
+        "answer": (_OUTPUT,),
+        "chosen": (_OUTPUT,),
+        "requested_model": (_PREFIX + "model.name",),
+        "model": (_PREFIX + "model.name",),
+        "provider": (_METADATA + "ls_provider",),
+        "parameters": (_PREFIX + "model.parameters",),
+        "input_tokens": (_USAGE,),
+        "output_tokens": (_USAGE,),
+        "cache_read_tokens": (_USAGE,),
+        "cache_written_tokens": (_USAGE,),
+        "reasoning_tokens": (_USAGE,),
+        "cost_usd": (_PREFIX + "cost_details",),
+        "first_token_seconds": (_PREFIX + "completion_start_time",),
+        "graph_node": (_METADATA + "langgraph_node",),
+        "call_id": (_METADATA + "tool_call_id",),
+        "arguments": (_INPUT,),
+        "result": (_OUTPUT,),
+    },
+)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracer.otel.dialects import genai
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.observed import (
     Observed,
     is_created_agent,
@@ -117,3 +118,38 @@ def _model(span: ReadableSpan, observed: Observed) -> Reading:
 def _detail(usage: Mapping[str, Any], of: str, name: str) -> int | None:
     details = usage.get(f"{of}_token_details")
     return count(details.get(name)) if isinstance(details, dict) else None
+
+
+_USAGE = _METADATA + "usage_metadata"
+DIALECT = Dialect(
+    "LangSmith",
+    order=3,
+    read=read,
+    scope=SCOPE,
+    complete=complete,
+    reads={
+        "role": (
+            _KIND,
+            *(_METADATA + each for each in ("ls_integration", "lc_agent_name", "langgraph_node")),
+        ),
+        "name": ("gen_ai.tool.name",),
+        "conversation": _CONVERSATIONS,
+        "subject": _SUBJECTS,
+        "request": ("gen_ai.prompt",),
+        "messages": ("gen_ai.prompt",),
+        "answer": ("gen_ai.completion",),
+        "chosen": ("gen_ai.completion",),
+        "requested_model": ("gen_ai.request.model", *_MODELS),
+        "model": _MODELS,
+        "provider": (_METADATA + "ls_provider", *genai.PROVIDERS),
+        "input_tokens": (*genai.INPUT_TOKENS, _USAGE),
+        "output_tokens": (*genai.OUTPUT_TOKENS, _USAGE),
+        "cache_read_tokens": (_USAGE,),
+        "cache_written_tokens": (_USAGE,),
+        "reasoning_tokens": (_USAGE,),
+        "graph_node": (_METADATA + "langgraph_node",),
+        "call_id": ("gen_ai.tool.call.id", _METADATA + "tool_call_id"),
+        "arguments": ("gen_ai.prompt",),
+        "result": ("gen_ai.completion",),
+    },
+)

@@ -10,8 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracer.otel.dialects import genai
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.observed import Observed, observed_model, observed_tool
-from tracer.otel.dialects.reading import Reading, Role, count, first, first_text, parsed
+from tracer.otel.dialects.reading import (
+    WRAPPER,
+    Reading,
+    Role,
+    count,
+    first,
+    first_text,
+    parsed,
+)
 from tracer.otel.otlp.spans import SPAN_ID_BYTES, ReadableSpan
 
 _SCOPES = "logfire."
@@ -29,7 +38,12 @@ _NULL = "null"
 
 
 def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of a span of Logfire's own instrumentations; None for others."""
+    """Return the reading of a span of Logfire's own instrumentations; None for others.
+
+    Log lines are wrappers, whatever instrumentation sent them.
+    """
+    if is_log(span):
+        return WRAPPER
     if not span.scope.startswith(_SCOPES):
         return None
     attributes = span.attributes
@@ -97,3 +111,24 @@ def announced_parent(pending: ReadableSpan) -> bytes | None:
     except ValueError:
         return None
     return span_id if len(span_id) == SPAN_ID_BYTES and any(span_id) else None
+
+
+DIALECT = Dialect(
+    "Logfire",
+    order=0,
+    read=read,
+    reads={
+        "spans": (_TYPE,),
+        "links": (_PARENT,),
+        "role": (_TEMPLATE,),
+        "name": ("name",),
+        "conversation": ("group_id",),
+        "messages": _INPUTS,
+        "chosen": _OUTPUTS,
+        "answer": _OUTPUTS,
+        "arguments": ("input",),
+        "result": ("output",),
+        "cache_read_tokens": _USAGE,
+        "reasoning_tokens": _USAGE,
+    },
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.genai import ARGUMENTS, RESULTS
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role, first_text
 from tracer.otel.otlp.spans import ReadableSpan
@@ -30,3 +31,17 @@ def read(span: ReadableSpan) -> Reading | None:
         tool_failed=span.attributes.get("error.type") == "tool_error",
         is_mcp=True,
     )
+
+
+DIALECT = Dialect(
+    "Model Context Protocol",
+    order=90,
+    read=read,
+    reads={
+        "role": (METHOD,),
+        "name": _NAMES,
+        "arguments": ARGUMENTS,
+        "result": RESULTS,
+        "tool_failed": ("error.type",),
+    },
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.observed import (
     Observed,
     is_created_agent,
@@ -93,3 +94,33 @@ def _value(span: ReadableSpan, name: str) -> Any:
 
 def _first_text(span: ReadableSpan, names: tuple[str, ...]) -> str | None:
     return next((found for name in names if (found := text(_value(span, name)))), None)
+
+
+_INPUTS, _OUTPUTS, _USAGE = "mlflow.spanInputs", "mlflow.spanOutputs", "mlflow.chat.tokenUsage"
+DIALECT = Dialect(
+    "MLflow",
+    order=4,
+    read=read,
+    reads={
+        "role": (_KIND, "metadata"),
+        "conversation": _CONVERSATIONS,
+        "subject": _SUBJECTS,
+        "request": (_INPUTS,),
+        "messages": (_INPUTS,),
+        "offered_tools": (_INPUTS,),
+        "parameters": (_INPUTS,),
+        "answer": (_OUTPUTS,),
+        "chosen": (_OUTPUTS,),
+        "requested_model": (_INPUTS, "mlflow.llm.model"),
+        "model": (_OUTPUTS, "mlflow.llm.model"),
+        "provider": ("mlflow.llm.provider",),
+        "input_tokens": (_USAGE,),
+        "output_tokens": (_USAGE,),
+        "cache_read_tokens": (_USAGE,),
+        "cache_written_tokens": (_USAGE,),
+        "cost_usd": ("mlflow.llm.cost",),
+        "call_id": ("tool_call_id",),
+        "arguments": (_INPUTS,),
+        "result": (_OUTPUTS,),
+    },
+)

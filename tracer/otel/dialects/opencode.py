@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role, parsed, text
 from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
 from tracer.otel.otlp.logs import LogRecord
@@ -930,3 +931,18 @@ def _title(request: str | None) -> str | None:
     if not lines:
         return None
     return lines[0] if len(lines[0]) <= _MOST_OF_A_TITLE else lines[0][:_MOST_OF_A_TITLE] + "…"
+
+
+DIALECT = Dialect(
+    "OpenCode",
+    order=80,
+    scope=SCOPE,
+    complete=complete,
+    reads={
+        "links": ("session.id", "message.id", *_SESSION_HEADERS, _PARENT_HEADER),
+        "status": (_INTERRUPTED,),
+        "name": ("tool.name", "ai.toolCall.name"),
+        "request": ("ai.prompt.messages", "ai.prompt"),
+        "call_id": ("tool.call_id", "ai.toolCall.id"),
+    },
+)

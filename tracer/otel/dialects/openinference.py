@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from tracer.otel.dialects import genai
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import (
     all_calls,
     first_request,
@@ -316,3 +317,38 @@ def _from_node(
 
 def _values(arguments: Any) -> list[Any]:
     return list(arguments.values()) if isinstance(arguments, dict) else []
+
+
+DIALECT = Dialect(
+    "OpenInference",
+    order=10,
+    read_with_parent=read,
+    reads_parent=reads_parent,
+    reads={
+        "role": (KIND,),
+        "name": (*_AGENT_NAMES, *_TOOL_NAMES),
+        "conversation": _CONVERSATIONS,
+        "subject": _SUBJECTS,
+        "node": ("graph.node.id",),
+        "node_above": ("graph.node.parent_id",),
+        "graph_node": ("metadata",),
+        "request": ("input.value",),
+        "answer": ("output.value",),
+        "requested_model": ("gen_ai.request.model",),
+        "model": _MODELS,
+        "provider": _PROVIDERS,
+        "messages": ("llm.input_messages.*", "input.value", "gen_ai.input.messages"),
+        "chosen": ("llm.output_messages.*", "output.value", "gen_ai.output.messages"),
+        "input_tokens": _INPUT_TOKENS,
+        "output_tokens": _OUTPUT_TOKENS,
+        "cache_read_tokens": _CACHE_READ_TOKENS,
+        "cache_written_tokens": _CACHE_WRITTEN_TOKENS,
+        "reasoning_tokens": (_REASONING_TOKENS, *genai.REASONING_TOKENS),
+        "cost_usd": _COSTS,
+        "parameters": ("llm.invocation_parameters",),
+        "offered_tools": ("llm.tools.*",),
+        "call_id": _CALL_IDS,
+        "arguments": ("gen_ai.tool.call.arguments", "tool.parameters", "input.value"),
+        "result": ("gen_ai.tool.call.result", "output.value"),
+    },
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracer.otel.dialects import genai
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role
 from tracer.otel.otlp.spans import ReadableSpan
 
@@ -23,3 +24,6 @@ def read(span: ReadableSpan) -> Reading | None:
     if reading.role is Role.AGENT and reading.agent is None:
         return WRAPPER
     return reading._replace(cost_usd=reading.cost_usd or None)
+
+
+DIALECT = Dialect("OpenLIT", order=5, read=read, reads={})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.otel.dialects import genai
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import first_request, last_answer, read_messages
 from tracer.otel.dialects.observed import returned
 from tracer.otel.dialects.reading import Reading, Role, first, first_text, parsed, text
@@ -93,3 +94,20 @@ def _content(value: Any, name: str) -> Any:
     if isinstance(fields, dict) and name in fields:
         return parsed(fields[name])
     return fields
+
+
+DIALECT = Dialect(
+    "OpenLLMetry (Traceloop)",
+    order=20,
+    read=read,
+    reads={
+        "role": (KIND,),
+        "name": ("gen_ai.agent.name", "gen_ai.tool.name", *_NAMES),
+        "conversation": _CONVERSATIONS,
+        "subject": _SUBJECTS,
+        "request": ("traceloop.entity.input",),
+        "answer": ("traceloop.entity.output",),
+        "arguments": _INPUTS,
+        "result": _OUTPUTS,
+    },
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracer.otel.dialects import genai
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import read_messages
 from tracer.otel.dialects.reading import Reading, Role, text
 from tracer.otel.otlp.spans import ReadableSpan
@@ -31,3 +32,14 @@ def read(span: ReadableSpan) -> Reading | None:
             first_token_seconds=milliseconds / 1000 if isinstance(milliseconds, int) else None,
         )
     return reading
+
+
+DIALECT = Dialect(
+    "Strands Agents",
+    order=6,
+    read=read,
+    reads={
+        "finish_reasons": ("finish_reason",),
+        "first_token_seconds": ("gen_ai.server.time_to_first_token",),
+    },
+)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracer.otel.dialects import genai
+from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import all_calls, first_request, read_messages
 from tracer.otel.dialects.reading import (
     WRAPPER,
@@ -135,3 +136,35 @@ def _bare_prompt(prompt: object) -> str | None:
 def _chosen(span: ReadableSpan) -> tuple[RequestedCall, ...]:
     calls = first(span.attributes, _CALLS)
     return all_calls(read_messages([{"role": "assistant", "tool_calls": calls}])) if calls else ()
+
+
+DIALECT = Dialect(
+    "Vercel AI SDK",
+    order=30,
+    read=read,
+    reads={
+        "role": ("ai.operationId",),
+        "name": (*_NAMES, "operation.name", "ai.toolCall.name"),
+        "conversation": _CONVERSATIONS,
+        "subject": _SUBJECTS,
+        "request": _PROMPTS,
+        "messages": _PROMPTS,
+        "answer": _ANSWERS,
+        "requested_model": ("ai.model.id",),
+        "model": ("ai.response.model",),
+        "provider": ("ai.model.provider",),
+        "chosen": _CALLS,
+        "input_tokens": _INPUT_TOKENS,
+        "output_tokens": _OUTPUT_TOKENS,
+        "cache_read_tokens": _CACHE_READ_TOKENS,
+        "cache_written_tokens": _CACHE_WRITTEN_TOKENS,
+        "reasoning_tokens": _REASONING_TOKENS,
+        "parameters": (_SETTINGS + "*",),
+        "offered_tools": ("ai.prompt.tools",),
+        "finish_reasons": ("ai.response.finishReason",),
+        "first_token_seconds": ("ai.response.msToFirstChunk",),
+        "call_id": ("ai.toolCall.id",),
+        "arguments": (*_ARGUMENTS, "ai.value", "ai.values"),
+        "result": _RESULTS,
+    },
+)

@@ -1,0 +1,88 @@
+"""Write the page of the attributes that the dialects read: `make attributes`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tracer.otel.dialects import DIALECTS
+from tracer.otel.dialects.dialect import USES, Dialect
+from tracer.otel.dialects.reading import Reading
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "attributes.md"
+
+FIELDS = {
+    "name": "plan and step `agent_name`; tool call `name`",
+    "agent": "plan and step `agent_name`, if the agent's own span has not arrived",
+    "conversation": "run `session_id`",
+    "subject": "run `subject`",
+    "request": "plan `user_request`, step `request`",
+    "answer": "plan `summary`, step `result`, think-act `thought`",
+    "requested_model": "think-act `requested_model`",
+    "model": "think-act `model`, and its price",
+    "provider": "think-act `provider`, and its price",
+    "messages": "think-act `messages`",
+    "chosen": "the think-act that each tool call belongs to",
+    "input_tokens": "think-act `input_tokens`, and the cost",
+    "output_tokens": "think-act `output_tokens`, and the cost",
+    "cache_read_tokens": "think-act `cache_read_tokens`, and the cost",
+    "cache_written_tokens": "think-act `cache_written_tokens`, and the cost",
+    "reasoning_tokens": "think-act `reasoning_tokens`, and the cost",
+    "cost_usd": "think-act `cost_usd`; without it, the cost is computed",
+    "parameters": "think-act `parameters`",
+    "offered_tools": "think-act `offered_tools`",
+    "finish_reasons": "think-act `finish_reasons`",
+    "first_token_seconds": "think-act `first_token_at`",
+    "graph_node": "think-act `node`",
+    "tool_type": "tool call `tool_type`",
+    "call_id": "tool call `provider_call_id`, and the think-act that chose it",
+    "arguments": "tool call `arguments`",
+    "result": "tool call `result`",
+    "tool_failed": "tool call `status`",
+    "cancelled": "the status `cancelled`",
+    "node": "plan `opened_by_step_id`, by the agent's place in the graph",
+    "node_above": "plan `opened_by_step_id`, by the agent's place in the graph",
+    "caller": "plan `tool_call_id` or `opened_by_step_id`, if the span has no parent",
+    "transfer_target": "plan `tool_call_id` of the agent with that name",
+    **USES,
+}
+"""Where each field of a `Reading` goes, and the other uses of attributes."""
+
+HEAD = """# Attributes
+
+This page lists the attributes of spans and log records that Tracer reads, and where their values
+go. All other attributes are stored with the span, and shown there. `make attributes` writes this
+page from `tracer/otel/dialects`.
+
+If a field has several attributes, the first one with a value is used. A name that ends with `*` is
+the beginning of names. The first convention that recognizes a span reads it; conventions are listed
+in that order. Most of them also read the attributes of the [GenAI conventions](#genai-conventions).
+"""
+
+
+def page() -> str:
+    """Return the page.
+
+    Raises:
+        ValueError: A dialect names a use that does not exist.
+    """
+    return "\n".join([HEAD, *(_section(dialect) for dialect in DIALECTS)]).rstrip("\n") + "\n"
+
+
+def _section(dialect: Dialect) -> str:
+    unknown = [use for use in dialect.reads if use not in USES and use not in Reading._fields]
+    if unknown:
+        raise ValueError(f"{dialect.title}: neither a field of `Reading` nor in `USES`: {unknown}")
+    uses_of: dict[str, list[str]] = {}
+    for use, names in dialect.reads.items():
+        for name in dict.fromkeys(names):
+            uses_of.setdefault(name, []).append(FIELDS.get(use, use))
+    if not uses_of:
+        return f"## {dialect.title}\n\nOnly the attributes of the GenAI conventions.\n"
+    lines = [f"| `{name}` | {'; '.join(uses)} |" for name, uses in sorted(uses_of.items())]
+    return "\n".join(
+        [f"## {dialect.title}", "", "| attribute | goes to |", "|---|---|", *lines, ""]
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
