@@ -190,7 +190,7 @@ async def test_failed_projection_reports_its_reason(
     await post(api, *calls(1))
     await api.project()
     with monkeypatch.context() as patched:
-        patched.setattr(genai, "read", faulty)
+        patched.setattr(genai, "kind_of", faulty)
         await post(api, *calls(2))
         for _ in range(5):
             await api.project()

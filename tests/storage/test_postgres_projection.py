@@ -326,7 +326,7 @@ async def test_failing_projection_fails_no_reader(
     def faulty(span: ReadableSpan) -> Any:
         raise KeyError("patient 4711")
 
-    monkeypatch.setattr(genai, "read", faulty)
+    monkeypatch.setattr(genai, "kind_of", faulty)
     run = await accept(writer)
     reading = await until_it_wakes_projectors(
         database_url, projection.catch_up(Kind.RUN, run, seconds=LONG)

@@ -269,14 +269,14 @@ def test_deletion_at_any_step_leaves_no_row(server: Server) -> None:
 @pytest.fixture
 def faulty_dialect(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the dialect of GenAI spans raise an error for spans named "boom"."""
-    read = genai.read
+    kind_of = genai.kind_of
 
     def faulty(span: ReadableSpan) -> Any:
         if span.name == "boom":
             raise KeyError("patient 4711")
-        return read(span)
+        return kind_of(span)
 
-    monkeypatch.setattr(genai, "read", faulty)
+    monkeypatch.setattr(genai, "kind_of", faulty)
 
 
 def other_trace(number: int) -> list[Span]:
@@ -346,7 +346,7 @@ def test_failed_run_recovers_when_its_spans_can_be_read(
 ) -> None:
     first, second = parts_of_a_trace()
     with monkeypatch.context() as patched:
-        patched.setattr(genai, "read", lambda _: 1 / 0)
+        patched.setattr(genai, "kind_of", lambda _: 1 / 0)
         server.accept(first)
         project_all(server.url)
     assert run_row(server.url, "projection_error")[0] is not None
@@ -440,15 +440,15 @@ def test_damaged_block_costs_only_its_own_run(server: Server) -> None:
 
 def make_endless(patched: pytest.MonkeyPatch, pattern: str | None = None) -> None:
     """Make the dialect of GenAI spans loop for spans named "boom", or match a slow pattern."""
-    read = genai.read
+    kind_of = genai.kind_of
 
     def endless(span: ReadableSpan) -> Any:
         while span.name == "boom":
             if pattern is not None:
                 re.match(pattern, "a" * 60 + "b")
-        return read(span)
+        return kind_of(span)
 
-    patched.setattr(genai, "read", endless)
+    patched.setattr(genai, "kind_of", endless)
 
 
 @pytest.mark.parametrize("pattern", [None, r"(a+)+$"])

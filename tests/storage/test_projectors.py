@@ -226,7 +226,7 @@ import os, sys
 from tracer.otel.dialects import genai
 from tracer.storage.postgres.spans import projector_process
 
-read = genai.read
+kind_of = genai.kind_of
 
 def faulty(span):
     if span.name == "raises":
@@ -235,9 +235,9 @@ def faulty(span):
         pass
     if span.name == "ends":
         os._exit(3)
-    return read(span)
+    return kind_of(span)
 
-genai.read = faulty
+genai.kind_of = faulty
 projector_process.main()
 """
 
