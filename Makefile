@@ -38,13 +38,9 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-<<<<<<< HEAD
 .PHONY: help programs setup demo serve test test-thorough test-web test-ts watch coverage \
-	check check-python check-web check-ts audit format fields openapi docs data bench screenshots torture dist lock browser clean
-=======
-.PHONY: help programs setup demo serve test test-thorough test-web watch coverage check check-python check-web \
-	audit format fields attributes openapi docs data bench screenshots torture dist lock browser clean
->>>>>>> b9ad7dc7 (Find dialects by themselves, and list the attributes that they read)
+	check check-python check-web check-ts audit format fields attributes openapi docs data bench screenshots \
+	torture dist lock browser clean
 
 # Run a command, and report how long it took.
 timed = TIMEFORMAT='$(1): %0R s'; time $(2)
