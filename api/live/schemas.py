@@ -33,7 +33,7 @@ class RemovedRecord(BaseModel):
     id: UUID
 
 
-class RunChanges(BaseModel):
+class RunChangesSchema(BaseModel):
     """The changes of a run since the client's revision."""
 
     model_config = read_config()
@@ -55,7 +55,7 @@ class RunRevision(BaseModel):
 def live_components() -> dict[str, Any]:
     """Return the schemas of the stream's data, for the OpenAPI document's components."""
     _, schema = models_json_schema(
-        [(RunChanges, "serialization"), (RunRevision, "serialization")], ref_template=_REF
+        [(RunChangesSchema, "serialization"), (RunRevision, "serialization")], ref_template=_REF
     )
     components: dict[str, Any] = schema["$defs"]
     return components
@@ -85,7 +85,7 @@ RUN_STREAM: dict[str, Any] = {
         "text/event-stream": {
             "itemSchema": {
                 "oneOf": [
-                    _event(None, _data("RunChanges"), "The changes; `id` is the revision."),
+                    _event(None, _data("RunChangesSchema"), "The changes; `id` is the revision."),
                     _event("reset", _data("RunRevision"), "Too far behind: read the tree again."),
                     _event("stale", {"const": "{}"}, "The store is down until the next message."),
                     _event("deleted", {"const": "{}"}, "The run was deleted; the stream ends."),

@@ -15,7 +15,7 @@ from api.http.disconnection import until_client_leaves
 from api.http.parameters import PlanId
 from api.http.problems import documented
 from api.moved_records import NOT_THERE, RedirectIfMoved
-from api.plans.schemas import TREE_EXAMPLE, PlanNode
+from api.plans.schemas import TREE_EXAMPLE, PlanNodeSchema
 from api.plans.tree_json import tree_json
 from api.schemas import BehindSchema, FollowedToolCall, ParentActToolCall, PlanWithParent
 from tracer.lineage.tree import Payloads, TreeRows, build_tree
@@ -30,7 +30,7 @@ ShownPayloads = Literal[Payloads.NONE, Payloads.PREVIEW, Payloads.FULL, Payloads
 """What a client can name."""
 
 _TREE: dict[int | str, dict[str, Any]] = {
-    200: {"model": PlanNode, "content": {"application/json": {"example": TREE_EXAMPLE}}}
+    200: {"model": PlanNodeSchema, "content": {"application/json": {"example": TREE_EXAMPLE}}}
 }
 
 

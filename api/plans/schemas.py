@@ -227,35 +227,35 @@ class ToolCallFields(_NodeFields):
 # Rows: end.
 
 
-class ToolCallNode(ToolCallFields, _Totals):
+class ToolCallNodeSchema(ToolCallFields, _Totals):
     """A tool call, with the items of its batch and the sub-plans that it opened."""
 
     sub_plan_count: int
     """The number of sub-plans that it opened, shown or not."""
-    sub_plans: list[PlanNode]
-    tool_calls: list[ToolCallNode]
+    sub_plans: list[PlanNodeSchema]
+    tool_calls: list[ToolCallNodeSchema]
     """The items of a batch."""
 
 
-class ThinkActNode(ThinkActFields, _Totals):
+class ThinkActNodeSchema(ThinkActFields, _Totals):
     """One round, with the tool calls that its model chose."""
 
-    tool_calls: list[ToolCallNode]
+    tool_calls: list[ToolCallNodeSchema]
 
 
-class StepNode(StepFields, _Totals):
+class StepNodeSchema(StepFields, _Totals):
     """A step, with its rounds."""
 
-    think_acts: list[ThinkActNode]
-    tool_calls: list[ToolCallNode]
+    think_acts: list[ThinkActNodeSchema]
+    tool_calls: list[ToolCallNodeSchema]
     """The calls made outside any round."""
     sub_plan_count: int
     """The number of sub-plans that it handed off to, shown or not."""
-    sub_plans: list[PlanNode]
+    sub_plans: list[PlanNodeSchema]
     """The sub-plans that the agent opened without a tool call."""
 
 
-class FailureOrigin(BaseModel):
+class FailureOriginSchema(BaseModel):
     """A failed record without a failed record below it."""
 
     model_config = read_config(kind="toolCall", id=TOOL_CALL_ID, isHandled=False)
@@ -266,17 +266,17 @@ class FailureOrigin(BaseModel):
     """Whether a record above it did not fail."""
 
 
-class PlanNode(PlanFields, _Totals):
+class PlanNodeSchema(PlanFields, _Totals):
     """A plan, with its steps."""
 
     parent_act_tool_call: ParentActToolCall | None
     """The tool call that opened it, in short."""
-    agent_executions: list[StepNode]
+    agent_executions: list[StepNodeSchema]
     sub_plan_count: int
     """The number of sub-plans that its steps opened, shown or not."""
-    unplaced: list[PlanNode | StepNode | ThinkActNode | ToolCallNode] = []
+    unplaced: list[PlanNodeSchema | StepNodeSchema | ThinkActNodeSchema | ToolCallNodeSchema] = []
     """At a root plan only: nodes whose parent is not known yet."""
-    failure_origins: list[FailureOrigin] = []
+    failure_origins: list[FailureOriginSchema] = []
     """Only at the root of the tree: the origins of its failures. Those that made it fail come
     first, then the deepest, then the earliest."""
     revision: int = 0

@@ -16,7 +16,7 @@ import pytest
 
 from api import run_events as live
 from api.app import create_app
-from api.live.schemas import RunChanges as RunChangesSchema
+from api.live.schemas import RunChangesSchema
 from api.middleware.authentication import nothing_to_check
 from api.run_events import DEFAULT_SETTINGS, StreamSettings
 from tests.api.conftest import on_loopback, serving_parts

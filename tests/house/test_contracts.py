@@ -15,10 +15,10 @@ from api.openapi import contract_files, events_schema
 from api.plans.schemas import (
     TREE_EXAMPLE,
     NodeTotals,
-    PlanNode,
-    StepNode,
-    ThinkActNode,
-    ToolCallNode,
+    PlanNodeSchema,
+    StepNodeSchema,
+    ThinkActNodeSchema,
+    ToolCallNodeSchema,
 )
 from api.schemas import PLAN_ID, LineageItem, PlanWithParent, RunSchema
 from api.stats.schemas import ToolHistorySchema, ToolStatsList
@@ -29,10 +29,10 @@ from tracer.records.events import EVENT, ThoughtStarted, event_json
 from tracer.records.record_classes import Kind
 
 NODES: dict[Kind, type[BaseModel]] = {
-    Kind.PLAN: PlanNode,
-    Kind.STEP: StepNode,
-    Kind.THINK_ACT: ThinkActNode,
-    Kind.TOOL_CALL: ToolCallNode,
+    Kind.PLAN: PlanNodeSchema,
+    Kind.STEP: StepNodeSchema,
+    Kind.THINK_ACT: ThinkActNodeSchema,
+    Kind.TOOL_CALL: ToolCallNodeSchema,
 }
 
 
@@ -54,7 +54,7 @@ def test_a_node_of_the_tree_has_the_fields_that_its_schema_says(kind: Kind) -> N
 
 
 def test_the_examples_of_the_openapi_document_fit_their_schemas() -> None:
-    jsonschema_rs.validate(PlanNode.model_json_schema(mode="serialization"), TREE_EXAMPLE)
+    jsonschema_rs.validate(PlanNodeSchema.model_json_schema(mode="serialization"), TREE_EXAMPLE)
     schemas: list[type[BaseModel]] = [
         RunSchema,
         PlanWithParent,

@@ -1085,7 +1085,7 @@ export interface components {
          */
         ExportFormat: "jsonl" | "otlp";
         /**
-         * FailureOrigin
+         * FailureOriginSchema
          * @description A failed record without a failed record below it.
          * @example {
          *       "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
@@ -1093,7 +1093,7 @@ export interface components {
          *       "kind": "toolCall"
          *     }
          */
-        FailureOrigin: {
+        FailureOriginSchema: {
             /**
              * Kind
              * @enum {string}
@@ -1689,10 +1689,10 @@ export interface components {
          */
         PayloadPolicy: "keep" | "preview" | "drop";
         /**
-         * PlanNode
+         * PlanNodeSchema
          * @description A plan, with its steps.
          */
-        PlanNode: {
+        PlanNodeSchema: {
             /** @description The totals of the node and the records below it, without sub-plans. */
             own: components["schemas"]["NodeTotals"];
             /** @description The same with sub-plans, whatever `depth` shows. */
@@ -1822,7 +1822,7 @@ export interface components {
             /** @description The tool call that opened it, in short. */
             parentActToolCall: components["schemas"]["ParentActToolCall"] | null;
             /** Agentexecutions */
-            agentExecutions: components["schemas"]["StepNode"][];
+            agentExecutions: components["schemas"]["StepNodeSchema"][];
             /**
              * Subplancount
              * @description The number of sub-plans that its steps opened, shown or not.
@@ -1833,14 +1833,14 @@ export interface components {
              * @description At a root plan only: nodes whose parent is not known yet.
              * @default []
              */
-            unplaced: (components["schemas"]["PlanNode"] | components["schemas"]["StepNode"] | components["schemas"]["ThinkActNode"] | components["schemas"]["ToolCallNode"])[];
+            unplaced: (components["schemas"]["PlanNodeSchema"] | components["schemas"]["StepNodeSchema"] | components["schemas"]["ThinkActNodeSchema"] | components["schemas"]["ToolCallNodeSchema"])[];
             /**
              * Failureorigins
              * @description Only at the root of the tree: the origins of its failures. Those that made it fail come
              *     first, then the deepest, then the earliest.
              * @default []
              */
-            failureOrigins: components["schemas"]["FailureOrigin"][];
+            failureOrigins: components["schemas"]["FailureOriginSchema"][];
             /**
              * Revision
              * @description Only at the root of the tree: the run's revision, from which to watch the run.
@@ -3295,10 +3295,10 @@ export interface components {
          */
         Status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded";
         /**
-         * StepNode
+         * StepNodeSchema
          * @description A step, with its rounds.
          */
-        StepNode: {
+        StepNodeSchema: {
             /** @description The totals of the node and the records below it, without sub-plans. */
             own: components["schemas"]["NodeTotals"];
             /** @description The same with sub-plans, whatever `depth` shows. */
@@ -3375,12 +3375,12 @@ export interface components {
             /** Resulttruncated */
             resultTruncated: boolean;
             /** Thinkacts */
-            thinkActs: components["schemas"]["ThinkActNode"][];
+            thinkActs: components["schemas"]["ThinkActNodeSchema"][];
             /**
              * Toolcalls
              * @description The calls made outside any round.
              */
-            toolCalls: components["schemas"]["ToolCallNode"][];
+            toolCalls: components["schemas"]["ToolCallNodeSchema"][];
             /**
              * Subplancount
              * @description The number of sub-plans that it handed off to, shown or not.
@@ -3390,7 +3390,7 @@ export interface components {
              * Subplans
              * @description The sub-plans that the agent opened without a tool call.
              */
-            subPlans: components["schemas"]["PlanNode"][];
+            subPlans: components["schemas"]["PlanNodeSchema"][];
         };
         /**
          * TextPart
@@ -3406,10 +3406,10 @@ export interface components {
             text: string;
         };
         /**
-         * ThinkActNode
+         * ThinkActNodeSchema
          * @description One round, with the tool calls that its model chose.
          */
-        ThinkActNode: {
+        ThinkActNodeSchema: {
             /** @description The totals of the node and the records below it, without sub-plans. */
             own: components["schemas"]["NodeTotals"];
             /** @description The same with sub-plans, whatever `depth` shows. */
@@ -3497,7 +3497,7 @@ export interface components {
             /** Thoughttruncated */
             thoughtTruncated: boolean;
             /** Toolcalls */
-            toolCalls: components["schemas"]["ToolCallNode"][];
+            toolCalls: components["schemas"]["ToolCallNodeSchema"][];
         };
         /**
          * ThinkActSchema
@@ -3859,10 +3859,10 @@ export interface components {
             readonly error: components["schemas"]["ErrorSchema"] | null;
         };
         /**
-         * ToolCallNode
+         * ToolCallNodeSchema
          * @description A tool call, with the items of its batch and the sub-plans that it opened.
          */
-        ToolCallNode: {
+        ToolCallNodeSchema: {
             /** @description The totals of the node and the records below it, without sub-plans. */
             own: components["schemas"]["NodeTotals"];
             /** @description The same with sub-plans, whatever `depth` shows. */
@@ -4033,12 +4033,12 @@ export interface components {
              */
             subPlanCount: number;
             /** Subplans */
-            subPlans: components["schemas"]["PlanNode"][];
+            subPlans: components["schemas"]["PlanNodeSchema"][];
             /**
              * Toolcalls
              * @description The items of a batch.
              */
-            toolCalls: components["schemas"]["ToolCallNode"][];
+            toolCalls: components["schemas"]["ToolCallNodeSchema"][];
         };
         /**
          * ToolCallPart
@@ -5590,10 +5590,10 @@ export interface components {
             id: string;
         };
         /**
-         * RunChanges
+         * RunChangesSchema
          * @description The changes of a run since the client's revision.
          */
-        RunChanges: {
+        RunChangesSchema: {
             /**
              * Changed
              * @description The new or changed records as in a tree, without the records below them.
@@ -8445,7 +8445,7 @@ export interface operations {
                      *       "unplaced": []
                      *     }
                      */
-                    "application/json": components["schemas"]["PlanNode"];
+                    "application/json": components["schemas"]["PlanNodeSchema"];
                 };
             };
             /** @description Nothing changed since the given ETag. */
