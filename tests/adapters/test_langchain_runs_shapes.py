@@ -84,7 +84,7 @@ async def test_hand_built_graph_is_a_plan(tmp_path: Path) -> None:
         )
 
 
-async def test_graph_in_a_tool_is_a_sub_plan_but_not_in_a_node(
+async def test_only_a_graph_in_a_tool_is_a_sub_plan(
     tmp_path: Path,
 ) -> None:
     inner = react_graph(chooses(("echo", {"text": "a"}, "call_0")), "done")

@@ -178,7 +178,7 @@ async def test_parallel_runs_of_one_agent_are_below_their_own_calls(
     ] == [('{"input":"when?"}', "when?", "call_0"), ('{"input":"where?"}', "where?", "call_0")]
 
 
-async def test_run_in_a_tools_thread_is_a_sub_plan_of_its_call(store: RecordedStore) -> None:
+async def test_run_in_a_tool_thread_becomes_a_sub_plan(store: RecordedStore) -> None:
     def ask(question: str) -> str:
         researcher = Agent(name="researcher", model=ScriptedModel([DONE]))
         return str(asyncio.run(Runner.run(researcher, question)).final_output)

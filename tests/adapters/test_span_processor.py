@@ -130,7 +130,7 @@ async def test_hanging_tool_is_shown_as_running(tmp_path: Path) -> None:
     ]
 
 
-async def test_the_scenario_is_what_it_says(tmp_path: Path) -> None:
+async def test_scenario_matches_its_expected_tree(tmp_path: Path) -> None:
     wanted = scenario()
     with processing(tmp_path) as (provider, store):
         settings = InstrumentationSettings(tracer_provider=provider)

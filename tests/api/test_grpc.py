@@ -253,7 +253,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-async def test_a_port_in_use_is_an_error_if_it_was_chosen_else_a_warning(parts: Parts) -> None:
+async def test_port_in_use_is_an_error_only_if_configured(parts: Parts) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         chosen = GrpcAddress("127.0.0.1", port, is_required=True)

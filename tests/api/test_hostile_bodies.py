@@ -145,7 +145,7 @@ async def test_no_damaged_events_break_the_server(api: Api, sent: Sent) -> None:
 )
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
 @pytest.mark.thorough
-async def test_of_a_hundred_megabytes_no_more_is_read_than_may_be(
+async def test_reading_a_100_mb_body_stops_at_the_limit(
     api: Api, path: str, media_type: str, most: int, encoding: str
 ) -> None:
     read = 0

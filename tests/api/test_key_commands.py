@@ -183,7 +183,7 @@ def test_serve_process_without_keys_exits_with_1_on_all_addresses(
     assert "Traceback" not in done.stderr
 
 
-def test_first_key_is_printed_once_and_opens_a_server_on_all_addresses(
+def test_first_key_is_printed_once_and_allows_all_addresses(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving_here(database_url, tmp_path, host="0.0.0.0", first_key=True) as address:

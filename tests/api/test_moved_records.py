@@ -38,7 +38,7 @@ async def test_call_that_became_an_agent_leads_to_its_plan(api: Api) -> None:
     assert plan.json()["agentName"] == "helper"
 
 
-async def test_id_of_a_span_that_the_run_lacks_leads_to_the_run(api: Api) -> None:
+async def test_record_id_of_an_unknown_span_redirects_to_the_run(api: Api) -> None:
     await post(api, agent(1, "planner"))
 
     moved = await api.client.get(f"/api/think-acts/{id_of(Kind.THINK_ACT, 99)}")

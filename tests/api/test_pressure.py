@@ -236,7 +236,7 @@ def test_announced_bytes_reserve_nothing() -> None:
         other.hold(10)
 
 
-def test_full_key_leaves_room_to_its_project_and_full_project_to_others() -> None:
+def test_full_key_or_project_does_not_block_others() -> None:
     intake = Intake(max_bytes=1_600, max_requests=16)
     one, other = caller(1), caller(1)
     others = Caller(1, other.project, other.scopes, new_id())

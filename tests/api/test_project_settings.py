@@ -55,7 +55,7 @@ async def test_settings_of_projects_are_independent(doors: Doors) -> None:
     assert shown.json() == FOR_EVER | {"name": "other"}
 
 
-async def test_whoever_only_reads_changes_nothing(doors: Doors, database_url: str) -> None:
+async def test_key_with_read_scope_cannot_change_settings(doors: Doors, database_url: str) -> None:
     async with open_pool(database_url) as pool:
         reading = await ApiKeys(ProjectPool(pool)).create("reads", [Scope.READ])
         recording = await ApiKeys(ProjectPool(pool)).create("records", [Scope.RECORD])

@@ -119,7 +119,7 @@ REQUEST_IDS: list[tuple[dict[str, str], str | None]] = [
 ]
 
 
-def test_valid_request_id_of_the_client_is_used_else_a_new_one() -> None:
+def test_only_valid_client_request_ids_are_used() -> None:
     failures = []
     for headers, expected in REQUEST_IDS:
         sent = [(name.encode(), value.encode()) for name, value in headers.items()]

@@ -174,7 +174,7 @@ async def test_started_run_is_answered_before_the_store_has_it(
     assert run["status"] == "succeeded"
 
 
-async def test_nothing_asked_is_refused(database_url: str, tmp_path: Path) -> None:
+async def test_empty_request_is_rejected(database_url: str, tmp_path: Path) -> None:
     async with serving(database_url, tmp_path, ScriptedModel([])) as client:
         for request in ("", "  \n "):
             answer = await client.post("/api/runs", json={"request": request})

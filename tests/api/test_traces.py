@@ -70,9 +70,7 @@ async def test_a_capture_becomes_the_tree_of_its_run(api: Api) -> None:
     "name",
     [pytest.param(name, marks=() if name == ONE_RUN else pytest.mark.thorough) for name in NAMES],
 )
-async def test_any_order_split_and_two_writers_at_once_give_the_same_tree(
-    api: Api, name: str
-) -> None:
+async def test_tree_is_independent_of_order_split_and_concurrency(api: Api, name: str) -> None:
     for body in bodies(name):
         await _record(api, body)
     expected = await _trees(api)

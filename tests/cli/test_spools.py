@@ -165,7 +165,7 @@ def test_spool_that_a_process_has_open_is_neither_sent_nor_discarded(
     assert spools(tracer, home)[listed["file"]]["events"] == 2
 
 
-def test_spool_of_an_earlier_version_is_listed_and_waits_for_the_command(
+def test_spool_of_an_earlier_version_is_only_listed(
     tracer: Tracer,
     database_url: str,
     tmp_path: Path,

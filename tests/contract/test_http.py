@@ -194,7 +194,7 @@ async def test_spans_of_a_deleted_run_are_refused_as_run_deleted(served: Served)
     assert (await served.reader.read_run(run_of(other))).tool_calls == 8
 
 
-async def test_events_for_a_run_of_spans_are_refused_as_run_of_spans(served: Served) -> None:
+async def test_events_for_a_run_of_spans_are_rejected(served: Served) -> None:
     run, other = Moments(), Moments()
     await served.record_spans(moved(each, run.root.bytes) for each in spans_of(CAPTURE))
 
@@ -203,7 +203,7 @@ async def test_events_for_a_run_of_spans_are_refused_as_run_of_spans(served: Ser
     assert (answer.stored, refusals(answer)) == (1, [(0, "run_of_spans")])
 
 
-async def test_an_event_with_a_field_out_of_range_is_refused_as_invalid_event(
+async def test_event_with_a_field_out_of_range_is_invalid(
     served: Served,
 ) -> None:
     run = Moments()
@@ -215,7 +215,7 @@ async def test_an_event_with_a_field_out_of_range_is_refused_as_invalid_event(
     assert "position" in answer.refused[0].detail
 
 
-async def test_a_span_with_an_empty_trace_id_is_refused_as_invalid_span(served: Served) -> None:
+async def test_span_with_an_empty_trace_id_is_invalid(served: Served) -> None:
     spans = spans_of(CAPTURE)
 
     parts = spans[:1], [moved(spans[1], bytes(16))], spans[2:3]

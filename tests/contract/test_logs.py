@@ -146,7 +146,7 @@ async def test_log_records_of_a_session_reach_its_runs_in_any_order(
     assert [record.name for record in (await store.reader.read_whole_run(RUN)).logs] == ["asked"]
 
 
-async def test_the_run_of_a_session_is_no_agent_work_and_has_no_records(store: Store) -> None:
+async def test_session_run_has_no_records(store: Store) -> None:
     await store.writer.write_spans(of_session("sse", 2))
     await settle(store)
 

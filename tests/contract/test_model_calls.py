@@ -50,7 +50,7 @@ async def test_a_round_keeps_how_its_model_was_asked(store: Store) -> None:
     assert (await store.reader.read_run(run.root)).run_metadata == '{"tenant":"north"}'
 
 
-async def test_a_round_shows_the_offered_tools_of_the_round_that_it_names(store: Store) -> None:
+async def test_round_shows_offered_tools_of_the_referenced_round(store: Store) -> None:
     run, later, unknown = Moments(), new_id(), new_id()
     await store.record(
         run.thought_started(think_act_id=later, offered_tools_from=run.think_act),

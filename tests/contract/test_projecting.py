@@ -135,7 +135,7 @@ async def living(request: pytest.FixtureRequest) -> AsyncIterator[Living]:
         yield await postgres_living(pool, when=Projecting.ON_DEMAND)
 
 
-async def test_a_run_is_due_when_no_span_has_arrived_for_100_ms(living: Living) -> None:
+async def test_run_is_due_100_ms_after_the_last_span(living: Living) -> None:
     for number in (1, 2):
         await living.record_spans(spans_from(agent(number, "planner")))
         living.clock.move(0.09)
@@ -146,7 +146,7 @@ async def test_a_run_is_due_when_no_span_has_arrived_for_100_ms(living: Living) 
     assert await living.projection.project_due(living.clock.now) == 1
 
 
-async def test_a_run_is_due_when_a_span_has_waited_for_1_s(living: Living) -> None:
+async def test_run_is_due_after_a_span_waits_1_s(living: Living) -> None:
     for number in range(1, 12):
         assert await living.projection.project_due(living.clock.now) == 0
         await living.record_spans(spans_from(agent(number, "planner")))
@@ -216,7 +216,7 @@ def _some_of(spans: list[Span], chance: random.Random) -> list[Span]:
     return [spans.pop() for _ in range(min(len(spans), chance.randint(1, 8)))]
 
 
-async def test_a_record_is_as_old_as_the_request_that_first_held_its_span(
+async def test_record_time_is_that_of_the_first_request(
     new_store: NewStore,
 ) -> None:
     requests = [

@@ -224,7 +224,7 @@ async def test_the_time_comes_from_the_mcp_server(recorded: str) -> None:
     assert json.loads(result)["timezone"] == "UTC"
 
 
-async def test_the_previous_runs_come_from_the_server_itself_and_tell_no_titles(
+async def test_previous_runs_have_no_titles(
     recorded: str,
 ) -> None:
     [(tool_type, result)] = await fetch(
@@ -253,7 +253,7 @@ async def test_each_recorded_entry_counts_in_the_conversations_state(recorded: s
     ]
 
 
-async def test_the_entries_are_the_callers_and_the_records_do_not_say_whose(recorded: str) -> None:
+async def test_entries_belong_to_the_caller_unnamed_in_records(recorded: str) -> None:
     owners = await fetch(
         recorded,
         """
@@ -338,7 +338,7 @@ async def alone(
             yield Alone(made.launcher, url)
 
 
-async def test_without_a_server_and_a_caller_the_tools_report_what_is_missing(
+async def test_tools_report_a_missing_server_or_caller(
     alone: Alone,
 ) -> None:
     outcome = await alone.launcher.run(REQUEST)

@@ -37,7 +37,7 @@ NAMED = {
 }
 
 
-async def test_000_blood_pressure_is_recorded_for_a_user_whom_the_model_does_not_see(
+async def test_000_blood_pressure_is_recorded_for_a_hidden_user(
     database_url: str, tmp_path: Path
 ) -> None:
     told = {"systolic": 120, "diastolic": 80}

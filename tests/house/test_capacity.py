@@ -28,7 +28,7 @@ LARGEST = Price(140, 210, 3_500, 3_000, 200)
 PRICES = Prices(((1.0, USUAL), (3.0, LARGER), (8.0, LARGEST)), 2.0)
 
 
-def test_a_price_goes_straight_from_one_size_to_the_next_and_on() -> None:
+def test_price_is_interpolated_between_sizes_and_extrapolated() -> None:
     assert [PRICES.of(size) for size in (1, 3, 8)] == [USUAL, LARGER, LARGEST]
     assert PRICES.of(2) == Price(120, 90, 3_000, 1_600, 200)
     assert PRICES.of(13).postgres_us == pytest.approx(310)

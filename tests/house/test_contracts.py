@@ -47,7 +47,7 @@ def test_the_rows_have_the_fields_of_the_record_classes(path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", NODES)
-def test_a_node_of_the_tree_has_the_fields_that_its_schema_says(kind: Kind) -> None:
+def test_tree_node_has_the_fields_of_its_schema(kind: Kind) -> None:
     schema = {to_camel(name) for name in NODES[kind].model_fields}
 
     assert {"kind", *nodes.NODES[kind].__struct_encode_fields__} == schema

@@ -25,7 +25,7 @@ def _last_stage() -> dict[str, str]:
     return dict(instructions[begin:])
 
 
-def test_the_server_waits_for_a_healthy_database_and_speaks_to_this_machine_only() -> None:
+def test_server_waits_for_the_database_and_binds_to_loopback() -> None:
     assert POSTGRES["image"] == "postgres:18"
     assert POSTGRES["healthcheck"]["test"][1] == "pg_isready"
     assert SERVER["depends_on"]["postgres"]["condition"] == "service_healthy"
@@ -49,7 +49,7 @@ def test_the_image_ends_as_an_ordinary_user_with_a_health_check() -> None:
     assert '"serve"' in stage["CMD"]
 
 
-def test_what_compose_runs_can_write_nowhere_else_and_become_nobody_else() -> None:
+def test_compose_services_are_read_only_without_new_privileges() -> None:
     for service in (SERVER, DEMO):
         assert service["read_only"] is True
         assert service["tmpfs"][0] == "/tmp"
@@ -88,7 +88,7 @@ def test_compose_waits_for_longer_than_an_orderly_end_takes() -> None:
     assert int(SERVER["stop_grace_period"].removesuffix("s")) > DRAIN_SECONDS + CLOSING_SECONDS
 
 
-def test_the_image_and_compose_make_a_first_key_since_others_reach_the_server() -> None:
+def test_image_and_compose_create_a_first_key() -> None:
     assert '"0.0.0.0"' in _last_stage()["CMD"]
     assert '"--first-key"' in _last_stage()["CMD"]
     assert "command" not in SERVER

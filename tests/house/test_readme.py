@@ -31,7 +31,7 @@ def _application(monkeypatch: pytest.MonkeyPatch) -> Application:
     return application
 
 
-async def test_the_applications_sub_plan_is_recorded_under_the_call_that_opened_it(
+async def test_application_sub_plan_is_recorded_under_its_call(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     model = ScriptedModel(

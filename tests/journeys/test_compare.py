@@ -68,7 +68,7 @@ async def test_two_runs_are_aligned_and_what_differs_is_named(
 
 
 @pytest.mark.thorough
-async def test_only_differences_are_shown_on_demand_and_the_switch_is_in_the_link(
+async def test_differences_only_switch_is_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
     left, right = await _pair(records)
@@ -131,7 +131,7 @@ async def test_next_difference_opens_what_hides_it_and_shows_both_sides(
 
 
 @pytest.mark.thorough
-async def test_of_texts_that_differ_the_words_that_changed_are_marked_and_said(
+async def test_changed_words_are_marked_and_announced(
     page: Page, site: Site, records: Records
 ) -> None:
     runs = []
@@ -163,7 +163,7 @@ async def test_of_texts_that_differ_the_words_that_changed_are_marked_and_said(
 
 
 @pytest.mark.thorough
-async def test_each_side_leads_to_its_record_and_the_sides_can_be_swapped(
+async def test_sides_link_to_records_and_can_be_swapped(
     page: Page, site: Site, records: Records
 ) -> None:
     left, right = await _pair(records)
@@ -206,7 +206,7 @@ async def test_a_run_compared_with_itself_does_not_differ(
 
 
 @pytest.mark.thorough
-async def test_durations_of_which_one_is_not_known_are_not_called_the_same(
+async def test_unknown_duration_does_not_compare_as_equal(
     page: Page, site: Site, records: Records
 ) -> None:
     left = await records.record(sample_run(title="Ended"))
@@ -279,7 +279,7 @@ async def test_a_small_screen_shows_whole_in_what_records_differ(
 
 
 @pytest.mark.thorough
-async def test_a_small_screen_shows_an_agents_name_of_one_long_word_whole(
+async def test_long_agent_name_fits_a_small_screen(
     page: Page, site: Site, records: Records
 ) -> None:
     left, right = [sample_run(title="Compared") for _ in range(2)]

@@ -84,7 +84,7 @@ async def test_walking_by_keys_leaves_no_trail(page: Page, site: Site, records: 
 
 
 @pytest.mark.thorough
-async def test_a_chosen_level_is_in_the_link_with_what_differs_from_it(
+async def test_link_contains_the_level_and_exceptions_to_it(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

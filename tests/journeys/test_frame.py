@@ -121,7 +121,7 @@ async def test_no_page_scrolls_on_into_nothing_below_what_it_shows(
         assert await page.evaluate(below) <= 0, path
 
 
-async def test_what_is_hostile_is_text_on_every_page(
+async def test_hostile_content_is_text_on_every_page(
     page: Page, site: Site, records: Records
 ) -> None:
     run, other = [

@@ -65,7 +65,7 @@ async def test_what_an_agent_recorded_is_shown_as_text(
 
 
 @pytest.mark.thorough
-async def test_json_of_a_thousand_levels_or_of_megabytes_opens_and_is_searched_in_no_time(
+async def test_deep_or_large_json_opens_and_is_searched_fast(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(sub_plans=0, finished=False))

@@ -28,7 +28,7 @@ async def _expect_selected(page: Page, key: object) -> None:
     await expect(selected(page)).to_have_attribute("data-key", str(key))
 
 
-async def test_n_goes_from_failure_to_failure_and_takes_the_keyboard_along(
+async def test_n_moves_focus_between_failures(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _with_two_failures(records)
@@ -122,7 +122,7 @@ async def test_which_rows_are_open_is_chosen_from_a_menu_by_keyboard(
 
 
 @pytest.mark.thorough
-async def test_the_list_of_keys_opens_and_closes_by_keyboard_and_turns_them_off(
+async def test_shortcut_list_opens_by_keyboard_and_disables_shortcuts(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -160,7 +160,7 @@ async def test_no_key_acts_while_text_is_typed_in_a_field(
 
 
 @pytest.mark.thorough
-async def test_a_name_that_is_typed_in_the_tree_may_hold_any_letter(
+async def test_typed_name_in_the_tree_accepts_any_letter(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(title="Weekly"))
@@ -175,7 +175,7 @@ async def test_a_name_that_is_typed_in_the_tree_may_hold_any_letter(
 
 
 @pytest.mark.thorough
-async def test_with_shift_a_letter_that_acts_begins_a_name_in_the_tree(
+async def test_shift_with_a_shortcut_letter_starts_a_name(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

@@ -11,7 +11,7 @@ from tests.sample_runs import sample_run
 from tracer.records.ids import new_id
 
 
-async def test_a_sub_plan_leads_to_the_tool_call_that_triggered_it_and_back(
+async def test_sub_plan_and_its_tool_call_link_to_each_other(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -63,9 +63,7 @@ async def test_the_breadcrumbs_lead_from_the_root_plan_down_to_a_record(
     await expect(selected(page)).to_have_attribute("data-key", str(run.step))
 
 
-async def test_a_link_to_a_tool_call_opens_its_run_at_that_call(
-    page: Page, site: Site, records: Records
-) -> None:
+async def test_tool_call_link_opens_its_run_there(page: Page, site: Site, records: Records) -> None:
     run = await records.record(sample_run(sub_plans=100))
     call = run.opening_calls[99]
     await page.goto(f"{site.address}/tool-calls/{call}")
@@ -75,7 +73,7 @@ async def test_a_link_to_a_tool_call_opens_its_run_at_that_call(
     await expect(selected(page)).to_have_attribute("data-key", str(call))
 
 
-async def test_a_failed_call_shows_its_error_and_what_the_provider_called_it(
+async def test_failed_call_shows_its_error_and_provider_id(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

@@ -86,7 +86,7 @@ async def test_a_new_sub_plan_appears_below_its_call(
     await expect(row(page, started.plan_id)).to_have_attribute("aria-level", "5")
 
 
-async def test_an_update_takes_away_neither_selection_nor_focus_nor_what_is_closed(
+async def test_update_preserves_selection_focus_and_collapsed_rows(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(finished=False))
@@ -111,7 +111,7 @@ async def test_an_update_takes_away_neither_selection_nor_focus_nor_what_is_clos
 
 
 @pytest.mark.thorough
-async def test_an_update_leaves_the_row_that_is_looked_at_where_it_is(
+async def test_update_does_not_move_the_visible_row(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(sub_plans=100, finished=False))
@@ -128,7 +128,7 @@ async def test_an_update_leaves_the_row_that_is_looked_at_where_it_is(
     assert await settled_box(row(page, watched)) == before
 
 
-async def test_while_the_server_is_away_the_run_stays_and_then_catches_up(
+async def test_run_stays_during_an_outage_and_then_catches_up(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(finished=False))

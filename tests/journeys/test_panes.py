@@ -33,7 +33,7 @@ async def _drag(page: Page, divider: Locator, distance: float) -> None:
     await page.mouse.up()
 
 
-async def test_a_divider_is_dragged_stays_where_it_was_put_and_goes_back_by_a_double_click(
+async def test_divider_drag_persists_until_a_double_click(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -52,7 +52,7 @@ async def test_a_divider_is_dragged_stays_where_it_was_put_and_goes_back_by_a_do
     assert await violations(page) == []
 
 
-async def test_a_divider_is_moved_by_keys_and_leaves_something_of_both_panes(
+async def test_divider_moves_by_keys_and_hides_neither_pane(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -76,7 +76,7 @@ async def test_a_divider_is_moved_by_keys_and_leaves_something_of_both_panes(
     assert await _start(lane) < before
 
 
-async def test_tab_goes_from_the_tools_over_the_tree_and_the_dividers_to_the_details(
+async def test_tab_order_is_tools_tree_dividers_details(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

@@ -64,7 +64,7 @@ async def test_axe_finds_nothing_wrong(
 @pytest.mark.thorough
 @pytest.mark.parametrize("width", [1440, 360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_axe_finds_nothing_wrong_while_the_server_is_away_and_when_it_is_back(
+async def test_axe_passes_during_and_after_an_outage(
     browser: Browser, site: Site, records: Records, scheme: str, width: int
 ) -> None:
     run = await records.record(sample_run(finished=False))

@@ -35,7 +35,7 @@ async def test_a_run_names_its_conversation_and_whom_it_is_about(
     await expect(header.get_by_title("Subject")).to_have_text("p-7")
 
 
-async def test_what_a_run_belongs_to_leads_to_the_list_of_such_runs(
+async def test_run_header_links_to_lists_of_related_runs(
     page: Page, site: Site, records: Records
 ) -> None:
     said = {"session": " ward 4&5", "subject": "p-7 字", "tag": "a=b#c"}
@@ -75,7 +75,7 @@ async def test_a_run_without_a_conversation_names_none(
     await expect(page.locator(".run-header").get_by_title("Session")).to_have_count(0)
 
 
-async def test_what_nobody_could_read_is_no_link(page: Page, site: Site, records: Records) -> None:
+async def test_blank_header_values_are_not_links(page: Page, site: Site, records: Records) -> None:
     root = new_id()
     started = PlanStarted(
         at=START,
@@ -94,9 +94,7 @@ async def test_what_nobody_could_read_is_no_link(page: Page, site: Site, records
     await expect(page.locator(".run-header").get_by_title("Session")).to_have_count(0)
 
 
-async def test_a_duration_that_nobody_knows_is_a_dash(
-    page: Page, site: Site, records: Records
-) -> None:
+async def test_unknown_duration_is_a_dash(page: Page, site: Site, records: Records) -> None:
     root = new_id()
     ended = PlanFinished(at=START, root_plan_id=root, plan_id=root, status=Status.SUCCEEDED)
     await records.write(ended)

@@ -83,9 +83,7 @@ async def test_runs_are_found_by_agent_tool_and_time(
 
 
 @pytest.mark.thorough
-async def test_a_range_of_time_that_ends_before_it_begins_is_said_to_be_one(
-    page: Page, site: Site, records: Records
-) -> None:
+async def test_reversed_time_range_is_reported(page: Page, site: Site, records: Records) -> None:
     run = await records.record(sample_run(title="Between nothing"))
     backwards = "from=2026-01-02T00:00:00Z&to=2025-12-31T00:00:00Z"
     for path in (f"/?q=Between&{backwards}", f"/tools?tool=measure&{backwards}"):
@@ -104,7 +102,7 @@ async def test_a_range_of_time_that_ends_before_it_begins_is_said_to_be_one(
 
 
 @pytest.mark.thorough
-async def test_resetting_the_filters_leaves_no_range_of_time_and_keeps_the_keyboard(
+async def test_resetting_filters_clears_the_time_range_and_preserves_focus(
     page: Page, site: Site
 ) -> None:
     for query in ("?from=2026-01-01T00:00:00Z", "?q=Nothing-is-called-so"):
@@ -208,7 +206,7 @@ async def test_new_runs_wait_above_whoever_reads_further_down(
     await expect(button).to_have_count(0)
 
 
-async def test_two_runs_are_picked_by_keyboard_and_compared_with_the_older_one_on_the_left(
+async def test_runs_picked_by_keyboard_compare_with_the_older_left(
     page: Page, site: Site, records: Records
 ) -> None:
     older, newer = [
@@ -257,9 +255,7 @@ async def test_the_empty_list_offers_lines_for_this_very_server(
 
 
 @pytest.mark.thorough
-async def test_a_time_is_shown_in_the_readers_zone_and_exactly_on_hover(
-    page: Page, site: Site, records: Records
-) -> None:
+async def test_time_is_local_and_exact_on_hover(page: Page, site: Site, records: Records) -> None:
     start = datetime(2026, 2, 3, 4, 5, 6, 789_000, tzinfo=UTC)
     run = await records.record(sample_run(title="Zoned", start=start))
     await _open(page, site.address, "?q=Zoned")
@@ -270,7 +266,7 @@ async def test_a_time_is_shown_in_the_readers_zone_and_exactly_on_hover(
 
 
 @pytest.mark.thorough
-async def test_what_is_picked_is_in_the_link_and_outlives_filters_and_going_back(
+async def test_picked_runs_are_in_the_link_and_survive_filters(
     page: Page, site: Site, records: Records
 ) -> None:
     older, newer = [await records.record(sample_run(title=f"Kept {n}")) for n in range(2)]

@@ -21,7 +21,7 @@ async def _recorded(records: Records, sub_plans: int = 2) -> SampleRun:
     return await records.record(sample_run(sub_plans=sub_plans))
 
 
-async def test_the_tree_nests_plan_step_think_act_tool_call_and_sub_plan(
+async def test_tree_nests_records_from_plan_to_sub_plan(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _recorded(records)
@@ -126,7 +126,7 @@ async def test_the_arrow_opens_a_row_and_the_rest_of_it_selects(
 
 
 @pytest.mark.thorough
-async def test_in_a_run_of_a_thousand_records_only_what_is_seen_is_in_the_page(
+async def test_large_run_renders_only_visible_rows(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _recorded(records, sub_plans=500)

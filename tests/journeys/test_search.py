@@ -37,7 +37,7 @@ async def _with_results(records: Records, *results: str) -> SampleRun:
     return run
 
 
-async def test_hits_are_counted_and_marked_in_the_tree_the_waterfall_and_the_details(
+async def test_hits_are_counted_and_marked_in_every_pane(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _with_results(records, "tea", "the NEEDLE is in here", "tea")
@@ -56,7 +56,7 @@ async def test_hits_are_counted_and_marked_in_the_tree_the_waterfall_and_the_det
 
 
 @pytest.mark.thorough
-async def test_case_and_accents_do_not_matter_and_enter_goes_from_hit_to_hit(
+async def test_search_ignores_case_and_accents_and_enter_advances(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _with_results(records, "one", "two", "three")
@@ -75,7 +75,7 @@ async def test_case_and_accents_do_not_matter_and_enter_goes_from_hit_to_hit(
 
 
 @pytest.mark.thorough
-async def test_a_hit_that_is_closed_away_is_counted_on_its_row_and_opened_to(
+async def test_hit_in_a_collapsed_row_is_counted_and_revealed(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(sub_plans=100))

@@ -60,9 +60,7 @@ async def key(keys: ApiKeys) -> NewKey:
     return await keys.create("looking", [Scope.READ])
 
 
-async def test_a_link_leads_to_the_sign_in_and_back_and_out_again(
-    page: Page, closed: Closed, key: NewKey
-) -> None:
+async def test_link_leads_through_sign_in_and_back(page: Page, closed: Closed, key: NewKey) -> None:
     await page.goto(f"{closed.address}/runs/{closed.run}?panes=tree")
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert "/sign-in?to=" in page.url

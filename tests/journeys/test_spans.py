@@ -39,7 +39,7 @@ async def _span_run(site: Site, records: Records) -> tuple[UUID, UUID, str]:
     return trace_id, UUID(call["subPlans"][0]["planId"]), call["toolCallId"]
 
 
-async def test_a_place_that_was_worked_out_is_marked_in_the_tree_and_explained(
+async def test_inferred_place_is_marked_and_explained(
     page: Page, site: Site, records: Records
 ) -> None:
     run, sub_plan, _ = await _span_run(site, records)
@@ -51,7 +51,7 @@ async def test_a_place_that_was_worked_out_is_marked_in_the_tree_and_explained(
 
 
 @pytest.mark.thorough
-async def test_a_captured_team_shows_which_of_its_members_were_placed_by_their_times(
+async def test_captured_team_marks_members_placed_by_time(
     page: Page, site: Site, records: Records
 ) -> None:
     async with httpx2.AsyncClient(base_url=site.address, timeout=60) as client:

@@ -68,7 +68,7 @@ async def test_a_failed_run_leads_to_where_its_failure_began(
     await expect(details(page)).to_contain_text("bank.example did not answer within 30 s")
 
 
-async def test_a_failure_two_agents_down_has_one_red_row_and_counts_once(
+async def test_nested_failure_has_one_red_row_and_counts_once(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _failed(records)
@@ -84,7 +84,7 @@ async def test_a_failure_two_agents_down_has_one_red_row_and_counts_once(
     await expect(ledger.locator(".name .agent")).to_have_text("ledger")
 
 
-async def test_what_a_model_was_told_before_it_chose_is_first_in_its_details(
+async def test_model_input_is_first_in_its_details(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _conversation(records)
@@ -117,7 +117,7 @@ async def test_an_answer_in_markdown_is_rendered(page: Page, site: Site, records
     await expect(link).to_have_attribute("rel", "noopener noreferrer nofollow")
 
 
-async def test_a_row_says_which_call_opened_a_sub_agent_and_what_it_cost(
+async def test_sub_agent_row_shows_its_call_and_cost(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _failed(records)
@@ -139,7 +139,7 @@ async def test_a_row_says_which_call_opened_a_sub_agent_and_what_it_cost(
     await expect(heading).to_be_visible()
 
 
-async def test_a_running_run_shows_its_open_call_and_its_last_sign_of_life(
+async def test_running_run_shows_its_open_call_and_last_heartbeat(
     page: Page, site: Site, records: Records
 ) -> None:
     run: SampleRun = await records.record(
@@ -256,7 +256,7 @@ async def test_a_deep_lineage_begins_at_a_lower_row_and_leads_back(
 
 
 @pytest.mark.thorough
-async def test_what_is_typed_as_a_filter_becomes_a_chip_and_a_view_keeps_it(
+async def test_typed_filter_becomes_a_chip_saved_in_views(
     page: Page, site: Site, records: Records
 ) -> None:
     await _failed(records)

@@ -60,7 +60,7 @@ async def test_each_tool_is_shown_with_how_its_calls_went(
 
 
 @pytest.mark.thorough
-async def test_the_runs_that_called_a_tool_are_those_of_the_range_of_time(
+async def test_runs_of_a_tool_respect_the_time_range(
     page: Page, site: Site, records: Records
 ) -> None:
     await _call(records, "ranged_tool", 1)
@@ -72,7 +72,7 @@ async def test_the_runs_that_called_a_tool_are_those_of_the_range_of_time(
 
 
 @pytest.mark.thorough
-async def test_the_table_is_sorted_by_keyboard_and_the_order_is_in_the_link(
+async def test_table_sorts_by_keyboard_with_order_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
     for name, seconds in [("sorted_quick", 1), ("sorted_quick", 1), ("sorted_slow", 3_000)]:

@@ -24,9 +24,7 @@ from tracer.records.ids import new_id
 from tracer.records.status import Status
 
 
-async def test_bars_show_when_each_record_ran_and_parallel_calls_side_by_side(
-    page: Page, site: Site, records: Records
-) -> None:
+async def test_bars_show_times_and_parallel_calls(page: Page, site: Site, records: Records) -> None:
     run = await records.record(sample_run())
     await open_run(page, site.address, run.root)
     calls = [run.failed_call, *run.opening_calls]
@@ -41,7 +39,7 @@ async def test_bars_show_when_each_record_ran_and_parallel_calls_side_by_side(
 
 
 @pytest.mark.thorough
-async def test_a_bar_tells_own_time_from_that_of_sub_plans_and_marks_the_critical_path(
+async def test_bar_shows_own_time_and_the_critical_path(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -58,7 +56,7 @@ async def test_a_bar_tells_own_time_from_that_of_sub_plans_and_marks_the_critica
 
 
 @pytest.mark.thorough
-async def test_no_bar_is_too_small_to_be_seen_and_odd_times_break_nothing(
+async def test_bars_stay_visible_with_unusual_times(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -166,7 +164,7 @@ async def test_dragging_the_rows_moves_in_time_and_selects_nothing(
 
 
 @pytest.mark.thorough
-async def test_where_all_the_time_is_shown_a_stroke_over_the_rows_is_a_click(
+async def test_drag_selects_the_row_if_all_time_is_shown(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -206,7 +204,7 @@ async def test_a_finger_moves_in_time_sideways(
 
 
 @pytest.mark.thorough
-async def test_the_waterfall_can_be_hidden_and_is_at_first_on_a_small_screen(
+async def test_waterfall_can_be_hidden_and_starts_hidden_on_small_screens(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -239,7 +237,7 @@ async def test_a_closed_row_says_how_many_failures_it_hides(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("width", [360, 1280])
-async def test_the_time_scale_has_two_names_or_more_and_each_is_whole(
+async def test_time_scale_has_at_least_two_whole_labels(
     page: Page, site: Site, demo_run: str, width: int
 ) -> None:
     await page.set_viewport_size({"width": width, "height": 800})

@@ -30,7 +30,7 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
     return done.stdout
 
 
-def test_installed_wheels_migrate_record_and_serve_beside_an_api_of_the_user(
+def test_installed_wheels_work_with_a_user_package_named_api(
     empty_database_url: str, tmp_path: Path
 ) -> None:
     programs = Path(sys.executable).parent

@@ -90,7 +90,7 @@ def test_nodes_are_below_their_parents_and_counted_in_them() -> None:
     )
 
 
-def test_batch_items_are_below_the_batch_and_sub_plans_below_their_item() -> None:
+def test_batch_items_and_their_sub_plans_are_nested() -> None:
     rows = TreeRows(
         plans=[plan("root"), plan("one", "item-1")],
         steps=[step("s", "root")],
@@ -122,7 +122,7 @@ def test_a_hand_off_is_below_the_step_that_opened_it() -> None:
     assert tree["agentExecutions"][0]["subPlans"][0]["parentActToolCall"] is None
 
 
-def test_records_without_a_known_parent_are_unplaced_and_counted_in_the_root() -> None:
+def test_records_without_a_parent_are_counted_in_the_root() -> None:
     rows = TreeRows(
         plans=[plan("root"), plan("lost", "not-there")],
         steps=[step("placeholder", None), step("sl", "lost")],
@@ -184,7 +184,7 @@ def test_the_depth_limits_the_nodes_but_not_the_totals() -> None:
         assert tree["agentExecutions"][0]["toolCalls"][0]["subPlanCount"] == 1
 
 
-def test_a_sub_plan_at_the_top_names_the_call_that_opened_it() -> None:
+def test_top_sub_plan_names_its_opening_call() -> None:
     opener = call("opens", None, arguments='{"a":1}')
     tree = build_tree(TreeRows(plans=[plan("sub", "opens")], opener=opener), "sub")
 

@@ -150,7 +150,7 @@ def test_unknown_fields_around_spans_are_not_stored_with_secrets() -> None:
     assert kept == []
 
 
-def test_a_value_that_a_later_one_replaces_is_not_stored_with_a_secret() -> None:
+def test_replaced_value_is_stored_without_its_secret() -> None:
     # The last one of several values of a field counts. Parsers do not show the others.
     text = SECRETS[0].text.encode()
     card = b"\x18" + _varint(CARD)

@@ -84,7 +84,7 @@ def test_vercel_generate_text_is_an_agent_and_do_generate_a_round() -> None:
     assert (plan["user_request"], plan["summary"]) == ("Plan a day", "Go to Brest")
 
 
-def test_an_mcp_span_repeats_the_tool_span_above_it_on_both_sides() -> None:
+def test_mcp_spans_merge_into_the_tool_span_above() -> None:
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
     mcp = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "search", "jsonrpc.request.id": "1"}
     run = projection_of(
@@ -99,7 +99,7 @@ def test_an_mcp_span_repeats_the_tool_span_above_it_on_both_sides() -> None:
     assert run.record_of[bytes(7) + b"\4"] == run.record_of[bytes(7) + b"\2"]
 
 
-def test_an_mcp_span_without_a_tool_span_above_it_is_the_call() -> None:
+def test_mcp_span_without_a_tool_span_is_the_call() -> None:
     mcp = {"mcp.method.name": "tools/call", "error.type": "tool_error"}
     run = projection_of(
         made(1, "invoke_agent a", {"gen_ai.operation.name": "invoke_agent"}),

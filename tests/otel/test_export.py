@@ -162,7 +162,7 @@ async def test_times_outside_the_range_of_otlp_are_restored() -> None:
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))]
 )
-async def test_records_do_not_depend_on_the_order_or_number_of_their_spans(
+async def test_records_are_independent_of_span_order_and_repetition(
     run: SampleRun, seed: int
 ) -> None:
     spans = await spans_of_run(run)

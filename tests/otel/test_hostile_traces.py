@@ -127,7 +127,7 @@ def test_calls_with_own_arguments_use_up_no_copies() -> None:
     assert kept == ["{}"] * MOST_COPIES + [large]
 
 
-def test_a_call_below_a_large_node_keeps_its_own_arguments_if_it_has_many_siblings() -> None:
+def test_call_with_many_siblings_has_its_own_arguments() -> None:
     given = json.dumps([{"name": "t", "id": "1", "args": {"a": "x" * 200_000}}])
     call = {"openinference.span.kind": "TOOL", "tool.name": "t", "input.value": '{"own": 1}'}
     node = made(1, "tools", {"openinference.span.kind": "CHAIN", "input.value": given})

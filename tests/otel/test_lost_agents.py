@@ -80,7 +80,7 @@ def test_agent_with_two_possible_openers_is_not_linked() -> None:
     ]
 
 
-def test_hand_off_with_the_request_of_a_call_stays_a_hand_off() -> None:
+def test_hand_off_with_a_call_request_remains_a_hand_off() -> None:
     run = projection_of(
         agent(1, "a", asked="plan"),
         tool(2, "search", '{"q":"plan"}', parent=1, at=(1, 2)),
@@ -111,7 +111,7 @@ def test_repeated_request_is_not_linked_to_a_call_with_an_agent() -> None:
     assert outline(run)[-3:] == ["unplaced", "  plan b unknown", "    step b"]
 
 
-def test_work_below_a_lost_span_belongs_to_the_agent_with_its_request() -> None:
+def test_work_below_a_lost_span_is_matched_by_request() -> None:
     """So Strands tells of a cancelled agent: not of the cycle that it was in."""
     cancelled = {
         "gen_ai.operation.name": "invoke_agent",

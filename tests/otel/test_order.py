@@ -117,7 +117,7 @@ def test_any_part_of_a_trace_makes_valid_records(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-def test_the_version_with_the_latest_end_then_the_greatest_bytes_is_kept(
+def test_latest_end_then_greatest_bytes_wins(
     data: st.DataObject,
 ) -> None:
     (span, *_) = spans_of(NAMES[0])

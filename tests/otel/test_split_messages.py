@@ -62,7 +62,7 @@ def _assert_same(messages: Sequence[bytes], chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_first_spans_of_captures_make_the_same_rows_in_any_split(name: str) -> None:
+def test_capture_prefixes_make_equal_rows_in_any_split(name: str) -> None:
     for spans in by_trace(spans_of(name)).values():
         for count in range(1, len(spans) + 1, max(1, len(spans) // 12)):
             assert_same(spans[:count])
@@ -369,7 +369,7 @@ def test_rare_traces_make_the_right_tree(trace: str) -> None:
 # --- Special spans -------------------------------------------------------------------------------
 
 
-def test_spans_with_canaries_in_every_field_make_the_same_rows_in_any_split() -> None:
+def test_spans_with_canaries_make_equal_rows_in_any_split() -> None:
     body = request_with(bytes.fromhex(TRACE_ID), list(places())).SerializeToString()
 
     assert_same(list(sent_spans(body)))
@@ -388,12 +388,12 @@ async def test_spans_that_carry_records_make_the_same_rows_in_any_split(*, finis
         _assert_same([*others, *messages[count:]], random.Random(count))
 
 
-def test_a_span_without_a_valid_record_makes_the_rows_of_the_oracle() -> None:
+def test_span_without_a_valid_record_matches_the_oracle() -> None:
     assert_same(spans_from(agent(1, "a"), made(2, "x", {"tracer.record": "no record"}, parent=1)))
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_the_version_with_the_later_end_and_then_the_greater_bytes_wins(order: int) -> None:
+def test_later_end_then_greater_bytes_wins(order: int) -> None:
     versions = [
         made(1, "x", {"gen_ai.tool.name": name, "gen_ai.operation.name": "execute_tool"}, at=at)
         for name, at in [

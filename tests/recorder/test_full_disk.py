@@ -42,9 +42,7 @@ async def run_process(path: Path, events: int, how: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", ["full", "taken"])
-async def test_spool_on_a_full_disk_is_delivered_once_and_is_empty_then(
-    how: str, tmp_path: Path
-) -> None:
+async def test_spool_on_a_full_disk_is_delivered_once(how: str, tmp_path: Path) -> None:
     with mounted(tmp_path, DISK_BYTES):
         result = await run_process(tmp_path / "spool" / "events.db", 1000, how)
         assert result["dropped"] > 0

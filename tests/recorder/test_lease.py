@@ -26,7 +26,7 @@ async def test_a_recorder_that_recorded_nothing_has_no_lease(
     assert store.renewals == []
 
 
-async def test_a_lease_is_renewed_when_the_store_says_so_as_long_as_the_recorder_is_open(
+async def test_open_recorder_renews_its_lease_at_the_stores_interval(
     store: CommandedStore, spool: Spool
 ) -> None:
     store.lease = timedelta(milliseconds=30)
@@ -38,7 +38,7 @@ async def test_a_lease_is_renewed_when_the_store_says_so_as_long_as_the_recorder
     assert [each for each in asyncio.all_tasks() if each.get_name() == "tracer-lease"] == []
 
 
-async def test_a_store_that_is_away_is_asked_again_at_the_next_turn(
+async def test_unavailable_store_is_retried_at_the_next_interval(
     store: CommandedStore, spool: Spool, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.lease = timedelta(milliseconds=30)
@@ -72,7 +72,7 @@ async def test_a_renewal_that_hangs_holds_up_no_event(spool: Spool) -> None:
     assert store.events == events
 
 
-async def test_a_connection_of_a_program_keeps_its_lease_while_the_program_does_other_things(
+async def test_connection_renews_its_lease_while_the_program_is_busy(
     store: CommandedStore, tmp_path: Path
 ) -> None:
     store.lease = timedelta(milliseconds=30)

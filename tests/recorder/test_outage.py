@@ -17,7 +17,7 @@ async def spooled(spool: Spool) -> list[object]:
     return [event for _, event in await spool.oldest(10_000)]
 
 
-async def test_with_the_store_down_events_are_spooled_and_drained_once_it_is_back(
+async def test_events_are_spooled_during_an_outage_and_then_drained(
     store: CommandedStore, spool: Spool
 ) -> None:
     async with Recorder(store, spool) as recorder:
@@ -70,7 +70,7 @@ async def test_direct_writes_resume_when_the_store_is_back(
         assert recorder.counts.spooled == spooled_before
 
 
-async def test_while_the_store_is_known_to_be_down_it_is_not_asked_for_each_event(
+async def test_unavailable_store_is_not_tried_for_each_event(
     store: CommandedStore, spool: Spool
 ) -> None:
     async with Recorder(store, spool, patience=60) as recorder:
@@ -90,7 +90,7 @@ async def test_while_the_store_is_known_to_be_down_it_is_not_asked_for_each_even
         store.down = False
 
 
-async def test_a_store_that_hangs_delays_a_call_by_no_more_than_the_patience(
+async def test_hanging_store_delays_a_call_by_the_patience_at_most(
     store: CommandedStore, spool: Spool
 ) -> None:
     async with Recorder(store, spool, patience=0.05) as recorder:
@@ -165,7 +165,7 @@ async def test_an_event_that_the_store_breaks_on_is_dropped_alone(
     assert "a payload" not in str([vars(record) for record in caplog.records])
 
 
-async def test_an_event_that_takes_the_store_down_does_not_hold_up_those_behind_it(
+async def test_event_that_crashes_the_store_does_not_block_later_events(
     store: CommandedStore, spool: Spool
 ) -> None:
     recorder = Recorder(store, spool)
@@ -227,7 +227,7 @@ async def test_a_store_that_answers_with_a_cancellation_costs_no_event(
         await store.holds([event])
 
 
-async def test_closing_with_the_store_down_leaves_the_events_to_the_next_recorder(
+async def test_next_recorder_delivers_events_left_by_an_outage(
     store: CommandedStore, spool: Spool
 ) -> None:
     async with asyncio.timeout(PLENTY_SECONDS):

@@ -89,7 +89,7 @@ async def test_the_events_of_a_cancelled_call_are_stored_all_the_same(
         assert [type(end) for end in ends] == [asyncio.CancelledError] * 2
 
 
-async def test_a_refused_event_is_counted_and_logged_by_its_ids_and_not_tried_again(
+async def test_rejected_event_is_counted_and_logged_without_a_retry(
     store: CommandedStore, spool: Spool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Recorder(store, spool) as recorder:
@@ -107,7 +107,7 @@ async def test_a_refused_event_is_counted_and_logged_by_its_ids_and_not_tried_ag
     assert "secret" not in str(vars(line))
 
 
-async def test_each_kind_of_event_is_logged_by_the_id_of_its_own_record(
+async def test_each_event_type_is_logged_with_its_record_id(
     store: CommandedStore, spool: Spool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Recorder(store, spool) as recorder:
@@ -148,7 +148,7 @@ async def test_closing_writes_what_waits(store: CommandedStore, spool: Spool) ->
     assert store.events == events
 
 
-async def test_what_is_recorded_outside_of_the_context_waits_in_the_spool_for_the_next(
+async def test_events_recorded_outside_the_context_stay_in_the_spool(
     store: CommandedStore, spool: Spool
 ) -> None:
     recorder = Recorder(store, spool)

@@ -65,9 +65,7 @@ async def test_events_come_back_exactly_and_in_their_order(
     assert await held(spool) == events
 
 
-async def test_what_is_removed_is_gone_and_its_ids_are_never_used_again(
-    recorder: Recorder, spool: Spool
-) -> None:
+async def test_ids_of_removed_events_are_never_reused(recorder: Recorder, spool: Spool) -> None:
     first = (await spool.append(plans_started(recorder, 2))).ids
     await spool.remove(first)
     event = plan_started(recorder)
@@ -222,7 +220,7 @@ async def test_a_file_that_breaks_while_it_is_open_is_moved_aside(
     assert "spool_corrupted" in caplog.text
 
 
-async def test_a_write_ahead_log_cut_short_costs_what_was_cut_and_nothing_else(
+async def test_truncated_write_ahead_log_loses_only_its_tail(
     recorder: Recorder, spool: Spool, spool_path: Path, tmp_path: Path
 ) -> None:
     """What the disk holds after the machine died within a write."""
@@ -241,7 +239,7 @@ def copy_files(path: Path, directory: Path, log_bytes_lost: int) -> Path:
     return copy
 
 
-async def test_what_is_no_event_any_more_is_dropped_and_does_not_block(
+async def test_invalid_spooled_event_is_dropped_without_blocking(
     store: CommandedStore, spool: Spool, spool_path: Path
 ) -> None:
     recorder = Recorder(store, spool)

@@ -203,7 +203,7 @@ def test_a_change_keeps_its_value_if_the_original_is_mutated() -> None:
     assert apply({}, [change]) == {"a": {"list": [1, 2]}}
 
 
-def test_a_state_that_is_too_large_too_deep_or_no_json_is_rejected() -> None:
+def test_state_too_large_or_deep_or_not_json_is_rejected() -> None:
     room = MAX_STATE_BYTES - len('{"a":""}')
     assert len(state_text({"a": "x" * room})) == MAX_STATE_BYTES
     too_deep = apply({}, [StateChange("set", ("a",) * 101, 1)])

@@ -47,7 +47,7 @@ def test_the_seeds_shape_is_read(tmp_path: Path) -> None:
     assert (agent.max_rounds, agent.max_parallel) == (Agent.max_rounds, Agent.max_parallel)
 
 
-def test_an_agent_has_all_that_its_entry_says_and_agents_keep_their_order(tmp_path: Path) -> None:
+def test_agents_have_the_fields_and_order_of_the_file(tmp_path: Path) -> None:
     model = ScriptedModel([])
 
     nurse, doctor = _agents(

@@ -53,7 +53,7 @@ class Counter:
         return self.count
 
 
-async def test_each_kind_of_tool_is_recorded_before_it_runs_and_after_it_ended(
+async def test_each_tool_type_is_recorded_before_and_after_running(
     database_url: str, tmp_path: Path
 ) -> None:
     @tool

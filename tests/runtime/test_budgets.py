@@ -60,7 +60,7 @@ async def fails() -> None:
     raise ValueError("no")
 
 
-async def test_a_call_beyond_the_budget_fails_and_the_agent_goes_on_to_its_answer(
+async def test_call_beyond_the_budget_fails_without_ending_the_agent(
     open_run: OpenRun,
 ) -> None:
     model = ScriptedModel([script("Go", [call("work")] * 3, [call("work")], "what is known")])
@@ -95,7 +95,7 @@ LIMIT = 9
 
 
 @pytest.mark.parametrize("how", ["side by side", "as a batch"])
-async def test_eight_sub_plans_at_once_never_use_more_calls_than_they_share(
+async def test_parallel_sub_plans_never_exceed_their_shared_calls(
     open_run: OpenRun, how: str
 ) -> None:
     began: list[int] = []
@@ -141,7 +141,7 @@ async def test_eight_sub_plans_at_once_never_use_more_calls_than_they_share(
                 assert reviews[plan["toolCallId"]] == f'{{"week":{week}}}'
 
 
-async def test_a_sub_plans_own_budget_lies_within_that_of_the_plan_above(
+async def test_sub_plan_budget_is_limited_by_its_parent(
     open_run: OpenRun,
 ) -> None:
     scripts = [
@@ -172,7 +172,7 @@ async def test_a_sub_plans_own_budget_lies_within_that_of_the_plan_above(
     assert "All 5 tool calls" in works[-1]["error"]["message"]
 
 
-async def test_batch_items_retries_and_calls_within_calls_count_as_what_they_are(
+async def test_batch_items_retries_and_nested_calls_use_the_budget(
     tmp_path: Path,
 ) -> None:
     tries: list[int] = []
@@ -205,7 +205,7 @@ async def test_batch_items_retries_and_calls_within_calls_count_as_what_they_are
     assert outcomes[2].result == '[null,"budget_exhausted"]'
 
 
-async def test_a_call_that_fails_or_is_refused_has_used_its_place_in_the_budget(
+async def test_failed_or_rejected_call_uses_the_budget(
     open_run: OpenRun,
 ) -> None:
     model = ScriptedModel([script("Go", [call("fails"), call("nowhere"), call("work")], "done")])
@@ -238,7 +238,7 @@ class MeteredModel(ScriptedModel):
         return await super().complete(messages, tools)
 
 
-async def test_a_model_is_not_asked_beyond_the_tokens_and_the_run_says_why(
+async def test_model_is_not_called_beyond_the_token_budget(
     open_run: OpenRun,
 ) -> None:
     turn = Turn(calls=[call("work")], input_tokens=300, output_tokens=700)
@@ -277,7 +277,7 @@ async def test_sub_plans_reserve_their_tokens_before_they_ask(open_run: OpenRun)
     assert all("tokens is used up" in each["error"]["message"] for each in rows if each["error"])
 
 
-async def test_sub_plans_side_by_side_never_take_more_tokens_than_there_are(
+async def test_parallel_sub_plans_never_exceed_the_tokens(
     open_run: OpenRun,
 ) -> None:
     review = subplan_tool(review_template())
@@ -300,7 +300,7 @@ async def test_sub_plans_side_by_side_never_take_more_tokens_than_there_are(
     assert reasons == {None, "budget_exhausted"}
 
 
-async def test_a_sub_plan_without_tokens_is_a_failed_call_and_the_agent_goes_on(
+async def test_sub_plan_without_tokens_fails_only_its_call(
     open_run: OpenRun,
 ) -> None:
     review = subplan_tool(review_template(budget=BudgetLimits(tokens=0)))

@@ -191,7 +191,7 @@ class AwayReader:
         return await self.store.find_cancel_requests(root_plan_ids)
 
 
-async def test_a_store_that_is_away_does_not_end_the_watch_for_wishes(
+async def test_outage_does_not_stop_polling_for_cancel_requests(
     store: MemoryStore, tmp_path: Path
 ) -> None:
     gate = Gate()
@@ -209,7 +209,7 @@ async def test_a_store_that_is_away_does_not_end_the_watch_for_wishes(
     assert endings(rows.plans) == [ASKED]
 
 
-async def test_the_context_of_a_call_is_not_left_behind_by_a_cancelled_run(
+async def test_cancelled_run_restores_the_call_context(
     open_bench: OpenBench, store: MemoryStore
 ) -> None:
     seen: list[ToolContext] = []
@@ -231,7 +231,7 @@ async def test_the_context_of_a_call_is_not_left_behind_by_a_cancelled_run(
     assert on.launcher.active_runs == []
 
 
-async def test_whoever_waits_for_a_run_that_is_cancelled_by_a_wish_is_told_so(
+async def test_waiter_gets_the_outcome_of_a_cancelled_run(
     open_bench: OpenBench, store: MemoryStore
 ) -> None:
     gate = Gate()

@@ -238,7 +238,7 @@ async def test_run_cancelled_while_recording_calls_to_postgres_leaves_nothing_op
             await cancel_at(writer, reader, tmp_path, event_type, number, before)
 
 
-async def test_a_synchronous_hook_around_a_sub_plan_waits_until_that_has_ended(
+async def test_synchronous_hook_waits_for_the_sub_plan_to_end(
     tmp_path: Path,
 ) -> None:
     begun = asyncio.Event()

@@ -16,7 +16,7 @@ from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
 from tracer.tools.definition.tool import tool
 
 
-async def test_a_model_that_does_not_answer_in_time_is_a_timeout_all_the_way_up(
+async def test_model_timeout_propagates_to_the_run(
     open_bench: OpenBench,
 ) -> None:
     gate = Gate()
@@ -33,7 +33,7 @@ async def test_a_model_that_does_not_answer_in_time_is_a_timeout_all_the_way_up(
         assert (each["status"], each["reason"]) == ("failed", "timed_out")
 
 
-async def test_a_run_whose_time_is_over_in_a_tool_times_out_all_the_way_up(
+async def test_run_timeout_in_a_tool_propagates_to_the_run(
     open_bench: OpenBench,
 ) -> None:
     begun = asyncio.Event()
@@ -56,7 +56,7 @@ async def test_a_run_whose_time_is_over_in_a_tool_times_out_all_the_way_up(
     assert rows.think_acts[0]["status"] == "succeeded"
 
 
-async def test_a_tool_that_times_out_is_told_to_the_model_and_its_late_end_noted(
+async def test_tool_timeout_reaches_the_model_and_late_end_is_recorded(
     open_bench: OpenBench,
 ) -> None:
     let_go = asyncio.Event()

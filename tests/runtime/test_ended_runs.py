@@ -29,9 +29,7 @@ async def check_is_over(context: ToolContext) -> None:
 
 
 @pytest.mark.parametrize("how", ["returns", "raises", "is cancelled"])
-async def test_a_run_of_the_service_takes_its_caller_along_when_it_ends(
-    tmp_path: Path, how: str
-) -> None:
+async def test_ended_service_run_releases_its_caller(tmp_path: Path, how: str) -> None:
     places: list[ToolContext] = []
     begun = asyncio.Event()
 

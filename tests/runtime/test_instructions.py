@@ -184,9 +184,7 @@ PLAN: tuple[str, list[tuple[str | None, str]]] = ("Two", [("first", "Rename"), (
 
 
 @pytest.mark.parametrize("first", ["You are {name}.", "You rename."])
-async def test_all_agents_of_a_run_are_shown_the_state_of_its_beginning(
-    tmp_path: Path, first: str
-) -> None:
+async def test_agents_see_the_state_at_the_start_of_the_run(tmp_path: Path, first: str) -> None:
     store = MemoryStore()
     async with bench(two_steps(first, "They are {name}."), store, store, tmp_path) as on:
         runs = [await on.launcher.run("Go", plan=PLAN, session_id="s") for _ in range(2)]
@@ -195,7 +193,7 @@ async def test_all_agents_of_a_run_are_shown_the_state_of_its_beginning(
     assert [each[1] for each in said] == ["They are Ann.", "They are Bob."]
 
 
-async def test_instructions_that_speak_of_nobody_fail_the_step_before_a_model_is_asked(
+async def test_unresolved_caller_placeholder_fails_the_step_before_a_request(
     tmp_path: Path,
 ) -> None:
     store = MemoryStore()
@@ -231,7 +229,7 @@ async def test_a_users_words_are_no_template(tmp_path: Path) -> None:
     assert messages[1]["content"] == "I am {name}, {{user_id}}"
 
 
-async def test_a_session_that_keeps_no_state_fails_the_step_that_needs_it(tmp_path: Path) -> None:
+async def test_step_that_needs_missing_session_state_fails(tmp_path: Path) -> None:
     worker = Agent("worker", "You know {note}.")
     application = Application(
         name="tests", agents=(worker,), model=ScriptedModel([]), history_characters=0
@@ -313,7 +311,7 @@ async def test_date_is_that_of_the_caller_s_time_zone_if_known(
 @pytest.mark.parametrize(
     "zone", ["Mars/Olympus", "", "../../etc/passwd", "Asia", "\0", "x" * 9999, 8]
 )
-async def test_date_falls_back_and_logs_if_the_caller_s_time_zone_is_invalid(
+async def test_invalid_caller_time_zone_is_logged_and_replaced(
     store: MemoryStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, zone: Any
 ) -> None:
     before = date_in(EAST)

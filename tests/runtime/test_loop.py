@@ -30,7 +30,7 @@ def fail() -> None:
     raise ValueError("no luck")
 
 
-async def test_each_call_gets_its_own_record_and_one_answer_in_the_models_order(
+async def test_calls_have_records_and_results_in_the_models_order(
     open_bench: OpenBench,
 ) -> None:
     calls = [
@@ -73,7 +73,7 @@ async def test_each_call_gets_its_own_record_and_one_answer_in_the_models_order(
     assert "Available: double, fail" in answers[3]["content"]
 
 
-async def test_calls_run_side_by_side_up_to_the_bound_and_the_others_queue(
+async def test_calls_above_the_parallel_limit_are_queued(
     open_bench: OpenBench,
 ) -> None:
     running: list[int] = []
@@ -109,7 +109,7 @@ async def test_calls_run_side_by_side_up_to_the_bound_and_the_others_queue(
     assert most == 2
 
 
-async def test_a_call_is_recorded_as_ended_when_it_ends_and_not_when_its_batch_does(
+async def test_call_end_is_recorded_before_its_batch_ends(
     open_bench: OpenBench,
 ) -> None:
     let_go = asyncio.Event()
@@ -176,7 +176,7 @@ async def test_an_agent_without_an_answer_fails_at_its_round_limit(open_bench: O
 @pytest.mark.parametrize(
     "error", [ModelError("The model is away."), KeyError("bug"), asyncio.CancelledError()]
 )
-async def test_a_model_that_fails_fails_its_round_its_step_and_its_plan(
+async def test_model_failure_fails_the_round_step_and_plan(
     open_bench: OpenBench, error: Any
 ) -> None:
     model = ScriptedModel([script("Ask", Turn(error=error))])

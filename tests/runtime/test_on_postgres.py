@@ -43,7 +43,7 @@ def on_postgres(pool: Pool, spool: Path, model: ScriptedModel, tools: Any, **lim
     )
 
 
-async def test_two_hundred_parallel_calls_each_have_their_row_their_result_and_their_sub_plan(
+async def test_200_parallel_calls_have_distinct_rows_results_and_sub_plans(
     pool: Pool, database_url: str, tmp_path: Path
 ) -> None:
     everybody = asyncio.Barrier(150)
@@ -124,9 +124,7 @@ def returning(name: str, value: Any) -> Tool:
     return tool(name=name, description="Gives.")(give)
 
 
-async def test_whatever_tools_return_is_stored_exactly_or_described_and_the_agent_goes_on(
-    pool: Pool, tmp_path: Path
-) -> None:
+async def test_any_tool_result_is_stored_or_described(pool: Pool, tmp_path: Path) -> None:
     tools = [returning(name, value) for name, value in HOSTILE.items()]
     model = ScriptedModel([script("Go", [call(each.name) for each in tools], "done")])
 

@@ -38,7 +38,7 @@ ASKED = [Message("system", "You are the agent 'worker'."), Message("user", "How?
 SOON = {"retry-after-ms": "1"}
 
 
-async def test_a_run_through_the_adapter_has_the_same_tree_as_the_scripted_one(
+async def test_adapter_run_has_the_tree_of_the_scripted_run(
     open_bench: OpenBench,
 ) -> None:
     scripted = busy_application()
@@ -86,7 +86,7 @@ async def test_retries_come_to_an_end(model: OpenAIModel, server: ChatServer) ->
     assert len(server.requests) == 3
 
 
-async def test_a_refused_request_is_not_sent_again_and_the_key_is_not_told(
+async def test_rejected_request_is_not_retried_and_hides_the_key(
     model: OpenAIModel, server: ChatServer
 ) -> None:
     body = json.dumps({"error": {"message": f"Bad key {KEY}."}}).encode()
@@ -100,7 +100,7 @@ async def test_a_refused_request_is_not_sent_again_and_the_key_is_not_told(
     assert len(server.requests) == 1
 
 
-async def test_a_server_that_is_not_there_is_a_failure_of_the_model() -> None:
+async def test_missing_server_is_a_model_failure() -> None:
     model = OpenAIModel("gpt-test", base_url="http://127.0.0.1:9/v1", api_key=KEY, max_retries=0)
 
     with pytest.raises(ModelError, match="request to the model failed"):

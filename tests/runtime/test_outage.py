@@ -34,7 +34,7 @@ class StoreThatIsDown:
         raise StoreUnavailable
 
 
-async def test_a_run_while_the_store_is_down_is_recorded_whole_once_it_is_back(
+async def test_run_during_an_outage_is_recorded_completely_afterwards(
     store: MemoryStore, tmp_path: Path
 ) -> None:
     async with bench(busy_application(), StoreThatIsDown(), store, tmp_path) as on:

@@ -99,7 +99,7 @@ async def test_a_plan_is_read_as_models_like_to_write_it(
         ('{"steps": [{"agent": "nobody", "request": "x"}]}', "no agent 'nobody'"),
     ],
 )
-async def test_a_planner_is_told_what_is_wrong_with_its_plan_and_asked_again(
+async def test_planner_is_retried_with_the_errors_of_its_plan(
     open_bench: OpenBench, answer: str, said: str
 ) -> None:
     good = '{"steps": [{"request": "Look"}]}'
@@ -156,7 +156,7 @@ async def test_a_given_plan_is_carried_out_as_it_is(open_bench: OpenBench) -> No
     assert (plan["title"], plan["userRequest"], plan["agentName"]) == ("Given", "Week?", "worker")
 
 
-async def test_a_failed_step_stops_its_plan_and_the_rest_is_not_reached(
+async def test_failed_step_stops_its_plan(
     open_bench: OpenBench,
 ) -> None:
     model = ScriptedModel([script("Look", "seen"), script("Sum up", Turn(error=ValueError("no")))])
@@ -198,7 +198,7 @@ async def test_a_run_keeps_what_it_was_started_with(
         ({"plan": ("t", [])}, "The plan has no steps"),
     ],
 )
-async def test_a_request_that_cannot_be_run_is_refused_before_anything_is_recorded(
+async def test_invalid_request_is_rejected_before_recording(
     open_bench: OpenBench, store: MemoryStore, options: Any, said: str
 ) -> None:
     on = await open_bench(application(ScriptedModel([])))

@@ -54,7 +54,7 @@ async def test_a_slow_turn_is_answered_when_its_gate_opens() -> None:
         ([], "No script"),
     ],
 )
-async def test_what_no_script_expects_is_an_error_now_and_at_the_end(
+async def test_unscripted_request_is_an_error_immediately_and_at_the_end(
     conversation: list[Message], said: str
 ) -> None:
     model = ScriptedModel([script("A", "a0", times=None), script("B", "b0", times=None)])

@@ -18,7 +18,7 @@ from tracer.runtime.subplan_tool import subplan_tool
 from tracer.tools.definition.tool import tool
 
 
-async def test_each_call_has_an_id_that_its_tool_its_two_records_and_its_sub_plan_share(
+async def test_tool_records_and_sub_plan_share_the_call_id(
     open_bench: OpenBench,
 ) -> None:
     before: dict[UUID, dict[str, Any]] = {}

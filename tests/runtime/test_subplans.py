@@ -77,7 +77,7 @@ async def test_a_sub_plan_is_recorded_before_any_of_its_work(open_bench: OpenBen
     assert sorted(seen[1]) == [(0, "running"), (1, "running")]
 
 
-async def test_a_failed_sub_plan_is_a_failed_call_and_the_agent_goes_on(
+async def test_failed_sub_plan_fails_only_its_call(
     open_bench: OpenBench,
 ) -> None:
     model = ScriptedModel(
@@ -98,7 +98,7 @@ async def test_a_failed_sub_plan_is_a_failed_call_and_the_agent_goes_on(
     assert [each["status"] for each in rows.plans if each["depth"]] == ["failed"]
 
 
-async def test_a_sub_plan_whose_time_is_over_times_out_and_its_parent_goes_on(
+async def test_sub_plan_timeout_does_not_end_its_parent(
     open_bench: OpenBench,
 ) -> None:
     begun = asyncio.Event()
@@ -157,7 +157,7 @@ async def test_identity_and_the_earlier_deadline_are_handed_down(open_bench: Ope
     assert "token-4711" not in repr(below) + str(rows)
 
 
-async def test_sub_plans_can_be_nested_as_deep_as_allowed_and_no_deeper(
+async def test_sub_plans_nest_up_to_the_depth_limit(
     open_bench: OpenBench,
 ) -> None:
     offered: list[bool] = []
@@ -219,7 +219,7 @@ async def test_a_sub_plan_that_would_open_itself_again_is_refused(open_bench: Op
 
 
 @pytest.mark.parametrize("made", [subplan_tool, lambda each: batch_tool(subplan_tool(each))])
-async def test_without_a_tool_call_id_or_a_run_no_sub_plan_is_opened(made: Any) -> None:
+async def test_sub_plan_requires_a_tool_call_id_and_a_run(made: Any) -> None:
     opener: Tool = made(review_template())
     arguments = '{"items": [{"week": 1}]}' if opener.name == "review_each" else '{"week": 1}'
     place = some_context()
@@ -239,7 +239,7 @@ async def test_without_a_tool_call_id_or_a_run_no_sub_plan_is_opened(made: Any) 
     assert without_run.error.type == "LineageError"
 
 
-async def test_a_plan_that_goes_on_after_failures_ends_as_its_last_step_does(
+async def test_plan_that_continues_after_failures_has_its_last_steps_status(
     open_bench: OpenBench,
 ) -> None:
     template = review_template(

@@ -72,7 +72,7 @@ WHERE pg_advisory_xact_lock_shared({LOCK})::text IS NOT NULL"""
 
 
 @pytest.mark.parametrize("ending", ["sign_out", "forget"])
-async def test_lookup_that_began_before_the_end_of_a_sign_in_is_not_cached(
+async def test_lookup_started_before_a_sign_out_is_not_cached(
     database_url: str, ending: str
 ) -> None:
     async with (

@@ -181,7 +181,7 @@ async def test_existing_rows_are_distributed_on_a_new_coordinator(
 
 
 @pytest.mark.parametrize("payloads", [Payloads.PREVIEW, Payloads.FULL])
-async def test_a_tree_is_the_same_byte_for_byte_as_on_one_postgres(
+async def test_tree_is_byte_identical_to_that_of_one_postgres(
     pool: Pool, postgres_server_url: str, payloads: Payloads
 ) -> None:
     run = sample_run(sub_plans=5)

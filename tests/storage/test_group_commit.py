@@ -123,9 +123,7 @@ async def test_a_run_is_in_one_batch_at_a_time(commits: GroupCommit[Item], disk:
     assert disk.batches[2:] == [[(1, "b"), (1, "c"), (2, "c")]]
 
 
-async def test_a_write_does_not_overtake_one_that_waits_for_the_same_run(
-    commits: GroupCommit[Item], disk: Disk
-) -> None:
+async def test_writes_to_one_run_stay_in_order(commits: GroupCommit[Item], disk: Disk) -> None:
     disk.hold(1)
     tasks = await queue(commits, [(1, "a")], [(1, "b"), (2, "b")], [(2, "c")])
     assert disk.batches == [[(1, "a")]]
@@ -233,7 +231,7 @@ async def test_a_write_begins_when_the_one_before_it_gives_up(
     assert await busy == []
 
 
-async def test_a_writer_that_gives_up_during_its_batch_does_not_stop_it(
+async def test_cancelled_writer_does_not_stop_its_batch(
     commits: GroupCommit[Item], disk: Disk
 ) -> None:
     disk.hold(1)

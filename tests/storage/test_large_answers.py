@@ -68,7 +68,7 @@ async def test_read_that_takes_too_long_ends_its_query(
         await until_asleep(database_url, 0)
 
 
-async def test_reads_that_wait_for_a_thread_are_not_sent_after_they_are_cancelled(
+async def test_cancelled_reads_waiting_for_a_thread_are_not_sent(
     database_url: str,
 ) -> None:
     async with open_pool(database_url, answer_seconds=60) as pool:

@@ -116,7 +116,7 @@ def test_locks_of_a_role_without_rights_delay_no_migration(
         upgrade(empty_database_url, lock_seconds=5)
 
 
-def test_a_migration_that_waits_too_long_names_the_session_that_holds_the_lock(
+def test_migration_timeout_names_the_session_with_the_lock(
     empty_database_url: str,
 ) -> None:
     upgrade(empty_database_url, "0014")
@@ -243,7 +243,7 @@ OLD_CALLS = [
 """Texts of an older version, and whether it stored a copy as `jsonb`."""
 
 
-def test_texts_of_older_versions_are_cast_if_they_were_stored_as_jsonb(
+def test_text_stored_as_jsonb_by_older_versions_is_cast(
     empty_database_url: str,
 ) -> None:
     upgrade(empty_database_url, "0013")
@@ -393,7 +393,7 @@ def test_the_schema_is_fit_for_citus(catalog: Catalog) -> None:
         assert "nextval" not in str(default), (table, column)
 
 
-def test_every_reference_stays_in_its_run_and_is_checked_at_the_end(catalog: Catalog) -> None:
+def test_foreign_keys_include_the_run_and_are_deferred(catalog: Catalog) -> None:
     references = [
         row for row in catalog["constraints"] if row[2] == "f" and row[0] not in SHARED_TABLES
     ]

@@ -123,7 +123,7 @@ async def test_record_ids_lead_to_their_pending_run(
         assert (await reader.read_run(run)).tool_calls == 1
 
 
-async def test_record_with_an_id_of_its_own_leads_to_its_pending_run(
+async def test_record_with_a_custom_id_leads_to_its_pending_run(
     projection: PostgresProjection,
     writer: PostgresWriter,
     database_url: str,
@@ -251,7 +251,7 @@ async def test_large_run_is_due_at_once_if_it_is_read(
     assert await reading is None
 
 
-async def test_more_than_5000_pending_spans_are_behind_unless_any_size_is_wanted(
+async def test_over_5000_pending_spans_are_behind_unless_unlimited(
     projection: PostgresProjection, writer: PostgresWriter, database_url: str
 ) -> None:
     run = await accept(writer, calls=5000)

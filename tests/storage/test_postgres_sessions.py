@@ -25,7 +25,7 @@ def visits(number: int) -> list[StateChange]:
     return [StateChange("increment", ("visits",), 1)] * number
 
 
-async def test_a_change_takes_as_many_statements_of_a_hundred_operations_as_of_one(
+async def test_statement_count_is_independent_of_operation_count(
     pool: Pool, asked: list[str]
 ) -> None:
     sessions = PostgresSessions(ProjectPool(pool))
@@ -83,7 +83,7 @@ async def test_cancelled_state_change_leaves_no_change_and_no_lock(
         assert await sessions.change_state("s", {}, visits(1)) == {"visits": 2}
 
 
-async def test_a_run_joins_a_session_and_reads_its_history_by_two_queries(
+async def test_joining_a_session_with_its_history_takes_two_queries(
     pool: Pool, reader: PostgresReader, asked: list[str]
 ) -> None:
     sessions = PostgresSessions(ProjectPool(pool))

@@ -114,7 +114,7 @@ async def test_statistics_follow_every_kind_of_change(pool: Pool) -> None:
     assert len(seen) == len(changes) - 1  # an agent alone is no call
 
 
-async def test_hours_are_counted_as_of_the_last_pass_and_new_ones_live(
+async def test_rolled_up_hours_are_combined_with_live_counts(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader
 ) -> None:
     assert (await reader.read_tool_stats(EVER)).as_of is None
@@ -157,7 +157,7 @@ async def test_an_unchanged_run_is_not_rolled_up_again(pool: Pool, writer: Postg
 
 
 @pytest.mark.thorough
-async def test_a_write_during_a_roll_up_is_not_blocked_and_not_lost(
+async def test_write_during_a_roll_up_is_neither_blocked_nor_lost(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader, database_url: str
 ) -> None:
     run = Moments()

@@ -222,7 +222,7 @@ async def test_merging_again_changes_nothing(pool: Pool) -> None:
     assert found[0] == found[1]
 
 
-async def test_runs_that_are_pending_claimed_deleted_or_not_due_are_not_merged(
+async def test_pending_claimed_deleted_or_early_runs_are_not_merged(
     pool: Pool, database_url: str
 ) -> None:
     spans = trace(2)

@@ -42,7 +42,7 @@ async def ask(budget: Budget, prompt: int, answer: int) -> None:
         use.tokens = prompt + answer
 
 
-async def test_questions_wait_for_each_other_until_it_is_known_what_an_answer_takes() -> None:
+async def test_model_requests_are_serial_until_their_cost_is_measured() -> None:
     above = Budget(BudgetLimits(tokens=100))
     below = Budget(BudgetLimits(), above)
     async with above.reserved_tokens(50) as use:

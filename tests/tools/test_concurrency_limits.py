@@ -75,7 +75,7 @@ async def test_an_exclusive_call_is_a_barrier_in_its_batch(tmp_path: Path) -> No
     assert [each["result"] for each in rows] == ["a", "b", "c", "d", "e"]
 
 
-async def test_of_a_group_one_runs_at_a_time_and_others_run_beside_it(tmp_path: Path) -> None:
+async def test_calls_of_one_group_are_serial_and_others_parallel(tmp_path: Path) -> None:
     room, outside = Room(), Room()
     tools = [
         visiting(room, "read", concurrency="ledger"),
@@ -115,7 +115,7 @@ def of_agents(
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-async def test_a_runs_limit_counts_batch_items_sub_plans_and_calls_within_calls(
+async def test_run_limit_counts_batch_items_sub_plans_and_nested_calls(
     tmp_path: Path, limit: int
 ) -> None:
     room = Room()
@@ -152,9 +152,7 @@ async def test_a_runs_limit_counts_batch_items_sub_plans_and_calls_within_calls(
 
 
 @pytest.mark.parametrize("name", ["outer", "outer_in_thread"])
-async def test_a_call_within_a_call_has_the_place_of_the_one_around_it(
-    tmp_path: Path, name: str
-) -> None:
+async def test_nested_call_uses_the_slot_of_its_outer_call(tmp_path: Path, name: str) -> None:
     @tool(concurrency="ledger", max_parallel=1)
     async def inner(depth: int) -> Any:
         if depth == 0:
@@ -184,7 +182,7 @@ async def test_a_call_within_a_call_has_the_place_of_the_one_around_it(
 @pytest.mark.parametrize(
     ("options", "limits"), [({"concurrency": "ledger"}, {}), ({}, {"max_parallel_calls": 1})]
 )
-async def test_a_sub_plan_within_a_call_has_the_places_of_the_call_around_it(
+async def test_sub_plan_uses_the_slots_of_its_opening_call(
     tmp_path: Path, options: dict[str, Any], limits: dict[str, Any]
 ) -> None:
     review = subplan_tool(review_template())
@@ -246,7 +244,7 @@ async def test_waiting_for_a_place_ends_at_the_deadline_and_takes_none(
     assert len(on.endings(late)) == 1
 
 
-async def test_a_call_that_is_cancelled_while_it_waits_says_what_it_was_and_takes_no_place(
+async def test_call_cancelled_while_waiting_is_recorded_and_uses_no_slot(
     tmp_path: Path,
 ) -> None:
     let_go, held = asyncio.Event(), asyncio.Event()
@@ -272,7 +270,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_says_what_it_was_and_take
     assert [each["status"] for each in rows] == ["succeeded", "cancelled", "succeeded"]
 
 
-async def test_a_call_that_waits_is_pending_and_running_once_it_has_its_place(
+async def test_waiting_call_is_pending_until_it_gets_a_slot(
     tmp_path: Path,
 ) -> None:
     let_go, held = asyncio.Event(), asyncio.Event()
@@ -315,7 +313,7 @@ async def test_a_chosen_call_whose_turn_never_came_has_not_started(tmp_path: Pat
     assert [each["startedAt"] is None for each in rows] == [False, True]
 
 
-async def test_a_place_is_free_again_whatever_became_of_who_had_it(tmp_path: Path) -> None:
+async def test_slot_is_released_however_its_call_ends(tmp_path: Path) -> None:
     @tool(max_parallel=1)
     async def behave(how: str) -> None:
         if how == "raise":
@@ -335,14 +333,14 @@ async def test_a_place_is_free_again_whatever_became_of_who_had_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("options", [{"concurrency": EXCLUSIVE}, {"max_parallel": 2}])
-def test_what_makes_calls_of_its_own_cannot_be_limited_itself(options: dict[str, Any]) -> None:
+def test_tool_that_makes_calls_cannot_be_limited(options: dict[str, Any]) -> None:
     async def run(arguments: dict[str, Any], context: ToolContext) -> None: ...
 
     with pytest.raises(RegistrationError, match="on the tools that it calls"):
         Tool("x", "", {}, run, tool_type=ToolType.SUBPLAN, ends_by_itself=True, **options)
 
 
-async def test_a_call_that_waits_for_its_runs_place_keeps_no_other_from_those_within_calls(
+async def test_call_waiting_for_a_run_slot_does_not_block_nested_calls(
     tmp_path: Path,
 ) -> None:
     room = Room()

@@ -61,7 +61,7 @@ def digest(who: str) -> str:
 
 
 @pytest.mark.parametrize("tool_name", ["note", "keep"])
-async def test_under_one_session_id_each_caller_and_nobody_have_their_own(
+async def test_callers_with_one_session_id_have_separate_conversations(
     tmp_path: Path, tool_name: str
 ) -> None:
     callers = [ANN, BERT, None]
@@ -87,7 +87,7 @@ async def test_no_session_id_leads_into_another_callers_conversation(
 
 
 @pytest.mark.parametrize("who", [None, BERT])
-async def test_nobody_else_finds_what_a_run_keeps_for_itself_by_its_id(
+async def test_run_conversation_is_not_reachable_by_the_run_id(
     tmp_path: Path, who: str | None
 ) -> None:
     closed: list[list[str]] = []

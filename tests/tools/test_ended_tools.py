@@ -80,7 +80,7 @@ async def test_one_tool_ends_in_all_conversations_of_the_caller(
                 assert sorted(closed) == sorted([[f"a {who} {each}"] for each in ("s", "t", "@")])
 
 
-async def test_an_ended_tool_waits_for_its_turn_and_later_uses_get_a_new_instance() -> None:
+async def test_ended_tool_waits_its_turn_and_is_then_replaced() -> None:
     threads, workshop = ThreadContextManager(close_seconds=PATIENCE), Workshop()
     current = await in_use(threads, "a", workshop.create)
     queued = asyncio.create_task(use(threads, "a", workshop.create))

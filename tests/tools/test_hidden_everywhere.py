@@ -227,7 +227,7 @@ async def test_calls_without_a_caller_are_rejected_for_every_kind(tmp_path: Path
     assert kinds.api.received == []
 
 
-def test_tool_that_asks_the_model_for_a_token_is_rejected_however_it_is_made() -> None:
+def test_tool_with_a_visible_token_parameter_is_rejected() -> None:
     makers: list[Callable[[], object]] = [
         lambda: tool(token_visible),
         lambda: of_schema(),
@@ -245,7 +245,7 @@ def test_tool_that_asks_the_model_for_a_token_is_rejected_however_it_is_made() -
     assert not_rejected(RegistrationError, lambda make: make(), makers) == []
 
 
-async def test_mcp_tool_that_asks_for_a_token_is_left_out_and_logged(
+async def test_mcp_tool_with_a_token_parameter_is_skipped_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (

@@ -81,7 +81,7 @@ def test_what_may_be_anything_is_left_alone(value: object) -> None:
     assert secrets.scrub("12345 canary 5 None") == "12345 canary 5 None"
 
 
-def test_of_two_secrets_the_longer_is_taken_out_first() -> None:
+def test_longer_secret_is_redacted_first() -> None:
     secrets = Secrets()
     for each in ("secret", "secret of mine"):
         secrets.add(each)
@@ -153,7 +153,7 @@ LEAKY = [tell, fail, refuse, keep, tell_late, echo, misfit, unprovided, mistyped
 
 
 @pytest.mark.parametrize("leaky", LEAKY, ids=lambda each: each.name)
-async def test_a_secret_stands_in_nothing_that_is_recorded_logged_or_told(
+async def test_secret_is_never_recorded_logged_or_sent_to_the_model(
     tmp_path: Path, leaky: Tool, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -185,7 +185,7 @@ async def test_a_secret_stands_in_nothing_that_is_recorded_logged_or_told(
         assert row["effectiveArguments"] == f'{{"text":"{HIDDEN}"}}'
 
 
-async def test_a_secret_is_not_half_left_where_an_errors_stack_is_cut(tmp_path: Path) -> None:
+async def test_truncated_error_stack_contains_no_partial_secret(tmp_path: Path) -> None:
     @tool
     async def fail_at_length(token: TokenId, padding: int) -> None:
         raise ValueError(f"{token}{'x' * padding}")
@@ -201,7 +201,7 @@ async def test_a_secret_is_not_half_left_where_an_errors_stack_is_cut(tmp_path: 
             assert not outcome.error.stack.startswith(TOKEN[-cut:])
 
 
-async def test_a_secret_is_not_half_left_where_an_errors_message_is_cut(tmp_path: Path) -> None:
+async def test_truncated_error_message_contains_no_partial_secret(tmp_path: Path) -> None:
     @tool
     async def fail_at_length(token: TokenId, before: int) -> None:
         error = ToolError(f"{'x' * before}{token}{'y' * 1000}")
@@ -234,7 +234,7 @@ class Listening(ScriptedModel):
         return await super().complete(messages, tools)
 
 
-async def test_a_token_is_nowhere_in_the_database_the_models_messages_and_all_output(
+async def test_token_is_absent_from_database_messages_and_output(
     database_url: str,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],

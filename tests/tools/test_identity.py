@@ -28,7 +28,7 @@ from tracer.tools.registry import ToolRegistry
 from tracer.tools.service import CallOutcome
 
 
-async def test_without_a_caller_no_hook_no_provider_and_no_tool_is_asked(tmp_path: Path) -> None:
+async def test_call_without_a_caller_runs_no_hook_provider_or_tool(tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def hook(next: Callable[..., Any], arguments: Any) -> Any:
@@ -220,7 +220,7 @@ async def test_a_lookup_that_failed_is_tried_again_by_the_next_call(tmp_path: Pa
     assert (first.reason, second.reason) == ("missing_identity", None)
 
 
-async def test_who_asks_first_and_leaves_does_not_spoil_the_lookup_for_others(
+async def test_cancelled_first_lookup_does_not_fail_the_others(
     tmp_path: Path,
 ) -> None:
     asked = asyncio.Event()
@@ -248,7 +248,7 @@ async def test_who_asks_first_and_leaves_does_not_spoil_the_lookup_for_others(
     assert lookups == [A]
 
 
-async def test_what_a_resolver_says_of_a_token_does_not_show_it(tmp_path: Path) -> None:
+async def test_resolver_error_does_not_contain_the_token(tmp_path: Path) -> None:
     def expired(token_id: str) -> str:
         raise MissingIdentity(f"The token {token_id} has expired.") from KeyError(token_id)
 
@@ -282,7 +282,7 @@ async def test_nobody_finds_a_callers_conversation_by_what_it_is_kept_under(tmp_
     assert outcome.result == "0"
 
 
-async def test_a_run_that_a_tool_starts_is_its_own_callers_whoever_stands_around(
+async def test_run_started_by_a_tool_has_its_own_caller(
     tmp_path: Path,
 ) -> None:
     @tool

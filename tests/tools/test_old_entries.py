@@ -134,9 +134,7 @@ def test_unknown_metadata_is_ignored_and_deprecated(tmp_path: Path) -> None:
         'config = { name = "store", url = "https://store.example/mcp", timeout = 5, tools = [] }\n',
     ],
 )
-def test_an_mcp_entry_without_an_address_belongs_to_a_server_described_elsewhere(
-    tmp_path: Path, server: str
-) -> None:
+def test_mcp_entry_without_an_address_uses_a_defined_server(tmp_path: Path, server: str) -> None:
     registry, _ = _deprecated(
         tmp_path,
         """
@@ -155,7 +153,7 @@ def test_an_mcp_entry_without_an_address_belongs_to_a_server_described_elsewhere
     assert found.config.tools == frozenset({"read_row", "write_row"})
 
 
-def test_an_mcp_entry_whose_server_is_described_nowhere_or_otherwise_is_refused(
+def test_mcp_entry_with_a_missing_or_conflicting_server_is_rejected(
     tmp_path: Path,
 ) -> None:
     problems = problems_of(

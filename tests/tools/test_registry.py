@@ -225,7 +225,7 @@ def test_agent_may_name_only_tools_that_a_server_can_provide(
             of(Agent("worker", "Work.", tools=(each,)), registry=registry)
 
 
-def test_agents_file_with_a_tool_that_no_server_can_provide_is_rejected(tmp_path: Path) -> None:
+def test_agents_file_with_an_unavailable_tool_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "agents.yaml"
     path.write_text("worker:\n  tools: [here, get_time, get_tiem]\n")
     registry = server(tools={"get_time"})

@@ -42,7 +42,7 @@ async def test_a_post_that_got_no_answer_is_not_sent_again() -> None:
         assert len(inner.server.received) == 1
 
 
-async def test_a_slow_drip_is_given_up_when_the_tools_time_is_over() -> None:
+async def test_slow_response_ends_at_the_tool_timeout() -> None:
     begun = asyncio.Event()
 
     async def drip() -> AsyncIterator[bytes]:

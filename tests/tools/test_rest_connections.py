@@ -53,7 +53,7 @@ def _certified(host: str, directory: Path) -> tuple[ssl.SSLContext, ssl.SSLConte
     return served, ssl.create_default_context(cadata=pem.decode())
 
 
-async def test_tls_and_the_host_header_go_by_the_name_not_by_the_address(tmp_path: Path) -> None:
+async def test_tls_and_host_header_use_the_name_not_the_address(tmp_path: Path) -> None:
     served, believed = _certified("inner.example", tmp_path)
     asked_for: list[str | None] = []
     served.sni_callback = lambda _socket, name, _context: asked_for.append(name)
@@ -88,7 +88,7 @@ async def test_a_server_that_no_authority_vouches_for_is_not_talked_to(tmp_path:
         assert server.received == []
 
 
-async def test_a_connection_that_an_allow_list_opened_serves_no_tool_without_it() -> None:
+async def test_connection_opened_by_an_allow_list_is_not_reused_without_it() -> None:
     def keep_alive(_: object) -> bytes:
         return b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nhere"
 

@@ -42,7 +42,7 @@ async def test_each_kind_of_authentication_sends_its_header() -> None:
     assert header["x-api-key"] == TOKEN
 
 
-async def test_a_secret_in_the_query_is_sent_once_whatever_the_model_writes() -> None:
+async def test_secret_in_the_query_is_sent_exactly_once() -> None:
     async with api(lambda _: reply(json={})) as inner:
         await inner.call({"q": "x", "api_key": "forged"}, auth=QUERY)
         await inner.call({"q": "x"}, auth=QUERY, method="POST")

@@ -128,7 +128,7 @@ async def test_four_registrations_are_called_by_name_in_a_thread(
     assert {each["status"] for each in rows} == {"succeeded"}
 
 
-async def test_a_threads_instance_is_reused_and_cleaned_up_with_its_tool_or_thread(
+async def test_thread_instance_is_reused_until_its_tool_or_thread_ends(
     tmp_path: Path,
 ) -> None:
     made: list[DatabaseTool] = []

@@ -136,7 +136,7 @@ async def test_a_run_without_a_conversation_keeps_its_state_for_itself(tmp_path:
         assert await kept(on.tools, one.thread_id) == {}
 
 
-async def test_a_call_sees_its_own_changes_and_those_that_were_kept_before_it(
+async def test_call_sees_its_own_and_earlier_committed_changes(
     tmp_path: Path,
 ) -> None:
     @tool
@@ -213,7 +213,7 @@ async def test_failed_call_changes_no_state(tmp_path: Path, how: str) -> None:
     assert row["stateChanges"] is None
 
 
-async def test_a_hook_that_makes_up_for_a_failed_tool_keeps_its_own_changes_alone(
+async def test_recovering_hook_commits_only_its_own_changes(
     tmp_path: Path,
 ) -> None:
     async def hook(next: Callable[..., Any], run_context: RunContext) -> Any:
@@ -248,7 +248,7 @@ def together_in_threads(next: Callable[..., Any]) -> Any:
 
 
 @pytest.mark.parametrize("hook", [together, together_in_threads])
-async def test_attempts_that_a_hook_starts_at_once_spoil_nothing_of_each_others(
+async def test_parallel_attempts_of_a_hook_are_isolated(
     tmp_path: Path, hook: Callable[..., Any]
 ) -> None:
     @tool(hooks=[hook])
@@ -271,7 +271,7 @@ async def test_attempts_that_a_hook_starts_at_once_spoil_nothing_of_each_others(
 
 
 @pytest.mark.parametrize("max_attempts", [1, 3])
-async def test_of_two_that_expect_the_same_one_is_told_of_the_conflict(
+async def test_second_of_two_compare_and_set_calls_gets_a_conflict(
     open_service: OpenService, max_attempts: int
 ) -> None:
     both = asyncio.Barrier(2)

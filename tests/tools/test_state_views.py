@@ -110,7 +110,7 @@ def test_any_changes_of_views_equal_those_of_plain_data(
 
 @settings(deadline=None)
 @given(STATES, STATES, st.lists(st.tuples(st.lists(KEYS, max_size=3), OBJECT_OPERATIONS)))
-def test_an_undone_attempt_leaves_the_state_and_its_views_as_they_were(
+def test_undone_attempt_restores_the_state_and_its_views(
     initial: dict[str, Any], more: dict[str, Any], steps: list[tuple[list[str], Operation]]
 ) -> None:
     state = state_of(initial)
@@ -179,7 +179,7 @@ def test_operations_by_path_show_in_the_views_that_are_held() -> None:
     assert copy.deepcopy(state) == {"points": points}
 
 
-def test_a_change_that_is_no_json_or_has_another_key_changes_nothing() -> None:
+def test_change_with_invalid_json_or_key_is_not_applied() -> None:
     state = state_of()
     for key, value in (("set", {1, 2}), (7, "text"), ("nan", float("nan"))):
         with pytest.raises(ValueError, match=r"JSON|key"):
@@ -242,7 +242,7 @@ STALE: dict[str, Callable[[SessionState], Any]] = {
 
 
 @pytest.mark.parametrize("replace", STALE.values(), ids=STALE)
-def test_a_view_of_a_replaced_value_can_be_read_and_rejects_changes(replace: Operation) -> None:
+def test_view_of_a_replaced_value_is_read_only(replace: Operation) -> None:
     state = state_of()
     profile = state["profiles"]["123"]
     replace(state)

@@ -118,7 +118,7 @@ async def test_the_calls_of_a_conversation_share_an_instance(
     assert tool.tool_type is ToolType.STATEFUL
 
 
-async def test_calls_of_one_conversation_that_come_at_once_do_not_disturb_each_other(
+async def test_concurrent_calls_of_one_conversation_are_isolated(
     threads: ThreadContextManager,
 ) -> None:
     tool = stateful_tool(name="count", create=AsyncCounter)
@@ -193,7 +193,7 @@ async def test_a_call_outside_of_any_run_is_refused() -> None:
         await tool.run({"by": 1}, some_context())
 
 
-async def test_what_cannot_be_called_fails_and_says_so(threads: ThreadContextManager) -> None:
+async def test_uncallable_tool_fails_with_a_reason(threads: ThreadContextManager) -> None:
     tool = stateful_tool(name="count", parameters=BY, create=object)
     with pytest.raises(TypeError, match="object has no method `execute`"):
         await tool.run({"by": 1}, in_thread(threads, "a"))
@@ -244,7 +244,7 @@ async def test_hidden_parameters_of_execute_reach_it(threads: ThreadContextManag
     assert await tool.run({"by": 2, "context": context}, context) == 2
 
 
-def test_parameters_of_a_schema_can_be_hidden_by_type_or_by_option() -> None:
+def test_schema_parameters_can_be_hidden_by_type_or_option() -> None:
     by_type = stateful_tool(name="count", parameters=BY, create=Hides)
     by_option = stateful_tool(
         name="count", parameters=BY, hidden={"context": ToolContext}, create=lambda: Hides()

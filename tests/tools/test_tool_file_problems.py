@@ -160,7 +160,7 @@ def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None
         ('base_url = "https://b.example?token=canary"', "base_url", "query"),
     ],
 )
-def test_secret_of_a_rest_tool_in_the_file_is_rejected_and_not_repeated(
+def test_rest_secret_in_the_file_is_rejected_and_not_printed(
     tmp_path: Path, setting: str, place: str, advice: str
 ) -> None:
     base = "" if place == "base_url" else 'base_url = "https://a.example"\n'

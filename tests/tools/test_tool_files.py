@@ -105,7 +105,7 @@ def test_a_function_may_be_named_by_its_module(
     assert list(registry.read("d").parameters["properties"]) == ["a"]
 
 
-async def test_what_a_function_hides_stays_hidden_with_a_schema_of_the_files(
+async def test_hidden_parameters_stay_hidden_with_a_schema_file(
     tmp_path: Path,
 ) -> None:
     registry = read(
@@ -200,7 +200,7 @@ def test_entries_of_one_server_share_it(tmp_path: Path) -> None:
     assert taken == {"store": {"read_row", "write_row"}, "other": {"this", "that"}}
 
 
-def test_a_server_that_gives_all_its_tools_gives_those_of_entries_too(tmp_path: Path) -> None:
+def test_server_with_all_tools_includes_those_of_entries(tmp_path: Path) -> None:
     registry = read(
         tmp_path,
         """

@@ -157,7 +157,7 @@ async def test_unrecorded_call_sends_no_trace_headers() -> None:
     assert "trace" not in outcome.result.lower()
 
 
-async def test_plan_recorded_by_hand_in_an_unrecorded_call_is_a_run_of_its_own(
+async def test_manual_plan_in_an_unrecorded_call_is_a_separate_run(
     tmp_path: Path,
 ) -> None:
     @tool

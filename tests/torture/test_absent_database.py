@@ -94,7 +94,7 @@ def call_until_told(commands: Connection, spool: Path) -> None:
         commands.send(asdict(counts))
 
 
-async def test_a_database_that_is_away_costs_the_agent_nothing_and_loses_nothing(
+async def test_database_outage_neither_slows_the_agent_nor_loses_events(
     database_url: str, tmp_path: Path
 ) -> None:
     # Before any connection is open, which it would hold open, too.

@@ -21,7 +21,7 @@ from tracer.storage.postgres.spans.projectors import projectors
 from tracer.storage.postgres.writer import PostgresWriter
 
 
-async def test_what_a_killed_postgres_acknowledged_is_there_and_nothing_is_there_twice() -> None:
+async def test_events_acknowledged_by_a_killed_postgres_are_stored_once() -> None:
     load = load_of(EVENTS)
     with private_postgres() as postgres:
 

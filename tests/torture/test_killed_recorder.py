@@ -132,7 +132,7 @@ async def killed_process(
     return killed
 
 
-async def test_what_a_killed_recorder_acknowledged_is_there_and_the_rest_is_abandoned_soon(
+async def test_killed_recorder_loses_no_acknowledged_event_and_is_abandoned(
     database_url: str, tmp_path: Path
 ) -> None:
     told = Told()

@@ -16,7 +16,7 @@ from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader
 
 
-async def test_what_a_killed_server_acknowledged_is_there_and_nothing_is_there_twice(
+async def test_events_acknowledged_by_a_killed_server_are_stored_once(
     database_url: str, tmp_path: Path
 ) -> None:
     load = load_of(EVENTS)

@@ -37,7 +37,7 @@ async def test_a_batch_that_was_not_kept_is_found() -> None:
     assert (await difference(load, store)).lost > 0
 
 
-async def test_what_was_counted_twice_is_found() -> None:
+async def test_event_counted_twice_is_detected() -> None:
     load = load_of(300)
     store = MemoryStore()
     await deliver(load, [store])

@@ -116,7 +116,7 @@ def read_only(server_url: str, database_url: str) -> Iterator[None]:
         connection.execute(sql.SQL("ALTER DATABASE {} RESET {}").format(name, setting))
 
 
-async def test_a_read_only_database_is_read_and_takes_events_again_without_a_restart(
+async def test_server_recovers_from_a_read_only_database_without_restart(
     postgres_server_url: str, database_url: str, tmp_path: Path
 ) -> None:
     async with recording_to(database_url, tmp_path) as program:
@@ -163,7 +163,7 @@ async def locked(database_url: str) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("how", ["locked", "frozen"])
-async def test_requests_end_while_a_database_does_not_and_do_not_pile_up(
+async def test_requests_time_out_if_the_database_hangs(
     how: str, database_url: str, tmp_path: Path
 ) -> None:
     async with (

@@ -48,7 +48,7 @@ def two_servers(database_url: str, tmp_path: Path) -> Iterator[list[str]]:
             yield [one.address, other.address]
 
 
-async def test_what_is_recorded_at_both_is_there_once_and_each_tells_of_all(
+async def test_both_servers_show_all_records_once(
     two_servers: list[str], database_url: str
 ) -> None:
     load = load_of(EVENTS)
@@ -80,7 +80,7 @@ async def test_what_is_recorded_at_both_is_there_once_and_each_tells_of_all(
     assert found == Difference(lost=0, duplicated=0)
 
 
-async def test_a_wish_and_a_death_that_one_hears_of_are_known_to_the_other(
+async def test_servers_share_cancel_requests_and_expired_leases(
     two_servers: list[str],
 ) -> None:
     run, recorder_id = sample_run(sub_plans=1, finished=False), new_id()
@@ -111,7 +111,7 @@ async def test_a_wish_and_a_death_that_one_hears_of_are_known_to_the_other(
     assert after == revision + 1, "both reapers cleared it"
 
 
-async def test_programs_that_write_to_the_database_through_the_pooler_are_not_in_each_other_s_way(
+async def test_programs_write_concurrently_through_the_pooler(
     database_url: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -71,7 +71,7 @@ def test_spans_are_read_from_protobuf_and_json_in_any_wrapping() -> None:
         assert [span.body for span in spans_read(data)] == [span.body for span in SPANS]
 
 
-def test_a_file_that_begins_like_text_is_read_as_what_it_is() -> None:
+def test_protobuf_that_starts_like_json_is_read_as_protobuf() -> None:
     # 0x0a 0x7b is a line break and a brace, and a field of 123 bytes.
     [span] = spans_in(decode_json(body_of(made(1, "x" * 65))))
     data = encode_protobuf([span])
@@ -80,7 +80,7 @@ def test_a_file_that_begins_like_text_is_read_as_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress])
-async def test_json_lines_are_read_with_a_byte_order_mark_and_blank_lines(wrap: object) -> None:
+async def test_json_lines_may_have_a_byte_order_mark_and_blank_lines(wrap: object) -> None:
     data = await lines()
     dressed = b"\xef\xbb\xbf\r\n" + data.replace(b"\n", b"\r\n\n")
     assert callable(wrap)
@@ -114,7 +114,7 @@ def test_file_of_an_unknown_format_is_one_fault() -> None:
     assert failures == []
 
 
-async def test_of_a_file_that_was_cut_off_what_is_whole_is_read() -> None:
+async def test_complete_records_of_a_truncated_file_are_read() -> None:
     data = await lines()
     count = data.count(b"\n")
     assert [place for place, _ in faults_in(data[:-20])] == [f"line {count}"]

@@ -55,7 +55,7 @@ async def test_requests_of_a_release_get_the_answers_of_that_release(
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda each: each.name)
-def test_events_of_this_client_are_valid_in_the_protocol_of_a_release(release: Path) -> None:
+def test_events_are_valid_in_the_protocol_of_a_release(release: Path) -> None:
     if PROTOCOL_VERSION > 1:
         pytest.skip("this client speaks a newer version, whose events the release may refuse")
     validator = jsonschema_rs.validator_for(

@@ -237,7 +237,7 @@ def test_killed_run_shows_what_arrived_and_keeps_running() -> None:
     ]
 
 
-def test_sub_agent_is_below_an_inferred_call_if_the_call_never_arrived() -> None:
+def test_sub_agent_of_a_missing_call_gets_an_inferred_call() -> None:
     (truth,) = truth_of("opencode-subagent")["runs"]
     run = seen(messages_of("opencode-subagent"))
     [(plan_id, call)] = run.opened().items()
