@@ -32,7 +32,7 @@ _numbers = count(1)
 
 @cache
 def workers_of(server_url: str) -> list[Node]:
-    """Return the workers that a coordinator's database knows; none where there is no Citus."""
+    """Return the workers of a coordinator's database; empty without Citus."""
     with psycopg.connect(server_url) as connection:
         if connection.execute("SELECT to_regclass('pg_dist_node')").fetchone() == (None,):
             return []

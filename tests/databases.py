@@ -200,7 +200,7 @@ def _copy_database(server_url: str, template: str, name: str) -> None:
 
 @_again
 def drop_database(server_url: str, name: str) -> None:
-    """Drop a database, whoever is still connected to it."""
+    """Drop a database and its remaining connections."""
     identifier = sql.Identifier(name)
     with psycopg.connect(server_url, autocommit=True) as connection:
         is_template = "SELECT 1 FROM pg_database WHERE datname = %s AND datistemplate"

@@ -65,7 +65,7 @@ def plain(node: Row) -> Node:
 
 
 def plain_row(row: Row) -> Node:
-    """Return what a row or node says of itself."""
+    """Return the fields of a row or node."""
     fields = ROWS[row.kind]
     names = zip(fields.__struct_encode_fields__, fields.__struct_fields__, strict=True)
     return {"kind": row.kind, **{encoded: getattr(row, name) for encoded, name in names}}

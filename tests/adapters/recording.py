@@ -20,7 +20,7 @@ PLENTY_SECONDS = 200.0
 
 
 class RecordedStore(MemoryStore):
-    """A store that knows who writes to it, and may be slow."""
+    """A store that notes its writers and can be slow."""
 
     tracing: Tracing
     seconds = 0.0

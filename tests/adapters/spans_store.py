@@ -1,4 +1,4 @@
-"""A store for spans that goes away and comes back when it is told to."""
+"""A store for spans that tests make unavailable and available again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SpansStore(RecordedStore):
         self.is_down = False
         self.breaks = False
         self.reached = threading.Event()
-        """Set whenever spans have come in, whether they are taken or not."""
+        """Set whenever spans arrive, whether accepted or not."""
         self.may_answer = threading.Event()
         self.may_answer.set()
 

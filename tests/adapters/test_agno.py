@@ -1,4 +1,4 @@
-"""Agno: what becomes of runs that do not go as they should, or not straight on."""
+"""Agno: runs that fail, are cancelled, pause or resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agno: what surrounds a run: its session, a block, another framework, a failing adapter."""
+"""Agno: sessions, blocks around a run, other frameworks, and a failing adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One scenario, recorded at once by the adapter, the span processor and OTLP: all say the same."""
+"""The adapter, the span processor and OTLP record one scenario with the same result."""
 
 from __future__ import annotations
 

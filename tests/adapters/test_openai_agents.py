@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: what becomes of runs that do not go as they should, or not straight on."""
+"""OpenAI Agents SDK: runs that fail, are cancelled, pause or resume."""
 
 from __future__ import annotations
 

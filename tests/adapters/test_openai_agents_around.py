@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: what surrounds a run: its session, its hooks, a block, a failing adapter."""
+"""OpenAI Agents SDK: sessions, hooks, blocks around a run, and a failing adapter."""
 
 from __future__ import annotations
 

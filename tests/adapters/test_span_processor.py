@@ -1,4 +1,4 @@
-"""The span processor: what it writes, when, and what it does when there is nobody to take it."""
+"""The span processor: contents and times of its writes, and outages of the store."""
 
 from __future__ import annotations
 

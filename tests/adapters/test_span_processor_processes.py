@@ -1,4 +1,4 @@
-"""The span processor at the end of a process: nothing is lost, even where that is killed."""
+"""The span processor loses no span when its process ends or is killed."""
 
 from __future__ import annotations
 

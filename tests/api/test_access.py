@@ -1,4 +1,4 @@
-"""Keys, scopes and sign-ins: who is let in, to what, and for how long."""
+"""Access by keys, scopes and sign-ins, and its expiry."""
 
 from __future__ import annotations
 

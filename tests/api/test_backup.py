@@ -1,4 +1,4 @@
-"""A dump, restored into a new database, is the same to whoever asks."""
+"""A dump restored into a new database gives the same answers."""
 
 from __future__ import annotations
 

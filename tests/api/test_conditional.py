@@ -1,4 +1,4 @@
-"""What the client has already is not sent again."""
+"""Conditional requests: unchanged responses are not sent again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases over HTTP: a recorder says that it lives, and a run says whose lives it goes by."""
+"""Leases over HTTP: recorders send heartbeats, and a run names the leases that it depends on."""
 
 from __future__ import annotations
 

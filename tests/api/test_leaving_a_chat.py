@@ -1,4 +1,4 @@
-"""Who leaves a chat's stream does not stop the run, and is not written to any more."""
+"""A client that leaves a chat's stream does not stop the run."""
 
 from __future__ import annotations
 

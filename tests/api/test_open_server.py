@@ -1,4 +1,4 @@
-"""A server without keys: open to this machine, and to nobody else."""
+"""A server without keys accepts only requests of this machine."""
 
 from __future__ import annotations
 

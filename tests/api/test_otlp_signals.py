@@ -1,4 +1,4 @@
-"""Logs and metrics over OTLP, beside the traces of `test_traces`."""
+"""Logs and metrics over OTLP. `test_traces` tests traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a project keeps: asked and changed over HTTP and by `tracer projects`."""
+"""Project settings are read and changed over HTTP and with `tracer projects`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol page's examples, in a shell and in TypeScript, work as they stand there."""
+"""The protocol page's examples, in a shell and in TypeScript, work unchanged."""
 
 from __future__ import annotations
 

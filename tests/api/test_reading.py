@@ -1,4 +1,4 @@
-"""What the API answers about runs, plans, tool calls and think-acts."""
+"""API responses about runs, plans, tool calls and think-acts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of requests: one line each, ids on every line, and nothing of what was sent."""
+"""The request log has one line a request, with ids and without request contents."""
 
 from __future__ import annotations
 

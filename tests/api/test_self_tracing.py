@@ -1,4 +1,4 @@
-"""The server's own spans: what they say, where they go, and that they do not tell of themselves."""
+"""The server's own spans: contents, destination, and no spans about their own export."""
 
 from __future__ import annotations
 

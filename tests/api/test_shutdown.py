@@ -1,4 +1,4 @@
-"""A server that is told to end answers what it has in hand, lets its watchers go, and ends."""
+"""On shutdown a server finishes its requests, disconnects live clients, and ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def server(database_url: str, home: Path) -> Iterator[Server]:
 
 @contextmanager
 def held(database_url: str, run_id: UUID) -> Iterator[psycopg.Connection]:
-    """Hold a run, so that whoever writes to it waits."""
+    """Lock a run, so that its writers wait."""
     with psycopg.connect(database_url) as connection:
         connection.execute("SELECT FROM run WHERE root_plan_id = %s FOR UPDATE", [run_id])
         yield connection

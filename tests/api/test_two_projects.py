@@ -1,4 +1,4 @@
-"""What one project may not learn of another: asked with every operation that the server has."""
+"""No operation of the server reveals one project's data to another project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that leaves a server: the database, its views, and what the API says of a run."""
+"""All outputs of a server: the database, its views, and the API's responses about a run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def kept_in(database_url: str) -> bytes:
 
 
 async def said_of(client: httpx2.AsyncClient, run: UUID) -> bytes:
-    """Return what the API says of a run: every reading operation of the OpenAPI document.
+    """Return the API's responses about a run, from every read operation of the OpenAPI document.
 
     A new one is asked by itself, each choice of its parameters included; a new parameter in a path
     needs a line in `_given`.

@@ -1,4 +1,4 @@
-"""Stores whose leases go by a clock that the test moves."""
+"""Stores whose leases use a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TERMS = LeaseTerms(timedelta(seconds=60), timedelta(seconds=900))
 
 
 class HandClock:
-    """A clock that stands still until it is moved."""
+    """A clock that only moves when a test moves it."""
 
     def __init__(self) -> None:
         self.now = START

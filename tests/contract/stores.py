@@ -170,7 +170,7 @@ BOOKKEEPING = {"project_id", "revision", "recorded_at"}
 
 
 def content(record: Record) -> dict[str, Any]:
-    """Return what a record says, without the bookkeeping."""
+    """Return a record without its bookkeeping fields."""
     return record.model_dump(exclude=BOOKKEEPING)
 
 

@@ -1,4 +1,4 @@
-"""What changed in a run, folded into what was read before, gives what is read now."""
+"""A run read earlier, updated with its changes, equals the run read now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ending is one tuple; the greater stays, and what is open shows so."""
+"""An ending is one tuple, the greatest wins, and records without one are open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.records.ids import new_id
 from tracer.records.status import Status
 
 
-async def test_of_two_endings_the_greater_stays_as_a_whole(new_store: NewStore) -> None:
+async def test_greater_of_two_endings_wins_as_a_whole(new_store: NewStore) -> None:
     run = Moments()
     failed = run.call_finished(at=9, status=Status.FAILED, error=ErrorInfo(type="E", message="m"))
     succeeded = run.call_finished(at=4, result="fine")

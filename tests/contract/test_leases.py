@@ -1,4 +1,4 @@
-"""What a dead recorder leaves open is abandoned; what a living one does never is."""
+"""Open records are abandoned when their recorder's lease expires, and never before."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 def by(recorder_id: UUID | None, *events: Event) -> list[Event]:
-    """Return events as a recorder tells them."""
+    """Return events as a recorder sends them."""
     return [event.model_copy(update={"recorder_id": recorder_id}) for event in events]
 
 
 async def in_flight(store: Living, recorder_id: UUID | None) -> Moments:
-    """Record a run whose call goes on."""
+    """Record a run with an open call."""
     run, at = Moments(), store.clock.seconds
     await store.record(
         *by(

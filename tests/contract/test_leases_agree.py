@@ -1,4 +1,4 @@
-"""Whatever happens, Postgres takes for dead whom the plain reading takes for dead."""
+"""Postgres and the reference implementation expire the same leases."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ async def test_pages_show_every_run_once_newest_first(store: Store) -> None:
         cursor = page.next_cursor
         if cursor is None:
             break
-        # What comes or changes while pages are turned does not disturb them.
+        # Runs that arrive or change between pages do not disturb paging.
         await store.record(Moments().plan_started(), together[0].plan_finished())
     assert seen == expected
 

@@ -1,4 +1,4 @@
-"""Log records are kept beside the spans of their trace."""
+"""Log records are stored with the spans of their trace."""
 
 from __future__ import annotations
 

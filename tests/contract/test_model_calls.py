@@ -1,4 +1,4 @@
-"""What a think-act keeps of how its model was asked, in every store."""
+"""The parameters of a model request, as every store returns them."""
 
 from __future__ import annotations
 

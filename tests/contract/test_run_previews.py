@@ -1,4 +1,4 @@
-"""What the list of runs shows of each: question, answer, failure, and what it waits for."""
+"""Previews in the run list: question, answer, failure, and open calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests write into a diary."""
+"""Diary entries for the tests."""
 
 from typing import Any
 

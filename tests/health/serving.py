@@ -1,4 +1,4 @@
-"""The application, served beside its agents as `tracer serve` serves it."""
+"""The application and its agents, served as `tracer serve` does."""
 
 from __future__ import annotations
 

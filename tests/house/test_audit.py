@@ -1,4 +1,4 @@
-"""The audit tells findings from unreachable advisories."""
+"""The audit distinguishes findings from unreachable advisories."""
 
 from __future__ import annotations
 

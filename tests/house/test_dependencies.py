@@ -1,4 +1,4 @@
-"""What the routes stand on."""
+"""Dependencies of the API routes."""
 
 from __future__ import annotations
 

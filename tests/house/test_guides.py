@@ -1,4 +1,4 @@
-"""The guides' examples work as they stand there.
+"""The guides' examples work unchanged.
 
 Each section stands for itself. Its TOML and YAML become the files that their first lines name, and
 its Python runs in order: a block that awaits in an event loop, any other in a thread, as a program

@@ -1,4 +1,4 @@
-"""The README's first use from Python works as it stands there."""
+"""The README's first Python example works unchanged."""
 
 from __future__ import annotations
 

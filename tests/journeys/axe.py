@@ -1,4 +1,4 @@
-"""What axe, the accessibility checker, finds wrong with a page."""
+"""Violations that axe, the accessibility checker, finds on a page."""
 
 from __future__ import annotations
 

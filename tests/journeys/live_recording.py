@@ -1,4 +1,4 @@
-"""A run that is recorded while somebody looks at it, at a steady rate."""
+"""Records a run at a steady rate while a browser shows it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LiveRecording:
     calls: list[UUID] = field(default_factory=list)
 
     def place(self, call: UUID | None = None) -> dict[str, Any]:
-        """Return what every event says."""
+        """Return the common fields of events."""
         said = {"at": START, "root_plan_id": self.root, "plan_id": self.root}
         return said if call is None else {**said, "step_id": self.step, "tool_call_id": call}
 

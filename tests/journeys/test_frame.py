@@ -1,4 +1,4 @@
-"""What every page has: navigation, theme, title and sign, the policy, and harmless content."""
+"""Parts of every page: navigation, theme, title, icon, content policy, and escaped content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was masked before it was kept: the reader is told, and where."""
+"""The viewer shows that a value was masked, and where."""
 
 from __future__ import annotations
 

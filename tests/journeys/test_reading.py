@@ -1,4 +1,4 @@
-"""For whoever reads: both languages, both themes, small screens, assistive technology."""
+"""Both languages, both themes, small screens, and assistive technology."""
 
 from __future__ import annotations
 

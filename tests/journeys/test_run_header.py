@@ -1,4 +1,4 @@
-"""What stands above a run's tree, and what stands where something is not known."""
+"""The header of a run, also with unknown values."""
 
 from __future__ import annotations
 

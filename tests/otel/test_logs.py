@@ -1,4 +1,4 @@
-"""Log requests are decoded as trace requests are, and stored beside spans."""
+"""Log requests are decoded like trace requests and stored with spans."""
 
 from __future__ import annotations
 

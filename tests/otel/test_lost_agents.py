@@ -1,4 +1,4 @@
-"""Agents that lost the link to the call that opened them: joined where one call is left."""
+"""Agents without a link to their opening call are joined if one call remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenInference's agents that say little: smolagents, CrewAI, LlamaIndex, Haystack, LangChain."""
+"""OpenInference agents with few attributes: smolagents, CrewAI, LlamaIndex, Haystack, LangChain."""
 
 from __future__ import annotations
 

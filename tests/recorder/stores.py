@@ -1,4 +1,4 @@
-"""A store whose environment the tests command: it fails, hangs and breaks when it is told to."""
+"""A store that tests make fail, hang or crash."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What `record` returned from survives `kill -9`."""
+"""Events survive `kill -9` once `record` has returned."""
 
 import asyncio
 import signal

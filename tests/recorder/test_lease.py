@@ -1,4 +1,4 @@
-"""A recorder says that it lives, in its own rhythm, whatever becomes of its events."""
+"""A recorder renews its lease at its own interval, independent of its events."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext

@@ -1,4 +1,4 @@
-"""Recording while the store is down, hangs or breaks: the agent goes on, and nothing is lost."""
+"""Recording while the store is down, hangs or breaks: the agent continues, and no event is lost."""
 
 import asyncio
 

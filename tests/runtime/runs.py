@@ -57,7 +57,7 @@ class Bench:
     reader: TraceReader
 
     async def rows(self, root_plan_id: UUID) -> TreeRows:
-        """Return the run's records as they stand."""
+        """Return the run's current records."""
         return await read_tree(self.reader, root_plan_id, Payloads.FULL)
 
     async def tree(self, root_plan_id: UUID) -> Node:

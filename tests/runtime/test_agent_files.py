@@ -1,4 +1,4 @@
-"""Agents are read from a file, and what is wrong with it is told at once."""
+"""Agents are read from a file, and its errors are reported together."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_file_within_a_package_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     assert agent.tools == ("measure",)
 
 
-def test_all_problems_are_told_at_once_with_their_places(tmp_path: Path) -> None:
+def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) -> None:
     problems = _problems(
         tmp_path,
         """
@@ -150,9 +150,7 @@ def test_all_problems_are_told_at_once_with_their_places(tmp_path: Path) -> None
         ("nurse: {tools: [a], 'tools': [b]}\n", "line 1, column 21", "tools"),
     ],
 )
-def test_a_key_that_stands_there_twice_is_refused(
-    tmp_path: Path, text: str, place: str, key: str
-) -> None:
+def test_duplicate_key_is_rejected(tmp_path: Path, text: str, place: str, key: str) -> None:
     [problem] = _problems(tmp_path, text)
 
     assert problem == f"{place}: the key {key!r} is repeated: remove one."
@@ -178,14 +176,14 @@ def test_merge_keys_may_be_overridden(tmp_path: Path) -> None:
         ("nurse: \x00\n", "is not valid YAML: "),
     ],
 )
-def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_file_that_is_not_a_mapping_is_rejected(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(RegistrationError, match=f"^{FILE} ") as caught:
         _agents(tmp_path, text)
 
     assert said in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(RegistrationError, match="cannot be read"):
         read_agents(tmp_path / FILE)
 
@@ -204,7 +202,7 @@ _entries = st.fixed_dictionaries(
 
 
 @given(wanted=st.dictionaries(_text.filter(bool), _entries, min_size=1, max_size=4))
-def test_what_was_written_of_agents_is_what_they_are(
+def test_written_agents_equal_the_agents_read(
     tmp_path: Path, wanted: dict[str, dict[str, Any]]
 ) -> None:
     agents = _agents(tmp_path, yaml.safe_dump(wanted, sort_keys=False))

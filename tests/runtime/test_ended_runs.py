@@ -1,4 +1,4 @@
-"""What a run takes along when it ends: its caller, and what its tools kept for it alone."""
+"""The end of a run releases its caller and its own tool instances."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_ended_service_run_releases_its_caller(tmp_path: Path, how: str) -
             await check_is_over(places[0])
 
 
-async def test_an_agents_run_takes_its_caller_along_when_it_ends(tmp_path: Path) -> None:
+async def test_ended_agent_run_releases_its_caller(tmp_path: Path) -> None:
     places: list[ToolContext] = []
     let_go = asyncio.Event()
     late: list[asyncio.Task[Any]] = []
@@ -100,7 +100,7 @@ class Notebook:
 
 
 @pytest.mark.parametrize("session_id", [None, "s"])
-async def test_what_tools_keep_for_a_run_alone_is_closed_with_it(
+async def test_tool_instances_of_a_run_are_closed_with_it(
     tmp_path: Path, session_id: str | None
 ) -> None:
     closed: list[Notebook] = []

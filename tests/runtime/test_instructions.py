@@ -1,4 +1,4 @@
-"""Placeholders in instructions: what is filled in, what is left alone, and what is never shown."""
+"""Placeholders in instructions: replaced, unchanged, and never shown."""
 
 from __future__ import annotations
 

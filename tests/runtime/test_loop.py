@@ -1,4 +1,4 @@
-"""The think-act loop: what the model is told, what is recorded, and when it stops."""
+"""The think-act loop: its model requests, its records, and its end."""
 
 import asyncio
 import time

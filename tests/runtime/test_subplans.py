@@ -1,4 +1,4 @@
-"""Sub-plans: opened by tool calls, each under its own, with what is handed down."""
+"""Sub-plans: each is below its opening tool call and inherits from it."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a database consists of, by its catalog, so that two can be compared."""
+"""The objects of a database from its catalog, for comparison with another database."""
 
 from __future__ import annotations
 

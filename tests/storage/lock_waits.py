@@ -1,4 +1,4 @@
-"""Who waits in a test's own database, for a lock or asleep; the server is shared with others."""
+"""Sessions of a test's own database that wait for a lock or sleep. Other tests share the server."""
 
 from __future__ import annotations
 

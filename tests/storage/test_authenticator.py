@@ -1,4 +1,4 @@
-"""Who asks: found out once for all who ask at the same time."""
+"""Concurrent look-ups of one key share one query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracer.storage.postgres.projects.api_keys import ApiKeys
 from tracer.storage.postgres.projects.authentication import Authenticator
 
 
-async def test_requests_of_one_moment_ask_together_whether_keys_are_needed(
+async def test_concurrent_requests_share_the_check_for_existing_keys(
     pool: Pool, asked: list[str]
 ) -> None:
     authenticator = Authenticator(pool)

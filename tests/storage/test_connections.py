@@ -124,7 +124,7 @@ def kill_all(database_url: str) -> None:
 
 @contextmanager
 def held(database_url: str, run: Moments) -> Iterator[psycopg.Connection]:
-    """Hold a run's lock, so that whoever writes to it waits."""
+    """Hold a run's lock, so that its writers wait."""
     with psycopg.connect(database_url) as connection:
         connection.execute("SELECT FROM run WHERE root_plan_id = %s FOR UPDATE", [run.root])
         yield connection

@@ -1,4 +1,4 @@
-"""A histogram of durations tells its percentiles within 1 %, however long or short they are."""
+"""Percentiles of a duration histogram are accurate to 1 % at any duration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing over HTTP: what is sent, and what each answer means to whoever writes."""
+"""Writing over HTTP: the requests, and the writer's handling of each response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lists cost does not grow with the tables: each goes along an index, a bounded way."""
+"""The cost of lists is independent of table size: each reads a bounded part of an index."""
 
 from __future__ import annotations
 

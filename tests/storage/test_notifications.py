@@ -1,4 +1,4 @@
-"""Processes tell each other what they wrote; and where nothing is told, polling finds it."""
+"""Processes notify each other of writes, and polling finds writes without a notification."""
 
 from __future__ import annotations
 

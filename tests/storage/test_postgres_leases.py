@@ -1,4 +1,4 @@
-"""Leases in Postgres: reapers that share the work and wait for nobody."""
+"""Leases in Postgres: reapers share the work and never wait for writers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_reaper_waits_for_no_writer(store: Living, database_url: str) ->
 
 
 @pytest.mark.thorough
-async def test_recorders_that_come_and_go_meet_no_deadlock(database_url: str) -> None:
+async def test_recorders_starting_and_ending_do_not_deadlock(database_url: str) -> None:
     async with open_pool(database_url) as pool:
         await come_and_go(pool)
 
@@ -138,7 +138,7 @@ async def test_lease_is_stored_until_its_last_run_is_deleted(store: Living, pool
     assert await left_of_leases(pool) == (0, 0)
 
 
-async def test_leases_go_by_the_clock_of_the_database(pool: Pool) -> None:
+async def test_leases_use_the_clock_of_the_database(pool: Pool) -> None:
     writer, reaper = PostgresWriter(ProjectPool(pool), terms=TERMS), PostgresReaper(pool)
     before = await reaper.now()
     lease = await writer.renew(new_id())

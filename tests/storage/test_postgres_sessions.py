@@ -1,4 +1,4 @@
-"""How session states lie in Postgres, and what it costs to change one."""
+"""Storage of session states in Postgres, and the cost of a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only Postgres can do wrong with spans."""
+"""Storage of spans that is specific to Postgres."""
 
 from __future__ import annotations
 

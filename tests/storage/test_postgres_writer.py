@@ -1,4 +1,4 @@
-"""What the contract cannot ask: several writers at once, refusals by the database, its columns."""
+"""Writing beyond the contract: concurrent writers, rejections by the database, and columns."""
 
 from __future__ import annotations
 

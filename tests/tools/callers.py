@@ -1,4 +1,4 @@
-"""Tools that say who called them, and the check that it was nobody else."""
+"""Tools that return their caller, and a check that it is the right one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tracer.tools.service import CallOutcome
 
 @tool
 async def whoami(user_id: UserId, token: TokenId, asked: str) -> list[str]:
-    """Says who asks, after others had their turn."""
+    """Return the caller after other tasks have run."""
     await asyncio.sleep(0)
     return [user_id, token, asked]
 
 
 @tool
 def whoami_in_thread(user_id: UserId, token: TokenId, asked: str) -> list[str]:
-    """Says who asks, from a thread."""
+    """Return the caller from a thread."""
     return [user_id, token, asked]
 
 

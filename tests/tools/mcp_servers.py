@@ -87,7 +87,7 @@ class LiveServer:
 
 @asynccontextmanager
 async def live_server(home: Path, kind: str, protocol: str = "auto") -> AsyncIterator[LiveServer]:
-    """Give a server, and fail if whoever used it left something open or running."""
+    """Give a server. Fails if its user leaves a connection or a task open."""
     server = LiveServer(home, kind, protocol)
     async with nothing_left_behind():
         if kind == "http":

@@ -1,4 +1,4 @@
-"""Tool services on a store of their own, and what is recorded of their calls."""
+"""Tool services with their own store, and the records of their calls."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class Service:
     """All that was written, in order."""
 
     async def rows(self, root_plan_id: UUID) -> TreeRows:
-        """Return a run's records as they stand."""
+        """Return a run's current records."""
         return await read_tree(self.reader, root_plan_id, Payloads.FULL)
 
     async def row(self, outcome: CallOutcome) -> Node:
-        """Return a call's record as it stands."""
+        """Return a call's current record."""
         rows = await self.rows(outcome.root_plan_id)
         [found] = [
             each for each in rows.tool_calls if each["toolCallId"] == str(outcome.tool_call_id)

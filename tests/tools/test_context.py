@@ -1,4 +1,4 @@
-"""The context of a call: where it is current, and what it does not show."""
+"""The context of a call: its scope, and the values that it hides."""
 
 import asyncio
 import copy

@@ -1,4 +1,4 @@
-"""Whose conversation it is: what one caller keeps under a session's id, no other finds."""
+"""Callers never share a conversation, even with the same session id."""
 
 from __future__ import annotations
 

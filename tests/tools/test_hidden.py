@@ -1,4 +1,4 @@
-"""Hidden parameters: what is one, and where its value comes from."""
+"""Hidden parameters: their declaration and the source of their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is hidden stays hidden: from models, records, logs and errors."""
+"""Hidden values never reach models, records, logs or errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who the caller is: found by every call that it belongs to, and by no other."""
+"""Each call gets the identity of its own caller."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tracer.errors import ToolUnavailable
 from tracer.tools.executors.mcp.server import McpConfig, McpServer
 
 SILENT = ("-c", "import sys; sys.stdin.read()")
-"""A server that never says anything."""
+"""A server that never responds."""
 
 WAYS = [
     # test_closing_continues_when_it_is_cancelled closes a stdio server in the quick profile

@@ -1,4 +1,4 @@
-"""MCP tools on the path that every call takes: what is recorded, and what the server is told."""
+"""MCP tool calls: their records, and the requests that the server receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of tools in the names of before are understood, and told what to write instead."""
+"""Tool files with deprecated names are read, and a warning gives the new name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry: what may be registered under which name, and how it is found."""
+"""The tool registry: valid names, registration and look-up."""
 
 from __future__ import annotations
 

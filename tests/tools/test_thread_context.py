@@ -1,4 +1,4 @@
-"""The instances that conversations keep: who gets which, when they are made, how they end."""
+"""Tool instances of conversations: assignment, creation and cleanup."""
 
 import asyncio
 import threading

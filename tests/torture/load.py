@@ -1,4 +1,4 @@
-"""Load: what several writers send, shuffled, repeated and in pieces, and what has to come of it."""
+"""Load: events of several writers, shuffled, repeated and split, and the expected records."""
 
 from __future__ import annotations
 

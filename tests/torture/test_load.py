@@ -1,4 +1,4 @@
-"""The yardstick itself: a loss would be noticed, and so would what is there twice."""
+"""The load check detects lost and duplicate events."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ async def test_server_recovers_from_a_read_only_database_without_restart(
 
 
 @pytest.mark.usefixtures("_template")
-async def test_a_full_disk_refuses_and_takes_events_again_without_a_restart(
+async def test_server_recovers_from_a_full_disk_without_restart(
     postgres_server_url: str, tmp_path: Path
 ) -> None:
     with database_on_small_disk(postgres_server_url, template_name()) as (disk, database_url):

@@ -1,4 +1,4 @@
-"""Two servers behind PgBouncer are one to whoever records, watches, cancels or dies there."""
+"""Two servers behind PgBouncer act as one for recorders and live clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What files hold, told apart by content, and what is said of those that hold nothing good."""
+"""File formats are detected by content, and invalid files are reported."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ OTHER = b"another trace 16"
 
 
 class Noting(MemoryStore):
-    """A store that also keeps what each call wrote."""
+    """A store that notes the spans of each write."""
 
     def __init__(self) -> None:
         super().__init__()
