@@ -28,9 +28,7 @@ async def _expect_selected(page: Page, key: object) -> None:
     await expect(selected(page)).to_have_attribute("data-key", str(key))
 
 
-async def test_n_moves_focus_between_failures(
-    page: Page, site: Site, records: Records
-) -> None:
+async def test_n_moves_focus_between_failures(page: Page, site: Site, records: Records) -> None:
     run = await _with_two_failures(records)
     await open_run(page, site.address, run.root)
     await page.get_by_role("tree").focus()

@@ -20,7 +20,7 @@ function open(path: string) {
 
 afterEach(() => vi.unstubAllGlobals())
 
-test('a run and its tree are asked for before the viewer is there, and once', async () => {
+test('a run and its tree are requested once, before the viewer loads', async () => {
   answer = () => Promise.resolve(Response.json({ planId: RUN }))
   open(`/runs/${RUN}`)
   const paths = [`/api/runs/${RUN}`, `/api/plans/${RUN}/tree`]
@@ -33,7 +33,7 @@ test('a run and its tree are asked for before the viewer is there, and once', as
   expect(asked).toEqual([...paths, `/api/plans/${RUN}/tree`])
 })
 
-test('what went wrong with an early question is told to who asks it', async () => {
+test('the error of an early request reaches its caller', async () => {
   answer = () => Promise.resolve(Response.json({ detail: 'No such run.' }, { status: 404 }))
   open(`/runs/${RUN}`)
   expect(await readTree(RUN)).toEqual({

@@ -21,7 +21,7 @@ test('a server that does not answer is away', async () => {
   expect(await outcomeOf(answer(502, '<html>'))).toEqual(away)
 })
 
-test('a server that says why it cannot answer is heard', async () => {
+test('the error message of the server is used', async () => {
   expect(await outcomeOf(answer(503, problem('The database is down.')))).toEqual({
     ok: false,
     failure: { kind: 'refused', detail: 'The database is down.' },

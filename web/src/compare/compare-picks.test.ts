@@ -31,7 +31,7 @@ test('those of the same title come first, each once, and never the run itself', 
   ])
 })
 
-test('what was before is on the left', () => {
+test('the older run is on the left', () => {
   const [older, newer] = picksFor(ONE, [[OLDER, NEWER]], 10)
 
   expect([older!.left, older!.right]).toEqual(['older', 'one'])

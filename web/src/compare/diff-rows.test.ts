@@ -57,7 +57,7 @@ function keys(onlyDifferences: boolean, turned: ReadonlySet<string> = NONE): str
   return visibleDiffRows(top, turned, onlyDifferences).map((row) => row.key)
 }
 
-test('what differs is open to, and what is the same stays closed', () => {
+test('differences are expanded and equal records stay collapsed', () => {
   expect(keys(false)).toEqual(['root', 'quiet', 'step', 'call', 'twin', 'gone'])
 })
 

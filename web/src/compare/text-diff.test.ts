@@ -96,7 +96,7 @@ test('of a long stretch that is the same only what is near a difference is shown
   expect(parts[1]!.text).toBe('line 47\nline 48\nline 49\n')
 })
 
-test('lines that are wholly new or gone are told from words within one', () => {
+test('added and removed lines differ from changed words', () => {
   const whole = (left: string, right: string) =>
     shownParts(diffTexts(left, right)!)
       .filter((part) => part.kind !== 'same')

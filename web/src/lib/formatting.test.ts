@@ -34,7 +34,7 @@ test('durations speak Chinese', () => {
   expect(formatDuration(1234, 'zh-CN')).toBe('1.2秒')
 })
 
-test('what is open counts from its start, never below nothing', () => {
+test('an open record has a duration from its start, never negative', () => {
   const open = { startedAt: '2026-01-01T00:00:10Z', finishedAt: null, durationMs: null }
   const at = (text: string) => Date.parse(text)
 
@@ -51,7 +51,7 @@ test('small costs keep the digits that tell something', () => {
   expect(formatCost(0, 'en')).toBe('$0.00')
 })
 
-test('a cost that nobody knows is a dash, and no work costs nothing', () => {
+test('an unknown cost is a dash and no work costs zero', () => {
   const used = { costUsd: 0, inputTokens: 120, outputTokens: 0 }
   expect(formatCost(knownCost(used), 'en')).toBe('–')
   expect(formatCost(knownCost({ ...used, costUsd: 0.01 }), 'en')).toBe('$0.0100')

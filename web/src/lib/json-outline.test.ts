@@ -15,7 +15,7 @@ function outline(text: string, opening?: JsonOpening): string[] {
   })
 }
 
-test('JSON is read without changing what it says', () => {
+test('JSON is parsed without changing its values', () => {
   const text = ' { "n" : 12345678901234567890.10 ,"a":[1,{ }],"e":[ ],"a":"x\\"},{" ,"q":"\\\\"} '
 
   expect(outline(text)).toEqual([
@@ -32,7 +32,7 @@ test('JSON is read without changing what it says', () => {
   ])
 })
 
-test('what is not a JSON object or array is not read', () => {
+test('text other than a JSON object or array is not parsed', () => {
   for (const text of ['{"cut": "off', 'plain', '12', '"text"', '', '{"a":1}}', '[1,]', '{a:1}']) {
     expect(readJson(text)).toBeNull()
   }

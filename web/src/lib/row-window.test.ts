@@ -3,7 +3,7 @@ import { rowWindow } from './row-window'
 
 const VIEW = { scrollTop: 0, height: 100, rowHeight: 10 }
 
-test('what is seen is in the page, and a little beyond', () => {
+test('visible rows and a few beyond are rendered', () => {
   expect(rowWindow(1_000, { ...VIEW, scrollTop: 500 }, -1)).toEqual(
     Array.from({ length: 22 }, (_, index) => 44 + index),
   )

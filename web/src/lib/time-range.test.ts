@@ -18,7 +18,7 @@ function through(range: TimeRange): TimeRange {
   return readRange((name) => query[name] ?? null)
 }
 
-test('a range comes back from an address as it was put there', () => {
+test('a time range survives the round trip through the address', () => {
   const between = { last: null, from: '2026-11-01T08:30:00.000Z', to: '2026-11-02T00:00:00.000Z' }
 
   for (const range of [ALL_TIME, { ...ALL_TIME, last: '7d' as const }, between]) {
@@ -52,7 +52,7 @@ test('the last hours are counted from now, and stay open to what comes', () => {
   expect(boundsOf(ALL_TIME, NOW)).toEqual({ from: null, to: null })
 })
 
-test('between two moments in the wrong order nothing is asked for that the API would refuse', () => {
+test('a reversed time range makes no invalid request', () => {
   const [early, late] = ['2026-11-01T08:30:00.000Z', '2026-11-02T00:00:00.000Z']
 
   expect(isBackwards({ last: null, from: late, to: early })).toBe(true)

@@ -60,7 +60,7 @@ test('a link wins over what has not settled yet', async () => {
   expect(heard).toBe(1)
 })
 
-test('a change that settles while another page is loading does not cancel that page', async () => {
+test('a pending change does not cancel loading another page', async () => {
   router.addRoute({
     path: '/lazy',
     component: () => new Promise((done) => setTimeout(() => done({ render: () => null }), 1_000)),

@@ -18,7 +18,7 @@ afterEach(() => {
 
 const settle = () => vi.advanceTimersByTimeAsync(0)
 
-test('an answer that comes after its question has changed is not shown', async () => {
+test('a response to an outdated request is not shown', async () => {
   const question = shallowRef('slow')
   const waiting = new Map<string, (answer: Outcome<string>) => void>()
   const ask = (asked: string) =>
@@ -52,7 +52,7 @@ test('while nobody answers what is shown stays, and it is asked again', async ()
   expect([answer.value, failure.value]).toEqual([2, null])
 })
 
-test('what is not there is not asked for again', async () => {
+test('a missing resource is not requested again', async () => {
   const ask = vi.fn(async (): Promise<Outcome<number>> => ({
     ok: false,
     failure: { kind: 'notFound', detail: '' },

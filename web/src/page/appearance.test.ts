@@ -23,7 +23,7 @@ test('without a choice the system decides', async () => {
   expect(root.dataset['theme']).toBeUndefined()
 })
 
-test('a choice shows at once and when the page is opened again, until it is taken back', async () => {
+test('a chosen theme applies immediately and persists until reset', async () => {
   const theme = await open()
   theme.value = 'dark'
   await nextTick()
@@ -37,7 +37,7 @@ test('a choice shows at once and when the page is opened again, until it is take
   expect((await open()).value).toBe('system')
 })
 
-test('what is stored and no theme is left aside', async () => {
+test('an invalid stored theme is ignored', async () => {
   localStorage.setItem('tracer.theme', 'neon')
 
   expect((await open()).value).toBe('system')

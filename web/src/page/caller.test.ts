@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { placeAfterSignIn } from './caller'
 
-test('who signed in goes back to where they were', () => {
+test('after sign-in the user returns to the previous page', () => {
   expect(placeAfterSignIn('/runs/1?select=2')).toBe('/runs/1?select=2')
 })
 

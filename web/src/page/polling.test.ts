@@ -15,7 +15,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-test('it asks at once, and again after each delay until there is none', async () => {
+test('polls immediately and after each delay', async () => {
   const delays = [100, 200, null]
   const ask = vi.fn(async () => delays.shift() ?? null)
   scope.run(() => usePolling(ask))
@@ -28,7 +28,7 @@ test('it asks at once, and again after each delay until there is none', async ()
   expect(ask).toHaveBeenCalledTimes(3)
 })
 
-test('it never asks twice at a time, and asks anew for whoever wanted an answer meanwhile', async () => {
+test('has one request at a time and repeats it for later callers', async () => {
   let answer = (_: null) => {}
   const ask = vi.fn(() => new Promise<null>((resolve) => (answer = resolve)))
   const { askNow } = scope.run(() => usePolling(ask))!
@@ -55,6 +55,6 @@ test('it asks when the network goes and when it comes back, and no more once it 
   expect(ask).toHaveBeenCalledTimes(3)
 })
 
-test('failures in a row are waited for longer and longer, up to a bound', () => {
+test('consecutive failures back off up to a limit', () => {
   expect([1, 2, 3, 4, 5, 50].map(retryDelay)).toEqual([1000, 2000, 4000, 8000, 10_000, 10_000])
 })

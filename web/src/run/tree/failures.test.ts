@@ -67,7 +67,7 @@ test('a run that succeeded has handled failures and no origin', () => {
   expect(originOf(forest, found)).toBeNull()
 })
 
-test('every row above a failure says how many are below it', () => {
+test('every ancestor of a failure shows the number of failures below', () => {
   const counts = countsBelow(failures(wrong().all).map(({ row }) => row))
 
   expect(counts).toEqual(

@@ -26,7 +26,7 @@ function show(fields: Partial<ToolCallNode>, props = {}) {
   )
 }
 
-test('what is unusual about a record is marked and explained', async () => {
+test('unusual properties of a record are marked and explained', async () => {
   for (const [fields, mark, words] of [
     [{ inferred: true, inferredFrom: 'its time' }, 'inferred', 'inferred from its time'],
     [{ inferred: true }, 'inferred', 'inferred from other records'],

@@ -22,7 +22,7 @@ function button(page: Page, name: string) {
   return page.findAll('button').find(named)!
 }
 
-test('JSON is laid out, and can be seen as it was recorded', async () => {
+test('JSON is formatted and the recorded text can be shown', async () => {
   const page = await show({ text: '{"a":1}', bytes: 7 })
 
   expect(lines(page)).toEqual(['{', '"a": 1', '}'])
@@ -30,7 +30,7 @@ test('JSON is laid out, and can be seen as it was recorded', async () => {
   expect(page.get('pre').text()).toBe('{"a":1}')
 })
 
-test('what JSON holds closes and opens', async () => {
+test('JSON values can be collapsed and expanded', async () => {
   const page = await show({ text: '{"list":[1,2,3],"none":[]}', bytes: 26 })
 
   await button(page, '"list"').trigger('click')
@@ -39,13 +39,13 @@ test('what JSON holds closes and opens', async () => {
   expect(lines(page)).toHaveLength(8)
 })
 
-test('the escapes of a JSON text are read, and its tricks are not played', async () => {
+test('JSON escapes are decoded, with control characters made visible', async () => {
   const page = await show({ text: '{"\\u8840\\u538b":"\\u202etxt","n":1.10}', bytes: 1 })
 
   expect(lines(page)).toEqual(['{', '"血压": "⟨U+202E⟩txt"', '"n": 1.10', '}'])
 })
 
-test('what is found in JSON is opened and marked, one hit after the other', async () => {
+test('search hits in JSON are expanded and marked in turn', async () => {
   const list = Array.from({ length: 400 }, (_, number) => ({ number, word: `w${number}` }))
   const page = await show({ text: JSON.stringify(list), bytes: 1 })
   const field = page.get('input')
@@ -84,7 +84,7 @@ test('a text that the tree cut is loaded whole on demand', async () => {
   expect(page.text()).not.toContain('The first part')
 })
 
-test('a text that can not be loaded says why and can be tried again', async () => {
+test('a text that fails to load shows the reason and a retry button', async () => {
   const answer: Outcome<string> = { ok: false, failure: { kind: 'away' } }
   const page = await show({ text: 'cut', bytes: 9, truncated: true, loadWhole: async () => answer })
 
@@ -101,12 +101,12 @@ test('a text of megabytes is shown a part at a time', async () => {
   expect(page.get('pre').text()).toHaveLength(1_100_000)
 })
 
-test('an empty text is told from one that is not there', async () => {
+test('an empty text differs from a missing one', async () => {
   expect((await show({ text: '', bytes: 0 })).text()).toContain('(an empty text)')
   expect((await show({ text: null, bytes: null })).text()).toBe('')
 })
 
-test('a payload of up to 64 kB is loaded whole at once, a larger one on demand', async () => {
+test('a payload over 64 kB is loaded on demand', async () => {
   const loadWhole = vi.fn(async () => ({ ok: true, value: '{"whole":true}' }) as const)
   const page = await show({ text: '{"wh', bytes: 65_536, truncated: true, loadWhole })
   await vi.waitFor(() => expect(lines(page)).toEqual(['{', '"whole": true', '}']))
