@@ -368,7 +368,7 @@ async def test_list_tool_calls_filters_across_runs(served: Served) -> None:
     assert {item["toolCallId"] for item in page["items"]} == {str(run.failed_call) for run in runs}
 
 
-async def test_read_whole_run_is_the_source_of_an_export(served: Served) -> None:
+async def test_export_over_http_equals_the_export_of_the_reader(served: Served) -> None:
     run = await served.record_sample()
     answer = await served.client.get(f"/api/runs/{run.root}/export", params={"format": "jsonl"})
     assert answer.status_code == 200

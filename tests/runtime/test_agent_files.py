@@ -202,9 +202,7 @@ _entries = st.fixed_dictionaries(
 
 
 @given(wanted=st.dictionaries(_text.filter(bool), _entries, min_size=1, max_size=4))
-def test_written_agents_equal_the_agents_read(
-    tmp_path: Path, wanted: dict[str, dict[str, Any]]
-) -> None:
+def test_agents_equal_their_yaml_entries(tmp_path: Path, wanted: dict[str, dict[str, Any]]) -> None:
     agents = _agents(tmp_path, yaml.safe_dump(wanted, sort_keys=False))
 
     assert [each.name for each in agents] == list(wanted)

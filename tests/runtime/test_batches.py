@@ -45,7 +45,7 @@ async def test_each_batch_item_is_a_call_with_a_sub_plan(
     assert [each["thinkActId"] for each in below] == [None] * 4
 
 
-async def test_a_batch_fails_only_where_every_item_did(open_bench: OpenBench) -> None:
+async def test_batch_fails_only_if_every_item_fails(open_bench: OpenBench) -> None:
     @tool
     def odd(number: int) -> int:
         if number % 2 == 0:

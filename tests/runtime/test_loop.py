@@ -212,9 +212,7 @@ class Babbling:
         Generation(tool_calls=[ChosenCall("double", {"number": 1})]),  # type: ignore[arg-type]
     ],
 )
-async def test_an_answer_that_is_none_is_a_failure_of_the_model(
-    open_bench: OpenBench, answer: Any
-) -> None:
+async def test_malformed_answer_is_a_model_failure(open_bench: OpenBench, answer: Any) -> None:
     on = await open_bench(application(Babbling(answer), [double]))
 
     outcome = await on.launcher.run("Ask", agent="worker")
@@ -224,7 +222,7 @@ async def test_an_answer_that_is_none_is_a_failure_of_the_model(
     assert outcome.status == "failed"
 
 
-async def test_a_synchronous_tool_does_not_hold_up_its_neighbours(open_bench: OpenBench) -> None:
+async def test_synchronous_tool_does_not_block_parallel_calls(open_bench: OpenBench) -> None:
     @tool
     def blocking() -> float:
         time.sleep(0.01)  # stands for work, nothing waits for it

@@ -81,7 +81,11 @@ class SecretKeys:
     """Recognises keys whose values are secret, in any case and with any separators."""
 
     def __init__(self, more: Iterable[str] = ()) -> None:
-        """Recognize the keys of `NAMES`, and `more` as `configured_keys` returns them."""
+        """Recognize the keys of `NAMES` and those in `more`.
+
+        Args:
+            more: Further keys, in the form that `configured_keys` returns.
+        """
         more = tuple(more)
         names = NAMES | {name: name for name in more}
         parts = [f"(?P<{_group(name)}>{_loose(words, '_?')})" for name, words in names.items()]

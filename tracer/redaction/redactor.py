@@ -66,7 +66,7 @@ class Redaction:
         return redaction
 
     def of_write(self) -> Redaction:
-        """Return this redaction with a common limit of work, for all texts of one write.
+        """Return a copy of this redaction whose work limit covers all texts of one write.
 
         Its methods raise `TooManySecrets` above `MAX_TOTAL_WORK`.
         """

@@ -1,4 +1,4 @@
-"""OpenLIT: the GenAI conventions, with spans of agents that are none and costs that are unknown."""
+"""OpenLIT: the GenAI conventions, except for wrapper spans and unknown costs."""
 
 from __future__ import annotations
 

@@ -88,8 +88,9 @@ class Rounds:
     def _choice(self, call: SlimSpan) -> Choice | None:
         """Find the round that chose a call.
 
-        Ids repeat from round to round and collide within one: a round that asked for the same
-        arguments under the id comes first, then the latest that had begun before the call.
+        Providers reuse call ids in later rounds, and sometimes within one round. So rounds whose
+        request has the same id and the same arguments are preferred. Among several rounds, the
+        latest that started before the call is used.
         """
         reading = call.reading
         requests = self._requested_by_id(reading.call_id, reading.name, reading.arguments)
