@@ -706,7 +706,7 @@ class _CodexRun:
         return max((span.end or inf for span in self._of_turn.get(turn, ())), default=0)
 
     def _link_agents(self, turns: list[_Turn], facts: _Facts) -> None:
-        """Place agents that no chain of spans places below the calls that opened them.
+        """Link agents to the calls that opened them, if no chain of spans links them.
 
         One agent without a call is the main agent; the others wait for their calls.
         """
