@@ -117,7 +117,7 @@ async def test_a_difference_is_found_with_the_keyboard_alone(
     await expect(_row(page, left.root)).to_be_visible()
     await _row(page, left.root).focus()
     for _ in range(3):
-        await page.keyboard.press("j")
+        await page.keyboard.press("n")
         await expect(page.locator('[role="row"]:focus')).to_have_count(1)
         if await page.locator(f'[data-key="{left.answer}"]:focus').count():
             break

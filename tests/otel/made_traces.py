@@ -103,7 +103,7 @@ def body_of(*spans: dict[str, Any]) -> bytes:
     """Return a request body with these spans; `resource` of a span is its resource's attributes."""
     resources = [
         {
-            "resource": {"attributes": pairs(span.get("resource", {}))},
+            **({"resource": {"attributes": pairs(span["resource"])}} if "resource" in span else {}),
             "scopeSpans": [{"scope": {"name": span.get("scope", "")}, "spans": [span]}],
         }
         for span in spans
