@@ -116,7 +116,7 @@ async def test_resetting_filters_clears_the_time_range_and_preserves_focus(
 
 
 @pytest.mark.thorough
-async def test_runs_are_found_by_session_subject_and_tag(
+async def test_runs_are_found_by_session_subject_tag_and_service(
     page: Page, site: Site, records: Records
 ) -> None:
     ids = []
@@ -129,6 +129,8 @@ async def test_runs_are_found_by_session_subject_and_tag(
             session_id="shift-1",
             subject=f"p-{number}",
             tags=("late",) * number,
+            service_name=f"ward {number}",
+            deployment_environment="production",
         )
         await records.write(started)
         ids.append(root)
@@ -146,6 +148,14 @@ async def test_runs_are_found_by_session_subject_and_tag(
     await expect(first).to_have_count(0)
     await expect(second).to_be_visible()
     await expect_query(page, session="shift-1", subject=None, tag="late")
+
+    await fields.get_by_label("Service", exact=True).fill("ward 0")
+    await expect(second).to_have_count(0)
+    await page.goto(f"{site.address}/runs/{ids[0]}")
+    await page.get_by_role("link", name="ward 0").click()
+    await expect(first).to_be_visible()
+    await expect(second).to_have_count(0)
+    await expect_query(page, service="ward 0", tag=None)
 
 
 @pytest.mark.thorough

@@ -12,6 +12,8 @@ export const COLUMNS = [
   'toolCalls',
   'session',
   'subject',
+  'service',
+  'environment',
   'tags',
 ] as const
 

@@ -18,6 +18,9 @@ const FULL: RunFilters = {
   session: ' ward-3',
   subject: 'p-7 ',
   tag: 'night',
+  service: 'ward',
+  serviceVersion: '1.4',
+  environment: 'production',
   range: { ...ALL_TIME, last: '24h' },
   otherTraces: true,
 }
@@ -46,6 +49,9 @@ test('the API is asked for what the filters say, without the space around names'
     session: ' ward-3',
     subject: 'p-7 ',
     tag: 'night',
+    service: 'ward',
+    serviceVersion: '1.4',
+    environment: 'production',
     from: '2026-01-01T00:00:00.000Z',
     to: null,
     otherTraces: true,
@@ -53,7 +59,7 @@ test('the API is asked for what the filters say, without the space around names'
 })
 
 test('what lists more than usual is not counted among what lists less', () => {
-  expect(narrowing(FULL)).toBe(8)
+  expect(narrowing(FULL)).toBe(11)
   expect(narrowing({ ...NO_FILTERS, otherTraces: true, text: '  ' })).toBe(0)
 })
 

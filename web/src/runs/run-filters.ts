@@ -10,16 +10,29 @@ import {
 } from '../lib/time-range'
 import type { Query } from '../lib/url-query'
 
-export interface RunFilters {
+/** The filters by an exact value, and their labels. */
+export const NAMED_FILTERS = {
+  agent: 'runs.agent',
+  tool: 'filters.tool',
+  session: 'runs.session',
+  subject: 'runs.subject',
+  tag: 'filters.tag',
+  service: 'runs.service',
+  serviceVersion: 'runs.serviceVersion',
+  environment: 'runs.environment',
+} as const
+
+type NamedFilter = keyof typeof NAMED_FILTERS
+
+const NAMES = Object.keys(NAMED_FILTERS) as NamedFilter[]
+
+/** Names in which spaces at the ends are typing errors; in the others they count. */
+const TRIMMED: readonly NamedFilter[] = ['agent', 'tool']
+
+export interface RunFilters extends Record<NamedFilter, string> {
   /** Text within questions, answers, tool and agent names or errors. */
   text: string
   status: ShownStatus | null
-  agent: string
-  tool: string
-  /** The conversation, whom it is about, and one of the tags: each as a run has it, spaces and all. */
-  session: string
-  subject: string
-  tag: string
   range: TimeRange
   /** Traces too that have no agent, model or tool call. */
   otherTraces: boolean
@@ -28,25 +41,22 @@ export interface RunFilters {
 export const NO_FILTERS: RunFilters = {
   text: '',
   status: null,
-  agent: '',
-  tool: '',
-  session: '',
-  subject: '',
-  tag: '',
+  ...named(() => ''),
   range: ALL_TIME,
   otherTraces: false,
 }
 
-/** The filters that are a name, and their labels. */
-export const NAMED_FILTERS = {
-  agent: 'runs.agent',
-  tool: 'filters.tool',
-  session: 'runs.session',
-  subject: 'runs.subject',
-  tag: 'filters.tag',
-} as const
+const TYPED = new RegExp(
+  String.raw`(?:^|\s)(${[...NAMES, 'status'].join('|')}):(?:"([^"]+)"|(\S+))(?=\s)`,
+  'u',
+)
 
-const TYPED = /(?:^|\s)(agent|tool|session|subject|tag|status):(?:"([^"]+)"|(\S+))(?=\s)/u
+function named<Value>(valueOf: (name: NamedFilter) => Value): Record<NamedFilter, Value> {
+  return Object.fromEntries(NAMES.map((name) => [name, valueOf(name)])) as Record<
+    NamedFilter,
+    Value
+  >
+}
 
 /**
  * Takes a finished filter such as `agent:billing` out of a typed text.
@@ -78,11 +88,7 @@ export function readFilters(read: (name: string) => string | null): RunFilters {
   return {
     text: read('q') ?? '',
     status: STATUSES.find((status) => status === read('status')) ?? null,
-    agent: read('agent') ?? '',
-    tool: read('tool') ?? '',
-    session: read('session') ?? '',
-    subject: read('subject') ?? '',
-    tag: read('tag') ?? '',
+    ...named((name) => read(name) ?? ''),
     range: readRange(read),
     otherTraces: read('otherTraces') === 'true',
   }
@@ -92,11 +98,7 @@ export function writeFilters(filters: RunFilters): Query {
   return {
     q: filters.text || null,
     status: filters.status,
-    agent: filters.agent || null,
-    tool: filters.tool || null,
-    session: filters.session || null,
-    subject: filters.subject || null,
-    tag: filters.tag || null,
+    ...named((name) => filters[name] || null),
     ...writeRange(filters.range),
     otherTraces: filters.otherTraces ? 'true' : null,
   }
@@ -104,9 +106,13 @@ export function writeFilters(filters: RunFilters): Query {
 
 /** How many filters are set, so that less is listed than there is. */
 export function narrowing(filters: RunFilters): number {
-  const { text, status, agent, tool, session, subject, tag, range } = filters
-  const typed = [text.trim(), agent.trim(), tool.trim(), session, subject, tag]
-  return [...typed, status, !isAllTime(range)].filter(Boolean).length
+  const { text, status, range } = filters
+  const values = NAMES.map((name) => askedName(filters, name))
+  return [text.trim(), ...values, status, !isAllTime(range)].filter(Boolean).length
+}
+
+function askedName(filters: RunFilters, name: NamedFilter): string | null {
+  return (TRIMMED.includes(name) ? filters[name].trim() : filters[name]) || null
 }
 
 /** The parameters to ask the API with. */
@@ -114,11 +120,7 @@ export function askFor(filters: RunFilters, now: number) {
   return {
     q: filters.text.trim() || null,
     status: filters.status,
-    agent: filters.agent.trim() || null,
-    tool: filters.tool.trim() || null,
-    session: filters.session || null,
-    subject: filters.subject || null,
-    tag: filters.tag || null,
+    ...named((name) => askedName(filters, name)),
     ...boundsOf(filters.range, now),
     // Left out by default, so that a plain list has a plain address.
     ...(filters.otherTraces ? { otherTraces: true } : {}),
