@@ -334,7 +334,7 @@ def week_run(
         {"role": "tool", "tool_call_id": str(measure), "content": result},
         {"role": "tool", "tool_call_id": str(ask_doctor), "content": "It is well."},
     ]
-    nurse.call_model([*messages, *told], answer, tokens=(420, 60))
+    nurse.call_model([*messages, *told], answer, tokens=(420, len(answer)))
     final = nurse.round
     nurse.finish(answer)
     return WeekRun(nurse.root, events, ask_doctor, final)

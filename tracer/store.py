@@ -443,6 +443,9 @@ class TraceReader(Protocol):
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
         """Return the messages that the model received in each round of a run, by `think_act_id`."""
 
+    async def read_message_bytes(self, root_plan_id: UUID) -> int:
+        """Return the total size of the messages that `read_messages` returns, as stored text."""
+
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
         """Return a complete round, with messages and offered tools. Raises `RecordNotFound`."""
 

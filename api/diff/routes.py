@@ -23,6 +23,10 @@ from tracer.store import TraceReader
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
 
+MOST_MESSAGE_BYTES = 64_000_000
+"""The messages of larger runs are not compared. Each round repeats those of earlier rounds, so
+they can be far larger than the rest of a run."""
+
 _DIFF: dict[int | str, dict[str, Any]] = {
     200: {"model": RunDiff, "content": {"application/json": {"example": DIFF_EXAMPLE}}}
 }
@@ -49,26 +53,31 @@ async def diff_runs(
     """
     revisions = [await reader.read_revision(Kind.RUN, run_id) for run_id in (a, b)]
     headers = conditional.check(*revisions)
-    left, right = [await until_client_leaves(request, _read(reader, run_id)) for run_id in (a, b)]
-    written = await asyncio.to_thread(_written, left, str(a), right, str(b))
+    sizes = [await reader.read_message_bytes(run_id) for run_id in (a, b)]
+    has_messages = sum(sizes) <= MOST_MESSAGE_BYTES
+    left, right = [
+        await until_client_leaves(request, _read(reader, run_id, has_messages)) for run_id in (a, b)
+    ]
+    written = await asyncio.to_thread(_written, left, str(a), right, str(b), has_messages)
     return Response(written, headers=headers, media_type="application/json")
 
 
 _Read = tuple[TreeRows, dict[str, str]]
 
 
-async def _read(reader: TraceReader, run_id: UUID) -> _Read:
+async def _read(reader: TraceReader, run_id: UUID, has_messages: bool) -> _Read:
     rows = await reader.read_tree(run_id, Payloads.COMPARED)
-    messages = await reader.read_messages(run_id)
+    messages = await reader.read_messages(run_id) if has_messages else {}
     return rows, {str(think_act_id): text for think_act_id, text in messages.items()}
 
 
-def _written(left: _Read, a: str, right: _Read, b: str) -> bytes:
+def _written(left: _Read, a: str, right: _Read, b: str, has_messages: bool) -> bytes:
     diff = diff_trees(
         build_tree(left[0], a),
         build_tree(right[0], b),
         left_messages=left[1],
         right_messages=right[1],
     )
+    diff["messagesCompared"] = has_messages
     root = tree_json(diff.pop("root"), ["children"])
     return msgspec.json.encode(diff)[:-1] + b',"root":' + root + b"}"

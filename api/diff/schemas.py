@@ -89,6 +89,9 @@ class RunDiff(BaseModel):
     left: ComparedRun
     right: ComparedRun
     counts: ChangeCounts
+    messages_compared: bool
+    """False if the messages of the two runs have more than 64 MB together. Then `messages` is in no
+    `differs`."""
     root: RecordPair
 
 
@@ -148,7 +151,13 @@ def _example() -> dict[str, Any]:
         "children": [call],
     }
     counts = {"added": 0, "removed": 0, "changed": 1, "same": 1}
-    return {"left": run(PLAN_ID), "right": run(other), "counts": counts, "root": root}
+    return {
+        "left": run(PLAN_ID),
+        "right": run(other),
+        "counts": counts,
+        "messagesCompared": True,
+        "root": root,
+    }
 
 
 DIFF_EXAMPLE = _example()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jsonschema_rs
+import pytest
 
+from api.diff.routes import MOST_MESSAGE_BYTES
 from api.diff.schemas import DIFF_EXAMPLE, RunDiff
 from tests.api.conftest import Api
 from tests.contract.moments import Moments
@@ -99,3 +102,19 @@ async def test_space_and_key_order_of_json_are_no_difference_in_a_database(api: 
 
     assert same["counts"] == {"added": 0, "removed": 0, "changed": 0, "same": 4}
     assert other["counts"]["changed"] == 1
+
+
+@pytest.mark.thorough
+async def test_messages_of_very_large_runs_are_not_compared(api: Api) -> None:
+    """Reading them would take more memory than the rest of the request."""
+    roots = []
+    for end in "ab":
+        run = Moments()
+        large = json.dumps([{"role": "user", "content": "x" * (MOST_MESSAGE_BYTES // 2) + end}])
+        answer = await api.writer.write([run.plan_started(), run.thought_started(messages=large)])
+        assert answer.refused == []
+        roots.append(run.root)
+
+    diff: Any = await api.read(f"/api/runs/{roots[0]}/diff/{roots[1]}")
+
+    assert (diff["messagesCompared"], diff["counts"]["changed"]) == (False, 0)

@@ -15,6 +15,8 @@ async def test_the_messages_of_a_run_are_read_by_their_rounds(store: Store) -> N
 
     assert messages == {run.think_act: '[{"role":"user","content":"Review"}]'}
     assert await store.reader.read_messages(new_id()) == {}
+    assert await store.reader.read_message_bytes(run.root) == len(messages[run.think_act])
+    assert await store.reader.read_message_bytes(new_id()) == 0
 
 
 async def test_a_deleted_run_has_no_messages(store: Store) -> None:

@@ -444,6 +444,10 @@ class MemoryStore:
             if fields.get("messages") is not None
         }
 
+    async def read_message_bytes(self, root_plan_id: UUID) -> int:
+        """Return the size of a run's messages; see `TraceReader.read_message_bytes`."""
+        return sum(len(text.encode()) for text in (await self.read_messages(root_plan_id)).values())
+
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
         """Return the revision of a record's run; see `TraceReader.read_revision`."""
         stored_run = self._open_run(record_id) if kind is Kind.RUN else self._find(kind, record_id)

@@ -183,6 +183,16 @@ class PostgresReader:
             async with reading(self._project) as connection:
                 return dict(await (await connection.execute(query, parameters)).fetchall())
 
+    async def read_message_bytes(self, root_plan_id: UUID) -> int:
+        """Return the size of a run's messages; see `TraceReader.read_message_bytes`."""
+        query = f"""SELECT coalesce(sum(octet_length(messages)), 0)::bigint FROM think_act_record
+            WHERE {_IN_RUN} AND {ALWAYS} AND {NOT_DELETED}"""
+        parameters = {"project_id": self._project_id, "run": root_plan_id}
+        with store_errors():
+            async with reading(self._project) as connection:
+                [(size,)] = await (await connection.execute(query, parameters)).fetchall()
+        return int(size)
+
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
         """Return the revision of a record's run; see `TraceReader.read_revision`."""
         with store_errors():

@@ -2358,6 +2358,12 @@ export interface components {
             left: components["schemas"]["ComparedRun"];
             right: components["schemas"]["ComparedRun"];
             counts: components["schemas"]["ChangeCounts"];
+            /**
+             * Messagescompared
+             * @description False if the messages of the two runs have more than 64 MB together. Then `messages` is in no
+             *     `differs`.
+             */
+            messagesCompared: boolean;
             root: components["schemas"]["RecordPair"];
         };
         /**
@@ -7705,6 +7711,7 @@ export interface operations {
                      *         "changed": 1,
                      *         "same": 1
                      *       },
+                     *       "messagesCompared": true,
                      *       "root": {
                      *         "kind": "plan",
                      *         "name": "Weekly health review",
