@@ -21,6 +21,9 @@ from tracer.otel.dialects.reading import (
 )
 from tracer.otel.otlp.spans import ReadableSpan
 
+_SCOPE_OF_GENAI = "gen_ai"
+"""The scope of the package `@ai-sdk/otel` (version 7 of the SDK), which follows the conventions."""
+
 _AGENTS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject", "ai.agent")
 _EMBEDDINGS = ("ai.embed", "ai.embedMany")
 _NAMES = ("ai.telemetry.functionId", "resource.name", "gen_ai.agent.name")
@@ -49,6 +52,11 @@ _RESULTS = ("ai.toolCall.result", "ai.toolCall.output")
 def read(span: ReadableSpan) -> Reading | None:
     """Return the reading of one of the AI SDK's spans; None for others."""
     attributes = span.attributes
+    if span.scope == _SCOPE_OF_GENAI:
+        reading = genai.read(span)
+        if reading is not None and reading.role is Role.TOOL:
+            return reading._replace(result=_result(reading.result))
+        return reading
     if "ai.operationId" not in attributes and not span.name.startswith("ai."):
         return None
     operation = text(attributes.get("ai.operationId")) or span.name.partition(" ")[0]
@@ -60,7 +68,7 @@ def read(span: ReadableSpan) -> Reading | None:
             name=first_text(attributes, ("ai.toolCall.name",)),
             call_id=first_text(attributes, ("ai.toolCall.id",)),
             arguments=first_text(attributes, _ARGUMENTS),
-            result=first_text(attributes, _RESULTS),
+            result=_result(first(attributes, _RESULTS)),
         )
     outer, _, inner = operation.rpartition(".")
     if operation in _AGENTS:
@@ -125,6 +133,12 @@ def _details(attributes: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(milliseconds, int | float):
         details["first_token_seconds"] = milliseconds / 1000
     return details
+
+
+def _result(result: Any) -> str | None:
+    """Return a tool's result. The SDK writes it as JSON, also if the tool returned plain text."""
+    value = parsed(result)
+    return value if isinstance(value, str) else text(result)
 
 
 def _bare_prompt(prompt: object) -> str | None:
