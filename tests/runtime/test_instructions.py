@@ -295,9 +295,7 @@ async def test_date_is_that_of_the_application_s_time_zone(
     assert await shown_date(store, tmp_path, time_zone=zone) in {before, date_in(zone)}
 
 
-async def test_date_is_that_of_the_caller_s_time_zone_if_known(
-    store: MemoryStore, tmp_path: Path
-) -> None:
+async def test_date_is_in_the_time_zone_of_the_caller(store: MemoryStore, tmp_path: Path) -> None:
     before = date_in(WEST)
     found = await shown_date(
         store,

@@ -316,7 +316,7 @@ async def test_lost_connection_is_replaced(
     assert (await reader.read_run(run)).tool_calls == 2
 
 
-async def test_failing_projection_fails_no_reader(
+async def test_reader_gets_the_error_of_a_failed_projection(
     projection: PostgresProjection,
     writer: PostgresWriter,
     reader: PostgresReader,

@@ -107,7 +107,7 @@ async def test_only_runs_of_spans_that_exist_are_made_pending(
     assert (await reprojection.request([])).goals == {}
 
 
-async def test_request_after_a_failure_clears_it_and_leaves_runs_pending(
+async def test_new_request_clears_the_failure_of_a_run(
     pool: Pool, reprojection: Reprojection
 ) -> None:
     run = UUID(int=1)

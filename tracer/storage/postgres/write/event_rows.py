@@ -79,7 +79,7 @@ class EventRows:
         """Merge records into the tables in one transaction, and return the runs that accept events.
 
         Args:
-            records: The records; all runs, or none if all of them are stored.
+            records: The records. Their runs are among them, unless all of these runs are stored.
             runs: The runs that they belong to.
             now: The time at which new rows are recorded.
             more: Statements to execute afterwards in the same transaction.
