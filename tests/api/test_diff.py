@@ -78,7 +78,7 @@ async def test_a_run_that_is_not_there_cannot_be_compared(api: Api) -> None:
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-async def test_space_and_key_order_of_json_are_no_difference_in_a_database(api: Api) -> None:
+async def test_json_whitespace_and_key_order_are_ignored_in_a_database(api: Api) -> None:
     """Postgres computes the digests of other texts itself."""
     roots = []
     for arguments, result in [

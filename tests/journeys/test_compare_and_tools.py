@@ -162,7 +162,7 @@ def _tool(page: Page, name: str) -> Locator:
     return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
 
 
-async def test_a_tool_that_is_slow_by_itself_is_found_in_three_actions(
+async def test_tool_with_long_own_time_is_found_in_three_actions(
     page: Page, site: Site, records: Records
 ) -> None:
     await _weeks(records)
@@ -183,7 +183,7 @@ async def test_a_tool_that_is_slow_by_itself_is_found_in_three_actions(
     await expect(slowest.first).to_contain_text("400ms")
 
 
-async def test_a_bar_of_a_chart_shows_its_values_and_opens_its_runs(
+async def test_chart_bar_shows_its_values_and_opens_its_runs(
     page: Page, site: Site, records: Records
 ) -> None:
     [run, *_] = await _weeks(records)
@@ -206,7 +206,7 @@ async def test_a_bar_of_a_chart_shows_its_values_and_opens_its_runs(
     await expect(page.locator(f'a[href="/runs/{run.root}"]')).to_be_visible()
 
 
-async def test_a_tool_is_opened_and_its_runs_are_reached_with_the_keyboard_alone(
+async def test_tool_and_its_runs_are_opened_by_keyboard(
     page: Page, site: Site, records: Records
 ) -> None:
     await _weeks(records)

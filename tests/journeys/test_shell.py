@@ -302,7 +302,7 @@ async def test_open_server_says_that_it_needs_no_key(page: Page, site: Site) -> 
     await expect(page.get_by_role("button", name="Sign out")).to_have_count(0)
 
 
-async def test_sign_in_page_has_a_primary_action_and_says_where_a_key_comes_from(
+async def test_sign_in_page_has_a_primary_action_and_explains_keys(
     page: Page, guarded: Guarded
 ) -> None:
     await page.goto(f"{guarded.address}/sign-in")

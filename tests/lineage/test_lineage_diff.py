@@ -336,7 +336,7 @@ async def test_rounds_are_named_by_what_they_said() -> None:
     assert (str(second["change"]), second["differs"]) == ("changed", ["result"])
 
 
-async def test_what_a_model_was_told_differs_in_the_round_that_was_told_it() -> None:
+async def test_new_message_to_a_model_differs_in_the_round_that_first_has_it() -> None:
     diff = await compared(told("{}"), told("{}", result='{"pulse": 81}'))
 
     assert changes(diff) == [
