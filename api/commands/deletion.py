@@ -63,7 +63,7 @@ async def _prune(
     older_than: int | None,
     dry_run: bool,
 ) -> dict[str, int]:
-    """Prune a project. Return the numbers of deleted rows, or with `dry_run` of rows to delete."""
+    """Prune a project. Return how many rows were deleted; with `dry_run`, how many would be."""
     project_settings = await settings.read()
     if older_than is not None:
         project_settings = replace(project_settings, keep_days=older_than, keep_runs=None)

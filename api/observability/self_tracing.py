@@ -167,10 +167,10 @@ async def self_tracing(environment: Mapping[str, str]) -> AsyncIterator[SelfTrac
     except ImportError as error:
         variable = next(each for each in (EXPORTERS, *ENDPOINTS) if environment.get(each))
         raise ConfigurationError(
-            f"{variable} asks for the server's own spans, and the exporter {name!r} is not "
-            "installed. `pip install 'tracer-lineage[server]'` brings 'otlp_proto_http', which "
-            f"sends them over HTTP. Install what is missing, set {PROTOCOLS[-1]} to http/protobuf, "
-            "or unset the variable."
+            f"{variable} turns on the server's own spans, but the exporter {name!r} is not "
+            "installed. Install it; or send the spans over HTTP: `pip install "
+            f"'tracer-lineage[server]'` and set {PROTOCOLS[-1]} to http/protobuf; or unset "
+            f"{variable}."
         ) from error
     resource = Resource.create(
         {} if environment.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: AGENT}

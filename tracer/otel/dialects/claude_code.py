@@ -762,7 +762,7 @@ class _Completion:
 
     @cached_property
     def _types(self) -> dict[bytes, str]:
-        """The types of the agents whose work is directly below a span, as log events name them."""
+        """The type of the agent that made a span's children, by the span's id, from log events."""
         agent_types: dict[bytes, str] = {}
         for record in (*self._events.requests, *self._events.completions):
             agent_name = _text(first(record.attributes, ("agent.name", "agent_type")))
