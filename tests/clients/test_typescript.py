@@ -102,7 +102,8 @@ async def test_example_of_the_readme_records_a_run(
 
     _run(project, "node", "example.mjs", TRACER_URL=server)
 
-    assert outline(await _tree(server)) == [
+    run = await _until(server, lambda run: run["status"] == "succeeded")
+    assert outline(run["tree"]) == [
         "plan of nurse: succeeded",
         '  measure({"patient":"p-1"}): succeeded',
     ]
@@ -180,7 +181,3 @@ async def _read(url: str) -> Any:
         path = f"/api/plans/{run['rootPlanId']}/tree"
         tree = (await client.get(path)).raise_for_status().json()
         return {"tree": tree, "status": run["status"]}
-
-
-async def _tree(url: str) -> Any:
-    return (await _read(url))["tree"]

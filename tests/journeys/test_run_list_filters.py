@@ -203,7 +203,7 @@ async def test_new_runs_wait_above_whoever_reads_further_down(
     await expect(_run(page, runs[-1])).to_be_visible()
     await page.get_by_role("main").hover()
     await page.mouse.wheel(0, 300)
-    await page.wait_for_function("document.querySelector('main').scrollTop > 0")
+    await expect(page.get_by_role("main")).not_to_have_js_property("scrollTop", 0)
     before = await _height(page, runs[20])
 
     new = await records.record(sample_run(sub_plans=0, title="Awaited and new"))
