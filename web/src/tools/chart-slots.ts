@@ -9,7 +9,7 @@ export interface Slot<Bucket = CallBucket> {
   bucket: Bucket | null
 }
 
-/** A chart has room for this many; the latest are shown. */
+/** A range with more intervals has only those with calls, and their neighbours. */
 const MOST_SLOTS = 400
 
 /**
@@ -30,11 +30,23 @@ export function slotsOf<Bucket extends { at: string }>(
   const floor = (at: number) => Math.floor(at / width) * width
   const last = Math.max(floor(to - 1), ...byStart.keys())
   const first = Math.min(from === null ? last : floor(from), ...byStart.keys())
-  const count = Math.min(MOST_SLOTS, Math.round((last - first) / width) + 1)
-  return Array.from({ length: count }, (_, index) => {
-    const start = last - (count - 1 - index) * width
-    return { start, end: start + width, bucket: byStart.get(start) ?? null }
-  })
+  const count = Math.round((last - first) / width) + 1
+  const starts =
+    count <= MOST_SLOTS
+      ? Array.from({ length: count }, (_, index) => first + index * width)
+      : startsNear([...byStart.keys()], width, first, last)
+  return starts.map((start) => ({
+    start,
+    end: start + width,
+    bucket: byStart.get(start) ?? null,
+  }))
+}
+
+/** The neighbours are empty, so that no line joins calls that lie far apart. */
+function startsNear(starts: number[], width: number, first: number, last: number): number[] {
+  const near = starts.flatMap((start) => [start - width, start, start + width])
+  const within = [first, ...near, last].filter((start) => start >= first && start <= last)
+  return [...new Set(within)].sort((one, other) => one - other)
 }
 
 export function slotsOfHistory(
