@@ -1,6 +1,7 @@
 """The OpenTelemetry resource of this process: which service runs here.
 
-Rules: the OpenTelemetry specification, "Resource SDK" and "General SDK configuration".
+Rules: the OpenTelemetry specification, "Resource SDK" and "General SDK configuration". The SDK's
+`OTELResourceDetector` follows them too, but a program that only records does not install the SDK.
 """
 
 from __future__ import annotations

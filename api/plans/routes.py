@@ -27,7 +27,7 @@ DEFAULT_PAYLOADS: Literal[Payloads.PREVIEW] = Payloads.PREVIEW
 """The part of long strings in a tree unless the client names another."""
 
 ShownPayloads = Literal[Payloads.NONE, Payloads.PREVIEW, Payloads.FULL, Payloads.DIGEST]
-"""What a client can name."""
+"""The values that a client can request. `compared` is for diffs."""
 
 _TREE: dict[int | str, dict[str, Any]] = {
     200: {"model": PlanNodeSchema, "content": {"application/json": {"example": TREE_EXAMPLE}}}

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from api.plans.routes import ShownPayloads
 from tests.api.conftest import Api
 from tests.api.test_request_log import lines
 from tests.sample_runs import sample_run
-from tracer.lineage.tree import Payloads
 from tracer.records.ids import new_id
 
-QUERIES = ["", *(f"payloads={each}" for each in Payloads if each is not Payloads.COMPARED)]
-"""`compared` is for diffs; the route rejects it."""
+QUERIES = ["", *(f"payloads={each}" for each in get_args(ShownPayloads))]
 
 
 async def both(api: Api, plan_id: object, query: str, **headers: str) -> list[dict[str, Any]]:

@@ -335,7 +335,7 @@ async def test_spans_beyond_the_largest_size_of_a_run_are_refused(
         assert len(await reader.read_spans(RUN)) == 1
 
 
-async def test_a_memory_store_that_does_not_lag_projects_as_it_writes() -> None:
+async def test_memory_store_without_lag_projects_on_write() -> None:
     store = MemoryStore()
 
     await store.write_spans(traces_of(spans_from(agent(1, "planner"))))

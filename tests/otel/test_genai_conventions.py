@@ -41,7 +41,7 @@ def evidence(run: Projected) -> list[str | None]:
     return [plan["inferred_from"] for plan in run.records[Kind.PLAN].values() if plan["inferred"]]
 
 
-def test_transfer_that_returns_contains_the_target() -> None:
+def test_transfer_opens_the_target_agent_below_it() -> None:
     run = projection_of(
         agent(1, "source"),
         chat(2, ("c1", "transfer_to_weather", "{}"), parent=1, at=(0, 1)),

@@ -55,7 +55,7 @@ async def test_ended_service_run_releases_its_caller(tmp_path: Path, how: str) -
             await check_is_over(places[0])
 
 
-async def test_ended_agent_run_releases_its_caller(tmp_path: Path) -> None:
+async def test_task_left_by_an_ended_run_has_no_caller(tmp_path: Path) -> None:
     places: list[ToolContext] = []
     let_go = asyncio.Event()
     late: list[asyncio.Task[Any]] = []

@@ -330,7 +330,7 @@ def test_dialect_error_leaves_spans_and_records_and_reports_why(server: Server) 
 
 
 @pytest.mark.usefixtures("faulty_dialect")
-def test_new_spans_repeat_a_failed_projection_once_a_minute(server: Server) -> None:
+def test_new_spans_retry_a_failed_projection_at_most_once_a_minute(server: Server) -> None:
     server.accept(spans_from(made(7, "boom")))
     project_all(server.url)
     server.accept(spans_from(made(8, "more")))

@@ -51,16 +51,21 @@ class Resources:
         It is that of the root agent's span; if that names none, of the earliest span that does;
         if none does, of the first log record that does.
         """
-        root = self._versions.get(root_span_id or b"")
-        spans = chain([] if root is None else [root], sorted(self._versions.values()))
-        # Spans of one request share their resource.
-        of_spans = {id(span.resource_spans): span.resource_spans for span in spans}.values()
-        resources = chain(
-            (attributes_of(each.resource.attributes) for each in of_spans),
-            (record.resource for record in self._logs),
-        )
-        services = (service_of(resource) for resource in resources)
+        services = (service_of(resource) for resource in self._resources(root_span_id))
         return next((each for each in services if any(each.values())), NO_SERVICE)
+
+    def _resources(self, root_span_id: bytes | None) -> Iterator[Mapping[str, Any]]:
+        root = self._versions.get(root_span_id or b"")
+        if root is not None:
+            yield attributes_of(root.resource_spans.resource.attributes)
+        # Spans of one request share their resource.
+        shared = {
+            id(each.resource_spans): each.resource_spans for each in sorted(self._versions.values())
+        }
+        for resource_spans in shared.values():
+            yield attributes_of(resource_spans.resource.attributes)
+        for record in self._logs:
+            yield record.resource
 
 
 @dataclass(slots=True)

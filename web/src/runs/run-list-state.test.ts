@@ -9,15 +9,21 @@ let scope: EffectScope
 let asked: URLSearchParams[]
 /** The runs of the server, oldest first. */
 let recorded: string[]
+let failed: string[]
+/** How often the server counted its runs. */
+let counted: number
 
 beforeEach(() => {
   vi.useFakeTimers()
   scope = effectScope()
   asked = []
   recorded = ['a', 'b', 'c']
+  failed = []
+  counted = 0
   vi.stubGlobal('fetch', async (request: Request) => {
     const { pathname, searchParams } = new URL(request.url)
     if (pathname.endsWith('/histogram')) {
+      counted += 1
       return Response.json({
         count: recorded.length,
         intervalSeconds: 1,
@@ -28,7 +34,10 @@ beforeEach(() => {
     asked.push(searchParams)
     const items = recorded
       .filter((id) => id.includes(searchParams.get('q') ?? ''))
-      .map((rootPlanId) => ({ rootPlanId, status: 'succeeded' }))
+      .map((rootPlanId) => ({
+        rootPlanId,
+        status: failed.includes(rootPlanId) ? 'failed' : 'succeeded',
+      }))
       .reverse()
     return Response.json({ items, nextCursor: null })
   })
@@ -89,4 +98,14 @@ test('a sorted list asks for its order, keeps it, and updates its runs', async (
   expect(asked.at(-1)!.has('sort')).toBe(false)
   expect(list.runs.value.map((run) => run.rootPlanId).join('')).toBe('dcba')
   expect(list.histogram.value!.count).toBe(4)
+})
+
+test('runs are counted again when one of them fails, and not while nothing changes', async () => {
+  await open()
+  await vi.advanceTimersByTimeAsync(60_000)
+  expect(counted).toBe(1)
+
+  failed = ['b']
+  await vi.advanceTimersByTimeAsync(10_000)
+  expect(counted).toBe(2)
 })

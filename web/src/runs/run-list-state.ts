@@ -3,7 +3,7 @@ import { computed, shallowRef, watch, type Ref } from 'vue'
 import { activityOf } from '../api/activity'
 import { listRuns, readRunHistogram } from '../api/client'
 import type { Failure } from '../api/outcome'
-import type { RunHistogram, RunOrder } from '../api/shapes'
+import type { Run, RunHistogram, RunOrder } from '../api/shapes'
 import { retryDelay, usePolling } from '../page/polling'
 import { orderOf, type Sorting } from './run-columns'
 import { askFor, type RunFilters } from './run-filters'
@@ -19,6 +19,10 @@ const DELAY_IDLE = 5_000
 /** Left out by default, so that a plain list has a plain address. */
 function sortedBy(order: RunOrder | undefined): { sort?: RunOrder } {
   return order === undefined ? {} : { sort: order }
+}
+
+function stateOf(runs: readonly Run[]): string {
+  return runs.map((run) => `${run.rootPlanId} ${run.status}`).join()
 }
 
 /** @param first How many runs to begin with: more than a page after a return to a longer list. */
@@ -40,6 +44,8 @@ export function useRunList(
   const shown = computed(() => below(loaded.value, topId.value))
   const least = Math.min(Math.max(PAGE, first), LONGEST_PAGE)
   let failures = 0
+  /** The runs of the last answer and their statuses; the runs are counted again when it changes. */
+  let countedState = ''
 
   async function ask(): Promise<number | null> {
     const asked = wanted.value
@@ -56,8 +62,9 @@ export function useRunList(
       return retryDelay(failures)
     }
     if (!isSame) topId.value = null
-    const isNew = answer.value.items[0]?.rootPlanId !== loaded.value.items[0]?.rootPlanId
-    if (isSame && isNew) void count(asked)
+    const state = stateOf(answer.value.items)
+    if (isSame && state !== countedState) void count(asked)
+    countedState = state
     if (!isSame) loaded.value = answer.value
     else if (asked.order === undefined) loaded.value = refreshPage(loaded.value, answer.value)
     else loaded.value = updatePage(loaded.value, answer.value)

@@ -1,7 +1,7 @@
 """The SQL that counts tool calls, and that adds up earlier counts.
 
-Counts add up, and so do histograms of durations: live calls, the groups of runs and the hours of a
-project combine to the same figures.
+Counts and histograms of durations can be summed. So the live calls, the groups of runs and the
+hours of a project are added up, and the result equals a count of every call.
 """
 
 from __future__ import annotations
