@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 from tracer.errors import RecordNotFound
 from tracer.lineage.tree import Payloads
 from tracer.records.record_classes import Kind
+from tracer.records.status import ABANDONED
 from tracer.records.tool_stats import (
     LISTED,
     CallBucket,
@@ -49,10 +50,16 @@ from tracer.storage.postgres.stats.figures_sql import (
 from tracer.store import ToolCallFilter
 from tracer.text import preview
 
-_NAMED = f"""
-SELECT tool_call_id, root_plan_id, status::text AS status, started_at,
-    {DURATION} AS duration_ms, error_type,
-    {payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)["error_message"]} AS error_message"""
+
+def _named(status: str) -> str:
+    """Return the beginning of these queries; `status` is the shown status as SQL."""
+    message = payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)["error_message"]
+    return f"""SELECT tool_call_id, root_plan_id, {status} AS status, started_at,
+        {DURATION} AS duration_ms, error_type, {message} AS error_message"""
+
+
+_ENDED = _named("status::text")
+_ABANDONED = _named(f"'{ABANDONED}'")
 
 # Ordered by start as well: then only the hours with the greatest figures need to be searched.
 _LATER = f"{START} DESC, tool_call_id DESC"
@@ -67,18 +74,17 @@ def slowest(calls: str) -> str:
     Args:
         calls: The end of a query for calls, from `FROM`.
     """
-    return f"{_NAMED} {calls} ORDER BY duration_ms DESC, {_LATER} LIMIT %(most)s"
+    return f"{_ENDED} {calls} ORDER BY duration_ms DESC, {_LATER} LIMIT %(most)s"
 
 
 def latest_failures(calls: str) -> str:
     """Return the same for the calls that failed last; `calls` selects failed calls."""
-    return f"{_NAMED} {calls} ORDER BY {FAILED_AT} DESC, {_LATER} LIMIT %(most)s"
+    return f"{_ENDED} {calls} ORDER BY {FAILED_AT} DESC, {_LATER} LIMIT %(most)s"
 
 
 def latest_abandoned(calls: str) -> str:
     """Return the same for the abandoned calls that started last."""
-    return f"""{_NAMED.replace("status::text", "'abandoned'")}
-        {calls} ORDER BY {_LATER} LIMIT %(most)s"""
+    return f"{_ABANDONED} {calls} ORDER BY {_LATER} LIMIT %(most)s"
 
 
 IS_ABANDONED = f"{IS_OPEN} AND {abandoned_at('act_tool_info')} IS NOT NULL"
