@@ -17,6 +17,7 @@ from scenarios import DELEGATES, PARAMETERS, SCENARIOS, TOOLS, truth_of
 from scripted_model import MODEL, serve_model, serve_receiver
 
 DRIVERS = {
+    "mastra": ("with_mastra.mjs", ("@mastra/core", "@mastra/otel-exporter")),
     "vercel_v5": ("with_vercel.mjs", ("ai",)),
     "vercel_v6": ("with_vercel.mjs", ("ai",)),
     "vercel_v7": ("with_vercel.mjs", ("ai", "@ai-sdk/otel")),

@@ -7,7 +7,7 @@ import re
 from tests.house.project_files import project_files, text_of
 
 EMITTERS = re.compile(
-    r"\b(?:claude.?code|codex|opencode|gemini.?cli|copilot|strands|logfire|openinference"
+    r"\b(?:claude.?code|codex|opencode|gemini.?cli|copilot|strands|mastra|logfire|openinference"
     r"|openllmetry|traceloop|vercel|crewai|autogen|smolagents|google.adk)",
     re.IGNORECASE,
 )

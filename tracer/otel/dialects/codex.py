@@ -907,7 +907,7 @@ def _add_result(call: SlimSpan, attributes: Attributes) -> None:
         tool_type="MCP" if first_text(attributes, ("mcp_server",)) else reading.tool_type,
         arguments=_content(attributes, "arguments"),
         result=output,
-        tool_failed=text(attributes.get("success")) == "false" or _exit_code(output) != 0,
+        has_failed=text(attributes.get("success")) == "false" or _exit_code(output) != 0,
     )
 
 

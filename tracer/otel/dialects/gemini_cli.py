@@ -34,7 +34,7 @@ def read(span: ReadableSpan) -> Reading | None:
             call_id=first_text(attributes, ("gen_ai.tool.call_id",)),
             arguments=text(request.get("args")) if isinstance(request, dict) else None,
             result=text(shown) or text(error),
-            tool_failed=isinstance(answer, dict) and answer.get("status") == "error",
+            has_failed=isinstance(answer, dict) and answer.get("status") == "error",
         )
     role = _ROLES.get(operation) if isinstance(operation, str) else None
     return genai.speaking_reading(span, role) if role is not None else WRAPPER

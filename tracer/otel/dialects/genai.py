@@ -262,7 +262,7 @@ def tool_reading(span: ReadableSpan, tool_type: str | None) -> Reading:
         arguments=arguments,
         result=result,
         conversation=first_text(attributes, CONVERSATIONS),
-        tool_failed=attributes.get("gen_ai.tool.status") == "error",
+        has_failed=attributes.get("gen_ai.tool.status") == "error",
         transfer_target=first_text(attributes, TRANSFER_TARGETS),
     )
 
@@ -478,7 +478,7 @@ DIALECT = Dialect(
         "call_id": CALL_IDS,
         "arguments": (*ARGUMENTS, *QUERIES),
         "result": (*RESULTS, *FOUND),
-        "tool_failed": ("gen_ai.tool.status",),
+        "has_failed": ("gen_ai.tool.status",),
         "cancelled": (_CANCELLATION,),
     },
 )

@@ -28,7 +28,7 @@ def read(span: ReadableSpan) -> Reading | None:
         tool_type="MCP",
         arguments=first_text(span.attributes, ARGUMENTS),
         result=first_text(span.attributes, RESULTS),
-        tool_failed=span.attributes.get("error.type") == "tool_error",
+        has_failed=span.attributes.get("error.type") == "tool_error",
         is_mcp=True,
     )
 
@@ -42,6 +42,6 @@ DIALECT = Dialect(
         "name": _NAMES,
         "arguments": ARGUMENTS,
         "result": RESULTS,
-        "tool_failed": ("error.type",),
+        "has_failed": ("error.type",),
     },
 )

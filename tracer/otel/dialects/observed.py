@@ -50,7 +50,7 @@ def observed_tool(name: str, observed: Observed, tool_type: str | None = None) -
         call_id=answer.call_id,
         arguments=_arguments(observed.input),
         result=answer.text,
-        tool_failed=answer.failed,
+        has_failed=answer.failed,
     )
 
 

@@ -659,7 +659,7 @@ class _OpenCodeRun:
             conversation=call.session,
             arguments=content.reading.arguments if content is not None else None,
             result=output if isinstance(output, str) else result,
-            tool_failed=name == _INVALID or _has_failed(fields),
+            has_failed=name == _INVALID or _has_failed(fields),
         )
         for span in (content, execute):
             if span is not None and span.status_code == STATUS_ERROR:
@@ -677,7 +677,7 @@ class _OpenCodeRun:
             or (step is not None and _is_interrupted_step(step) and step.end <= call.end)
         ):
             span.status_code, span.status_message, span.events = 0, "", ()
-            span.reading = span.reading._replace(is_interrupted=True, tool_failed=False)
+            span.reading = span.reading._replace(is_interrupted=True, has_failed=False)
 
     # --- What opened agents ----------------------------------------------------------------------
 

@@ -257,7 +257,7 @@ def _tool(span: ReadableSpan, parent: ReadableSpan | None, tool_type: str | None
         call_id=first_text(attributes, _CALL_IDS) or call_id or result.call_id,
         arguments=arguments,
         result=result.text,
-        tool_failed=result.failed,
+        has_failed=result.failed,
     )
 
 

@@ -56,7 +56,7 @@ def _tool(span: ReadableSpan, tool_type: str | None) -> Reading:
         arguments=arguments,
         result=result.text,
         call_id=reading.call_id or call_id or result.call_id,
-        tool_failed=reading.tool_failed or result.failed,
+        has_failed=reading.has_failed or result.failed,
     )
 
 

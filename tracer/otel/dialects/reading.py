@@ -77,8 +77,8 @@ class Reading(NamedTuple):
     call_id: str | None = None
     arguments: str | None = None
     result: str | None = None
-    tool_failed: bool = False
-    """Whether the tool's answer is an error, even if the span's status is not."""
+    has_failed: bool = False
+    """Whether the tool or the model failed, even if the span's status is not an error."""
     is_denied: bool = False
     """Whether the user or a rule did not permit the tool call."""
     node: str | None = None

@@ -132,7 +132,7 @@ def _merge_repeated_tools(spans: list[SlimSpan]) -> bool:
                 arguments=reading.arguments if reading.arguments is not None else inner.arguments,
                 result=reading.result if reading.result is not None else inner.result,
                 call_id=reading.call_id or inner.call_id,
-                tool_failed=reading.tool_failed or inner.tool_failed,
+                has_failed=reading.has_failed or inner.has_failed,
             )
             _merge(span, outer)
             has_merged = True

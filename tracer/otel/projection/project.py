@@ -615,7 +615,7 @@ class _Projection:
 
     def _add_round(self, span: SlimSpan, step_id: bytes, position: int) -> None:
         reading = span.reading
-        lifecycle = _lifecycle(span, Reason.MODEL_ERROR)
+        lifecycle = _lifecycle(span, Reason.MODEL_ERROR, reading.has_failed)
         cost = reading.cost_usd
         if cost is None and (cost := _price(reading, span)) is not None:
             self._priced.add(span.record_id)
@@ -662,7 +662,7 @@ class _Projection:
             if requested.arguments is not None and needs_requested(arguments):
                 arguments = requested.arguments
         failure = Reason.DENIED if reading.is_denied else Reason.TOOL_ERROR
-        lifecycle = _lifecycle(span, failure, reading.tool_failed or reading.is_denied)
+        lifecycle = _lifecycle(span, failure, reading.has_failed or reading.is_denied)
         result = stored(reading.result)
         if lifecycle[1] is Status.FAILED:
             self._failures += 1

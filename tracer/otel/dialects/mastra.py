@@ -1,0 +1,107 @@
+"""Mastra: the GenAI conventions, and `mastra.*` for what agents and steps received and returned.
+
+A step of an agent contains one model call and the tool calls that the model chose. Only the span of
+the step names these calls.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tracer.otel.dialects import genai
+from tracer.otel.dialects.dialect import Dialect
+from tracer.otel.dialects.messages import all_calls, first_request, read_messages
+from tracer.otel.dialects.reading import WRAPPER, Reading, Role, parsed, text
+from tracer.otel.otlp.spans import ReadableSpan
+
+_KIND = "mastra.span.type"
+_MODEL = "model_inference"
+_STEP = "model_step"
+_FIRST_TOKEN = "mastra.completion_start_time"
+_REQUEST = "mastra.agent_run.input"
+_ANSWER = "mastra.agent_run.output"
+_MESSAGES = "mastra.model_step.input"
+_CHOICE = "mastra.model_step.output"
+_FAILED = "error"
+"""The finish reason of a request that the provider refused. The span's status is OK."""
+
+
+def reads_parent(span: ReadableSpan) -> bool:
+    """Return whether the span is a model call, whose tool calls its parent names."""
+    return span.attributes.get(_KIND) == _MODEL
+
+
+def read(span: ReadableSpan, parent: ReadableSpan | None) -> Reading | None:
+    """Return the reading of one of Mastra's spans; None for others.
+
+    Args:
+        span: The span.
+        parent: The span of its step, if `reads_parent` and the step has arrived.
+    """
+    if _KIND not in span.attributes:
+        return None
+    reading = genai.read(span) or WRAPPER
+    if reading.role is Role.AGENT:
+        return _agent(span, reading)
+    if reading.role is Role.MODEL:
+        return _model(span, reading, parent)
+    return reading
+
+
+def _agent(span: ReadableSpan, reading: Reading) -> Reading:
+    request = span.attributes.get(_REQUEST)
+    output = parsed(span.attributes.get(_ANSWER))
+    answer = output.get("text") if isinstance(output, dict) else output
+    return reading._replace(
+        request=reading.request or first_request(request) or text(request),
+        answer=reading.answer or text(answer) or None,
+    )
+
+
+def _model(span: ReadableSpan, reading: Reading, step: ReadableSpan | None) -> Reading:
+    reading = reading._replace(
+        answer=reading.answer or None,
+        first_token_seconds=_seconds_to_first_token(span),
+        has_failed=_FAILED in reading.finish_reasons,
+    )
+    if step is None or step.attributes.get(_KIND) != _STEP:
+        return reading
+    messages = step.attributes.get(_MESSAGES)
+    output = parsed(step.attributes.get(_CHOICE))
+    calls = output.get("toolCalls") if isinstance(output, dict) else None
+    return reading._replace(
+        request=reading.request or first_request(messages),
+        messages=reading.messages or text(messages),
+        chosen=all_calls(read_messages([{"role": "assistant", "tool_calls": calls}]))
+        if calls
+        else reading.chosen,
+    )
+
+
+def _seconds_to_first_token(span: ReadableSpan) -> float | None:
+    written = span.attributes.get(_FIRST_TOKEN)
+    try:
+        first = datetime.fromisoformat(written) if isinstance(written, str) else None
+    except ValueError:
+        return None
+    if first is None or first.tzinfo is None:
+        return None
+    seconds = first.timestamp() - span.start / 1e9
+    return seconds if seconds >= 0 else None
+
+
+DIALECT = Dialect(
+    "Mastra",
+    order=7,
+    read_with_parent=read,
+    reads_parent=reads_parent,
+    reads={
+        "role": (_KIND,),
+        "request": (_REQUEST, _MESSAGES),
+        "answer": (_ANSWER,),
+        "messages": (_MESSAGES,),
+        "chosen": (_CHOICE,),
+        "first_token_seconds": (_FIRST_TOKEN,),
+        "has_failed": ("gen_ai.response.finish_reasons",),
+    },
+)
