@@ -26,7 +26,7 @@ UNKNOWN_SERVICE = "unknown_service"
 
 
 class Service(TypedDict):
-    """The fields of a run that describe its service; None if not known."""
+    """The fields of a run that describe its service. An unknown field is None."""
 
     service_name: str | None
     service_version: str | None

@@ -251,7 +251,10 @@ def _advice(problem: ErrorDetails) -> str:
 
 
 def _variable(setting: str) -> str:
-    """Return the environment variable of a setting, or its deprecated one if only that is set."""
+    """Return the environment variable of a setting.
+
+    If only the deprecated variable of the setting is set, return the deprecated one.
+    """
     variable = f"TRACER_{setting.upper()}"
     deprecated = _DEPRECATED.get(setting)
     if deprecated is None or not os.environ.get(deprecated) or os.environ.get(variable):

@@ -19,7 +19,7 @@ MAX_SECRETS = MAX_WORK // MASK_WORK
 
 
 class TooMuchWork(Exception):
-    """A text contains more secrets, or candidates for secrets, than are examined."""
+    """A text contains too many secrets, or candidates for secrets, to examine them all."""
 
 
 class WorkCounter:
@@ -29,7 +29,7 @@ class WorkCounter:
         self.done = 0
 
     def add(self, work: int = 1) -> None:
-        """Count some work. Raises `TooMuchWork` above `MAX_WORK`."""
+        """Add to the count. Raises `TooMuchWork` if the count exceeds `MAX_WORK`."""
         self.done += work
         if self.done > MAX_WORK:
             raise TooMuchWork
@@ -44,7 +44,10 @@ class Edit(NamedTuple):
 
 
 def apply(text: str, edits: Sequence[Edit]) -> str:
-    """Return a text with edits, which must be in order and must not overlap."""
+    """Apply edits to a text and return the result.
+
+    The edits must be in order and must not overlap.
+    """
     parts: list[str] = []
     position = 0
     for start, end, replacement in edits:
@@ -55,9 +58,10 @@ def apply(text: str, edits: Sequence[Edit]) -> str:
 
 
 def united(text: str, edits: Iterable[Edit]) -> list[Edit]:
-    """Return edits in order, with overlapping edits merged.
+    """Sort edits, and merge those that overlap.
 
-    Masks in the text are replaced as a whole, or not at all.
+    No edit cuts an earlier mask in the text: the edit is dropped if it lies within the mask, and
+    otherwise extended to cover the mask.
     """
     masks = [match.span() for match in A_MASK.finditer(text)] if MASK in text else []
     result: list[Edit] = []
@@ -87,7 +91,9 @@ _ESCAPE = re.compile(
 
 
 def within_string(raw: str, edits: Sequence[Edit], offset: int) -> list[Edit]:
-    """Return edits of a JSON string's value as edits of the text that the string is in.
+    """Translate edits of a JSON string's value into edits of the surrounding text.
+
+    The positions differ if the string contains escapes.
 
     Args:
         raw: The string as written, without its quotes.

@@ -58,7 +58,7 @@ def json_edits(
 
     Args:
         text: A text for which `is_json` is true.
-        rule_of: Returns the rule that a key matches; None if its value need not be secret.
+        rule_of: Returns the rule that a key matches; None if the key is not secret.
         string_edits: Returns the edits of a string's value, or of a number as text.
         hints: Positions in order, without overlaps. Strings and numbers are examined if they
             overlap one of these, or are the value of a secret key.
@@ -122,7 +122,10 @@ def _is_secret(text: str, start: int, end: int) -> bool:
 
 
 def _rule_of_number(number: str, string_edits: Callable[[str], list[Edit]]) -> str | None:
-    """Return the mask's rule for a number that is a secret in some form; None if it is not."""
+    """Return the rule that recognizes a number as a secret; None if no rule does.
+
+    A number such as `1234.0` is also examined without `.0`.
+    """
     forms = [number]
     if number.endswith(".0"):
         forms.append(number[:-2])

@@ -32,5 +32,8 @@ def payload_mark(size: int) -> str:
 
 
 def not_kept(text: str) -> re.Match[str] | None:
-    """Match the size mark at the end of a text. None if the text is complete."""
+    """Match the mark of the original size, which ends a text that was stored only in part.
+
+    Return None if the text is complete.
+    """
     return _NOT_KEPT.search(text[-MARK_CHARACTERS:]) if text.endswith(END_OF_MARK) else None

@@ -179,7 +179,7 @@ _ANCHORS = (r"\b", r"\B", r"\A", r"\z", "^", "$")
 
 
 def _hint_of(expression: str) -> str:
-    """Return an expression that also matches a secret that is in a string of JSON."""
+    """Return an expression that finds candidates, including escaped secrets in JSON strings."""
     hint = _PARTS.sub(lambda part: "" if part[0] in _ANCHORS else part[0], expression)
     try:
         LinearRegex(hint)

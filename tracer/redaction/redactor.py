@@ -37,7 +37,7 @@ class Redaction:
     """Masks secrets in texts."""
 
     def __init__(self, keys: Iterable[str] = (), values: Iterable[ValuePattern] = ()) -> None:
-        """Create a redaction with the built-in rules and more.
+        """Create a redaction with the built-in rules and additional ones.
 
         Args:
             keys: Additional keys of secrets, as `configured_keys` returns them.
@@ -84,14 +84,14 @@ class Redaction:
         return self._rule_of(key[-MAX_KEY_CHARACTERS:])
 
     def text(self, text: str) -> str:
-        """Return a text with the values of secret keys, and secret values, masked.
+        """Mask the secrets in a text, recognised by their keys or by their form.
 
         A text with more than `MAX_SECRETS` secrets is replaced by `[masked: payload of N bytes]`.
         """
         return self._redacted(text, self._hint, has_keys=True)
 
     def value(self, text: str) -> str:
-        """Return a text without keys, such as a name, with secret values masked."""
+        """Mask the secrets in a text that has no keys, such as a name, by their form."""
         return self._redacted(text, self._value_hint, has_keys=False)
 
     def _redacted(self, text: str, hint: LinearRegex, *, has_keys: bool) -> str:
@@ -158,5 +158,5 @@ def _any_of(expressions: Iterable[str]) -> LinearRegex:
 
 @cache
 def standard_redaction() -> Redaction:
-    """Return the redaction without configured keys and patterns."""
+    """Return the redaction that has only the built-in keys and patterns."""
     return Redaction()

@@ -34,7 +34,10 @@ def value_edits(
 def key_edits(
     text: str, candidates: LinearRegex, rule_of: Callable[[str], str | None], work: WorkCounter
 ) -> list[Edit]:
-    """Return an edit for the value of each secret key: of JSON, `repr`, headers, URLs, options."""
+    """Return an edit for the value of each secret key.
+
+    The key may be written as in JSON, `repr`, a header, a URL or a command-line option.
+    """
     edits: list[Edit] = []
     position = 0
     for stem in candidates.spans(text):
@@ -53,7 +56,7 @@ def key_edits(
 
 
 def _key_around(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the start and end of the key that contains a part."""
+    """Return the start and end of the whole key of which `text[start:end]` is a part."""
     before = text[max(0, start - MAX_KEY_CHARACTERS) : start]
     after = text[end : end + MAX_KEY_CHARACTERS]
     return (

@@ -19,8 +19,9 @@ Result = TypeVar("Result")
 async def in_redaction_thread(call: Callable[[], Result]) -> Result:
     """Run `call` in one of `MAX_THREADS` threads of this process, and return its result.
 
-    A thread cannot be stopped. If the caller is cancelled, this waits until the thread has ended
-    before it raises `CancelledError`: the memory reserved for a request must cover all of its work.
+    A thread cannot be stopped. If the caller is cancelled, the function waits until the thread has
+    ended, and then raises `CancelledError`. Otherwise the request's memory would be released while
+    the thread still uses it.
     """
     running = _threads.submit(call)
     future = asyncio.wrap_future(running)

@@ -1,1 +1,1 @@
-"""The planner runtime: turns requests into plans, runs them, and records it all as it happens."""
+"""The planner runtime: turns requests into plans, runs the plans, and records each step."""

@@ -64,7 +64,7 @@ class Agent:
         return "\n\n".join(each for each in texts if each)
 
     def check_tools(self, registry: ToolRegistry) -> None:
-        """Check that each tool it names is registered, or may come from an MCP server.
+        """Check that each tool of the agent is registered, or that an MCP server may provide it.
 
         Raises:
             RegistrationError: A tool is not registered, and no server can provide it.
@@ -82,13 +82,13 @@ class Agent:
             )
 
     def log_missing(self, registry: ToolRegistry) -> None:
-        """Log the tools that no server provides. Call it once the servers are connected."""
+        """Log the agent's tools that are not registered after the MCP servers have connected."""
         for each in self.tools:
             if isinstance(each, str) and registry.find(each) is None:
                 log.warning("tool_missing", agent=self.name, tool=each)
 
     def _own_tools(self) -> Iterator[Tool | str]:
-        """Yield its tools, with those of a toolkit in the toolkit's position."""
+        """Yield the agent's tools in order. A toolkit is replaced by its tools."""
         for each in self.tools:
             if isinstance(each, Toolkit):
                 yield from each.tools
@@ -96,7 +96,7 @@ class Agent:
                 yield each
 
     def tools_now(self, registry: ToolRegistry) -> Mapping[str, Tool]:
-        """Return its tools by name, without those whose server is not connected."""
+        """Return the agent's tools by name, without the tools of servers that are not connected."""
         tools = []
         for each in self._own_tools():
             tool = registry.find(each) if isinstance(each, str) else each
@@ -106,5 +106,8 @@ class Agent:
 
 
 def introduction(name: str) -> str:
-    """Return the first line of an agent's system message, by which a scripted model finds it."""
+    """Return the first line of an agent's system message.
+
+    A scripted model recognizes the agent by this line.
+    """
     return f"You are the agent {name!r}."

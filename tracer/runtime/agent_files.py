@@ -135,7 +135,7 @@ def _mapping(path: Path | Traversable, problems: DefinitionProblems) -> dict[Any
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Collects repeated keys of mappings. The base class silently uses the last one."""
+    """A YAML loader that collects repeated keys. Its base class silently uses the last value."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -37,7 +37,8 @@ class ChosenCall:
 class Message:
     """One message of a conversation with a model.
 
-    The results of an assistant message's calls follow it in the order of the calls, one each.
+    If an assistant message requests calls, one message with the result of each call follows, in the
+    same order.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -74,18 +75,18 @@ class Generation:
 class ChatModel(Protocol):
     """A language model that can call tools.
 
-    If it has an attribute `parameters`, a mapping such as `{"temperature": 0.2}`, its rounds record
-    that.
+    A model may have an attribute `parameters`, a mapping such as `{"temperature": 0.2}`. Each round
+    of the model then records these parameters.
     """
 
     @property
     def name(self) -> str:
-        """The model's name, as it is requested."""
+        """The model's name, as requests to the provider contain it."""
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Generation:
         """Return the model's response to a conversation.
 
-        It must support concurrent calls, and cancellation.
+        Implementations must support concurrent calls, and cancellation.
 
         Args:
             messages: The conversation so far.

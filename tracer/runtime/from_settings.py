@@ -57,7 +57,7 @@ async def configured_model(name: str) -> AsyncIterator[ChatModel]:
     """Yield the model that `TRACER_MODEL` names as `openai:NAME`.
 
     Raises:
-        ConfigurationError: Its API key is not set.
+        ConfigurationError: The model's API key is not set.
     """
     # Here, since it takes most of a second, which other commands need not wait for.
     from tracer.runtime.openai_model import OpenAIModel
@@ -91,6 +91,6 @@ def load_application(settings: Settings) -> Application:
 
 
 def named(path: str) -> object:
-    """Return what `module:name` names. By name, since the tracer knows no application."""
+    """Import the object that `module:name` names, and return it."""
     module, _, name = path.partition(":")
     return operator.attrgetter(name)(importlib.import_module(module))

@@ -1,7 +1,8 @@
 """The history of a session: the messages and answers of its earlier runs.
 
-It is read from the records of those runs, so it is masked, deleted and exported with them. Only the
-agent that answers a user's message receives it; steps of predefined plans and of sub-plans do not.
+The history is read from the records of those runs. So masking, deletion and export of the records
+also apply to the history. Only the agent that answers a user's message receives the history; steps
+of predefined plans and of sub-plans do not.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ async def join_session(
     Args:
         run: The run, which has a session.
         reader: Reads the earlier runs.
-        reads: Whether to read the history. If false, the run is only added.
+        reads: Whether to read the history. If false, the run is added and no messages are returned.
 
     Raises:
         ToolError: The history cannot be read, or the caller cannot be identified.

@@ -68,7 +68,8 @@ class Instructions:
         Session state is read once, when the run starts. Later changes by tools do not appear.
 
         Raises:
-            MissingIdentity: They contain a placeholder of the caller, and there is no caller.
+            MissingIdentity: The instructions have a placeholder for the caller, and the run has no
+                caller.
             ToolError: The state cannot be read.
         """
         if not self._has_started:
@@ -130,7 +131,8 @@ class Instructions:
 def _names(text: str) -> set[str]:
     """Return the names whose values are needed to fill in a text.
 
-    They include escaped names, unless built in: only the state shows whether they are placeholders.
+    The result includes escaped names that are not built in: whether such a name is a placeholder
+    depends on the session state, which is not read yet.
     """
     matches = ((escape, one or other) for escape, one, other in _PLACEHOLDER.findall(text))
     return {name for escape, name in matches if not escape or name not in _BUILT_IN}

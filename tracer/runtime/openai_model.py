@@ -137,7 +137,7 @@ def _generation(completion: ChatCompletion, base_url: str) -> Generation:
 
 
 def _provider(base_url: str) -> str | None:
-    """Return the provider of an API: OpenAI, or else the server's name."""
+    """Return the provider's name for a base URL: OpenAI, or the host name of another server."""
     host = urlsplit(base_url).hostname
     return "openai" if host == "api.openai.com" else host
 

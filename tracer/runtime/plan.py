@@ -109,7 +109,7 @@ class PlanTemplate:
 
 
 def _in_words(value: Any) -> str:
-    """Return a value as text within a sentence: strings and times without quotes."""
+    """Format a value for use in a sentence. Strings and times have no quotes."""
     if value is None:
         return "none"
     text = result_text(value)
@@ -119,7 +119,10 @@ def _in_words(value: Any) -> str:
 
 
 def _placeholders(text: str) -> list[str]:
-    """Return a text's placeholders as written, including conversions, which are not supported."""
+    """Return a text's placeholders as written.
+
+    Conversions such as `!r` are included, so that the caller can reject them.
+    """
     return [
         name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
         for _, name, spec, conversion in string.Formatter().parse(text)

@@ -87,10 +87,11 @@ class PlanRunner:
             run: The run.
             context: The plan's position in the lineage.
             details: The fields that are recorded at its start.
-            plan: Its steps. None: the planner makes them from the user's request, in a first step.
+            plan: The plan's steps. If None, the planner makes them from the user's request, in a
+                first step.
             history: Returns the messages that the first step's agent receives before its request.
-                Called once the plan's start is recorded. If it raises `ToolError`, the plan fails.
-                None: no messages.
+                Called after the plan's start is recorded. If `history` raises `ToolError`, the plan
+                fails. If None, the agent receives no earlier messages.
 
         Raises:
             BadRequest: A step names an agent that does not exist.

@@ -70,7 +70,8 @@ def read_plan(answer: str, agents: Collection[str]) -> tuple[PlanStep, ...]:
         agents: The names of the agents that steps may be assigned to.
 
     Raises:
-        PlanningError: It is not a plan, or names an unknown agent. The message is for the planner.
+        PlanningError: The answer is not a plan, or names an unknown agent. The message is for the
+            planner.
     """
     fenced = _FENCED.search(answer)
     try:

@@ -1,6 +1,6 @@
 """A language model that follows scripts, for tests and for the demonstration.
 
-It is strict: it raises an error if no script or several scripts match a conversation, and if a
+The model raises an error if no script or several scripts match a conversation, and if a
 conversation is longer than its script. `check_used_up` finds the turns that were never requested.
 
 A script is selected by the conversation, and a turn by the number of the model's answers in it. The
@@ -30,7 +30,7 @@ class ScriptError(ModelError):
 
 @dataclass(frozen=True)
 class Gate:
-    """Holds a turn until it is opened."""
+    """Delays the model's response until `opened` is set."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the model is asked for the turn."""
@@ -122,7 +122,7 @@ class ScriptedModel:
         """Check that all turns were requested as scripted, and no others.
 
         Raises:
-            ScriptError: A turn was requested too rarely, or a request matched no script.
+            ScriptError: A turn was never requested, or a request matched no script.
         """
         problems = list(self._unexpected)
         for script in self._scripts:

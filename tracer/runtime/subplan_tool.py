@@ -111,7 +111,7 @@ async def _run_sub_plan(
 
 
 def _digest(arguments: dict[str, Any]) -> str:
-    """Return a digest of arguments, so that a context does not contain them."""
+    """Return a digest of arguments, which a context stores in place of the arguments."""
     try:
         comparable = to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
         text = json.dumps(comparable, sort_keys=True)

@@ -1,7 +1,7 @@
 """The think-act loop: an agent carries out one step in rounds.
 
-In each round the model is asked, and requests tool calls or answers. Each round is recorded before
-and after.
+In each round, the loop sends a request to the model, which requests tool calls or answers. Each
+round is recorded before it starts and when it ends.
 """
 
 from __future__ import annotations
@@ -201,7 +201,9 @@ class _RoundLinks(TypedDict):
 async def _ask_model(
     run: ActiveRun, context: ToolContext, position: int, request: _ModelRequest
 ) -> _Thought | Ending:
-    """Send a request to a model, and return its thought; if it failed, the ending of the round.
+    """Send a request to a model, and return the response with its calls.
+
+    If the request failed, return the ending of the round instead.
 
     Args:
         run: The run.
@@ -269,7 +271,10 @@ def _parameters(model: ChatModel) -> str | None:
 
 
 def _offered(run: ActiveRun, think_act_id: UUID, tools: Sequence[ToolSpec]) -> dict[str, Any]:
-    """Return the fields of a round's tools: the tools, or the round that holds the same."""
+    """Return the fields that record which tools a round offered to the model.
+
+    If an earlier round of the run offered the same tools, the field refers to that round.
+    """
     if not tools:
         return {}
     text = json.dumps([asdict(tool) for tool in tools], separators=(",", ":"))
@@ -280,7 +285,7 @@ def _offered(run: ActiveRun, think_act_id: UUID, tools: Sequence[ToolSpec]) -> d
 async def _complete(
     run: ActiveRun, request: _ModelRequest, deadline: float | None
 ) -> Generation | Ending:
-    """Return the model's response; if it failed, the ending of the round."""
+    """Return the model's response, or the ending of the round if the request failed."""
     if has_passed(deadline):
         return timed_out("The time limit expired before the model could be asked.")
     work = asyncio.create_task(request.model.complete(request.messages, request.offered))

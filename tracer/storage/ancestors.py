@@ -39,9 +39,10 @@ def parent_of(record: AnyRecord) -> Place | None:
 
 
 def path_down_to(call: ActToolInfo, records: Mapping[Place, AnyRecord]) -> list[AnyRecord]:
-    """Return the records from the root plan, or as far up as is known, down to `call`.
+    """Return the ancestors of `call`, outermost first, and `call` itself.
 
-    Ends on circles, too: it returns each record once.
+    The path starts below the first ancestor that is not among `records`. If the records form a
+    circle, each record is returned once.
     """
     path: list[AnyRecord] = [call]
     seen: set[Place] = {(Kind.TOOL_CALL, call.tool_call_id)}

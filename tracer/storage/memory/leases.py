@@ -1,4 +1,4 @@
-"""Leases in memory. `postgres/write/leases.py` does it in SQL."""
+"""Leases in memory. `postgres/write/leases.py` implements the same in SQL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MemoryLeases:
             recorder_id: The recorder.
             now: The current time.
             at: The time of an event, by the recorder's clock; None: now.
-            length: The length of the lease; None: that of a recorder's.
+            length: The length of the lease; None: the length of recorders' leases.
         """
         seen_at = now
         lag = None if at is None else now - at
@@ -59,7 +59,10 @@ class MemoryLeases:
         self.renew(run_id, now, length=self._terms.span_idle)
 
     def note(self, events: Iterable[Event], now: datetime) -> None:
-        """Renew the leases of the recorders that wrote events; without one, those of the runs."""
+        """Renew the lease of each event's recorder.
+
+        If an event names no recorder, renew the lease of its run.
+        """
         for event in events:
             if event.recorder_id is None:
                 self.renew_run(event.root_plan_id, now)
@@ -82,7 +85,8 @@ class MemoryLeases:
 
         Args:
             runs: The runs.
-            since: No lease expires earlier than its length after this time.
+            since: When the reaper started. A lease cannot expire before its full length has passed
+                since this time.
             now: The current time.
         """
         for run in runs:
@@ -104,7 +108,7 @@ class MemoryLeases:
 
 
 def mark_dead(run: StoredRun, recorder_id: UUID | None, abandoned_at: datetime) -> None:
-    """Mark a recorder as dead in a run since a time, or since an earlier one.
+    """Mark a recorder as dead in a run since a time. An earlier mark is kept.
 
     Args:
         run: The run.
@@ -120,7 +124,7 @@ def mark_dead(run: StoredRun, recorder_id: UUID | None, abandoned_at: datetime) 
 
 
 def _raise(run: StoredRun, places: Iterable[tuple[Kind, UUID]]) -> None:
-    """Set the revision of records to the next revision of their run."""
+    """Set the revision of some records of a run to the run's next revision."""
     for kind, record_id in places:
         fields = run.parts[kind][record_id]
         run.parts[kind][record_id] = {**fields, "revision": run.fields["revision"] + 1}

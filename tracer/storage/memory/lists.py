@@ -1,4 +1,4 @@
-"""The records of lists, selected in Python. `postgres/read/lists.py` does it in SQL."""
+"""Selects the records of lists in Python. `postgres/read/lists.py` does the same in SQL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tracer.text import storable
 
 
 def run_is_wanted(run: Run, records: Records, wanted: RunFilter) -> bool:
-    """Return whether a list shows `run`, given all records below it."""
+    """Return whether `run` matches a filter. `records` are all records of the run."""
     return (
         _has_status(run, wanted.status)
         and _is_between(run, wanted.since, wanted.until)
@@ -143,7 +143,7 @@ def sorted_page(runs: Sequence[Run], order: RunOrder, limit: int, cursor: str | 
 
 
 def _value(run: Run, order: RunOrder) -> float | None:
-    """Return what an order compares; None if the run has no such value."""
+    """Return the value by which an order sorts a run; None if the run has no such value."""
     match order.removeprefix("-"):
         case "start":
             return (moment_of(run) - _EPOCH) // timedelta(microseconds=1)

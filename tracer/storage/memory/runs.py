@@ -46,9 +46,10 @@ class StoredRun:
         return RECORDS[kind](**{**fields, **ids, "abandoned_at": self.abandoned_at(fields)})
 
     def whose(self, fields: Fields) -> UUID:
-        """Return the recorder that a record belongs to, or the run's id if it is unknown.
+        """Return the recorder of a record, or the run's id if the recorder is unknown.
 
-        Records of spans may name the recorder that wrote them elsewhere.
+        The recorder of a record that was projected from spans is ignored: it wrote the record in
+        another store.
         """
         recorder_id: UUID | None = None if self.is_of_spans else fields.get("recorder_id")
         return recorder_id or self.root_plan_id
@@ -65,7 +66,10 @@ class StoredRun:
         }
 
     def preference(self, kind: Kind, record_id: UUID) -> tuple[bool, UUID]:
-        """Return the sort key by which one of several runs with the same record is chosen."""
+        """Return a sort key for choosing between runs that have a record of the same id.
+
+        The lowest key is preferred: a run with more than a placeholder comes first.
+        """
         return self.parts[kind][record_id]["status"] is Status.UNKNOWN, self.root_plan_id
 
     def is_of(self, subject: str) -> bool:
@@ -142,7 +146,10 @@ class StoredRun:
 
 
 def is_unfinished(fields: Fields) -> bool:
-    """Return whether a record is abandoned if its recorder is dead."""
+    """Return whether a record is pending or running.
+
+    An unfinished record counts as abandoned if its recorder is dead.
+    """
     return fields["status"] in (Status.PENDING, Status.RUNNING)
 
 

@@ -80,7 +80,7 @@ class StoredRunSpans:
             trace: The message.
             recorded_at: When it arrived.
             seen_at: As in `Block`.
-            pends: Whether a projection has to read it.
+            pends: Whether the message still has to be projected.
         """
         key = block_key(trace.message)
         if key not in self.blocks:
@@ -100,7 +100,11 @@ class StoredRunSpans:
         return bool(times) and now >= min(times[-1] + QUIET, times[0] + LONGEST_WAIT)
 
     def by_start(self, span_ids: Collection[bytes] | None) -> list[Span]:
-        """Return one version of each of the spans, or of all, by (start, span id)."""
+        """Return spans, each in one version, ordered by start and span id.
+
+        Args:
+            span_ids: The spans; None: all spans of the run.
+        """
         spans = spans_of(self.messages)
         return [span for span in spans if span_ids is None or span.span_id in span_ids]
 
@@ -111,7 +115,7 @@ class StoredRunSpans:
 
     @property
     def sessions(self) -> frozenset[bytes]:
-        """The runs of the sessions that it names, as of the last projection."""
+        """The sessions that the run's last projection names."""
         return frozenset() if self.projected is None else self.projected.sessions
 
     @property
@@ -133,15 +137,15 @@ class Changes:
 
     @property
     def are_visible(self) -> bool:
-        """Whether a reader can see any of it."""
+        """Whether any of the changes is visible to readers."""
         return self.run is not None or any(self.changed.values()) or bool(self.removed)
 
 
 def project_blocks(spans: StoredRunSpans, messages_of: MessagesOf) -> Changes:
     """Project all blocks of a run and return the changes since the last projection.
 
-    Compares projected rows, as Postgres compares their digests. A mark of the reaper or a field of
-    an import stays on a record until its projected row changes.
+    A record changes only if its projected row differs from the row before (Postgres compares
+    digests of rows). Until then, a record keeps marks of the reaper and fields of an import.
 
     Args:
         spans: The spans of the run, at least one block.
@@ -179,12 +183,13 @@ def project_blocks(spans: StoredRunSpans, messages_of: MessagesOf) -> Changes:
 def restored(kind: Kind, key: Key, fields: Fields, exported: Reduced, now: datetime) -> Fields:
     """Return a run or a record, completed with the exported fields that spans do not carry.
 
-    Of two recording times the earlier one wins; `LEAST` names the fields with this rule.
+    If both have a recording time, the earlier time is used. `LEAST` lists the fields with this
+    rule.
 
     Args:
-        kind: Its kind.
+        kind: The kind of the record.
         key: The run's id and the record's id.
-        fields: Its fields.
+        fields: The record's fields.
         exported: The exported records of the run.
         now: The recording time, unless the export or an earlier arrival has an earlier one.
     """

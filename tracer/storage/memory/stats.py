@@ -1,4 +1,4 @@
-"""Statistics of tool calls, computed in Python. `postgres/stats/stats.py` does it in SQL."""
+"""Statistics of tool calls, computed in Python. `postgres/stats/stats.py` uses SQL instead."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _sub_plans(call: ActToolInfo, opened: Opened) -> list[PlanExecutionRecord]:
 
 
 def _own_time(call: ActToolInfo, opened: Opened) -> float | None:
-    """Return the duration without the times in which a sub-plan ran that the call opened."""
+    """Return a call's duration in ms, without the time in which sub-plans of the call ran."""
     duration = _duration(call)
     if duration is None or duration <= 0:
         return duration
@@ -206,7 +206,10 @@ def _figures(calls: list[ActToolInfo], opened: Opened) -> dict[str, Any]:
 
 
 def _percentile(ordered: list[float], share: int) -> float | None:
-    """Return the first value that `share` percent are not greater than, as Postgres does."""
+    """Return the smallest value that at least `share` percent of all values do not exceed.
+
+    PostgreSQL's `percentile_disc` returns the same.
+    """
     return ordered[ceil(len(ordered) * share / 100) - 1] if ordered else None
 
 

@@ -116,8 +116,8 @@ class MemoryStore:
             terms: How long leases last.
             lease_clock: The clock of heartbeats, and of the times when runs are due.
             redactor: Masks secrets; None: with the standard rules.
-            lags: Whether spans wait for `project_due` or `catch_up`. If not, `write_spans`
-                projects them before it returns.
+            lags: Whether spans wait until `project_due` or `catch_up` projects them. If false,
+                `write_spans` projects spans before it returns.
             max_run_bytes: The most bytes of spans that a run may have.
         """
         self._project_id = project_id
@@ -174,7 +174,7 @@ class MemoryStore:
     async def restore_spans(
         self, traces: Sequence[TraceSpans], records: Sequence[ExportedRecord]
     ) -> WriteAnswer:
-        """Store spans, and restore the ages of their records; see `TraceRestorer`."""
+        """Store exported spans and the recording times of their records; see `TraceRestorer`."""
         now = self._clock()
         answer = self._accept(traces, now, None)
         exported = reduce_records(records)
@@ -263,7 +263,7 @@ class MemoryStore:
         return [] if run is None else run.spans.messages
 
     def _restore(self, run: StoredRun, exported: Reduced, now: datetime) -> None:
-        """Merge the fields of an export that no span holds into a run and its records."""
+        """Merge exported fields into a run and its records, if spans do not contain the fields."""
         run_id, revision = run.root_plan_id, run.fields["revision"] + 1
         before, has_changed = run.fields, False
         run.fields = restored(Kind.RUN, (run_id, run_id), before, exported, now)
@@ -411,7 +411,11 @@ class MemoryStore:
         return PlanWithOpener(plan, opener, self._followed(stored_run.as_run(), plan))
 
     def _followed(self, run: Run, plan: PlanExecutionRecord) -> ActToolInfo | None:
-        """Return the latest call of another run of the session that the plan names."""
+        """Return the call that a plan follows, in another run of the session; None if unknown.
+
+        The plan names the call by its provider call id. If several calls match, the latest one is
+        returned.
+        """
         if plan.follows_provider_call_id is None or run.session_id is None:
             return None
         followed: list[ActToolInfo] = [
@@ -572,7 +576,7 @@ class MemoryStore:
         }
 
     async def check(self) -> None:
-        """Return: memory always serves."""
+        """Do nothing, because the memory store is always available."""
 
     def _all_records(self) -> list[Records]:
         return [stored_run.records() for stored_run in self._open_runs()]
@@ -587,7 +591,10 @@ class MemoryStore:
         return stored_run
 
     def _find(self, kind: Kind, record_id: UUID) -> StoredRun:
-        """Return the run with a record. If several have it, prefer a record to placeholders."""
+        """Return the run that has a record.
+
+        If several runs have it, a run in which it is no placeholder is preferred.
+        """
         candidates = [
             stored_run for stored_run in self._runs.values() if record_id in stored_run.parts[kind]
         ]

@@ -1,4 +1,4 @@
-"""The rows of a tree, from records in memory. `postgres/read/tree.py` does it in SQL."""
+"""The rows of a tree, from records in memory. `postgres/read/tree.py` reads them by SQL."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def changed_rows(records: Records, after: int) -> list[Row]:
 
 
 def in_order(kind: Kind, records: Iterable[Any]) -> list[Any]:
-    """Return records of one kind in the order of position, then id; those without come last."""
+    """Sort records of one kind by position, then by id. Records without a position come last."""
     id_field = RULES[kind].id_field
     return sorted(
         records, key=lambda r: (r.position is None, r.position or 0, getattr(r, id_field))
@@ -118,7 +118,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def payload_fields(kind: Kind, record: AnyRecord, payloads: Payloads) -> dict[str, Any]:
-    """Return each long string as far as it is shown, its size, and whether it is cut."""
+    """Return each payload of a record, cut to the shown length, its size, and whether it is cut."""
     values: dict[str, Any] = {}
     for field in PAYLOAD_FIELDS[kind]:
         text = getattr(record, field)
@@ -149,7 +149,7 @@ def _shown(text: str | None, payloads: Payloads) -> str | None:
 
 
 def _plain(value: object) -> object:
-    """Return a value as a row has it."""
+    """Convert a value to the type that a row has: UUID and enum to text, decimal to float."""
     match value:
         case UUID():
             return str(value)
