@@ -59,7 +59,7 @@ def check_status(shown: str | None) -> None:
     """Check that `shown` is None or a status as the API shows it.
 
     Raises:
-        BadRequest: It is not.
+        BadRequest: `shown` is another text.
     """
     allowed = [*Status, ABANDONED]
     if shown is not None and shown not in allowed:

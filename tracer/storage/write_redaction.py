@@ -28,7 +28,7 @@ class WriteRedactor:
     """Redacts events, spans and records before a store merges them."""
 
     def __init__(self, redaction: Redaction | None = None) -> None:
-        """Mask secrets with `redaction`; None: the standard one."""
+        """Create a redactor that masks secrets with `redaction`; None: with the standard rules."""
         self._redaction = redaction or standard_redaction()
 
     def events(
@@ -76,7 +76,7 @@ class WriteRedactor:
         """Return a subject as it is stored with its runs.
 
         Raises:
-            BadRequest: The stored form has masks, so it may be that of several subjects.
+            BadRequest: The stored form contains masks, so several subjects may share it.
         """
         stored = self._redaction.value(storable(subject))
         if stored != storable(subject):

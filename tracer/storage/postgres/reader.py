@@ -149,7 +149,11 @@ class PostgresReader:
     async def _followed(
         self, connection: PoolConnection, plan: PlanExecutionRecord
     ) -> ActToolInfo | None:
-        """Return the latest call of another run of the session that the plan names."""
+        """Return the call that a plan follows, in another run of the session; None if unknown.
+
+        The plan names the call by its provider call id. If several calls match, the latest one is
+        returned.
+        """
         if plan.follows_provider_call_id is None:
             return None
         query = f"""SELECT {columns(ActToolInfo)} FROM act_tool_info
@@ -348,7 +352,10 @@ ORDER BY root_plan_id LIMIT 10"""
     async def _one(
         self, connection: PoolConnection, record: type[R], kind: Kind, record_id: UUID
     ) -> R:
-        """Return the record with an id. If several runs have it, placeholders come last."""
+        """Return the record with an id.
+
+        If several runs have such a record, one that is no placeholder is preferred.
+        """
         id_field = ID_FIELDS[kind]
         query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
             WHERE {id_field} = %(id)s AND project_id = %(project_id)s AND {NOT_DELETED}
@@ -365,7 +372,7 @@ ORDER BY root_plan_id LIMIT 10"""
         run_id: UUID,
         record_ids: Sequence[UUID | None],
     ) -> list[P]:
-        """Return the records that exist in the run."""
+        """Return the records of a run that have one of the given ids."""
         kind = KINDS[record]
         query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
             WHERE {_IN_RUN} AND {ID_FIELDS[kind]} = ANY(%(ids)s)"""
@@ -375,7 +382,7 @@ ORDER BY root_plan_id LIMIT 10"""
     async def _read_above(
         self, connection: PoolConnection, parameters: dict[str, Any]
     ) -> dict[Place, AnyRecord]:
-        """Return every ancestor of a call: one query for the ids, and one per kind."""
+        """Return all ancestors of a call. Sends one query for the ids, and one for each kind."""
         cursor = await connection.execute(_ABOVE, parameters)
         ids: dict[Kind, list[UUID]] = {kind: [] for kind in KINDS.values()}
         for kind, record_id in await cursor.fetchall():

@@ -115,7 +115,7 @@ class PostgresWriter:
     def for_recorder(self) -> PostgresWriter:
         """Return a writer for a recorder of this process, which has redacted its events.
 
-        It is this writer in everything but one: it does not redact events a second time.
+        It differs from this writer only in that it does not redact events again.
         """
         writer = copy(self)
         writer._event_redactor = WriteRedactor(Redaction.off())
@@ -198,7 +198,7 @@ class PostgresWriter:
         word: str,
         write: Callable[[list[Numbered[W]]], Awaitable[list[Refusal]]],
     ) -> list[Refusal]:
-        """Divide items by shard, write the storable ones of each part, and return the refusals."""
+        """Write the items that can be stored, shard by shard, and return the refusals."""
         parts = await by_shard(self._project.pool, items, _run_of)
         return await write_parts(parts, lambda part: write_storable(part, word, write))
 

@@ -95,6 +95,6 @@ async def for_each_project(
 
 
 async def rest_as_long_as_it_took(began: float) -> float:
-    """Sleep for as long as has passed since `began`, and return the time after that."""
+    """Sleep for as long as the work since `began` took, and return the time after the sleep."""
     await asyncio.sleep(time.monotonic() - began)
     return time.monotonic()

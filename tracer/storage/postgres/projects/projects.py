@@ -31,7 +31,7 @@ KNOWN_SECONDS = 2.0
 
 
 async def project_id_of(pool: Pool, name: str) -> int:
-    """Return the id of a project. The default project's needs no database.
+    """Return the id of a project. The id of the default project is constant and needs no query.
 
     Raises:
         ConfigurationError: There is no project of that name.
@@ -76,7 +76,7 @@ async def list_projects(pool: Pool) -> dict[str, int]:
 
 
 class SettingsChange(TypedDict, total=False):
-    """A change of a project's settings. Missing ones stay as they are."""
+    """A change of a project's settings. Settings that it does not contain stay unchanged."""
 
     keep_days: int | None
     keep_runs: int | None
@@ -118,7 +118,7 @@ class SettingsOfProject:
         return self._cached(settings)
 
     async def change(self, **changes: Unpack[SettingsChange]) -> ProjectSettings:
-        """Change some of the settings, and return all. Other servers see it within two seconds.
+        """Change some settings, and return all. Other servers see the change within two seconds.
 
         Raises:
             BadRequest: A number is not positive, or too large.

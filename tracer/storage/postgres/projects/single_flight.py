@@ -1,4 +1,4 @@
-"""Single flight: concurrent callers with the same question share one query."""
+"""Single flight: concurrent calls with the same key share one execution."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SingleFlight(Generic[Answer]):
         return await asyncio.shield(task)
 
     def forget(self) -> None:
-        """Let later callers start new calls, because results in progress may be out of date."""
+        """Let later callers start new calls. The calls in progress may return outdated results."""
         self._tasks.clear()
 
     def _end(self, key: Hashable, task: asyncio.Task[Answer]) -> None:

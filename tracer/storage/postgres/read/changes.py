@@ -46,7 +46,7 @@ def read_run_changes(
 async def read_run_revision(
     connection: PoolConnection, project_id: int, kind: Kind, record_id: UUID
 ) -> Revision:
-    """Return the revision of the run that a record is of; see `TraceReader.read_revision`."""
+    """Return the revision of the run that contains a record; see `TraceReader.read_revision`."""
     cursor = await connection.execute(
         _RUN_OF[kind], {"project_id": project_id, "id": record_id}, prepare=True
     )

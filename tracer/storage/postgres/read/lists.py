@@ -1,10 +1,9 @@
 """The lists, in SQL.
 
-A list follows an index, latest start first, and examines a bounded number of rows for matching
-ones. So its cost does not grow with the table, even if nothing matches. Frequent criteria have an
-index of their own, which contains only matching rows. The runs of a session or a subject, and the
-calls with a provider's id, are read from an index of another order and sorted, unless there are
-very many.
+A list follows an index, latest start first, and examines a bounded number of rows. So the cost does
+not grow with the table, even if nothing matches. A frequent criterion has a separate index, which
+contains only matching rows. The indexes for a session, a subject or a provider call id are in
+another order: the matching rows are read from there and sorted, unless there are too many.
 """
 
 from __future__ import annotations
@@ -90,14 +89,14 @@ class Listing:
 
     @property
     def searched(self) -> Listing:
-        """The same listing, with the conditions of `among` checked row by row."""
+        """This listing, changed to check the conditions of `among` row by row."""
         conditions = [*self.among.conditions, *self.wanted.conditions]
         wanted = Where(conditions, self.among.values | self.wanted.values)
         return replace(self, among=Where(), wanted=wanted)
 
     @property
     def rows(self) -> str:
-        """The rows to examine, as the end of a query."""
+        """The SQL of the rows to examine, from `FROM` to `ORDER BY`."""
         source = self.table
         if self.among.conditions:
             # A subquery, or the planner may scan the whole list in order and discard nearly all
@@ -158,7 +157,10 @@ def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | No
 
 
 async def in_best_order(connection: PoolConnection, listing: Listing) -> Listing:
-    """Return the listing, without `among` if more rows match that than a page may sort."""
+    """Return the listing in the form that costs less.
+
+    If more rows match `among` than a page may sort, these conditions are checked row by row.
+    """
     if listing.among.conditions:
         more = f"SELECT FROM {listing.table} WHERE {listing.among} LIMIT 1 OFFSET {MOST_SORTED}"
         result = await connection.execute(more, listing.gone_along)
@@ -236,7 +238,7 @@ def _anywhere(text: str | None) -> str | None:
 
 
 def _add_among(listing: Listing, **texts: str | None) -> None:
-    """Narrow a list to the rows with these texts, each of which has an index."""
+    """Restrict a list to the rows whose columns have the given texts. Each column has an index."""
     for column, value in texts.items():
         listing.among.add(
             f"project_id = %(project_id)s AND {is_text(column, column)}",
@@ -245,7 +247,7 @@ def _add_among(listing: Listing, **texts: str | None) -> None:
 
 
 def _add_status(listing: Listing, shown: str | None) -> None:
-    """Restrict a list to a status as it is shown; None: all."""
+    """Restrict a list to a status that the API shows, such as `abandoned`; None: all."""
     check_status(shown)
     if shown is None:
         return

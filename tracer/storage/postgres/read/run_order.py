@@ -1,7 +1,7 @@
 """Runs sorted by a value, and counted over time, in SQL.
 
-No index has the runs in these orders: their values change with each event, and an index would
-make each change dearer. Instead the latest runs are examined, up to a limit.
+These orders have no index: the values change with each event, and an index would make each change
+more expensive. Instead, the latest runs are read, up to a limit, and sorted.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _bounded(listing: Listing) -> Listing:
 
 
 async def _examined(connection: PoolConnection, listing: Listing) -> str:
-    """Return the examined runs that match, as the end of a query."""
+    """Return the SQL, from `FROM` on, that selects the matching runs among the examined ones."""
     matching = f"WHERE {listing.wanted}" if listing.wanted.conditions else ""
     if matching and await is_spread_by(connection):
         return f"""FROM run WHERE root_plan_id IN (
@@ -139,7 +139,7 @@ async def _examined(connection: PoolConnection, listing: Listing) -> str:
 
 
 async def _examined_back_to(connection: PoolConnection, listing: Listing) -> datetime | None:
-    """Return the start of the last examined run, if there may be more."""
+    """Return the start of the last examined run; None if all runs were examined."""
     query = f"SELECT {START} {listing.rows} LIMIT 1 OFFSET {listing.looked_at}"
     row = await (await connection.execute(query, listing.gone_along)).fetchone()
     return None if row is None else row[0]

@@ -62,7 +62,7 @@ class RunWatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether watching has ended. Watchers must leave then."""
+        """Whether watching has ended. If so, watchers must stop."""
         return self._is_over
 
     @property
@@ -103,12 +103,12 @@ class RunWatch:
         await self._is_watched.wait()
 
     def end(self) -> None:
-        """Wake all watchers, so that they leave: a server that shuts down must not wait."""
+        """End watching and wake all watchers, so that they do not delay the server's shutdown."""
         self._is_over = True
         self.wake([*self._watchers])
 
     async def _poll(self) -> None:
-        """Wake watchers if revisions have changed. Needs no notifications."""
+        """Poll the revisions of the watched runs, and wake the watchers of those that changed."""
         known: dict[UUID, int] = {}
         is_answered = True
         while True:

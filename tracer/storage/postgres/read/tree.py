@@ -66,7 +66,8 @@ def read_tree(
     Args:
         connection: In a transaction in which every query sees the same state, and in a pipeline.
         project_id: The project whose plan it is.
-        plan_id: The plan. If runs share the id, the first that is no placeholder.
+        plan_id: The plan. If several runs have a plan of this id, the first plan that is no
+            placeholder is read.
         payloads: How much of the long strings to read.
 
     Raises:
@@ -96,7 +97,10 @@ def read_tree(
 
 
 def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
-    """Move the opener out of the tool calls, unless it lies below the plan itself as well."""
+    """Set `tree.opener` to the call that opened the plan.
+
+    The call is removed from the tree's tool calls, unless it is also below the plan.
+    """
     steps = {step.step_id for step in tree.steps}
     for place, call in enumerate(tree.tool_calls):
         if call.tool_call_id == opener_id:
@@ -143,7 +147,7 @@ _LAST = 2**31
 
 
 def _cut(kind: Kind, rows: Sequence[Row]) -> None:
-    """Shorten the strings that SQL left a little too long."""
+    """Cut strings to the exact length. SQL returns them slightly longer."""
     for field in PAYLOAD_FIELDS[kind]:
         is_cut = attrgetter(f"{field}_truncated")
         for row in filter(is_cut, rows):
@@ -156,7 +160,7 @@ def _cut(kind: Kind, rows: Sequence[Row]) -> None:
 
 
 def _compare(kind: Kind, rows: Sequence[Row]) -> None:
-    """Replace JSON by the digest of its value."""
+    """Replace each payload by a digest of its JSON value, so that rows can be compared."""
     for field in PAYLOAD_FIELDS[kind]:
         for row in rows:
             text = getattr(row, field)
@@ -197,7 +201,10 @@ _DURATION = "round(date_part('epoch', finished_at - started_at) * 1e6) / 1e3"
 
 
 def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
-    """Return the SQL of each long string (slightly too long), its size, and whether it is cut."""
+    """Return the SQL of each long string, its size, and whether it is cut.
+
+    The SQL cuts slightly too late; `_cut` shortens the strings to the exact length.
+    """
     row: dict[str, str] = {}
     if payloads is not Payloads.NONE:
         of_errors = Payloads.DIGEST if payloads is Payloads.COMPARED else payloads

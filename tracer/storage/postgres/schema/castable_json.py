@@ -76,7 +76,11 @@ def _is_json(text: str) -> bool:
 
 
 def _without_number(match: re.Match[str]) -> str:
-    """Return a string as it is, `null` for a number that fits, and no JSON for another number."""
+    """Return the replacement of a JSON token.
+
+    A string is returned unchanged. A number that fits `numeric` becomes `null`. Any other number
+    becomes `?`, which makes the text invalid JSON.
+    """
     token = match[0]
     if token.startswith('"'):
         return token

@@ -71,7 +71,8 @@ class RecorderRunRow(TableRow, table=True):
 def whose(row: str, run: str) -> str:
     """Return the `recorder_run.recorder_id` that a record belongs to, as SQL.
 
-    In a run of spans it is the run's id: its records may name recorders that wrote elsewhere.
+    For a run that arrived as spans, this is the run's id. Such records may name recorders that
+    wrote to another store.
 
     Args:
         row: The record's row.
@@ -84,14 +85,15 @@ def whose(row: str, run: str) -> str:
 
 
 def is_unfinished(row: str) -> str:
-    """Return whether a record is abandoned if its recorder is dead, as SQL."""
+    """Return the SQL condition that a record is unfinished: abandoned if its recorder is dead."""
     return f"{row}.status IN ('pending', 'running')"
 
 
 def abandoned_at(row: str) -> str:
     """Return when a record's recorder was found dead in its run, as SQL; null if it was not.
 
-    A subquery, since the CASE evaluates it for unfinished records only.
+    The SQL is a subquery inside CASE, not a join, so that Postgres runs it only for unfinished
+    records.
 
     Args:
         row: The row of a record or of a run.

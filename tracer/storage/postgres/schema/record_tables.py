@@ -1,11 +1,11 @@
 """The tables: one per kind of record, spans, removed records.
 
-Every key of a record carries `project_id` and `root_plan_id`, so that a run is one locality and no
-reference can cross projects or runs. There is no unique constraint without `root_plan_id` (a
-session has a locality of its own, by `session_id`, and so has a recorder's lease;
-`tracer.storage.postgres.schema.project_tables` are the same for all), no trigger and no sequence:
-the schema is fit for Citus. The foreign keys are deferred, because a batch writes its records kind
-by kind and plans, steps and calls refer to each other in a circle.
+Every key of a record contains `project_id` and `root_plan_id`. So Citus stores a run on one worker,
+and no reference can cross projects or runs. For Citus, the schema also has no triggers, no
+sequences, and no unique constraints without `root_plan_id`. Exceptions are sessions, the leases of
+recorders, and the reference tables of `tracer.storage.postgres.schema.project_tables`. The foreign
+keys are deferred: a batch writes its records kind by kind, and plans, steps and calls refer to each
+other in a circle.
 
 `migrations/` makes these tables; a test compares both in the catalog.
 """
@@ -98,7 +98,7 @@ END)"""
 
 
 def start_of(row: str) -> str:
-    """Return `START` for a row with an alias, as SQL."""
+    """Return the SQL of a row's start, or of `recorded_at` if it has none. `row` is its alias."""
     return f"coalesce({row}.started_at, {row}.recorded_at)"
 
 
@@ -123,7 +123,7 @@ from an index that is nearly always empty; a join with `run` would cost every ro
 
 
 def _by_run(table: str) -> Index:
-    """Index the rows of each run, those that changed last at the end."""
+    """Return an index of the rows of each run, ordered by revision."""
     columns = ("project_id", "root_plan_id", "revision")
     return Index(f"{table}_by_run", *columns, postgresql_where=text(ALWAYS))
 
@@ -134,25 +134,35 @@ def _failed_by_run(table: str) -> Index:
 
 
 def _by(table: str, column: str, *, partly: bool = False) -> Index:
-    """Index a link, for the descent, and for the check when its target goes."""
+    """Return the index of a foreign key.
+
+    Queries use it to find children, and Postgres uses it to check references when a parent is
+    deleted.
+    """
     where = text(f"{column} IS NOT NULL") if partly else None
     return Index(f"{table}_by_{column}", column, "root_plan_id", postgresql_where=where)
 
 
 def _along(name: str, id_field: str, moment: str, where: str | None, *leading: str) -> Index:
-    """Index the order of a list, read backwards: by `leading`, then by a moment, then by id."""
+    """Return the index of a list: by `leading`, then by `moment`, then by id.
+
+    The list reads the index backwards, latest first.
+    """
     columns = map(text, (*leading, moment))
     condition = None if where is None else text(where)
     return Index(name, "project_id", *columns, id_field, postgresql_where=condition)
 
 
 def is_text(column: str, value: str) -> str:
-    """Return the condition that a text is the value of this name: an index has its beginning."""
+    """Return the SQL condition that a column equals the parameter named `value`.
+
+    It also compares the first 63 bytes, which are what the index contains.
+    """
     return f"{column}::name = %({value})s::text::name AND {column} = %({value})s"
 
 
 def _by_text(table: str, column: str, *then: str) -> Index:
-    """Index rows by a text: as with the names of tools, by its first 63 bytes."""
+    """Return an index by a text column. The index contains the first 63 bytes of the text."""
     beginning, where = text(f"({column}::name)"), text(f"{column} IS NOT NULL")
     return Index(f"{table}_by_{column}", "project_id", beginning, *then, postgresql_where=where)
 

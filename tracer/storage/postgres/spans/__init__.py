@@ -1,1 +1,1 @@
-"""Spans to blocks, and blocks to records."""
+"""Stores spans as blocks, and projects blocks to records."""

@@ -57,12 +57,14 @@ def values_of(block: PackedBlock, project_id: int, root_plan_id: UUID) -> dict[s
 
 
 def span_message(bodies: Iterable[bytes]) -> bytes:
-    """Return one `TracesData` message with spans of `otel_span`, by their bodies."""
+    """Combine the bodies of rows of `otel_span` into one `TracesData` message."""
     return b"".join(bytes_field(1, body) for body in bodies)
 
 
 def messages_of(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> list[bytes]:
-    """Return the spans of a run as serialized `TracesData` messages, in any number of versions.
+    """Return the spans of a run as serialized `TracesData` messages.
+
+    A span may occur several times, in different versions.
 
     Args:
         connection: In a transaction of the project whose statements see one snapshot.

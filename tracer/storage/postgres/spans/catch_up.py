@@ -56,10 +56,10 @@ log = get_logger(__name__)
 
 
 class LocalProjectors:
-    """The projectors in this process, for runs that are read. Enter it with `async with`.
+    """The projectors in this process, which project runs before they are read.
 
-    Each has a synchronous connection, which is opened when it is first needed and closed when a
-    projection fails.
+    Enter it with `async with`. Each projector has a synchronous connection, which is opened when
+    it is first needed and closed when a projection fails.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class LocalProjectors:
             self._idle.pop()[0].close()
 
     def projection_of(self, project_id: int, root_plan_id: UUID) -> asyncio.Task[bool] | None:
-        """Return the projection of a run that is in progress here, if there is one."""
+        """Return the task that projects a run in this process; None if there is none."""
         return self._projections.get((project_id, root_plan_id))
 
     def project(self, project_id: int, root_plan_id: UUID) -> asyncio.Task[bool] | None:
-        """Start the projection of a run, and return it; None if all projectors are busy.
+        """Start a task that projects a run, and return it; None if all projectors are busy.
 
-        Its result is whether the run was projected. It does not raise.
+        The task returns whether the run was projected, and raises no error.
         """
         if len(self._projections) >= self._most or self._is_closed:
             return None
@@ -120,7 +120,9 @@ class LocalProjectors:
         return task
 
     async def project_untried(self, project_id: int, root_plan_id: UUID, attempts: int) -> bool:
-        """Project a run unless an attempt failed, which may have ended its process.
+        """Project a run if no attempt has been counted.
+
+        A counted attempt may have failed by ending its process, which must not happen to this one.
 
         Returns:
             Whether the run was projected.
@@ -194,7 +196,7 @@ class PostgresProjection:
         Args:
             project: The connections of the project.
             projectors: The projectors of this process.
-            local_spans: The most pending spans of a run that they project.
+            local_spans: The most pending spans of a run that these projectors project.
         """
         self._project = project
         self._local_spans = local_spans
@@ -256,7 +258,7 @@ class PostgresProjection:
         return run.behind
 
     async def _find(self, kind: Kind, record_id: UUID) -> list[_PendingRun]:
-        """Return the pending runs that a record may belong to: mostly none, at most a few."""
+        """Return the pending runs that a record may belong to. Usually there are none."""
         first = last = record_id
         if kind is not Kind.RUN:
             # Another id may begin like a trace id by chance: then that run is projected a little
@@ -279,7 +281,7 @@ class PostgresProjection:
     async def _wake_projector(self, root_plan_id: UUID) -> None:
         """Mark a run as due now, and notify the projectors.
 
-        A run with open attempts is due when its pause is over, or is being projected.
+        If the run has failed attempts or is being projected, its due time does not change.
         """
         now = None if self._projectors.clock is None else self._projectors.clock()
         with store_errors():
@@ -289,7 +291,10 @@ class PostgresProjection:
 
 
 def _finding(kind: Kind) -> str:
-    """Return the query for the pending runs that a record may belong to. It uses only keys."""
+    """Return the query for the pending runs that a record may belong to.
+
+    The query compares only primary keys, so it is fast.
+    """
     may_be_its_run = "pending.root_plan_id >= %(first)s AND pending.root_plan_id <= %(last)s"
     if kind is not Kind.RUN:
         may_be_its_run += f""" OR pending.root_plan_id = ANY (ARRAY(

@@ -130,7 +130,7 @@ class CopyRows:
 
         Args:
             run_id: The run, as 16 bytes.
-            revision: The run's.
+            revision: The run's revision.
         """
         return self._start + run_id + _int8(8, revision) + _UUID_LENGTH
 
@@ -146,12 +146,12 @@ class CopyRows:
         """Add a row.
 
         Args:
-            beginning: That of its run.
+            beginning: The bytes that `beginning` returns for the row's run.
             record_id: The record, as 16 bytes.
             recorded_at: Microseconds since 1970.
             row: The values of the projected fields.
-            packed: The same by `pack_row`.
-            digest: The digest of that.
+            packed: The same values, packed by `pack_row`.
+            digest: The digest of `packed`.
         """
         parts = self._parts
         parts.append(beginning + record_id + _two_int8(8, recorded_at - POSTGRES_EPOCH, 8, digest))

@@ -5,7 +5,7 @@
 Both work on one run in a transaction, under the run's advisory lock and the lock of its row.
 Readers see the same spans before and after, so neither raises the revision of the run. If a project
 keeps the spans of agent work only, merging also *thins* the run: it removes the other spans, or the
-whole run if it is no agent work. Its records stay as they are.
+whole run if it is no agent work. The records of a thinned run do not change.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class SpanPacking:
         """Connect to the database.
 
         Args:
-            project: Whose spans are packed, and the connections.
+            project: The project whose spans are packed, with its connections.
             clock: The clock by which runs are due for merging; None: the database's own clock.
             block_bytes: The largest uncompressed size of a block.
             part_bytes: How many uncompressed bytes of a run are merged at once.
@@ -266,7 +266,10 @@ class SpanPacking:
         await self._replace(connection, values, blocks)
 
     async def _thin(self, connection: PoolConnection, values: dict[str, Any]) -> None:
-        """Merge the blocks of a run without spans that are no agent work, or remove the run."""
+        """Merge the blocks of a run, without the spans that are no agent work.
+
+        If no spans remain, remove the run.
+        """
         rows = await _fetched(connection, _BLOCKS_BY_KEY, values)
         old = [(body, recorded_at) for _, body, recorded_at in rows]
         named = {"runs": [run_id for (run_id,) in await _fetched(connection, _SESSIONS, values)]}
@@ -286,7 +289,7 @@ class SpanPacking:
     async def _replace(
         self, connection: PoolConnection, values: dict[str, Any], blocks: list[PackedBlock]
     ) -> None:
-        """Store blocks instead of those with the keys in `values`."""
+        """Replace the blocks whose keys are in `values` by `blocks`."""
         before, after = set(values["keys"]), {block.key for block in blocks}
         if before != after:
             await connection.execute(_DELETE_BLOCKS, {**values, "keys": list(before - after)})
@@ -356,9 +359,10 @@ def _merged(blocks: Iterable[tuple[bytes, datetime]], max_bytes: int) -> list[Pa
 def _thinned(
     blocks: Iterable[tuple[bytes, datetime]], of_sessions: Iterable[bytes], max_bytes: int
 ) -> tuple[list[PackedBlock], int]:
-    """Return the blocks of a thinned run, and how many spans it lost; none if it is to be removed.
+    """Return the blocks of a run after thinning, and the number of removed spans.
 
-    A run whose projection fails keeps all spans.
+    There are no blocks if the run must be removed. If the projection of the run fails, no spans are
+    removed.
     """
     items = merge_messages((unpack_block(body), recorded_at) for body, recorded_at in blocks)
     try:
@@ -371,7 +375,10 @@ def _thinned(
 
 
 def _parts(sizes: Sequence[tuple[Any, ...]], most: int) -> list[list[bytes]]:
-    """Return the keys of blocks in parts of at most `most` bytes, or of one block."""
+    """Divide blocks into parts of at most `most` bytes, and return the keys of each part.
+
+    A block that is larger than `most` is a part by itself.
+    """
     parts: list[list[bytes]] = []
     filled = most
     for key, size in sizes:

@@ -42,15 +42,15 @@ _COMPARED = {"record_status": "{}::text", "TEXT[]": "coalesce({}, '{{}}')"}
 
 
 def _compared(table: str, columns: Iterable[str]) -> str:
-    """Return columns to compare with new rows."""
+    """Return the SQL of columns, converted where necessary to compare them with new rows."""
     return ", ".join(_COMPARED.get(column_type(table, each), "{}").format(each) for each in columns)
 
 
 def _later(moment: str, interval: str) -> str:
     """Return a moment plus an interval, as an expression that Postgres takes for immutable.
 
-    The result of `timestamptz + interval` depends on the session's time zone. Citus rejects that in
-    `DO UPDATE SET`.
+    The result of `timestamptz + interval` depends on the session's time zone. Citus rejects such
+    an expression in `DO UPDATE SET`.
     """
     return f"({moment} AT TIME ZONE 'UTC' + {interval}) AT TIME ZONE 'UTC'"
 
@@ -277,9 +277,11 @@ WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
 
 @cache
 def removing(kind: Kind) -> tuple[str, str]:
-    """Return the statements that remove the records $3 of the runs $2, noted for live readers.
+    """Return two statements that remove the records $3 of the runs $2.
 
-    Two statements: Citus would send the rows that one part of a statement returns to all workers.
+    The first adds the records to `removed_record`, so that live views of the runs remove them. The
+    second deletes them. If they were one statement, Citus would send the deleted rows to all
+    workers.
     """
     of_runs = f"""stored.project_id = $1 AND stored.root_plan_id = ANY($2::uuid[])
         AND stored.{RULES[kind].id_field} = ANY($3::uuid[])"""

@@ -52,7 +52,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class MissingSpans(TracerError):
-    """A run's spans are not stored. Its records stay, because they could not be made again."""
+    """A run has no stored spans. Its records are kept, because they cannot be projected again."""
 
 
 class TooManySpans(TracerError):
@@ -107,8 +107,8 @@ def computed(attempt: Attempt, stored: StoredSpans) -> Computed:
     """Return the projection of a run.
 
     Raises:
-        MissingSpans: The run has none.
-        TooManySpans: The run has more than can be projected.
+        MissingSpans: The run has no stored spans.
+        TooManySpans: The run has more spans than can be projected.
         UnreadableBlock: One of its blocks is damaged.
         Exception: A dialect failed.
     """
@@ -163,7 +163,7 @@ class ProjectionWriter:
         self._terms = terms
 
     def read_digests(self, project_id: int, runs: list[UUID]) -> Digests:
-        """Return the digests of all records of runs; rows without one are read and packed."""
+        """Return the digests of all records of runs. If a row has no digest, compute it."""
         digests: Digests = {run_id: {kind: {} for kind in RECORDS} for run_id in runs}
         if not runs:
             return digests
@@ -236,10 +236,10 @@ class ProjectionWriter:
         return written, writing.changed
 
     def _note_sessions(self, project_id: int, written: list[Computed]) -> None:
-        """Note which sessions the runs name. Runs with new ones are projected again.
+        """Store which sessions the runs name. Make runs that name a new session pending again.
 
-        The projection of a session's run that did not see the new rows has not made these runs
-        pending.
+        Log records of the session may have been projected at the same time. That projection did not
+        see the new rows, so it did not make these runs pending.
         """
         named = [
             (each.attempt.run_id, UUID(bytes=session))
@@ -281,9 +281,10 @@ class ProjectionWriter:
     def _keep_costs(
         self, project_id: int, each: Computed, known: dict[Kind, dict[bytes, int]] | None
     ) -> None:
-        """Keep the stored cost of think-acts if it was computed and the usage is the same.
+        """Keep the stored costs of think-acts whose token usage has not changed.
 
-        Otherwise the costs of a run would change after an update of the price list.
+        Only costs computed from the price list are concerned. Without this, they would change after
+        an update of the price list.
         """
         if known is None or each.attempt.with_prices or not each.rows.priced:
             return
@@ -324,7 +325,7 @@ class ProjectionWriter:
 
 
 class _Missing(int):
-    """The digest of a stored row that was written before there were digests."""
+    """The digest of a stored row that an earlier version of the program wrote without a digest."""
 
 
 class _Writing:
@@ -350,11 +351,11 @@ class _Writing:
         """Add a run.
 
         Args:
-            each: Its projection.
-            known: The digests of its stored records; empty before its first projection.
-            revision: Its revision so far.
+            each: The run's projection.
+            known: The digests of the run's stored records; empty before its first projection.
+            revision: The run's revision before this write.
             is_changed: Whether the run's own fields change.
-            run: These fields.
+            run: The run's own fields.
         """
         attempt, stored, rows = each.attempt, each.stored, each.rows
         run_id = attempt.run_id

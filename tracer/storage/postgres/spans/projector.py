@@ -172,7 +172,8 @@ class Projector:
     def project_run(self, project_id: int, root_plan_id: UUID) -> bool:
         """Project a run now if it is pending, and return whether it was projected.
 
-        It is not if another projector has claimed it, if nothing is pending, or if it fails.
+        The result is false if another projector has claimed the run, if the run has no pending
+        spans, or if the projection fails.
         """
         done = self._project_group(project_id, [root_plan_id], self._now(), is_due=False)
         return bool(done.projected)
@@ -182,8 +183,8 @@ class Projector:
     ) -> str | None:
         """Store the spans of one run and what an export contains about its records.
 
-        In one transaction, which leaves nothing pending. If the projection fails, the spans are
-        stored, and the run's `projection_error` has the reason.
+        One transaction stores both and projects the run, so nothing is left pending. If the
+        projection fails, the spans are stored, and the run's `projection_error` has the reason.
 
         Args:
             project_id: The project.
@@ -251,7 +252,7 @@ class Projector:
     def _due_groups(self, now: datetime | None) -> Iterator[tuple[int, list[UUID]]]:
         """Yield the due runs in groups of one project each; projects take turns.
 
-        Runs that were never tried share no group with others: these may fail again.
+        Runs with a failed attempt are not grouped with new runs, because they may fail again.
         """
         most = runs_per_transaction(GROUP_RUNS, is_spread=self._session.is_spread)
         groups: dict[tuple[bool, int], tuple[list[UUID], int]] = {}
@@ -349,7 +350,10 @@ class Projector:
         return computed(attempt, stored) if any(stored.of_sessions.values()) else projection
 
     def note_end(self, run: ProjectRunKey) -> None:
-        """Note that the projection of a run ended its process. The run goes alone from now on."""
+        """Record that the projection of a run ended its process.
+
+        From now on, the run is projected in a group of its own.
+        """
         failures: _Failures = {run.root_plan_id: (_ENDED_THE_PROCESS, ALONE_FROM)}
         self._note_failures(run.project_id, failures, self._now())
 
@@ -359,7 +363,10 @@ class Projector:
         return self._limits.in_group if runs > 1 else self._limits.alone
 
     def _read(self, project_id: int, runs: list[UUID]) -> dict[UUID, StoredSpans]:
-        """Return the stored spans of runs that exist; `projected` first, then the blocks."""
+        """Return the stored spans of the runs that exist.
+
+        `run.projected` is read before the blocks.
+        """
         stored_runs: dict[UUID, StoredSpans] = {}
         if not runs:
             return stored_runs
@@ -383,7 +390,7 @@ class Projector:
         return stored_runs
 
     def _read_sessions(self, project_id: int, sessions: list[UUID]) -> dict[UUID, list[bytes]]:
-        """Return the messages of runs of sessions; none for those that have not arrived."""
+        """Return the messages of each session's run; no messages if none have arrived."""
         messages: dict[UUID, list[bytes]] = {session: [] for session in sessions}
         for session, _, _, _, body in self._session.ask(sql.READ_BLOCKS, project_id, sessions):
             with suppress(UnreadableBlock):  # the session's run itself reports the damage
@@ -391,7 +398,7 @@ class Projector:
         return messages
 
     def _read_spans(self, project_id: int, runs: dict[UUID, StoredSpans]) -> None:
-        """Add their messages to runs."""
+        """Read the stored messages of runs, and add them to `runs`."""
         ids = list(runs)
         # Spans that are not packed yet arrived before any block.
         for run_id, recorded_at, body in self._session.ask(sql.READ_SPAN_ROWS, project_id, ids):
@@ -458,7 +465,7 @@ class Projector:
         """Write projections together, or one by one if Postgres rejects a row of the group.
 
         Returns:
-            Those that were written. Those that Postgres rejects are added to `failures`.
+            The written projections. Those that Postgres rejects are added to `failures`.
         """
         try:
             return self._write(project_id, group, now)
@@ -512,7 +519,7 @@ class Projector:
             notify_written(self._session.connection, given_up)
 
     def _moment(self, now: datetime | None = None) -> datetime:
-        """Return `now`, else the clock's time, else that of the database."""
+        """Return `now` if it is given, otherwise the time of the clock or of the database."""
         [(moment,)] = self._session.ask(sql.MOMENT, now or self._now())
         assert isinstance(moment, datetime)
         return moment
@@ -534,7 +541,10 @@ def block_row(trace: TraceSpans) -> tuple[UUID, bytes, int, int, bytes]:
 
 
 def _dated(there: Reduced, exported: Reduced) -> Reduced:
-    """Return the exported fields of existing records, and of other records of their runs."""
+    """Return the exported fields of the records in `there`, and of other records of their runs.
+
+    A record that is not exported has no fields.
+    """
     run_ids = {run_id for run_id, _ in there[Kind.RUN]}
     others = {kind: {key for key in exported[kind] if key[0] in run_ids} for kind in Kind}
     return {
@@ -547,8 +557,8 @@ def _dated(there: Reduced, exported: Reduced) -> Reduced:
 def _time_limit(seconds: float | None) -> Iterator[None]:
     """Raise an exception in the code inside after some seconds; None: never.
 
-    By a signal, which also interrupts a regular expression. Python delivers signals to the main
-    thread only.
+    The exception comes from a signal, because a signal also interrupts a regular expression. Python
+    delivers signals to the main thread only.
     """
     if seconds is None:
         yield

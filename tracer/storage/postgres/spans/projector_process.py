@@ -129,7 +129,8 @@ def keep_projecting(
 
     Args:
         options: The database, and how often to look.
-        end: The descriptor. It ends a wait at once, and work once the runs in progress are done.
+        end: The descriptor. When it becomes readable, a waiting projector ends at once, and a
+            working one ends after the runs in progress.
         report: Receives each report.
         limits: How long the projection of one run may take; None: any time.
     """
@@ -200,7 +201,7 @@ def _wait_for_work(connection: SyncConnection, end: int, seconds: float) -> None
     """Return when a run may be due, or `end` is readable.
 
     Args:
-        connection: It listens.
+        connection: A connection that listens for accepted runs.
         end: See `keep_projecting`.
         seconds: The longest wait.
     """

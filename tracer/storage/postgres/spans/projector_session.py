@@ -46,12 +46,13 @@ class ProjectorSession:
             yield
 
     def check_references(self) -> None:
-        """Raise errors of broken references now: at a commit, psycopg would lose the connection.
+        """Check the deferred foreign keys now, and raise an error if one is broken.
 
-        On Citus, the worker still reports it at the commit.
+        If the check failed at the commit, psycopg would lose the connection. On Citus, workers
+        check at the commit nevertheless.
         """
         self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
     def become(self, project_id: int | None) -> None:
-        """Enter a project, or be the tables' owner again, within a transaction."""
+        """Restrict the transaction to a project, or return to the role of the tables' owner."""
         self.connection.execute("; ".join(entering(self.standing, project_id)))

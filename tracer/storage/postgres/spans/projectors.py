@@ -209,7 +209,8 @@ class _Projector:
 class _Processes:
     """The projectors of a server, and a spare process that has started and waits for its options.
 
-    Starting takes more than a second of processor time, for which no run should wait.
+    Starting a process takes more than a second of processor time. With a spare, no run waits for
+    it.
     """
 
     def __init__(self, options: ProjectorOptions, counts: ProjectionCounts, limits: Limits) -> None:
@@ -286,8 +287,8 @@ class _Processes:
         """Read what a projector reports until it ends or has to be killed.
 
         Returns:
-            The group of runs that it was working on, if any, and why it has to be killed, if it has
-            to.
+            The group of runs in progress (None if idle), and why the projector has to be killed
+            (None if it ended by itself).
         """
         assert process.stdout is not None
         loop = asyncio.get_running_loop()
@@ -328,7 +329,10 @@ class _Processes:
                 stand_in.cancel()
 
     def _start_stand_in(self) -> asyncio.Task[None] | None:
-        """Run another projector until its task is cancelled; None if there are enough."""
+        """Start a replacement for a busy projector, and return its task.
+
+        Return None if there are `MOST_STAND_INS` replacements already.
+        """
         if len(self._stand_ins) >= MOST_STAND_INS:
             return None
         stand_in = asyncio.create_task(self._run_or_log())
@@ -356,7 +360,10 @@ async def _start(pause: float = 0.0) -> _Projector:
 
 
 def _note_end(options: ProjectorOptions, run: ProjectRunKey) -> None:
-    """Count a failure of the run that ended a projector, unless the database is too slow for it."""
+    """Record a failed attempt of the run that ended a projector.
+
+    Give up if the database does not answer within `NOTE_MILLISECONDS`.
+    """
     with (
         suppress(psycopg.OperationalError),
         sync_connection(connection_options(options.database_url)) as connection,

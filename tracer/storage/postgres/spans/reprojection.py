@@ -1,6 +1,7 @@
 """Projecting runs again, and waiting until runs are projected.
 
-Runs are made pending, and projectors do the work. If none takes them, it is done in this process.
+Runs are made pending, so that projectors project them. If no projector does, this process projects
+them.
 """
 
 from __future__ import annotations
@@ -107,10 +108,10 @@ class Reprojection:
         """Connect to the database.
 
         Args:
-            project: Whose runs these are, and the connections.
+            project: The project of the runs, with its connections.
             project_here: Projects a run in this process if no projector does, and returns
                 whether it did. None: this process only waits.
-            idle_seconds: When it is called: see `IDLE_SECONDS`.
+            idle_seconds: After how long `project_here` is called; see `IDLE_SECONDS`.
         """
         self._project = project
         self._project_here = project_here
@@ -196,7 +197,10 @@ class Reprojection:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _look(self, waiting: Waiting) -> dict[UUID, int]:
-        """Remove the runs that are done; return the attempts of the others."""
+        """Remove the runs that are projected or failed from `waiting`.
+
+        Return the number of attempts of each remaining run.
+        """
         with store_errors():
             async with reading(self._project) as connection:
                 parameters = {**self._given, "runs": list(waiting.goals)}

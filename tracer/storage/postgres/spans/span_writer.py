@@ -175,7 +175,11 @@ class PostgresSpans:
         numbered: list[Numbered[Block]],
         refused: list[Refusal],
     ) -> list[Refusal]:
-        """Drop the refusals of blocks that are stored: repeating a request is safe."""
+        """Return `refused` without the blocks that are stored already.
+
+        A block is rejected if its run is too large. But if a client repeats a request, the block
+        may have been stored before.
+        """
         by_index = dict(numbered)
         runs, keys = zip(*[by_index[each.index][:2] for each in refused], strict=True)
         cursor = AsyncRawCursor(connection)
@@ -190,7 +194,10 @@ class PostgresSpans:
     def _noting(
         self, runs: dict[UUID, _LockedRun], added: dict[UUID, tuple[int, int]]
     ) -> list[Statement]:
-        """Return the statements that note which runs got new blocks."""
+        """Return the statements that update runs with new blocks.
+
+        Runs that arrived as spans become pending. For the others, only the size grows.
+        """
         pending: list[tuple[Any, ...]] = []
         grown: list[tuple[Any, ...]] = []
         for run_id, (spans, size) in added.items():
@@ -218,7 +225,7 @@ def _run_of(block: Block) -> UUID:
 
 
 def of_single_spans(traces: Sequence[TraceSpans], refused: Sequence[Refusal]) -> list[Refusal]:
-    """Return refusals of whole traces as refusals of their spans."""
+    """Replace each refusal of a whole trace by one refusal for each of its spans."""
     by_index = {each.index: each for each in refused}
     refusals: list[Refusal] = []
     first = 0

@@ -79,7 +79,7 @@ def calls_of(source: str, at: str = "{}") -> str:
 
     Args:
         source: The end of a query for rows of `act_tool_info`.
-        at: The column `at`; `{}` is the time when the call started.
+        at: The SQL expression of the column `at`, in which `{}` is the time when the call started.
     """
     # Grouped by run: Citus does not push down a lateral aggregate without its shard key.
     return f"""
@@ -105,7 +105,7 @@ def calls_of(source: str, at: str = "{}") -> str:
 
 
 def exact_figures(calls: str, key: str) -> str:
-    """Return a query for the counts and the exact `percentiles` of calls, by a column."""
+    """Return a query for the counts and the exact percentiles of calls, grouped by `key`."""
     return f"""
     SELECT {key}, {COUNTS}, max(tool_type COLLATE "C") AS tool_type, max(latest_at) AS latest_at,
         percentile_disc(ARRAY{[*SHARES.values()]}) WITHIN GROUP (ORDER BY duration_ms)
@@ -121,7 +121,7 @@ def _in_order(column: str, condition: str) -> str:
 
 
 def _histograms(counts: str) -> str:
-    """Return the two histograms of rows with a bucket: of durations, and of own times.
+    """Return the SQL of two histograms, of durations and of own times, over rows with buckets.
 
     Args:
         counts: The column that has the number of calls in each bucket.
@@ -164,7 +164,7 @@ def figures(calls: str, keys: Sequence[str]) -> str:
 
 
 def added_up(rows: str, keys: Sequence[str]) -> str:
-    """Return a query for the `FIGURES` of rows that have them, grouped by some columns."""
+    """Return a query that adds up the `FIGURES` of `rows`, grouped by the columns `keys`."""
     by = ", ".join(keys)
     return f"""
     WITH part AS MATERIALIZED ({rows})

@@ -1,8 +1,9 @@
 """Hourly roll-ups of tool statistics, which a job brings up to date every minute.
 
 `run_group` contains the contribution of each run to each tool and hour, `tool_hour` the sum of all
-runs. Each change of a record raises the revision of its run, and `run.summed_revision` is the
-revision up to which the run is rolled up: so writers need to do nothing more. See decision 28.
+runs. Each change of a record raises the revision of its run. `run.summed_revision` is the revision
+up to which the run is rolled up. So the job finds changed runs without help from writers. See
+decision 28.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ async def roll_up(
 ) -> AsyncGenerator[int, None]:
     """Roll up the runs of a project that changed, unless another server does.
 
-    It visits each run once that had changed when it began, the oldest first. Then it sets
+    The pass visits each run that had changed when the pass began, the oldest first. Then it sets
     `project.summed_at` to the time when it began. Runs that change meanwhile are left to the next
-    pass: so a pass ends however much is written.
+    pass, so that a pass always ends.
 
     Args:
         project: The project.
@@ -121,7 +122,7 @@ async def roll_up(
 
 
 async def roll_up_runs(project: ProjectPool, runs: Collection[UUID]) -> None:
-    """Roll up some runs now: those that are deleted contribute nothing afterwards."""
+    """Roll up some runs now. A deleted run is removed from the statistics by this."""
     parameters = {"project_id": project.project_id, "runs": list(runs)}
     async with in_project(project, seconds=None) as connection:
         await connection.execute(_LOCK, parameters)
@@ -138,7 +139,7 @@ class _ChangedRun(NamedTuple):
 
 
 def _batch(runs: list[_ChangedRun]) -> list[_ChangedRun]:
-    """Return the first runs: as many as have `CALLS_AT_ONCE` calls together, but at least one."""
+    """Return the first runs whose calls number at most `CALLS_AT_ONCE`, but at least one run."""
     calls = 0
     for place, run in enumerate(runs):
         calls += run.tool_calls
@@ -150,8 +151,8 @@ def _batch(runs: list[_ChangedRun]) -> list[_ChangedRun]:
 async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_ChangedRun]) -> int:
     """Roll up runs in the caller's transaction, which locks the project's roll-ups.
 
-    The revisions were read before, by an earlier statement. A change that commits in between is
-    rolled up now or not; its run has a greater revision, and is visited again.
+    An earlier statement has read the revisions. A change that was committed since then may be
+    included or not. In both cases its run has a greater revision, so the next pass rolls it up.
 
     Returns:
         The number of hours that were computed.
@@ -221,7 +222,12 @@ _TEXTS = {name for name, type_ in _TYPES.items() if type_.endswith(("ZONE", "[]"
 
 
 def _hashable(hour: str, name: str) -> str:
-    """Return the columns of a group without its number; `hour` and `name` are its key columns."""
+    """Return the columns of a roll-up group as SQL, except its number.
+
+    Args:
+        hour: The SQL of the group's hour.
+        name: The SQL of the group's tool.
+    """
     columns = (f"{each}::text" if each in _TEXTS else each for each in FIGURES)
     return f"root_plan_id, {hour}::text, {name}, {', '.join(columns)}"
 

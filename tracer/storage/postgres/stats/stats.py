@@ -52,7 +52,11 @@ from tracer.text import preview
 
 
 def _named(status: str) -> str:
-    """Return the beginning of these queries; `status` is the shown status as SQL."""
+    """Return the SELECT clause of a query for example calls.
+
+    Args:
+        status: The SQL of the status that the API shows.
+    """
     message = payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)["error_message"]
     return f"""SELECT tool_call_id, root_plan_id, {status} AS status, started_at,
         {DURATION} AS duration_ms, error_type, {message} AS error_message"""
@@ -78,12 +82,12 @@ def slowest(calls: str) -> str:
 
 
 def latest_failures(calls: str) -> str:
-    """Return the same for the calls that failed last; `calls` selects failed calls."""
+    """Return a query for those of the failed calls `calls` that failed last, at most `most`."""
     return f"{_ENDED} {calls} ORDER BY {FAILED_AT} DESC, {_LATER} LIMIT %(most)s"
 
 
 def latest_abandoned(calls: str) -> str:
-    """Return the same for the abandoned calls that started last."""
+    """Return a query for the abandoned calls that started last, at most `most`."""
     return f"{_ABANDONED} {calls} ORDER BY {_LATER} LIMIT %(most)s"
 
 
@@ -91,7 +95,7 @@ IS_ABANDONED = f"{IS_OPEN} AND {abandoned_at('act_tool_info')} IS NOT NULL"
 
 
 def named(row: dict[str, Any]) -> ExampleCall:
-    """Return a call from a row of these queries."""
+    """Return an example call from a row of `slowest`, `latest_failures` or `latest_abandoned`."""
     message = row.pop("error_message")
     return ExampleCall(**row, error_message=None if message is None else preview(message))
 
@@ -240,12 +244,12 @@ class _Source:
         return await self._rows(query, width=width)
 
     async def figures(self, key: str, of_hour: str, at: str = "{}", **values: Any) -> list[Row]:
-        """Return the figures of the calls by a column, in its order.
+        """Return the figures of calls, grouped and sorted by a column.
 
         Args:
             key: The column: `name` or `at`.
-            of_hour: The same column of a row of `tool_hour`.
-            at: The column `at` of a call that started at `{}`.
+            of_hour: The SQL of this column for a row of `tool_hour`.
+            at: The SQL of the column `at` for a call that started at `{}`.
             values: The parameters of these expressions.
         """
         calls = calls_of(self._from_calls(self.live), at)
@@ -260,12 +264,13 @@ class _Source:
     async def named(
         self, query: Callable[[str], str], condition: str, figure: str
     ) -> list[ExampleCall]:
-        """Return the calls that a query names.
+        """Return the example calls that a query finds.
 
         Args:
-            query: Takes the end of a query for calls.
-            condition: Selects the calls that can be named.
-            figure: A column of `tool_hour`, by which the hours of these calls are found.
+            query: Returns the query, given the SQL from `FROM` on that selects calls.
+            condition: The condition on the calls, as SQL.
+            figure: The column of `tool_hour` that finds the hours to search: those with the
+                greatest values.
         """
         intervals = self.live
         if self.stored is not None:
@@ -280,7 +285,7 @@ class _Source:
         return [named(row) for row in await self._rows(calls, most=LISTED)]
 
     def _from_calls(self, intervals: Sequence[Interval]) -> str:
-        """Return the end of a query for the calls that started in one of some intervals."""
+        """Return the SQL, from `FROM` on, for the calls that started in one of the intervals."""
         # A join with the intervals would not use the index of starts. The literals are moments in
         # ISO format, never a client's text.
         started = " OR ".join(

@@ -1,1 +1,1 @@
-"""Events to rows."""
+"""Writes events as rows, and renews leases."""

@@ -1,4 +1,4 @@
-"""How events become rows: partial records, merged records, unseen records, upserts.
+"""Merges events into rows of the tables.
 
 The SQL is generated from `tracer.records.merge.RULES` when this module is imported. One statement
 takes any number of rows of any kinds, each kind's as a JSON array. It locks the runs, does what
@@ -114,7 +114,7 @@ class MergeCache:
         self._links: dict[tuple[Kind, Key], Fields] = {}
 
     def unseen(self, records: Reduced) -> Reduced:
-        """Return the records that change something that was merged before."""
+        """Return the records that are not in the cache, or that change a cached record."""
         return {
             kind: {
                 key: fields for key, fields in of_kind.items() if self._is_new(kind, key, fields)
@@ -235,7 +235,10 @@ class _Merge:
         ]
 
     def flags(self, fields: tuple[str, ...]) -> list[str]:
-        """Return the flags that describe one of `fields`; only tool calls have any."""
+        """Return the columns that record whether one of `fields` can be cast to `jsonb`.
+
+        Only tool calls have such columns.
+        """
         if self.table != TABLES[Kind.TOOL_CALL]:
             return []
         return [flag for flag, text in FIT_COLUMNS.items() if text in fields]
@@ -302,9 +305,9 @@ def _merge_statement(kinds: tuple[Kind, ...], apart: bool) -> str:
 
     Args:
         kinds: The kinds of the rows.
-        apart: Whether Citus distributes the tables, and the runs are locked already. Citus sends
-            the rows that one part of a statement passes to another to all workers, so each part
-            looks up the runs itself.
+        apart: Whether Citus distributes the tables; the runs are then locked already. Each part of
+            the statement looks up the runs itself: Citus would send rows that are passed between
+            parts to all workers.
     """
     locked = f"({_OPEN}) AS locked" if apart else "locked"
     parts = [] if apart else [f"locked AS ({_OPEN} ORDER BY root_plan_id FOR NO KEY UPDATE)"]

@@ -73,10 +73,11 @@ class GroupCommit(Generic[Item]):
 
         Args:
             items: The items.
-            size: Their number in the unit of `BATCH_SIZE`: events or spans.
+            size: The number of events or spans in `items`. `BATCH_SIZE` limits the sum of
+                a batch.
 
         Raises:
-            StoreUnavailable: Some of them could not be stored for now.
+            StoreUnavailable: Some items could not be stored.
         """
         if not items:
             return []
@@ -106,7 +107,10 @@ class GroupCommit(Generic[Item]):
             self._workers.discard(asyncio.current_task())
 
     def _take(self) -> list[_Write[Item]]:
-        """Take the writes that waited longest, but none that would overtake one of its run."""
+        """Take the writes that have waited longest, as many as fit into a batch.
+
+        A write is skipped while an earlier write of the same run is queued or in progress.
+        """
         batch: list[_Write[Item]] = []
         size = 0
         blocked = set(self._busy)
@@ -145,7 +149,7 @@ def _answer(
     failure: Exception | None = None,
     written: Set[int] = frozenset(),
 ) -> None:
-    """Resolve each write with its refusals, or with the failure of its items."""
+    """Resolve each write with its refusals, or with `failure` if it was not written."""
     first = 0
     for write in batch:
         own = range(first, first + len(write.items))

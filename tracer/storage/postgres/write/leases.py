@@ -51,8 +51,9 @@ class PostgresLeases:
     def heartbeats(self, events: Iterable[Event]) -> list[Statement]:
         """Return the statements that record events as heartbeats of their recorders.
 
-        They belong into the transaction that locked the runs: so the last heartbeat of a recorder
-        is never earlier than its last record. If an event names no recorder, its run is renewed.
+        Execute them in the transaction that locked the runs, so that the last heartbeat of a
+        recorder is never earlier than its last record. If an event names no recorder, the lease of
+        its run is renewed.
         """
         latest: dict[UUID, datetime | None] = {}
         places: dict[tuple[UUID, UUID], timedelta] = {}
@@ -163,7 +164,10 @@ _Row = tuple[Any, ...]
 
 
 async def _taken_runs(connection: PoolConnection, verdicts: list[list[Any]]) -> list[_Row]:
-    """Lock and return runs whose verdict on a recorder is outdated; skip locked runs."""
+    """Lock and return runs that do not yet show a recorder as dead, or as alive again.
+
+    Runs that another transaction has locked are skipped.
+    """
     values = [*verdicts, AT_ONCE]
     if not await is_spread_by(connection):
         return await _rows(connection, sql.TAKE_RUNS, values)
@@ -176,7 +180,10 @@ async def _taken_runs(connection: PoolConnection, verdicts: list[list[Any]]) -> 
 
 
 async def _set_abandoned(connection: PoolConnection, runs: list[_Row]) -> set[_Row]:
-    """Store the verdicts on recorders in locked runs, and return where records changed by that."""
+    """Store for locked runs since when their recorders are dead, or that they are alive.
+
+    Return the recorders and runs of which records changed.
+    """
     changed = {
         place
         for statement in sql.RAISE.values()
@@ -194,10 +201,10 @@ async def _set_abandoned(connection: PoolConnection, runs: list[_Row]) -> set[_R
 async def _settle(
     connection: PoolConnection, leases: list[_Row], verdicts: list[list[Any]]
 ) -> bool:
-    """Postpone locked leases that need nothing more; delete expired ones without runs.
+    """Set the next due time of leases that are done, and delete expired leases without runs.
 
     Returns:
-        Whether there were any.
+        Whether any lease was changed or deleted.
     """
     with_runs: set[_Row] = set()
     waiting: set[_Row] = set()
