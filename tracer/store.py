@@ -61,7 +61,7 @@ class WriteAnswer:
 
     @classmethod
     def without(cls, refused: Iterable[Refusal], written: Sequence[object]) -> WriteAnswer:
-        """Return the result of a write that stored everything except `refused`."""
+        """Return the answer to a write that stored all items except `refused`."""
         in_order = sorted(refused, key=lambda refusal: refusal.index)
         return cls(len(written) - len(in_order), in_order)
 
@@ -160,7 +160,7 @@ class TraceWriter(Protocol):
 
         Raises:
             RecordNotFound: The run does not exist.
-            RunNotActive: It has ended.
+            RunNotActive: The run has ended.
             StoreUnavailable: As above.
         """
 
@@ -206,7 +206,7 @@ class SpanProjection(Protocol):
 
         Args:
             kind: The kind of the record, or `Kind.RUN`.
-            record_id: Its id. No such record means that nothing is pending.
+            record_id: Its id. If there is no such record, nothing is pending.
             seconds: How long to wait.
             any_size: Whether to wait even if more than 5,000 spans are pending.
 
@@ -416,7 +416,7 @@ class TraceReader(Protocol):
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
         """Return the revision of the run that a record belongs to, with one cheap query.
 
-        If several runs have the record, the same one as when the record itself is read.
+        If several runs have the record, the methods that read the record choose the same run.
 
         Raises:
             RecordNotFound: The record does not exist.
@@ -428,8 +428,8 @@ class TraceReader(Protocol):
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
         """Return what changed in a run since its revision was `after`.
 
-        Applying the result to the rows of that revision gives the rows of the new one, whatever was
-        written in between.
+        A client that applies the result to the rows of revision `after` has the rows of the new
+        revision, whatever was written in between.
 
         Args:
             root_plan_id: The run.
@@ -444,7 +444,7 @@ class TraceReader(Protocol):
         """Return the messages that the model received in each round of a run, by `think_act_id`."""
 
     async def read_message_bytes(self, root_plan_id: UUID) -> int:
-        """Return the total size of the messages that `read_messages` returns, as stored text."""
+        """Return the total size in bytes of the messages that `read_messages` returns."""
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
         """Return a complete round, with messages and offered tools. Raises `RecordNotFound`."""
@@ -484,7 +484,8 @@ class TraceReader(Protocol):
     ) -> list[Span]:
         """Return the OpenTelemetry spans stored with a run, ordered by start time and span id.
 
-        The run arrived as these spans; or it arrived as events, and other programs sent them.
+        Either the run arrived as these spans, or it arrived as events, and other programs sent the
+        spans.
 
         Args:
             root_plan_id: The run.
@@ -497,7 +498,8 @@ class TraceReader(Protocol):
     async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
         """Return the OpenTelemetry log records of a run, by time.
 
-        They are those stored with it, and those of its sessions that have no trace id.
+        The result contains the log records of the run's trace, and those of its sessions that have
+        no trace id.
 
         Raises:
             RecordNotFound: The run does not exist or was deleted.
@@ -513,15 +515,15 @@ class TraceReader(Protocol):
     async def read_tool_stats(self, period: TimeRange, name: str | None = None) -> ToolStatsPage:
         """Return the statistics of each tool that was called, or of the tool `name` alone.
 
-        Counts are exact as of `as_of`. Percentiles are durations that occurred, or within 1 % of
-        them if roll-ups contribute.
+        Counts are exact as of `as_of`. A percentile is the duration of a call. If roll-ups
+        contribute, it is within 1 % of such a duration.
         """
 
     async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:
-        """Return the figures of one tool over time, as exact as those of `read_tool_stats`.
+        """Return the figures of one tool over time, with the precision of `read_tool_stats`.
 
         Raises:
-            RecordNotFound: It was not called in this time.
+            RecordNotFound: The tool was not called in this time.
         """
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:

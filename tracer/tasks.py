@@ -55,7 +55,7 @@ async def finish_despite_cancellation(work: asyncio.Future[Any]) -> asyncio.Canc
     """Wait for work that must not be interrupted, even if the waiting task is cancelled.
 
     Returns:
-        The cancellation, which the caller must raise; None if there was none.
+        The `CancelledError`, which the caller must raise; None if the task was not cancelled.
 
     Raises:
         Exception: `work` raised it.
@@ -70,7 +70,7 @@ async def finish_despite_cancellation(work: asyncio.Future[Any]) -> asyncio.Canc
 
 
 def seconds_left(deadline: float | None) -> float | None:
-    """Return the seconds until a deadline, 0 after it; None without a deadline."""
+    """Return the seconds until a deadline; 0 if it has passed, None if there is no deadline."""
     return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 

@@ -30,7 +30,7 @@ def _code(match: re.Match[str]) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Return True if text is certainly its own stored form. A quick check."""
+    """Return True if the stored form of a text is certainly the text itself. A quick check."""
     if text.isascii():
         return "\0" not in text
     if "\0" in text or "\u241b" in text:
@@ -83,7 +83,7 @@ def beginning(text: str, characters: int) -> str:
 
 
 def first_line(text: str, characters: int) -> str | None:
-    """Return the first line of a stored string that is not blank; a cut one ends with `…`.
+    """Return the first line of a stored string that is not blank. If cut, it ends with `…`.
 
     Returns:
         None if all lines are blank.
@@ -116,7 +116,7 @@ def nests_too_deep(text: str, limit: int = MAX_JSON_DEPTH) -> bool:
 def without_deep_values(text: str, limit: int) -> str:
     """Return JSON text with `null` in place of each array and object deeper than `limit`.
 
-    Malformed text above the limit stays malformed.
+    If the remaining text is malformed, the result is malformed too.
     """
     parts: list[str] = []
     depth = start = 0

@@ -23,7 +23,7 @@ _limiter: RunVar[anyio.CapacityLimiter] = RunVar("tracer_tool_threads")
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether calls of `function` are awaited, and need no thread."""
+    """Return whether `function` is asynchronous: its calls are awaited and need no thread."""
     if isinstance(function, partial):
         return is_async(function.func)
     target = function if inspect.isroutine(function) else type(function).__call__
@@ -32,7 +32,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def is_generator(function: object) -> bool:
-    """Return whether a call of `function` only creates a generator, so its body would not run."""
+    """Return whether `function` is a generator function: a call would not run its body."""
     if isinstance(function, partial):
         return is_generator(function.func)
     target = function if inspect.isroutine(function) else type(function).__call__

@@ -58,7 +58,7 @@ class ToolRegistry:
 
     @property
     def session_state(self) -> Mapping[str, Any]:
-        """The toolkits' part of a conversation's initial state; a live view."""
+        """The initial session state from the toolkits. The view includes toolkits added later."""
         return MappingProxyType(self._state)
 
     def register(self, tool: _Tool) -> _Tool:
@@ -68,9 +68,9 @@ class ToolRegistry:
         that have the toolkit itself among their tools.
 
         Raises:
-            RegistrationError: It is not a `Tool`; a tool's name is taken, reserved or not valid for
-                models; or two toolkits set a key of the session state to different values. Then
-                nothing of the toolkit is added.
+            RegistrationError: The object is not a `Tool`; a tool's name is taken, reserved or not
+                valid for models; or two toolkits set a key of the session state to different
+                values. Nothing is added in these cases.
         """
         if isinstance(tool, Toolkit):
             state = common_state([*self._toolkits, tool])

@@ -222,10 +222,10 @@ class ToolService:
         await self.resources.threads.end_thread(conversation_of(thread_id, await self._user()))
 
     async def end_tool(self, name: str, thread_id: str | None = None) -> None:
-        """Close the caller's instances of one stateful tool. Its next call makes a new instance.
+        """Close the caller's instances of one stateful tool. The next call creates a new instance.
 
-        Waits for running calls of the tool, but not longer than the time limit for closing; later
-        calls lose their instance.
+        Waits for running calls of the tool, at most for the time limit of closing. A call that
+        takes longer loses its instance.
 
         Args:
             name: The tool. A tool that has no instance, or does not exist, is ignored.

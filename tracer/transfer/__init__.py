@@ -1,1 +1,1 @@
-"""Runs out and in again: exports as JSON lines and as OTLP, and importing both."""
+"""Exports runs as JSON lines or OTLP, and imports both."""

@@ -68,7 +68,10 @@ def _lines(run: WholeRun) -> Iterator[bytes]:
 
 
 def _span_json(span: Span) -> bytes:
-    """Return a span as a line. Its body is binary, because OTLP/JSON cannot hold unknown fields."""
+    """Return a span as a line of JSON.
+
+    The line contains the span as base64 of protobuf, because OTLP/JSON cannot hold unknown fields.
+    """
     return orjson.dumps(
         {
             "kind": SPAN,

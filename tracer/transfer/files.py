@@ -147,7 +147,10 @@ def _of_line(location: str, line: bytes, sent: Any) -> Iterator[Piece]:
 
 
 def _of_protobuf(stream: BinaryIO) -> Iterator[Piece]:
-    """Yield the content of requests or exports, which may be concatenated, by resource."""
+    """Yield the content of OTLP protobuf messages, one piece for each resource.
+
+    The file may contain several concatenated messages.
+    """
     at = 0
     try:
         for number, content in streamed_fields(stream):

@@ -134,7 +134,7 @@ class Importer:
                 self._imported.runs.update(map(root_plan_id, set(new_records)))
 
     def _is_source(self, trace: TraceSpans) -> bool:
-        """Return whether the run arrived as spans, according to its line in the file."""
+        """Return whether the run of a trace arrived as spans, as its line in the file states."""
         return self._sources.get(root_plan_id(trace.trace_id)) == "spans"
 
     def _noted(self, written: list[tuple[str, Item]], answer: WriteAnswer) -> list[Item]:

@@ -11,7 +11,7 @@ from tracer.store import TraceWriter, WriteAnswer
 
 
 class TraceRestorer(TraceWriter, Protocol):
-    """A `TraceWriter` that also accepts exported runs. A store over HTTP is none."""
+    """A `TraceWriter` that also accepts exported runs. `HttpWriter` does not implement it."""
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
         """Restore exported records of runs that arrived as events.
@@ -29,7 +29,8 @@ class TraceRestorer(TraceWriter, Protocol):
     ) -> WriteAnswer:
         """Store spans as `TraceWriter.write_spans` does, and project their runs.
 
-        One transaction per run stores both, and leaves nothing pending.
+        Each run has one transaction, which stores its spans and its records, so that no spans are
+        pending afterwards.
 
         Args:
             traces: The spans, grouped by trace.

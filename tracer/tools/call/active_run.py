@@ -42,7 +42,7 @@ TokenResolver = Callable[[str], Awaitable[User | str | None] | User | str | None
 
 
 def token_is_user_id(token_id: str) -> str:
-    """Return the token itself as the user's id. The default resolver."""
+    """Use the token itself as the user's id. This is the default token resolver."""
     return token_id
 
 
@@ -181,7 +181,7 @@ class ActiveRun:
 
     @cached_property
     def _sessions(self) -> SessionStates:
-        """The store of session states; a run without a session has an in-memory one of its own."""
+        """The store of session states. A run without a session has a separate store in memory."""
         return MemorySessions() if self.session_id is None else self.resources.sessions
 
     def stamp(self) -> RunStamp:
@@ -206,7 +206,7 @@ class ActiveRun:
             raise cancellation
 
     def secrets(self) -> Secrets:
-        """Return the caller's token, and the user's id once it is resolved, for scrubbing texts."""
+        """Return the values to scrub from texts: the caller's token, and the user if resolved."""
         secrets = Secrets()
         if self.identity is not None:
             secrets.add(self.identity.reveal())
@@ -215,7 +215,7 @@ class ActiveRun:
         return secrets
 
     def cancelled(self) -> Ending:
-        """Return the ending of a record that this run's cancellation ended."""
+        """Return the ending for records that are interrupted when this run is cancelled."""
         return cancelled(self.cancel_reason)
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
@@ -225,12 +225,15 @@ class ActiveRun:
         task.add_done_callback(self._background_tasks.discard)
 
     def open_budget(self, plan_id: UUID, parent_plan_id: UUID, limits: BudgetLimits | None) -> None:
-        """Open a sub-plan's budget within its parent's; without limits, share the parent's."""
+        """Open a budget for a sub-plan within its parent's budget.
+
+        If there are no limits, the sub-plan shares its parent's budget.
+        """
         parent = self.budgets[parent_plan_id]
         self.budgets[plan_id] = parent if limits is None else Budget(limits, parent)
 
     def next_position(self, parent_id: UUID) -> int:
-        """Return the position, from 0, of the next call that no model chose."""
+        """Return the position, from 0, of the next call that the program makes, not the model."""
         return next(self._positions.setdefault(parent_id, count()))
 
     async def user(self) -> User:
@@ -253,9 +256,8 @@ class ActiveRun:
     async def conversation(self) -> str:
         """Return the key of the conversation's state and of its tool instances.
 
-        Clients choose session ids, so the key also contains a digest of the caller's user id: a
-        caller cannot reach another caller's conversation. A digest, because user ids must not be
-        stored.
+        Clients choose session ids. So the key also contains a digest of the caller's user id, and
+        callers cannot access each other's conversations. The id itself must not be stored.
 
         Raises:
             MissingIdentity: The token belongs to no user.
@@ -309,7 +311,7 @@ class ActiveRun:
         )
 
     async def end(self) -> None:
-        """End the run: invalidate its identity, and close what belongs to this run alone."""
+        """End the run: invalidate its identity, and close the resources that only this run uses."""
         self.is_over = True
         if self.identity is not None:
             self.identity.end()
@@ -325,12 +327,15 @@ def conversation_of(session_id: str, user: User | None) -> str:
 
 
 def is_conversation_of(key: str, user: User | None) -> bool:
-    """Return whether `key` belongs to a conversation of `user`, or to none's if `user` is None."""
+    """Return whether `key` belongs to a conversation of `user`.
+
+    If `user` is None, return whether the conversation has no user.
+    """
     return key.endswith(_owner(user))
 
 
 def _owner(user: User | None) -> str:
-    """Return the suffix of the keys of a user's conversations."""
+    """Return the suffix that identifies a user in the keys of conversations."""
     if user is None:
         return "@"
     digest = hashlib.sha256(user.user_id.encode(errors="surrogatepass")).hexdigest()

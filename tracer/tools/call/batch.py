@@ -77,7 +77,7 @@ class CallingAgent(Protocol):
 
 
 def mark_started(calls: Sequence[Call], run: ActiveRun, max_parallel: int) -> None:
-    """Mark the calls that need not wait, so that they are announced as running, not pending."""
+    """Mark the calls that start at once, so that they are recorded as running, not pending."""
     if run.slots is not None:
         return
     first_group = next(_parallel_groups(calls), [])
@@ -86,7 +86,7 @@ def mark_started(calls: Sequence[Call], run: ActiveRun, max_parallel: int) -> No
 
 
 def _limits_of(tool: Tool) -> dict[str, int]:
-    """Return the concurrency limits of a tool: by name, how many calls may run at once."""
+    """Return a tool's concurrency limits: how many calls may run at once, by the limit's name."""
     limits: dict[str, int] = {}
     if tool.concurrency not in (PARALLEL, EXCLUSIVE):
         limits[f"group {tool.concurrency}"] = 1
@@ -185,7 +185,10 @@ class CallBatch:
             await self._run.record(self._finished(call))
 
     async def _acquire_limits(self, call: Call, stack: AsyncExitStack) -> frozenset[str]:
-        """Wait for the call's concurrency limits. Return all that it counts against then."""
+        """Wait for the call's concurrency limits, and return the limits that it then holds.
+
+        The result includes limits that the call's ancestors hold.
+        """
         held_limits = self._context.held_limits
         # A tool that makes calls of its own takes none: its calls would wait for its limits.
         if isinstance(call.tool, Tool) and not call.tool.ends_by_itself:

@@ -32,7 +32,7 @@ class BudgetLimits:
 
 
 class Budget:
-    """The use so far of some limits, and of the budgets above."""
+    """Counts use against limits, and against the budgets above."""
 
     def __init__(self, limits: BudgetLimits, parent: Budget | None = None) -> None:
         self._limits = limits
@@ -96,7 +96,7 @@ class Budget:
             self._settled.clear()  # the waiting tasks are scheduled by now
 
     def _has_to_wait(self, prompt: int) -> bool:
-        """Return whether a request has to wait for others.
+        """Return whether a request has to wait until other requests end.
 
         Raises:
             BudgetExhausted: No other request is active, so waiting would not help.
@@ -121,6 +121,9 @@ class Budget:
 
 @dataclass
 class TokenUse:
-    """Tokens of a request and its completion; the estimated prompt until the usage is known."""
+    """The tokens of a request and its completion.
+
+    Until the model reports its usage, these are the estimated tokens of the prompt.
+    """
 
     tokens: int

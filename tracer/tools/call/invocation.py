@@ -111,9 +111,10 @@ async def call_tool(
         context: The call's context. It is current while the tool runs, with the tool's deadline.
         notes: Filled in during the call.
         hooks: The agent's hooks, which are outside the tool's own.
-        before_attempt: Awaited before an attempt if `notes` has changed since it was recorded: each
-            attempt but the first, and the first if hooks changed the arguments.
-        on_late: Receives the task of a call that was given up, and continues or ended after all.
+        before_attempt: Awaited before an attempt if `notes` has changed since they were recorded.
+            So it is awaited before each retry, and before the first attempt if hooks changed the
+            arguments.
+        on_late: Receives the task of a call that was given up. The task may still be running.
         grace_seconds: How many seconds a call may take to end after it was cancelled.
     """
     deadline = capped_deadline(context.deadline, tool.timeout)
@@ -146,7 +147,10 @@ async def call_tool(
 
 
 async def late_ending(work: asyncio.Task[Ending]) -> Ending | None:
-    """Wait for a call that was given up. Return its ending; None if the cancellation ended it."""
+    """Wait until a call that was given up has ended, and return its ending.
+
+    Return None if the call ended because it was cancelled.
+    """
     await asyncio.wait({work})
     return None if work.cancelled() else _ending_of(work)
 
@@ -285,7 +289,7 @@ class _Invocation:
         return RunContext(run.root_plan_id, run.session_id, self._state)
 
     def close_state(self) -> None:
-        """Reject changes of the session state from now on: they would not be stored."""
+        """Reject later changes of the session state, because they would not be stored."""
         if self._state is not None:
             self._state.close()
 
@@ -304,9 +308,9 @@ class _Invocation:
         self._notes.state_changes = self._notes.secrets.scrub(changes_json(changes))
 
     def _is_transient(self, error: BaseException) -> bool:
-        """Return whether a retry may succeed: not if the tool rejected the call.
+        """Return whether a retry may succeed. If the tool rejected the call, it cannot.
 
-        A call that was given up is not retried, because its ending is recorded already.
+        A call that was given up is not retried either: its ending is recorded already.
         """
         if self._is_given_up() or isinstance(error, LineageError):
             return False
@@ -342,7 +346,7 @@ async def _filled(
     Args:
         parameters: The hidden parameters.
         context: The call's context.
-        run_context: The call's run; needed if a parameter has the type of it or of its state.
+        run_context: The call's run; needed if a parameter is a `RunContext` or `SessionState`.
         secrets: Receives the values that must not be shown.
 
     Raises:

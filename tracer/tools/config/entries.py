@@ -22,7 +22,7 @@ Parameters = Annotated[dict[str, Any], AfterValidator(_object_schema)]
 
 
 class ToolEntry(BaseModel):
-    """The options of any tool of this process; see the fields of `Tool`."""
+    """The options that all kinds of tools have; see the fields of `Tool`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
@@ -43,7 +43,7 @@ class ToolEntry(BaseModel):
 
 
 class StatelessEntry(ToolEntry):
-    """A function."""
+    """A stateless tool: a function."""
 
     type: Literal["STATELESS"]
     function: str | None = None
@@ -52,7 +52,7 @@ class StatelessEntry(ToolEntry):
 
 
 class StatefulEntry(ToolEntry):
-    """An object that is kept for each conversation."""
+    """A stateful tool: an object with one instance for each conversation."""
 
     type: Literal["STATEFUL"]
     create: str | None = None
@@ -60,7 +60,7 @@ class StatefulEntry(ToolEntry):
 
 
 class RestEntry(ToolEntry):
-    """An HTTP request."""
+    """A REST tool, which sends an HTTP request."""
 
     type: Literal["REST"]
     description: str
@@ -135,7 +135,10 @@ def upgrade_entry(
 def _without_metadata(
     location: str, entry: dict[str, Any], on_deprecation: Report, on_error: Report
 ) -> bool:
-    """Move the contents of `metadata` to their present keys; return whether it had a config."""
+    """Move the contents of the deprecated table `metadata` to the keys that replace them.
+
+    Return whether `metadata` contained `customFields`, which is now `config`.
+    """
     metadata = entry.pop("metadata", {})
     if not isinstance(metadata, dict):
         on_error(f"{location}.metadata", "must be a table, and is deprecated: remove it.")

@@ -42,8 +42,8 @@ class DefinitionProblems:
     def read(self, location: str, model: type[Model], content: Mapping[str, Any]) -> Model | None:
         """Parse a part of the file as a model, and add its problems.
 
-        Invalid keys are left out of the model, so that the others can be checked further. Returns
-        None if the model is invalid without them.
+        Invalid keys are omitted from the model, so that the caller can check the others. If the
+        model is invalid without the omitted keys, the result is None.
         """
         try:
             return model.model_validate(content)
@@ -69,7 +69,9 @@ class DefinitionProblems:
     def resolve(
         self, location: str, name: str, functions: Mapping[str, Anything]
     ) -> Anything | None:
-        """Return the object that a name in the file refers to; None, with a problem, if none.
+        """Return the object that a name in the file refers to.
+
+        If there is no such object, add a problem and return None.
 
         Args:
             location: The name's location in the file.

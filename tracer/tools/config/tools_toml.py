@@ -215,7 +215,10 @@ class _ToolFileReader:
         return None
 
     def _schema(self, location: str, file: str) -> Any:
-        """Return the JSON of a schema file; an empty schema, and a problem, if it is invalid."""
+        """Return the content of a JSON Schema file.
+
+        If the file is invalid, add a problem and return an empty schema.
+        """
         try:
             return json.loads((self._folder / file).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
@@ -253,7 +256,7 @@ class _ToolFileReader:
             self.servers[server.name] = server.model_copy(update={"tools": both})
 
     def _add_to_server(self, location: str, entry: McpEntry) -> None:
-        """Add a tool to a server that another part of the file describes."""
+        """Add a tool to an MCP server that is configured in another part of the file."""
         name = entry.config.get("name", entry.name)
         server = self.servers.get(name) if isinstance(name, str) else None
         if server is None:
@@ -271,7 +274,7 @@ class _ToolFileReader:
     def _without_secrets(self, location: str, config: dict[str, Any]) -> dict[str, Any]:
         """Return an MCP server's configuration without literal secrets, and add a problem for each.
 
-        Only files are checked, because code may read a header's value from elsewhere.
+        Servers that are defined in code are not checked: code may read a header from elsewhere.
         """
         config = dict(config)
         for part, advice in _ADVICE.items():

@@ -32,8 +32,8 @@ def check_limits(schema: dict[str, Any]) -> None:
     """Check that a schema is within the limits.
 
     Raises:
-        ValueError: It is not JSON, too large or nested too deeply, or one value would have to be
-            checked against too many of its subschemas.
+        ValueError: The schema is not JSON, is too large or is nested too deeply, or a value would
+            have to be checked against too many subschemas.
     """
     try:
         size = len(json.dumps(schema))
@@ -64,7 +64,7 @@ def _subschemas(value: Any) -> Iterator[dict[str, Any]]:
 
 
 class _Costs:
-    """The number of subschemas that a value is checked against, for each subschema."""
+    """Computes the cost of a subschema: against how many subschemas a value is checked."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -94,7 +94,7 @@ class _Costs:
                 yield self._referred(schema[keyword])
 
     def _referred(self, reference: str) -> Any:
-        """Return the target of a reference; None if it is not in this document."""
+        """Return the subschema that `$ref` names; None if it is not in this document."""
         path = reference.removeprefix("#")
         target: Any = self._root
         for part in path.split("/")[1:]:
@@ -121,8 +121,8 @@ def read_arguments(text: str | None) -> dict[str, Any]:
     """Parse the arguments that a model wrote.
 
     Args:
-        text: The model's text, usually JSON. None and blank text mean no arguments; some providers
-            send that for tools without parameters.
+        text: The model's text, usually JSON. None and blank text mean no arguments: some providers
+            send them for tools without parameters.
 
     Raises:
         InvalidArguments: It is not a JSON object. The message does not quote it.
@@ -230,7 +230,8 @@ class Parameters:
         """Return the arguments converted to the parameters' types, with defaults.
 
         Raises:
-            InvalidArguments: They do not match; the message names the paths but quotes no values.
+            InvalidArguments: The arguments do not match. The message names the paths but quotes no
+                values.
         """
         self._check_numbers(arguments)
         try:
@@ -244,7 +245,7 @@ class Parameters:
         """Reject booleans in place of numbers: pydantic would convert them to 0 or 1.
 
         Raises:
-            InvalidArguments: A boolean is given for a number. JSON Schema distinguishes them.
+            InvalidArguments: An argument is a boolean, and the schema requires a number.
         """
         problems = []
         # Errors of the validator are ignored: it rejects lone surrogates, which pydantic reports,
@@ -323,7 +324,10 @@ def _not_describable(owner: str, error: PydanticUserError) -> RegistrationError:
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """Omits the titles that pydantic derives from names; they only cost the model tokens."""
+    """Generates JSON Schemas without the titles that pydantic derives from names.
+
+    The titles would cost tokens and do not help the model.
+    """
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

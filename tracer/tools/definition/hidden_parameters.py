@@ -3,7 +3,7 @@
 A parameter is hidden by its type (`ToolContext`, `RunContext`, `SessionState`, `TokenId`, `UserId`,
 `User`), by a mark (`Annotated[Ledger, Hidden(open_ledger)]`), or by its tool's option `hidden`. If
 the model supplies an argument of that name, in any spelling, the value is discarded before hooks
-and tool see it, and the name is recorded. Fields inside other arguments are data and stay.
+and tool see it, and the name is recorded. A field of that name inside another argument is kept.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def hidden_parameter(
 
 
 def _underlying_types(kind: Any) -> Iterator[Any]:
-    """Yield a type hint, and the types that it annotates, renames or unites."""
+    """Yield a type hint, and the types inside its `Annotated`, `NewType` or `Union`."""
     yield kind
     if get_origin(kind) is Annotated:
         yield from _underlying_types(kind.__origin__)
@@ -147,7 +147,7 @@ def _mark(kind: Any) -> tuple[Hidden | None, tuple[str, ...]]:
 
 
 def _known_type(kind: Any, hiding_types: Collection[Any]) -> Any:
-    """Return the hiding type of a type hint; None if it has none."""
+    """Return the hiding type that a type hint contains or is derived from; None if none."""
     for part in _underlying_types(kind):
         for each in hiding_types:
             if part is each:
@@ -158,10 +158,10 @@ def _known_type(kind: Any, hiding_types: Collection[Any]) -> Any:
 
 
 def _check_nothing_within(name: str, kind: Any, hiding_types: Collection[Any]) -> None:
-    """Check that a type that the model supplies contains no hidden type, such as in a list.
+    """Check that the type of a visible parameter contains no hiding type, such as `list[UserId]`.
 
     Raises:
-        RegistrationError: It contains one, which the model would supply.
+        RegistrationError: The type contains a hiding type. The model would supply its value.
     """
     for part in get_args(kind):
         if _mark(part)[0] is not None or _known_type(part, hiding_types) is not None:
@@ -190,7 +190,8 @@ async def provided(provider: Provider, context: Any) -> Any:
 def without_absent(arguments: Mapping[str, Any], hidden: Collection[str]) -> dict[str, Any]:
     """Return a remote call's arguments without the hidden ones that have no value.
 
-    They are absent for a call without a caller, and the other side may not accept null.
+    Some hidden values are absent if the call has no caller. They are omitted, because the other
+    side may not accept null.
     """
     return {
         name: each for name, each in arguments.items() if each is not None or name not in hidden
@@ -202,7 +203,7 @@ def without_absent(arguments: Mapping[str, Any], hidden: Collection[str]) -> dic
 
 @lru_cache(maxsize=4096)
 def normalized_name(name: str) -> str:
-    """Return a form that all spellings of a name share: `tokenId`, `TOKEN-ID`, `token_id`."""
+    """Return a form of a name that is the same for `tokenId`, `TOKEN-ID` and `token_id`."""
     plain = unicodedata.normalize("NFKC", name)
     return "".join(each for each in plain if each not in "_- .").casefold()
 
@@ -348,7 +349,7 @@ class Secrets:
             self._forms |= _forms(value)
 
     def scrub(self, text: str) -> str:
-        """Return `text` without the hidden values, in whatever encoding of `_forms` they occur."""
+        """Remove the hidden values from `text`, in each encoding that `_forms` returns."""
         for form in sorted(self._forms, key=len, reverse=True):
             text = text.replace(form, HIDDEN)
         return text

@@ -10,8 +10,8 @@ A hook is a function, synchronous or asynchronous. Its parameters' names select 
 A parameter of a hiding type (`tracer.tools.definition.hidden_parameters`), such as `user_id:
 UserId`, is filled as it is for a tool. `next(arguments)` runs the inner hooks and the tool, and
 returns the result. A hook may change the arguments, call `next` again, or return a value of its own
-without calling it. If a hook raises an error, the call fails, so a broken guard lets nothing
-through. A synchronous hook runs in a thread, where `next` blocks.
+without calling `next`. If a hook raises an error, the tool does not run and the call fails. A
+synchronous hook runs in a thread, where `next` blocks.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Hook:
 
 
 def hook_of(function: Callable[..., Any] | Hook) -> Hook:
-    """Return a function as a hook.
+    """Check a function's parameters, and return the hook made from it.
 
     Raises:
         RegistrationError: It has a parameter that cannot be filled, or it is a generator.
@@ -110,7 +110,7 @@ def hook_of(function: Callable[..., Any] | Hook) -> Hook:
 
 
 def hooks_of(functions: Sequence[Callable[..., Any] | Hook]) -> tuple[Hook, ...]:
-    """Return functions as hooks, the first outermost."""
+    """Return the hooks made from functions, in the same order: the first is the outermost."""
     return tuple(hook_of(each) for each in functions)
 
 
@@ -221,8 +221,8 @@ async def _in_thread(
 ) -> Any:
     """Run a synchronous hook in a thread; its `next` runs in this event loop.
 
-    A cancellation cancels what `next` has started, and the hook continues until that has ended, as
-    an asynchronous hook does.
+    A cancellation cancels the call of `next` that is in progress. The hook then continues when that
+    call has ended, like an asynchronous hook.
     """
     loop = asyncio.get_running_loop()
     started: set[asyncio.Task[Any]] = set()

@@ -61,7 +61,7 @@ class Ending:
 
     @property
     def fields(self) -> EndingFields:
-        """The fields of the event that records it, except the result."""
+        """The fields of the event that records this ending, except the result."""
         return {"status": self.status, "reason": self.reason, "error": self.error}
 
     def for_model(self) -> str:
@@ -196,7 +196,7 @@ def _stack(error: BaseException, scrub: Callable[[str], str]) -> str | None:
 
 
 def _own_frames(frames: TracebackType) -> TracebackType:
-    """Return the frames from the tool's first one on; those before are the same for all tools."""
+    """Return the traceback from the tool's first frame on, without the frames of the runtime."""
     frame: TracebackType | None = frames
     while frame is not None:
         package = str(frame.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -256,7 +256,10 @@ def _named_parts(value: Any) -> dict[str, Any]:
 
 
 def _with_parts(value: Any, changed: dict[str, Any]) -> Any:
-    """Return a copy of a value with some parts replaced, which is serialised as the value is."""
+    """Return a copy of a value with some parts replaced.
+
+    The copy is serialised in the same way as the value.
+    """
     if not hasattr(type(value), "__pydantic_serializer__"):
         return changed["value"] if isinstance(value, Enum) else {**_named_parts(value), **changed}
     replaced = copy(value)

@@ -78,7 +78,8 @@ class StateObject(dict[str, Any]):
     def setdefault(self, key: str, default: Any = None) -> Any:
         """Return the value of a key; set it to `default` first if the key is missing.
 
-        If a parallel call has set the key by the time that the changes are stored, its value stays.
+        If a parallel call sets the key before the changes are stored, the value of that call is
+        kept.
         """
         if key not in self:
             self._change(StateChange("set_default", (key,), default))
@@ -100,7 +101,7 @@ class StateObject(dict[str, Any]):
         return key, self.pop(key)
 
     def clear(self) -> None:
-        """Remove each key that is there now; keys that parallel calls add stay."""
+        """Remove each key that exists now. Keys that parallel calls add are not removed."""
         self._change(*(StateChange("remove", (key,)) for key in self))
 
     def _has_view(self, key: str, value: object) -> bool:
@@ -120,8 +121,8 @@ class StateObject(dict[str, Any]):
 class StateList(list[Any]):
     """A list in the session state, to which items can be appended.
 
-    Appending is the only operation on a list that keeps what parallel calls append. Any other
-    change raises a TypeError: assign a whole new list if that is intended.
+    Parallel calls can append to the same list without losing items. Any other change raises a
+    `TypeError`, because it could overwrite their items. To replace the list, assign a new one.
     """
 
     __slots__ = ("_key", "_parent", "_value")
@@ -201,11 +202,11 @@ class SessionState(StateObject):
         return tuple(self._changes)
 
     def set(self, path: Path, value: Any) -> None:
-        """Set a value; objects that are missing on the way down are created."""
+        """Set the value at a path. Missing objects on the path are created."""
         self.make([StateChange("set", _keys(path), value)])
 
     def remove(self, path: Path) -> None:
-        """Remove a value if it is there."""
+        """Remove a value if it exists."""
         self.make([StateChange("remove", _keys(path))])
 
     def increment(self, path: Path, by: int | float = 1) -> None:
@@ -231,7 +232,7 @@ class SessionState(StateObject):
         changes are stored, this call fails, and none of its changes are stored.
 
         Raises:
-            StateConflict: The current value is another.
+            StateConflict: The current value does not equal `expected`.
         """
         self.make([StateChange("compare_and_set", _keys(path), value, expected)])
 
@@ -257,7 +258,11 @@ class SessionState(StateObject):
                 _show_at(self, state, each.path)
 
     def restore(self, changes: tuple[StateChange, ...]) -> None:
-        """Undo all changes after `changes`, the first ones: a failed attempt changes nothing."""
+        """Undo the changes of a failed attempt.
+
+        Args:
+            changes: The changes before the attempt, which are kept.
+        """
         with self._lock:
             self._changes = list(changes)
             _show(self, apply(self._at_first, changes))
@@ -300,7 +305,7 @@ def _location(view: StateObject | StateList) -> tuple[SessionState, tuple[str, .
 
 
 def _detach(state: SessionState, path: tuple[str, ...]) -> None:
-    """Detach the view at a path, so that it keeps its content and is not changed any more."""
+    """Detach the view at a path, so that later changes of the state do not change the view."""
     *parents, last = path
     parent: Any = state
     for key in parents:
@@ -357,7 +362,7 @@ def _show_key(view: StateObject, key: str) -> StateObject | StateList | None:
     """Update a view at one key.
 
     Returns:
-        The view there, if it stays valid and has to be updated in turn; else None.
+        The view at the key, if it is still valid and must be updated next; otherwise None.
     """
     if key not in view._value:
         dict.pop(view, key, None)

@@ -98,7 +98,7 @@ def description_of(function: Callable[..., Any]) -> str:
 
 
 def hidden_by_type(function: Callable[..., Any]) -> dict[str, HiddenParameter]:
-    """Return the parameters of `function` that their types hide; the others need no type.
+    """Return the parameters of `function` whose types hide them. Others may have no type.
 
     Raises:
         RegistrationError: A type cannot be resolved.
@@ -151,7 +151,7 @@ def hidden_parameters(owner: str, hidden: Mapping[str, Any]) -> dict[str, Hidden
             None.
 
     Raises:
-        RegistrationError: A type does not determine the value, and there is no provider.
+        RegistrationError: A parameter's type is no hiding type, and no provider is given.
     """
     return {
         name: kind if isinstance(kind, HiddenParameter) else _hidden(owner, name, kind)

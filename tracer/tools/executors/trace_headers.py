@@ -30,8 +30,8 @@ def call_as_span(context: ToolContext) -> Iterator[None]:
 
     Does nothing if another span is current, outside of a call, and for a call that is not recorded.
 
-    Use it for libraries that replace our trace headers by those of their own span if an SDK is set
-    up: that span is then a child of the call, in the run's trace.
+    If an OpenTelemetry SDK is installed, some libraries replace our trace headers by those of their
+    own span. With this function, their span is a child of the call, in the run's trace.
     """
     from opentelemetry import trace  # where such a library is imported, this is too
 

@@ -35,8 +35,8 @@ def matching(
 
     Args:
         owner: The tool's name, for errors.
-        execute: The function. One with a single required parameter that is neither in the schema
-            nor hidden receives all arguments as one dict.
+        execute: The function. If its only required parameter is neither in the schema nor hidden,
+            the function receives all arguments as one dict.
         parameters: The JSON Schema of the model's arguments.
         hidden: The names of the parameters that the runtime fills.
 

@@ -29,8 +29,8 @@ _HTTP_URL: TypeAdapter[AnyHttpUrl] = TypeAdapter(AnyHttpUrl)
 class McpConfig(BaseModel):
     """One MCP server: a command whose process is reached over stdio, or a URL (streamable HTTP).
 
-    A value of `env` or `headers` may be a reference to a secret, such as `env:WEATHER_TOKEN`. It is
-    read for each connection.
+    A value of `env` or `headers` may be a reference to a secret, such as `env:WEATHER_TOKEN`. The
+    secret is read for each connection.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)

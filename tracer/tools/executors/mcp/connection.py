@@ -51,7 +51,8 @@ async def transport(
     Args:
         config: The server.
         on_end: Called when no more messages can arrive, for example after its process has died.
-        on_session_lost: Called when an HTTP server does not know the session, as after a restart.
+        on_session_lost: Called when an HTTP server does not know the session any more, for example
+            after a restart.
 
     Raises:
         ToolError: A secret is missing.
@@ -136,10 +137,10 @@ LISTEN_AGAIN_SECONDS = 30.0
 
 
 class McpConnection:
-    """A connection to a server. It opens when it is created, and ends once.
+    """A connection to a server. It opens when it is created, and cannot be opened again.
 
-    The library's contexts must be exited by the task that entered them, so each connection has a
-    task. Other tasks of the same event loop make calls and close it.
+    The library's context managers must be entered and exited by the same task. So each connection
+    has a task for this. Other tasks of the same event loop make the calls and close the connection.
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class McpConnection:
             self._scope.cancel()
 
     async def close(self) -> None:
-        """Close the connection. When this returns, nothing is left, not even a server's process."""
+        """Close the connection, and wait until it and the server's process have ended."""
         self.end()
         _, late = await asyncio.wait({self.task}, timeout=CLOSING_SECONDS)
         if late:
@@ -255,7 +256,7 @@ class McpConnection:
             self._changed.set()
 
     async def _relist(self, client: Client) -> None:
-        """List the tools again whenever they have changed. Many changes at once are one."""
+        """List the tools again whenever they have changed. Changes meanwhile count as one."""
         from mcp import MCPError
 
         while True:
@@ -305,7 +306,11 @@ def _first_cause(error: BaseException) -> BaseException:
 
 
 def _safe_message(error: BaseException) -> str:
-    """Return a message that may be shown. Errors of libraries may quote what was sent."""
+    """Return a message for an error that cannot contain secrets.
+
+    The message of a library's error may quote the request. So for errors other than `MCPError`,
+    only the class is returned.
+    """
     from mcp import MCPError
 
     kind = type(error).__name__

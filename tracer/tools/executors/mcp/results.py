@@ -50,7 +50,8 @@ def result_of(answer: CallToolResult, max_bytes: int) -> Any:
 def result_check(schema: JsonSchema) -> Callable[[Any], Any]:
     """Return a function that checks results against a tool's output schema.
 
-    The function returns the result, or raises `InvalidResult`, which does not quote it.
+    The function returns the result, or raises `InvalidResult` with a message that does not quote
+    the result.
 
     Raises:
         ValueError: `schema` is not a JSON Schema, or refers to another document.

@@ -102,8 +102,8 @@ class McpServer:
     async def start(self) -> None:
         """Connect. If the server cannot be reached, log that; each call tries again.
 
-        Until its tools are known for the first time, a background task tries too, because unknown
-        tools cannot be called.
+        Calls need the list of tools. So a background task also tries to connect, until the server
+        has listed its tools once.
         """
         self._is_closed = False
         try:
@@ -242,8 +242,8 @@ async def _send_call(
 ) -> CallToolResult:
     """Send a call and return the response.
 
-    Not with the library's `call_tool`, which also checks results against their schemas: its errors
-    quote the results, and a schema's pattern may take forever to match.
+    The library's `call_tool` is not used, because it also checks results against their schemas. Its
+    errors quote the results, and matching a schema's pattern may take forever.
     """
     from mcp_types import CallToolRequest, CallToolRequestParams, InputRequiredResult
 

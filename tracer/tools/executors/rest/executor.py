@@ -49,7 +49,7 @@ def rest_tool(
         parameters: The JSON Schema of its arguments, an object.
         config: The request, and the result.
         options: See `Tool`. By default a call times out after 30 seconds. Templates of `config`
-            may use hidden parameters; one without a value is absent.
+            may use hidden parameters. A hidden parameter without a value counts as absent.
 
     Raises:
         RegistrationError: A template uses an argument that `parameters` lacks, or the request uses
@@ -88,21 +88,22 @@ async def call_rest(
 ) -> Any:
     """Send a call's request and return the tool's result.
 
-    The call's deadline is the caller's responsibility, who cancels this coroutine.
+    This coroutine has no deadline. The caller must cancel it when the call's deadline passes.
 
     Args:
         config: The request, and the result.
         arguments: The call's arguments, checked against the tool's schema.
         context: The call's context.
-        transport: Sends the request. Not a client, because clients store cookies and log URLs.
+        transport: Sends the request. An httpx2 client is not used, because clients store cookies
+            and log URLs.
 
     Raises:
         InvalidArguments: An argument cannot be used in the URL or in a header.
-        AddressRefused: Tools may not reach the address, or one that it redirects to.
-        ToolUnavailable: There is no response, or one that asks to retry later.
-        InvalidResult: The response is too large, or has no such result.
-        ToolError: The response is an error; or there is none to a request that must not be sent
-            twice.
+        AddressRefused: Tools may not reach the address, or the target of a redirect.
+        ToolUnavailable: There is no response, or the response asks to retry later.
+        InvalidResult: The response is too large, or lacks the configured result.
+        ToolError: The response is an error; or there is no response, and the request must not be
+            sent twice.
     """
     credential = await credential_of(config.auth, context.identity)
     request = rest_request(config, arguments, context, credential)
@@ -149,7 +150,7 @@ async def _exchange(
 def _error_for_model(
     error: httpx2.RequestError, config: RestConfig, request: RestRequest
 ) -> ToolError:
-    """Return the error for the model if a request got no complete response."""
+    """Return the error that the model receives if a request has no complete response."""
     host = request.url.host
     if isinstance(error, httpx2.DecodingError):
         return InvalidResult("The API's response cannot be decompressed.")

@@ -24,8 +24,9 @@ IDLE_SECONDS = 15.0
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """Sends requests to the addresses that tools may reach, over pooled connections.
 
-    It uses httpcore2's public API, because httpx2's own transport has no parameter for a network
-    backend. Setting a private attribute there would silently disable the guard once it is renamed.
+    The class uses httpcore2's public API, because httpx2's transport has no parameter for a network
+    backend. Setting a private attribute of that transport would be unsafe: if a later version
+    renamed the attribute, the guard would silently be disabled.
     """
 
     def __init__(self, backend: GuardedBackend, ssl_context: ssl.SSLContext) -> None:
@@ -110,8 +111,8 @@ def _errors_of_httpx2() -> Iterator[None]:
 class HttpClients:
     """The HTTP connections of a run or a service, until it is closed.
 
-    Tools with different allow-lists share no connections: a connection that one list permits must
-    not serve a tool without it.
+    Tools with different allow-lists share no connections. Otherwise a tool could use a connection
+    to a host that its allow-list lacks.
     """
 
     def __init__(

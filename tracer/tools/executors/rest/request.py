@@ -180,7 +180,7 @@ def _headers(templates: Mapping[str, str], arguments: Arguments) -> dict[str, st
 
 
 def _present(templates: Mapping[str, Any], arguments: Arguments) -> list[tuple[str, Any]]:
-    """Return the filled templates whose arguments are all present."""
+    """Fill the templates whose arguments are all present, and return them. Omit the others."""
     return [
         (name, value)
         for name, template in templates.items()

@@ -43,7 +43,7 @@ async def rest_result(config: RestConfig, response: httpx2.Response, credential:
     The result of a response without a body is `{"status": 204}`.
 
     Raises:
-        InvalidResult: The response is too large, or has no such result.
+        InvalidResult: The response is too large, or lacks the configured result.
         httpx2.TransportError: The connection was lost.
         httpx2.DecodingError: The response cannot be decompressed.
     """
@@ -83,9 +83,10 @@ async def rest_failure(response: httpx2.Response, credential: Credential) -> Too
 
 
 def retry_after(response: httpx2.Response) -> float | None:
-    """Return how many seconds to wait before a retry, at most a minute; None if not requested.
+    """Return the seconds of a response's `Retry-After`, at most 60; None if it has none.
 
-    A date is compared with the response's own `Date`, because clocks differ.
+    If `Retry-After` is a date, it is compared with the response's `Date`, because the clocks of
+    server and client may differ.
     """
     text = response.headers.get("retry-after", "").strip()
     try:
@@ -100,7 +101,7 @@ def retry_after(response: httpx2.Response) -> float | None:
 
 
 async def _body(response: httpx2.Response, limit: int) -> bytes:
-    """Read and decompress a body until it is longer than `limit`."""
+    """Read and decompress a body. Stop when it is longer than `limit` bytes."""
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
@@ -145,7 +146,7 @@ def _value_at(content: Any, path: str) -> Any:
     """Return the value at a JSON pointer or a dotted path.
 
     Raises:
-        InvalidResult: There is none.
+        InvalidResult: There is no value at this path.
     """
     if path.startswith("/"):
         keys = [key.replace("~1", "/").replace("~0", "~") for key in path[1:].split("/")]

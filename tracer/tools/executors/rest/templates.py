@@ -23,8 +23,8 @@ def placeholders(template: object) -> frozenset[str]:
 def filled(template: Any, arguments: Mapping[str, Any]) -> Any:
     """Return a template with its placeholders replaced by arguments.
 
-    Text that is one placeholder becomes the argument itself, whatever its type, or `ABSENT`. An
-    absent argument is omitted from mappings and lists, and is empty within other text.
+    If a text is a single placeholder, the result is the argument itself, of any type, or `ABSENT`.
+    An absent argument is omitted from mappings and lists. Within other text it becomes empty text.
     """
     if isinstance(template, str):
         parts = list(_parts(template))
@@ -56,7 +56,10 @@ def as_text(value: Any) -> str:
 
 
 def _parts(template: str) -> Iterator[tuple[str, str]]:
-    """Yield the pieces of plain text, each with the name of the placeholder after it, or empty."""
+    """Yield each piece of plain text with the name of the placeholder that follows it.
+
+    The name is empty if no placeholder follows.
+    """
     for before, name, form, conversion in Formatter().parse(template):
         if name is not None and (not name or form or conversion):
             raise ValueError(f"{template!r}: write {{argument}} for an argument, {{{{ for a brace")

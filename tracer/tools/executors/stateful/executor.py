@@ -140,7 +140,9 @@ def _wants_context(name: str, create: Callable[..., Any]) -> bool:
 
 
 def _execute_of_class(create: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Return `execute` bound to its class; None if the class of the instances is not known.
+    """Return the method `execute` of the class of the instances, without its `self`.
+
+    Return None if the class is not known.
 
     Raises:
         RegistrationError: `create` or `execute` is a generator.
@@ -161,7 +163,7 @@ def _execute_of_class(create: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def _returned(create: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return a function's return type and its arguments, as of `AsyncIterator[…]`."""
+    """Return a function's return type, and the type arguments of it, as in `AsyncIterator[…]`."""
     if inspect.isclass(create):
         return ()
     try:

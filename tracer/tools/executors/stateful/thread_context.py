@@ -40,8 +40,9 @@ class StatefulInstance:
 async def open_instance(create: Create) -> StatefulInstance:
     """Create an instance, and determine how to close it.
 
-    It is closed by the first of these methods that it has: `aclose()`, `close()`, `__aexit__()`. If
-    it has only the last, it is entered now, and the value of `__aenter__` is the instance.
+    The first of these methods that the object has closes it: `aclose()`, `close()`, `__aexit__()`.
+    If the object has only `__aexit__()`, it is entered now, and the value of `__aenter__` is the
+    instance.
 
     Raises:
         Exception: `create` or `__aenter__` raised it.
@@ -58,9 +59,9 @@ async def open_instance(create: Create) -> StatefulInstance:
 
 
 async def failure_to_close(instance: StatefulInstance) -> BaseException | None:
-    """Close an instance, and return the error that this raised, or None.
+    """Close an instance. Return the error that closing raised, or None.
 
-    Returned, not raised: a task that raises `SystemExit` would end the event loop.
+    The error is not raised, because a task that raises `SystemExit` would end the event loop.
     """
     try:
         if instance.close is not None:
@@ -92,8 +93,8 @@ _held: ContextVar[frozenset[object]] = ContextVar("tracer_uses_held", default=fr
 class ThreadContext:
     """The instances of one conversation, each used by one call at a time.
 
-    An instance is created when it is first needed, and closed as `open_instance` determines. That
-    may happen in another task than creating it, in which no identity and no call are current.
+    An instance is created when it is first needed, and closed as `open_instance` determines. The
+    task that closes it may differ from the creating one, and has no current identity or call.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class ThreadContext:
         Args:
             close_seconds: How long `aclose` waits for active uses, and then for each instance.
             cleanups: Limits how many instances are closed at once.
-            background_tasks: Holds tasks that do not end in time, and may outlive this.
+            background_tasks: Holds tasks that do not end in time, and may outlive this object.
         """
         self.uses = 0
         """The number of calls that use an instance or wait for one."""
@@ -124,12 +125,12 @@ class ThreadContext:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call uses it."""
+        """Whether no call uses an instance of the conversation."""
         return not self.uses
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no instances."""
+        """Whether the conversation has no instances."""
         return not self._opened
 
     @asynccontextmanager
@@ -144,8 +145,8 @@ class ThreadContext:
             create: Creates the instance, if there is none.
 
         Raises:
-            ToolError: The conversation has ended; or this code already uses the instance, and would
-                wait for itself.
+            ToolError: The conversation has ended; or the calling code already uses the instance,
+                and would wait for itself.
         """
         self.refuse_within_a_use(tool_name)
         use = object()
@@ -173,10 +174,10 @@ class ThreadContext:
         return tool_name in self._opened or tool_name in self._current
 
     def refuse_within_a_use(self, tool_name: str) -> None:
-        """Check that this code is not part of a use of a tool's instance.
+        """Check that the calling code does not use a tool's instance already.
 
         Raises:
-            ToolError: It is, and would wait for itself.
+            ToolError: The code uses the instance, and would wait for itself.
         """
         if self._current.get(tool_name) in _held.get():
             raise ToolError(
@@ -265,9 +266,9 @@ class ThreadContext:
 class ThreadContextManager:
     """The conversations of one event loop that have instances. The owner closes it at the end.
 
-    A conversation ends on request, when it has been idle for too long, or when there are
-    too many and it is the least recently used. The two latter never end a conversation that is in
-    use. A conversation may continue after its end, with new instances.
+    A conversation ends on request, when it has been idle for too long, or when there are too many
+    conversations and it is the least recently used one. A conversation in use ends only on request.
+    A conversation may continue after its end, with new instances.
     """
 
     def __init__(
@@ -353,7 +354,7 @@ class ThreadContextManager:
         nevertheless.
 
         Raises:
-            ToolError: This code is part of a use of such an instance. None is closed then.
+            ToolError: The calling code uses such an instance itself. No instance is closed then.
         """
         threads = {each: self._threads[each] for each in thread_ids if each in self._threads}
         threads = {each: thread for each, thread in threads.items() if thread.has_tool(tool_name)}
@@ -435,8 +436,8 @@ class ThreadContextManager:
     def _set_timer(self) -> None:
         """Schedule `end_idle` for the time when the first idle conversation is due.
 
-        Called when a use ends, because only then can a conversation become idle. If one was idle
-        before, its timer exists already, and is due earlier.
+        Called when a use ends, because only then can a conversation become idle. If another
+        conversation was idle before, a timer exists already and is due earlier.
         """
         if self._timer is None and not self._closed:
             oldest = next((each for each in self._threads.values() if each.is_idle), None)
