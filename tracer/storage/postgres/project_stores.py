@@ -147,7 +147,10 @@ class ProjectStores:
             log.warning("row_level_security_off", detail=HOW_TO_CORRECT)
 
     async def closed_by_first_key(self, project: str) -> list[str] | None:
-        """Return the projects that a first key in `project` locks out; None if there was a key."""
+        """Return the other projects with runs, which a first key in `project` cannot access.
+
+        Return None if the server has, or ever had, a key.
+        """
         return await closed_by_first_key(self._pool, project)
 
     async def make_first_key(self, project_id: int) -> NewKey | None:

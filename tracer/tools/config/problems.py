@@ -33,9 +33,9 @@ class DefinitionProblems:
         """Add a problem.
 
         Args:
-            location: Its location in the file: `nurse.max_rounds`.
-            problem: The error, and how to correct it. Must not quote values of the file, which may
-                be secrets.
+            location: The location of the problem in the file: `nurse.max_rounds`.
+            problem: The error, and how to correct it. The text must not quote values of the file,
+                which may be secrets.
         """
         self._lines.append(f"{location}: {problem}")
 

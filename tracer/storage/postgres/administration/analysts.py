@@ -87,7 +87,7 @@ class NewAnalyst(Analyst):
 
 
 def allow_analysts(connection: Connection) -> None:
-    """Create the role of analysts, their policies and their rights, as far as they are missing.
+    """Create the role of analysts, their policies and their rights, unless they exist.
 
     Runs in the caller's transaction, after every migration.
 
@@ -127,8 +127,8 @@ def allow_analysts(connection: Connection) -> None:
 def end_analyst_sessions(connection: Connection) -> None:
     """End the sessions of analysts, which may lock tables and views in open transactions.
 
-    Sessions that the user may not end, because it is no superuser and did not create their roles,
-    continue.
+    If the database's user is no superuser, it can only end sessions of roles that it created. Other
+    sessions continue.
     """
     if connection.scalar(text("SELECT to_regclass('analyst') IS NOT NULL")):
         connection.execute(text(_END_ALL_SESSIONS), {"milliseconds": TERMINATION_MS})
@@ -194,7 +194,7 @@ async def add_analyst(pool: Pool, role: str, project: str) -> NewAnalyst:
 async def remove_analyst(pool: Pool, role: str) -> Analyst:
     """Revoke an analyst's access and end its sessions; drop the role if `add_analyst` created it.
 
-    Each step is committed by itself, so that access stays revoked if a later step fails. Objects
+    Each step has a separate transaction. So access remains revoked if a later step fails. Objects
     that the role owns are never dropped.
 
     Args:
@@ -259,7 +259,10 @@ async def _drop(connection: PoolConnection, role: str) -> None:
 
 
 async def _end_sessions(connection: PoolConnection, role: str, everywhere: bool = True) -> None:
-    """End the role's sessions in this database, or in all databases, as far as that is allowed."""
+    """End the role's sessions in this database, or in all databases if `everywhere`.
+
+    Sessions that the database's user may not end continue.
+    """
     await connection.execute(_END_SESSIONS, [TERMINATION_MS, role, everywhere])
 
 
@@ -289,7 +292,7 @@ def _url_for(connection: PoolConnection, role: str, password: str | None) -> str
 
 @contextmanager
 def _explained(role: str) -> Iterator[None]:
-    """Translate the errors of statements about roles."""
+    """Translate Postgres's errors of statements about roles into errors with advice."""
     try:
         yield
     except errors.InsufficientPrivilege as error:
@@ -312,7 +315,10 @@ def _explained(role: str) -> Iterator[None]:
 
 @contextmanager
 def _access_revoked(role: str) -> Iterator[None]:
-    """Raise an error that names what prevents a role from being dropped, and how to remove it."""
+    """Translate the errors of dropping a role.
+
+    The error that is raised names the objects that prevent it, and how to remove them.
+    """
     try:
         yield
     except (errors.DependentObjectsStillExist, errors.InsufficientPrivilege) as error:

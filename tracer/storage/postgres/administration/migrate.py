@@ -102,7 +102,7 @@ def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS
     Raises:
         StoreUnavailable: The database does not answer, or other sessions held a lock for too long.
             The message names them.
-        ConfigurationError: It is older than PostgreSQL 18, or its user may not do it.
+        ConfigurationError: The server is older than PostgreSQL 18, or the user may not migrate.
     """
     with _locked(url, lock_seconds) as (connection, config):
         before = _current(connection)
@@ -145,7 +145,7 @@ def plan_upgrade(url: str) -> MigrationPlan:
 
     Raises:
         StoreUnavailable: The database does not answer.
-        ConfigurationError: Its schema is newer than this program.
+        ConfigurationError: The schema of the database is newer than this program.
     """
     locks = json.loads((_scripts() / "locks.json").read_text("utf-8"))
     with store_errors(), migrating_connection(url) as connection:
@@ -193,7 +193,7 @@ async def check_schema(connection: PoolConnection) -> None:
     """Return if the database has the schema that this code needs.
 
     Raises:
-        SchemaOutOfDate: It has another, or none.
+        SchemaOutOfDate: The database has another schema, or none.
     """
     cursor = await connection.execute("SELECT to_regclass('alembic_version') IS NOT NULL")
     if await cursor.fetchone() != (True,):
@@ -257,11 +257,11 @@ def _locked(url: str, lock_seconds: float = LOCK_SECONDS) -> Iterator[tuple[Conn
 
 
 def _lock(connection: Connection, lock_seconds: float) -> None:
-    """Wait for other migrations to end, and keep them out until the end of the transaction.
+    """Wait until other migrations have ended, and block new ones until this transaction ends.
 
-    No advisory lock: every role that can connect may take and keep one. In this mode a table can
-    be locked only by a role that may write to it. A role without rights can lock it in the modes of
-    reading and writing, by PREPARE; these do not conflict.
+    An advisory lock is not used, because every role that can connect could hold it forever. The
+    mode SHARE UPDATE EXCLUSIVE requires the right to write to the table. Roles without this right
+    can only take weaker locks, by PREPARE, which do not conflict with this mode.
     """
     timeout = {"timeout": f"{max(1, round(lock_seconds * 1000))}ms"}
     connection.execute(text("SELECT set_config('lock_timeout', :timeout, true)"), timeout)
@@ -276,10 +276,10 @@ def _lock(connection: Connection, lock_seconds: float) -> None:
 
 @contextmanager
 def _holders_named(connection: Connection, lock_seconds: float) -> Iterator[None]:
-    """Name the sessions that hold the lock if waiting for one takes too long.
+    """Translate the error of waiting too long for a lock. The new error names the holders.
 
     Raises:
-        StoreUnavailable: It does.
+        StoreUnavailable: A lock was not available within `lock_seconds`.
     """
     try:
         yield
@@ -323,10 +323,10 @@ GROUP BY pid, usename, application_name, xact_start ORDER BY migrates DESC, xact
 
 @contextmanager
 def _rights_told() -> Iterator[None]:
-    """Raise an error with advice if the database's user lacks a right.
+    """Translate the error of a missing right into one with advice.
 
     Raises:
-        ConfigurationError: It does.
+        ConfigurationError: The database's user lacks a right.
     """
     try:
         yield

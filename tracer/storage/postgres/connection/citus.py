@@ -55,17 +55,17 @@ async def is_spread(pool: Pool) -> bool:
 
 
 async def is_spread_by(connection: PoolConnection) -> bool:
-    """Return the same for the database of a connection."""
+    """Return whether Citus distributes the tables of a connection's database."""
     return (await standing_of(connection)).is_spread
 
 
 def runs_per_transaction(most: int, *, is_spread: bool) -> int:
     """Return how many runs a transaction may lock.
 
-    With Citus one: no transaction can lock runs on two shards.
+    With Citus the result is 1, because no transaction can lock runs on two shards.
 
     Args:
-        most: How many it may lock on one Postgres.
+        most: The result without Citus.
         is_spread: Whether Citus distributes the tables.
     """
     return 1 if is_spread else most
@@ -75,7 +75,7 @@ async def check_workers(connection: PoolConnection) -> None:
     """Check that the coordinator reaches all workers, if Citus is used.
 
     Raises:
-        StoreUnavailable: It does not reach all. The message names the workers.
+        StoreUnavailable: The coordinator does not reach some workers. The message names them.
     """
     if not await is_spread_by(connection):
         return
@@ -93,7 +93,7 @@ async def _unreached(connection: PoolConnection) -> list[str]:
 
 
 def is_there(connection: Connection) -> bool:
-    """Return whether a database has the extension."""
+    """Return whether a database has the extension `citus`."""
     return bool(connection.scalar(text(HAS_CITUS)))
 
 
@@ -104,7 +104,8 @@ def spread(connection: Connection) -> bool:
         connection: A connection of the tables' owner. All tables must exist.
 
     Returns:
-        Whether there were any. If so, the views were dropped, because they depend on the tables.
+        Whether any table was distributed. If so, the views were dropped, because they depend on the
+        tables.
 
     Raises:
         ConfigurationError: Citus is too old, or has no workers.
@@ -164,7 +165,10 @@ def _check(connection: Connection) -> None:
 
 
 def _turn(table: str) -> int:
-    """Return the sort key of a table. Reference tables come first: policies refer to them."""
+    """Return the sort key by which tables are distributed.
+
+    Reference tables come first, because policies refer to them.
+    """
     return 1 if table == _RUN else 2 if table in _BY_THEMSELVES or _is_of_runs(table) else 0
 
 
@@ -198,9 +202,9 @@ ORDER BY conrelid::regclass::text, conname"""
 async def by_shard(
     pool: Pool, items: list[Numbered[Item]], run_of: Callable[[Item], UUID]
 ) -> list[list[Numbered[Item]]]:
-    """Return items in parts, one for each shard; on one Postgres that is one part.
+    """Divide items by the shard of their runs. Without Citus, all items are one part.
 
-    No transaction can lock runs on two shards.
+    The reason for parts is that a transaction cannot lock runs on two shards.
 
     Args:
         pool: The connections.
@@ -231,7 +235,7 @@ async def write_parts(
         write: Writes one part and returns the refusals.
 
     Raises:
-        PartlyWritten: Some worker is away. The parts for other workers are written.
+        PartlyWritten: A worker does not answer. The parts for other workers are written.
         StoreUnavailable: The coordinator or all needed workers do not answer.
     """
     refused: list[Refusal] = []
@@ -251,7 +255,7 @@ async def write_parts(
 
 
 async def runs_by_shard(pool: Pool, runs: Iterable[UUID]) -> list[list[UUID]]:
-    """Return runs in groups, one for each shard; on one Postgres that is one group."""
+    """Divide runs into groups, one for each shard. Without Citus, all runs are one group."""
     groups = await by_shard(pool, list(enumerate(runs)), lambda run_id: run_id)
     return [[run_id for _, run_id in group] for group in groups]
 

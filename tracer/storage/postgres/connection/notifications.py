@@ -87,7 +87,7 @@ async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[
     Args:
         pool: The database, for sending.
         url: The same database without a pooler, for listening.
-        watch: The watchers in this process, which writes of others wake, too.
+        watch: The watchers in this process. Writes of other processes wake them, too.
     """
     sender = new_id().hex
     written: set[UUID] = set()
@@ -148,7 +148,10 @@ def notify_written(
 
 
 def _messages(sender: str, runs: Mapping[str, Collection[UUID]]) -> tuple[list[str], list[str]]:
-    """Return channels and messages about the runs of each channel."""
+    """Return the messages about runs, and the channel of each message.
+
+    A message contains at most `_RUNS_IN_A_MESSAGE` runs.
+    """
     channels, messages = [], []
     for channel, of_channel in runs.items():
         ids = [run.hex for run in of_channel]

@@ -198,12 +198,12 @@ class Pool(AsyncConnectionPool[PoolConnection]):
 
     @cached_property
     def turns_to_read(self) -> asyncio.Semaphore:
-        """As many as may read at once."""
+        """The semaphore that limits how many readers use the pool at the same time."""
         return asyncio.Semaphore(self.max_size - int(self.max_size * WRITER_RESERVE))
 
 
 def libpq_url(url: str) -> str:
-    """Return a database's address as libpq reads it: SQLAlchemy's `+driver` is not for it."""
+    """Return a database's address for libpq, without SQLAlchemy's `+driver`."""
     scheme, separator, rest = url.partition("://")
     return f"{scheme.partition('+')[0]}{separator}{rest}"
 
@@ -239,14 +239,14 @@ def open_pool(
 ) -> Pool:
     """Return a pool of connections to the database at `url`, to be entered with `async with`.
 
-    It opens whether or not the database runs, and recovers by itself when that comes back.
+    The pool opens even if the database does not run, and connects when the database is available.
 
     Args:
         url: `postgresql://…` or `postgres://…`, with SQLAlchemy's `+psycopg` or without.
         max_size: The most connections that are open at once.
         answer_seconds: How long to wait for a connection before the store counts as unavailable.
-        has_sessions: Whether a connection is to the same backend from one transaction to the next.
-            Behind PgBouncer it may not be, and then nothing is prepared.
+        has_sessions: Whether a connection has the same backend from one transaction to the next.
+            This is false behind a transaction-mode PgBouncer. Statements are then not prepared.
         is_quiet: Whether the pool does not log each failed attempt to connect. A recorder logs
             one line for an outage.
 
@@ -280,7 +280,11 @@ _quiet_pools: WeakValueDictionary[str, Pool] = WeakValueDictionary()
 
 
 def _is_logged(record: logging.LogRecord) -> bool:
-    """Return whether a line of the pool is logged. Keep the reason that it contains."""
+    """Return whether a log record of psycopg_pool is logged.
+
+    Failed connection attempts of a quiet pool are not logged. Their reason is stored in
+    `connect_failure`.
+    """
     if not record.msg.startswith(("error connecting in", "reconnection attempt in")):
         return True
     name, *rest = record.args if isinstance(record.args, tuple) else ("",)
@@ -333,7 +337,7 @@ async def pooled_connection(
 
     Args:
         pool: The pool of the connection.
-        seconds: How long it may be used; None: as long as it takes.
+        seconds: How long the connection may be used; None: unlimited.
 
     Raises:
         TimeoutError: `seconds` have passed. A database may stop answering without closing its
@@ -371,8 +375,9 @@ async def read_connection(pool: Pool) -> AsyncIterator[PoolConnection]:
 async def cancel_until_done(*tasks: asyncio.Task[None]) -> None:
     """Cancel tasks that use a pool, and return when all of them have ended.
 
-    One cancellation may be lost: psycopg_pool waits with `asyncio.wait_for`, which in Python 3.11
-    returns normally if a connection becomes free in the moment of the cancellation.
+    A single cancellation may be lost, so it is repeated. psycopg_pool waits with
+    `asyncio.wait_for`, which in Python 3.11 returns normally if a connection becomes free at the
+    moment of the cancellation.
     """
     remaining = set(tasks)
     while remaining:
@@ -401,7 +406,7 @@ def store_errors() -> Iterator[None]:
 
     Raises:
         StoreUnavailable: The database does not answer, or failed meanwhile.
-        SchemaOutOfDate: It lacks a table or a column.
+        SchemaOutOfDate: The database lacks a table or a column.
     """
     try:
         yield
@@ -449,9 +454,9 @@ async def _configure(connection: PoolConnection) -> None:
 
 
 def _has_unread_data(connection: PoolConnection | SyncConnection) -> bool:
-    """Return whether an idle connection has unread data, usually that the server closed it.
+    """Return whether an idle connection has unread data: usually the server has closed it.
 
-    A query as a check would cost a round trip for each use.
+    The socket is polled, because a query would cost a round trip for each use of a connection.
     """
     if connection.closed:
         return True

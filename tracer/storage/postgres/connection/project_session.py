@@ -1,4 +1,4 @@
-"""Transactions that see only one project, even if a query lacks its condition.
+"""Transactions that see only one project, even if a query has no condition on the project.
 
 Each transaction starts by assuming the role of row-level security
 (`tracer.storage.postgres.connection.row_security`), and by setting the project. Both end with the
@@ -65,8 +65,8 @@ async def in_project(
     Args:
         project: The project whose rows it sees.
         seconds: How long it may be used; None: unlimited.
-        sees_one_state: Whether all statements see the snapshot of its beginning. Changing rows that
-            others have changed since then fails.
+        sees_one_state: Whether all statements see the snapshot of the transaction's beginning. If
+            so, changing a row that another transaction has changed since then fails.
 
     Raises:
         TimeoutError: It was used for too long.
@@ -132,7 +132,10 @@ async def _reading(project: ProjectPool, begin: str) -> AsyncIterator[PoolConnec
 async def _begun(
     connection: PoolConnection, project: ProjectPool, begin: str
 ) -> AsyncIterator[None]:
-    """Pipeline a transaction of a project. Leaving the pipeline early does not end it."""
+    """Begin a transaction of a project in a pipeline.
+
+    If the block is left early, the transaction does not end.
+    """
     standing = await standing_of(connection)
     async with connection.pipeline():
         for each in (begin, *entering(standing, project.walled_project_id)):
@@ -203,7 +206,10 @@ async def executed(project: ProjectPool, statements: Iterable[Statement]) -> lis
 async def _executing(
     connection: PoolConnection, statements: Iterable[Statement]
 ) -> list[AsyncRawCursor[Row]]:
-    """Send statements in a pipeline. The cursors have their rows when the pipeline ends."""
+    """Send statements in a pipeline, and return a cursor for each.
+
+    The cursors have their rows when the pipeline ends.
+    """
     cursors: list[AsyncRawCursor[Row]] = []
     for statement, parameters in statements:
         cursor = AsyncRawCursor(connection)

@@ -16,7 +16,7 @@ R = TypeVar("R", bound=Record)
 
 
 def columns(record: type[Record]) -> str:
-    """Return what fills the fields of a record, as SQL, from its table under its own name."""
+    """Return the SELECT list that reads a record from its table, which must have no alias."""
     return named(expressions(_KINDS[record]))
 
 
@@ -30,7 +30,7 @@ def expressions(kind: Kind) -> dict[str, str]:
 
 
 def named(columns: dict[str, str]) -> str:
-    """Return SQL expressions as the columns of a query."""
+    """Return a SELECT list: each expression with its column name."""
     return ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
 
 

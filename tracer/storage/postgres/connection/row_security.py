@@ -1,8 +1,8 @@
 """Row-level security: a role that sees the rows of one project only.
 
-It isolates projects even if a query lacks its condition. It is set up from the table definitions
-after every migration, so a new table with a `project_id` is included. It applies to everyone except
-the tables' owner, who becomes `tracer_program` for each transaction
+Row-level security isolates projects even if a query has no condition on the project. It is set up
+from the table definitions after every migration, so a new table with a `project_id` is included. It
+does not apply to the tables' owner. So the owner becomes `tracer_program` for each transaction
 (`tracer.storage.postgres.connection.project_session`).
 """
 
@@ -73,8 +73,8 @@ SELECT coalesce((
 async def standing_of(connection: PoolConnection) -> Standing:
     """Return how row-level security applies to a connection.
 
-    Cached once the user can become the role; until then it is queried each time, so that no restart
-    is needed after the role was granted.
+    The result is cached once the user can `SET ROLE` to the program's role. Until then it is
+    queried each time. So no restart is needed after the role was granted.
     """
     standing = _standings.get(connection)
     if standing is None:
@@ -84,7 +84,7 @@ async def standing_of(connection: PoolConnection) -> Standing:
 
 
 def standing_of_sync(connection: SyncConnection) -> Standing:
-    """Return the same for a synchronous connection."""
+    """Return how row-level security applies to a synchronous connection; see `standing_of`."""
     standing = _standings.get(connection)
     if standing is None:
         [row] = connection.execute(STANDING).fetchall()
@@ -99,19 +99,22 @@ def _remembered(connection: PoolConnection | SyncConnection, standing: Standing)
 
 
 def role_of(standing: Standing) -> str:
-    """Return the role of a project's transactions, for `SET ROLE`. `none` is the owner."""
+    """Return the role of a project's transactions, for `SET ROLE`.
+
+    `none` means the tables' owner, without row-level security.
+    """
     return PROGRAM_ROLE if standing.is_walled else "none"
 
 
 def entering(standing: Standing, project_id: int | None) -> list[str]:
     """Return the statements that restrict the rest of a transaction to a project, in order.
 
-    They contain their values: Citus passes on to its workers only what `SET LOCAL` sets, and that
-    takes no parameters.
+    The statements contain the values as literals. Citus only passes on settings of `SET LOCAL` to
+    its workers, and `SET LOCAL` takes no parameters.
 
     Args:
-        standing: That of the connection.
-        project_id: The project; None: none, as the owner of the tables again.
+        standing: How row-level security applies to the connection.
+        project_id: The project; None: no project, with the role of the tables' owner again.
     """
     if project_id is None:
         return ["SET LOCAL ROLE none"]
@@ -144,7 +147,10 @@ def secure_tables(connection: Connection) -> None:
 
 
 def secured_tables(connection: Connection, policy: str) -> dict[str, list[str]]:
-    """Return the tables that have a policy, and its roles; an empty list means everyone."""
+    """Return the tables that have a policy, with the roles that the policy applies to.
+
+    An empty list of roles means all roles.
+    """
     rows = connection.execute(
         text(
             "SELECT polrelid::regclass::text, ARRAY(SELECT rolname::text FROM pg_roles"
@@ -174,7 +180,7 @@ def make_role(connection: Connection, name: str) -> bool:
 
 
 def _ensure_role(connection: Connection) -> bool:
-    """Create the role if possible. Return whether the user can become it."""
+    """Create the program's role if possible. Return whether the user can `SET ROLE` to it."""
     make_role(connection, PROGRAM_ROLE)
     can_become = text(
         f"SELECT coalesce(pg_has_role(to_regrole('{PROGRAM_ROLE}')::oid, 'SET'), false)"
@@ -185,7 +191,10 @@ def _ensure_role(connection: Connection) -> bool:
 
 
 def _try(connection: Connection, statement: str) -> None:
-    """Execute a statement, which may lack the right, or which another server may have executed."""
+    """Execute a statement in a savepoint, and ignore two failures.
+
+    The user may lack the right, or another server may have executed the statement already.
+    """
     try:
         with connection.begin_nested():
             connection.execute(text(statement))

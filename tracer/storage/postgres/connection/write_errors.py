@@ -37,7 +37,7 @@ class PartlyWritten(StoreUnavailable):
 
         Args:
             written: The indexes of items that were written or finally rejected.
-            refused: The rejected ones.
+            refused: The refusals of the rejected items.
         """
         super().__init__()
         self.written = written

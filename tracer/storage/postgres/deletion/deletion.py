@@ -99,8 +99,8 @@ class PostgresDeletion:
 
         Args:
             subject: The subject, as it is stored.
-            settle: Called first, because only records name the subject of a run. If it is None, the
-                answer names all runs that are pending.
+            settle: Projects pending runs. Called first, because only records name the subject of a
+                run. If it is None, the result names all pending runs.
 
         Returns:
             The numbers of deleted runs, records and spans, and how many rows remain.
@@ -211,7 +211,7 @@ class PostgresDeletion:
         return conditions
 
     async def _pages(self, which: str, values: dict[str, Any]) -> AsyncGenerator[list[UUID], None]:
-        """Yield the runs for which a condition holds, in pages, each run once."""
+        """Yield pages of the runs that meet a condition. Each run is yielded once."""
         place: dict[str, Any] = {"after_at": "-infinity", "after": UUID(int=0)}
         query = sql.find_runs(which)
         while page := await self._rows(query, {**values, **place, "most": RUNS_AT_ONCE}):
@@ -233,7 +233,7 @@ class PostgresDeletion:
 
         Args:
             runs: The runs.
-            which: A condition. Runs for which it does not hold any more are skipped.
+            which: A condition. Runs that no longer meet it are skipped.
             values: The values that the condition refers to.
             locking: Whether to wait for runs that others have locked, or to skip them.
             with_shared_states: Whether to delete the state of a conversation even if other runs
@@ -270,7 +270,7 @@ class PostgresDeletion:
         return deleted
 
     async def _named_sessions(self, sessions: Collection[UUID]) -> set[UUID]:
-        """Return those of the runs of sessions that another run names."""
+        """Return which of `sessions`, the runs of sessions, are still named by another run."""
         if not sessions:
             return set()
         return set(await self._column(sql.FIND_NAMED_SESSIONS, {"sessions": list(sessions)}))
@@ -297,12 +297,13 @@ class PostgresDeletion:
     ) -> PurgeResult | None:
         """Delete the rows of some tombstones in one transaction, or a part of a large run's.
 
-        No statement before the last locks a row of `run`: writes are rejected without waiting.
+        Only the last statement locks a row of `run`. So writes to the run are rejected without
+        waiting for the purge.
 
         Args:
             runs: The runs.
             claim: Whether to wait for other processes, or to skip their runs.
-            unlinked: The large runs without circles. More are added.
+            unlinked: The large runs whose references were removed. The method adds to this set.
 
         Returns:
             The numbers of deleted rows; None if no run is left to purge.
@@ -388,7 +389,11 @@ async def _delete_states(
 async def _purge_large_run(
     connection: PoolConnection, values: dict[str, Any], unlinked: set[UUID]
 ) -> PurgeResult:
-    """Cut the links of a run, or delete rows of the first table that has any if that was done."""
+    """Do one step of purging a large run.
+
+    The first step removes the references between the run's rows. Each later step deletes some rows
+    of the first table that still has any.
+    """
     [run_id] = values["runs"]
     if run_id not in unlinked:
         for statement in sql.UNLINK:

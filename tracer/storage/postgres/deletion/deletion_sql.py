@@ -112,11 +112,12 @@ def lock_runs(locking: str) -> str:
 def soft_delete(which: str) -> str:
     """Return the statement that makes locked runs tombstones, and returns their ids.
 
-    The subject remains until the rows are purged, so that erasing it again finds the run.
+    The subject remains until the rows are purged, so that a repeated deletion of the subject finds
+    the run.
 
     Args:
-        which: The condition once more. It may have ceased to hold before the runs were locked, for
-            example because an event arrived, and only a new statement sees that.
+        which: The condition for deleting a run, checked again. An event may have changed the run
+            before it was locked, and only a statement after the lock sees the change.
     """
     return f"""
     UPDATE run SET deleted_at = coalesce(%(now)s, statement_timestamp()), revision = revision + 1,
@@ -182,7 +183,7 @@ SELECT root_plan_id FROM run WHERE {_OF_RUNS} AND {IS_TOMBSTONE} ORDER BY root_p
 
 
 def _of_runs(table: str) -> str:
-    """Return the condition for the rows of runs in a table, in the form of its index."""
+    """Return the condition for a table's rows of some runs, written so that the index is used."""
     return f"{_OF_RUNS} AND {ALWAYS}" if table in TABLES.values() else _OF_RUNS
 
 

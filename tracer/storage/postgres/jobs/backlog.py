@@ -1,7 +1,7 @@
 """The backlog: accepted spans that no projector has read yet.
 
-Above a limit of bytes, new spans are rejected until projectors catch up. A run that has been due
-for long is logged, and never a reason to reject spans.
+If the backlog exceeds a limit of bytes, new spans are rejected until projectors catch up. A run
+that has been due for a long time is logged, but is no reason to reject spans.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BacklogFigures:
 
 
 class Backlog(PeriodicJob):
-    """Reads the backlog while something waits. To be entered with `async with`."""
+    """Reads the backlog periodically while spans wait. Use it as an async context manager."""
 
     trouble = "backlog_not_read"
 

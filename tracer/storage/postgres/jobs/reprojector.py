@@ -41,10 +41,10 @@ SELECT (SELECT root_plan_id FROM next ORDER BY root_plan_id DESC LIMIT 1),
 
 
 class Reprojector(PeriodicJob):
-    """Makes runs pending that an older version of the program projected, behind all arrivals.
+    """Makes runs pending that an older version of the program projected.
 
-    Enter it with `async with`. Runs whose projection failed for good are tried once more, in its
-    first pass.
+    Newly arrived spans are projected first. Enter it with `async with`. The first pass also retries
+    runs whose projection failed permanently.
     """
 
     trouble = "runs_not_projected_again"
@@ -56,7 +56,7 @@ class Reprojector(PeriodicJob):
 
         Args:
             pool: Its connections, which see all projects.
-            look_seconds: How long to wait between one look and the next.
+            look_seconds: The pause between two runs of the job, in seconds.
             runs_at_once: How many runs of a project are made pending at a time.
         """
         super().__init__(look_seconds)
@@ -69,7 +69,7 @@ class Reprojector(PeriodicJob):
     async def run_once(self) -> None:
         """Make some outdated runs of each project pending, unless any run is due.
 
-        Sends no query for `PASS_SECONDS` after it has looked at all runs.
+        After all runs were examined, the job sends no query for `PASS_SECONDS`.
 
         Raises:
             StoreUnavailable: The database does not answer.
@@ -98,7 +98,7 @@ class Reprojector(PeriodicJob):
         return bool(is_any_due)
 
     async def _outdated(self, project: ProjectPool, after: UUID) -> tuple[UUID | None, list[UUID]]:
-        """Return the last run that was looked at, and the outdated runs up to it."""
+        """Examine runs after `after`. Return the last examined run and the outdated runs."""
         parameters = {
             **{"project_id": project.project_id, "version": PROJECTION_VERSION, "after": after},
             **{"with_failed": self._is_first_pass, "scanned": SCANNED_AT_ONCE},

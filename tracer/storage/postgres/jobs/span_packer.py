@@ -44,10 +44,10 @@ class SpanPacker(PeriodicJob):
         """How many runs of these projects were removed whole."""
 
     async def run_once(self) -> None:
-        """Pack and merge all runs that can be, and rest after each as long as it took.
+        """Pack and merge the spans of all due runs. Pause after each for as long as it took.
 
         Raises:
-            StoreUnavailable: The database does not answer. Runs that were done stay so.
+            StoreUnavailable: The database does not answer. Committed work is kept.
         """
         await for_each_project(self._pool, self._look_after, "spans_of_project_not_packed")
 

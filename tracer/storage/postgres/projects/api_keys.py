@@ -72,9 +72,9 @@ class ApiKeys:
 
 
 async def closed_by_first_key(pool: Pool, project: str) -> list[str] | None:
-    """Return the other projects with runs, to which a first key in `project` would not give access.
+    """Return the other projects with runs, which a first key in `project` cannot access.
 
-    None if the server has, or ever had, a key.
+    Return None if the server has, or ever had, a key.
     """
     with store_errors():
         async with pooled_connection(pool) as connection:

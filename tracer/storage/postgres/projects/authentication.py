@@ -1,6 +1,7 @@
 """Authentication: finds the owners of keys and sign-ins, with a short-lived cache.
 
-It works across projects, and therefore as the tables' owner: the key determines the project.
+The project is not known before the key is found. So the queries run as the tables' owner, without
+row-level security.
 """
 
 from __future__ import annotations

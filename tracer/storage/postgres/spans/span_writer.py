@@ -152,7 +152,7 @@ class PostgresSpans:
     def _divided(
         self, numbered: list[Numbered[Block]], runs: dict[UUID, _LockedRun]
     ) -> tuple[list[Refusal], list[Block]]:
-        """Return the rejected blocks, and the others."""
+        """Divide blocks into rejected and accepted ones."""
         refused: list[Refusal] = []
         blocks: list[Block] = []
         sizes: dict[UUID, int] = {}
