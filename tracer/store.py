@@ -498,7 +498,7 @@ class TraceReader(Protocol):
     async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
         """Return the OpenTelemetry log records of a run, by time.
 
-        The result contains the log records of the run's trace, and those of its sessions that have
+        The result contains the log records stored with the run, and those of its sessions that have
         no trace id.
 
         Raises:

@@ -120,7 +120,7 @@ class Application:
             configured: The model that `TRACER_MODEL` names.
 
         Raises:
-            ConfigurationError: There is none of the three.
+            ConfigurationError: The application has no model, and the other two are not given.
         """
         model = self.model or configured or self.fallback_model
         if model is None:

@@ -34,10 +34,10 @@ class WriteRedactor:
     def events(
         self, events: Sequence[Event], policy: PayloadPolicy = PayloadPolicy.KEEP
     ) -> list[Event]:
-        """Return events without secrets, with payloads by the policy.
+        """Mask the secrets of events, and shorten their payloads by the project's policy.
 
         Raises:
-            TooManySecrets: The events hold more than are masked in one write.
+            TooManySecrets: The events contain more secrets than are masked in one write.
         """
         if policy is PayloadPolicy.KEEP and not may_hold_secret(events, self._redaction):
             return list(events)
@@ -47,10 +47,10 @@ class WriteRedactor:
     def traces(
         self, traces: Sequence[TraceSpans], policy: PayloadPolicy = PayloadPolicy.KEEP
     ) -> list[TraceSpans]:
-        """Return spans without secrets, with payloads by the policy.
+        """Mask the secrets of spans, and shorten their payloads by the project's policy.
 
         Raises:
-            TooManySecrets: The spans hold more than are masked in one write.
+            TooManySecrets: The spans contain more secrets than are masked in one write.
         """
         redaction = self._redaction.of_write()
         return [_redacted_trace(each, redaction, policy) for each in traces]
@@ -58,7 +58,7 @@ class WriteRedactor:
     def records(
         self, records: Sequence[ExportedRecord], policy: PayloadPolicy = PayloadPolicy.KEEP
     ) -> list[ExportedRecord]:
-        """Return exported records without secrets, with payloads by the policy."""
+        """Mask the secrets of exported records, and shorten payloads by the project's policy."""
         change = _change(self._redaction, policy)
         return [self._record(record, change) for record in records]
 

@@ -66,7 +66,8 @@ def pieces(file: BinaryIO) -> Iterator[Piece]:
     """Yield the content of a file, in order. Parts that cannot be read are faults.
 
     Args:
-        file: It need not be seekable. It is streamed, except for a single OTLP/JSON document.
+        file: The file, which need not be seekable. A single OTLP/JSON document is read into memory;
+            other formats are streamed.
     """
     try:
         yield from _pieces(file)
@@ -147,9 +148,9 @@ def _of_line(location: str, line: bytes, sent: Any) -> Iterator[Piece]:
 
 
 def _of_protobuf(stream: BinaryIO) -> Iterator[Piece]:
-    """Yield the content of OTLP protobuf messages, one piece for each resource.
+    """Yield the content of one or more concatenated OTLP protobuf messages.
 
-    The file may contain several concatenated messages.
+    Each resource is decoded separately.
     """
     at = 0
     try:

@@ -85,8 +85,8 @@ class MemoryLeases:
 
         Args:
             runs: The runs.
-            since: When the reaper started. A lease cannot expire before its full length has passed
-                since this time.
+            since: Since when heartbeats can arrive. No lease expires before its full length has
+                passed since this time.
             now: The current time.
         """
         for run in runs:

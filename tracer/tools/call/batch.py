@@ -130,7 +130,7 @@ class CallBatch:
             context: The context from which each call's context is derived.
             calls: The calls, in the order of the model.
             max_parallel: How many calls of the batch run at once.
-            parent_tool_call_id: The batch call whose items these are.
+            parent_tool_call_id: The call of a batch tool, if these calls are its items.
         """
         self._run = run
         self._context = context

@@ -160,7 +160,7 @@ class Tool:
         return json.dumps(masked, ensure_ascii=False, separators=(",", ":"))
 
     def _masked(self, arguments: Any) -> Any:
-        """Return a copy without forged values; `arguments` itself if it has none."""
+        """Return a copy with `[hidden]` for forged values; `arguments` itself if it has none."""
         if not isinstance(arguments, dict):
             return arguments
         _, forged = without_forged(arguments, self.forbidden_names)
@@ -175,7 +175,7 @@ class Tool:
         """Return the arguments for `run`, converted from the model's.
 
         Raises:
-            InvalidArguments: They do not match.
+            InvalidArguments: The arguments do not match the parameters.
         """
         assert self.check is not None
         return self.check(arguments)

@@ -37,7 +37,7 @@ def checked_reference(reference: str) -> str:
     """Return a reference unchanged.
 
     Raises:
-        ValueError: It is not a reference.
+        ValueError: The text is not a reference.
     """
     kind, _, place = reference.partition(":")
     if kind not in ("env", "file") or not place.strip():
@@ -61,7 +61,7 @@ def read_secret(reference: str, environment: Mapping[str, str] = os.environ) -> 
         environment: The variables that `env:` refers to.
 
     Raises:
-        ToolError: It is missing, empty or cannot be read. The message names the reference.
+        ToolError: The secret is missing, empty or cannot be read. The message names the reference.
     """
     kind, _, place = reference.partition(":")
     try:

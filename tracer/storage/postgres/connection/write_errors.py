@@ -61,7 +61,7 @@ async def write_storable(
     Args:
         items: The items.
         word: A word for an item, such as `event`, for messages.
-        write: Writes all or nothing, and returns the refusals.
+        write: Writes all of its items or none, and returns the refusals.
     """
     if not items:
         return []

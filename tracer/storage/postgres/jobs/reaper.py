@@ -28,12 +28,12 @@ class LeaseKeeping(Protocol):
     async def expire_leases(self, since: datetime) -> None:
         """Mark recorders as dead or alive in their runs, by their leases.
 
-        `abandoned_at` is when the lease expired. This raises the revisions of the recorder's
-        unfinished records and of their runs. Any number of callers may do it at once.
+        `abandoned_at` becomes the time when the lease expired. The revisions of the recorder's
+        unfinished records and of their runs are raised. Any number of callers may do this at once.
 
         Args:
-            since: No lease expires earlier than its length after this time, because no heartbeat
-                could arrive before.
+            since: Since when heartbeats can arrive. No lease expires before its full length has
+                passed since this time.
 
         Raises:
             StoreUnavailable: The store does not answer. Completed marks stay.

@@ -1,7 +1,7 @@
 """The SQL of accepting spans and of projecting them, for raw cursors.
 
-Each takes the project's id as $1. docs/explanation/projection.md explains their order, and the
-conditions that each relies on.
+Each statement takes the project's id as $1. docs/explanation/projection.md explains the order of
+the statements, and the conditions that each relies on.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ _Failures = dict[UUID, tuple[str, int]]
 
 
 class Projector:
-    """Projects runs over one connection, which must stay with one backend and autocommit."""
+    """Projects runs over one connection, which must be in autocommit mode and not pooled."""
 
     def __init__(
         self,

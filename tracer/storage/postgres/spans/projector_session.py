@@ -14,7 +14,7 @@ from tracer.storage.postgres.connection.row_security import Standing, entering, 
 
 
 class ProjectorSession:
-    """Executes statements over one connection, which must stay with one backend and autocommit."""
+    """Executes statements over one connection, which must be in autocommit mode and not pooled."""
 
     def __init__(self, connection: SyncConnection) -> None:
         """Use `connection`, whose role owns the tables."""

@@ -87,7 +87,7 @@ class ProjectionCounts:
 
 @dataclass(frozen=True)
 class Limits:
-    """When a projector is killed."""
+    """The limits of time and memory above which a projector is killed."""
 
     group_seconds: float = GROUP_SECONDS
     most_bytes: int = MOST_BYTES
@@ -102,8 +102,8 @@ async def projectors(
 ) -> AsyncIterator[ProjectionCounts]:
     """Run projectors while inside, and give the counts of their work.
 
-    One that ends is started again. One that takes too long or too much memory is killed, and the
-    runs that it worked on count a failed attempt.
+    A projector that ends is replaced. A projector that takes too long or too much memory is killed,
+    and a failed attempt is counted for the runs that it worked on.
 
     Args:
         url: The Postgres, without a pooler.
@@ -148,8 +148,8 @@ def usable_cores(
     """Return how many cores this process may use, by its affinity and the limits of its cgroups.
 
     Args:
-        groups: Where cgroups (version 2) are mounted.
-        own: Names the group of this process.
+        groups: The directory in which cgroups (version 2) are mounted.
+        own: The file that names the cgroup of this process.
     """
     if hasattr(os, "sched_getaffinity"):
         cores = float(len(os.sched_getaffinity(0)))
@@ -221,7 +221,7 @@ class _Processes:
         self._stand_ins: set[asyncio.Task[None]] = set()
 
     async def keep_running(self) -> None:
-        """Run one projector after the other."""
+        """Run a projector, and start another one each time it ends."""
         pause = FIRST_PAUSE
         while True:
             before = self._counts.runs

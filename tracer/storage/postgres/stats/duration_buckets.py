@@ -33,7 +33,7 @@ def middle_of(bucket: int) -> float:
 
 
 def percentile(histogram: Mapping[int, int], share: float) -> float | None:
-    """Return the duration that a share of all durations does not exceed, in milliseconds.
+    """Return a percentile of the durations in a histogram, in milliseconds.
 
     Args:
         histogram: The number of durations in each bucket.

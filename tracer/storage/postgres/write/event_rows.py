@@ -103,11 +103,11 @@ class EventRows:
 
 
 class MergeCache:
-    """Runs, and parents in them other than tool calls, that were merged and committed before.
+    """Remembers which records were merged and committed, except tool calls.
 
-    Every event names its record's parents, and most parents are stored since their own events. A
-    merge is never undone by another writer. If a row is gone all the same, because the
-    database was restored from an older backup, a foreign key fails.
+    Every event names the parents of its record. Most parents are stored already, so they need no
+    second merge. No other writer undoes a merge. If a cached row is missing, because the database
+    was restored from an older backup, the foreign key fails.
     """
 
     def __init__(self) -> None:

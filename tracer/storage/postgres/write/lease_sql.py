@@ -1,7 +1,8 @@
-"""The SQL of leases, for raw cursors. Each takes the present moment; null: the database's clock.
+"""The SQL of leases, for raw cursors.
 
-A lease lives while `seen_at + length` is in the future. Writers lock their runs before leases. The
-reaper locks leases before runs, but skips locked ones: it cannot be part of a deadlock.
+Each statement takes the current time as a parameter; null means the time of the database. A lease
+is valid while `seen_at + length` is in the future. Writers lock runs before leases. The reaper
+locks leases before runs, but it skips locked rows, so it cannot be part of a deadlock.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class PostgresLeases:
 
 
 async def read_leases(connection: PoolConnection, project_id: int, run_id: UUID) -> list[Lease]:
-    """Return the leases of recorders that have, or may have, unfinished records in a run."""
+    """Return the leases of the recorders that may have unfinished records in a run."""
     return [Lease(*row) for row in await _rows(connection, sql.LEASES_OF_RUN, [project_id, run_id])]
 
 

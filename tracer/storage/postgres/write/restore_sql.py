@@ -1,8 +1,8 @@
 """The SQL that restores the fields of records that neither events nor spans have.
 
-Each takes the project's id as $1, the rows as $2, the source of their runs as $3 and the runs as
-$4, for a raw cursor. The runs were locked and the records written before. The run's own statement
-comes last.
+Each statement takes the project's id as $1, the rows as $2, the source of their runs as $3 and the
+runs as $4, for a raw cursor. Before, the caller must lock the runs and write the records. The
+statement for the row of the run itself comes last.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class McpServer:
         return self._tools or ()
 
     def may_provide(self, name: str) -> bool:
-        """Return whether, by its configuration, the server may have a tool of this local name."""
+        """Return whether the configuration allows the server a tool of this local name."""
         return may_provide(self.config, name)
 
     async def __aenter__(self) -> Self:
@@ -188,7 +188,7 @@ class McpServer:
         self._retry_task = None
 
     def _current(self) -> McpConnection:
-        """Return the connection for a call; a new one if there is none that works.
+        """Return the connection for a call. If no connection works, create one.
 
         Raises:
             ToolUnavailable: The server is closed.
