@@ -94,11 +94,12 @@ class TraceWriter(Protocol):
     """Accepts all events, spans and log records of a project."""
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
-        """Store `events`. When this returns, those not rejected are durable.
+        """Store `events`. When this returns, all events that were not rejected are durable.
 
-        Order-free and idempotent: any permutation, split or repetition of the same events results
-        in the same records (except `revision` and `recorded_at`). A parent that has not arrived yet
-        is stored as a placeholder. An invalid event is rejected without affecting the others.
+        Writing is order-free and idempotent: any permutation, split or repetition of the same
+        events results in the same records, except `revision` and `recorded_at`. A parent that has
+        not arrived yet is stored as a placeholder. An invalid event is rejected without affecting
+        the others.
 
         Raises:
             StoreUnavailable: The events may or may not be stored. Writing them again is safe.
@@ -107,11 +108,11 @@ class TraceWriter(Protocol):
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
         """Store OpenTelemetry spans and log records. The next projection turns them into records.
 
-        As durable, order-free and idempotent as `write`. If there are two versions of a span,
-        readers see the one that has ended, then the one that ended later, then the one with the
-        greater bytes. Equal log records are stored once. The records of such a run are a projection
-        of all its spans (`SpanProjection`). Spans and log records of a run that arrived as events
-        are stored but not projected.
+        This method is as durable, order-free and idempotent as `write`. If a span has two versions,
+        readers see the version that has ended; if both have ended, the one with the later end; if
+        the ends are equal, the one with the greater bytes. Equal log records are stored once. The
+        records of a run that arrives as spans are a projection of all its spans (`SpanProjection`).
+        If a run arrived as events, its spans and log records are stored but not projected.
 
         Args:
             traces: The spans and log records, grouped by trace.
@@ -534,12 +535,12 @@ class TraceReader(Protocol):
         """
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return those of the runs whose cancellation or deletion was requested."""
+        """Return which of the given runs have a request to be cancelled or deleted."""
 
     async def check(self) -> None:
         """Check that the store is available.
 
         Raises:
-            StoreUnavailable: It does not answer.
-            SchemaOutOfDate: It lacks migrations.
+            StoreUnavailable: The store does not answer.
+            SchemaOutOfDate: The database lacks migrations.
         """

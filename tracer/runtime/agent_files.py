@@ -111,7 +111,7 @@ def _mapping(path: Path | Traversable, problems: DefinitionProblems) -> dict[Any
     """Return the content of a YAML file, and add a problem for each repeated key.
 
     Raises:
-        RegistrationError: It cannot be read, is not YAML, or is not a mapping.
+        RegistrationError: The file cannot be read, is not YAML, or is not a mapping.
     """
     try:
         loader = _UniqueKeys(path.read_text(encoding="utf-8"))

@@ -89,8 +89,8 @@ class WriteRedactor:
     def conversation(self, key: str) -> str:
         """Return the key of a conversation (`active_run.conversation_of`), masked.
 
-        Only the session's id is masked. If the caller's digest were masked too, callers with secret
-        session ids would share one conversation.
+        Only the session id in the key is masked. If the digest of the caller were masked too,
+        different callers with secret session ids would share a conversation.
         """
         session_id, at, caller = key.rpartition("@")
         return f"{self._redaction.value(session_id)}@{caller}" if at else self._redaction.value(key)

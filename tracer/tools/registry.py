@@ -167,7 +167,7 @@ def tools_by_name(owner: str, tools: Iterable[Tool]) -> Mapping[str, Tool]:
         tools: The tools.
 
     Raises:
-        RegistrationError: Two have the same name.
+        RegistrationError: Two tools have the same name.
     """
     by_name: dict[str, Tool] = {}
     for each in tools:

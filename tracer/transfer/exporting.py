@@ -1,6 +1,6 @@
-"""Export: a run as JSON lines, which contain all that is stored of it, or as OTLP for others.
+"""Exports a run as JSON lines, which contain all its stored data, or as OTLP for other tools.
 
-The bytes depend only on the run: every store exports the same run as the same file.
+The bytes depend only on the run: all stores export the same run as identical files.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ class TraceRestorer(TraceWriter, Protocol):
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
         """Restore exported records of runs that arrived as events.
 
-        As durable, order-free and idempotent as `TraceWriter.write`, and merged by the same rules.
-        Fields that no event has are restored too; the earlier `recorded_at` wins. Records are
-        rejected if their run was deleted or arrived as spans, or if the store cannot hold them.
+        Restoring is as durable, order-free and idempotent as `TraceWriter.write`, and merges by the
+        same rules. Fields that no event has are restored too. If a record exists, the earlier
+        `recorded_at` is kept. Records are rejected if their run was deleted or arrived as spans, or
+        if the store cannot hold them.
 
         Raises:
             StoreUnavailable: As `TraceWriter.write`.

@@ -89,7 +89,7 @@ class EmbeddedPostgres:
         """Restart the server after it was killed, or stopped because the disk was full.
 
         Raises:
-            StoreUnavailable: It cannot be started yet.
+            StoreUnavailable: The server cannot be started yet.
         """
         if self._cluster.is_alive():
             return

@@ -321,7 +321,7 @@ class HttpWriter:
             raise self._unexpected(response) from error
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return those of the runs for which a cancel or delete request exists.
+        """Return which of the given runs have a request to be cancelled or deleted.
 
         Raises:
             StoreUnavailable: The server does not answer.

@@ -175,7 +175,7 @@ class ProjectStores:
             return await count_leases(self._pool)
 
     def wake(self, root_plan_ids: Collection[UUID]) -> None:
-        """Wake the watchers of some runs; two projects may have a run of the same id."""
+        """Wake the watchers of some runs, in all projects: projects may share run ids."""
         for store in self._stores.values():
             store.watch.wake(root_plan_ids)
 

@@ -125,7 +125,7 @@ def read_arguments(text: str | None) -> dict[str, Any]:
             send them for tools without parameters.
 
     Raises:
-        InvalidArguments: It is not a JSON object. The message does not quote it.
+        InvalidArguments: The text is not a JSON object. The message does not quote the text.
     """
     if text is None or not text.strip():
         return {}

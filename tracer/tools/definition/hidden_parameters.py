@@ -95,7 +95,8 @@ def hidden_parameter(
         default: Its default; `REQUIRED` if it has none.
 
     Raises:
-        RegistrationError: It is marked as hidden, but has neither a provider nor a hiding type.
+        RegistrationError: The parameter is marked as hidden, but has neither a provider nor a
+            hiding type.
     """
     mark, aliases = _mark(kind)
     of_type = _known_type(kind, hiding_types)
@@ -225,7 +226,7 @@ def without_forged(
 
     Args:
         arguments: JSON values by parameter.
-        forbidden: From `forbidden_names`.
+        forbidden: The names that `forbidden_names` returned.
     """
     forged = frozenset(
         each for each in arguments if forbidden and normalized_name(each) in forbidden

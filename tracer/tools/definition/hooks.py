@@ -71,7 +71,7 @@ def hook_of(function: Callable[..., Any] | Hook) -> Hook:
     """Check a function's parameters, and return the hook made from it.
 
     Raises:
-        RegistrationError: It has a parameter that cannot be filled, or it is a generator.
+        RegistrationError: The function has a parameter that cannot be filled, or is a generator.
     """
     if isinstance(function, Hook):
         return function

@@ -69,7 +69,7 @@ class StateObject(dict[str, Any]):
         return dict, (self._value,)
 
     def update(self, *others: Any, **more: Any) -> None:
-        """Set the given keys, each by an operation of its own; all of them or none."""
+        """Set all of the given keys or none. Each key is a separate operation."""
         new = dict(*others, **more)
         # `state["log"] += […]` extends the list, then assigns it to the same key: no change.
         changed = {key: each for key, each in new.items() if not self._has_view(key, each)}
@@ -139,7 +139,7 @@ class StateList(list[Any]):
         self.extend([item])
 
     def extend(self, items: Iterable[Any]) -> None:
-        """Append items, each by an operation of its own; all of them or none."""
+        """Append all items or none. Each item is a separate operation."""
         new = list(items)
         state, path = _location(self)
         state.make([StateChange("append", path, each) for each in new])
@@ -237,10 +237,10 @@ class SessionState(StateObject):
         self.make([StateChange("compare_and_set", _keys(path), value, expected)])
 
     def make(self, changes: Iterable[StateChange]) -> None:
-        """Make changes in order; all of them or none.
+        """Make all changes, in order, or none.
 
         Raises:
-            StateConflict: One does not fit the state, or the call has ended.
+            StateConflict: A change does not fit the state, or the call has ended.
         """
         new = list(changes)
         with self._lock:
@@ -335,7 +335,7 @@ def _show_at(state: SessionState, new_state: State, path: tuple[str, ...]) -> No
 
 
 def _show(view: StateObject | StateList, new_value: Any) -> None:
-    """Update a view and the views within it to a new value of the same kind."""
+    """Replace the content of a view, and of the views within it, by a new value."""
     stale: list[tuple[StateObject | StateList, Any]] = [(view, new_value)]
     while stale:
         view, value = stale.pop()

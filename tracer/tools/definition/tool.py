@@ -265,7 +265,7 @@ def reject_generator(function: Callable[..., Any]) -> None:
     """Check that a function is not a generator, whose body would never run.
 
     Raises:
-        RegistrationError: It is a generator.
+        RegistrationError: The function is a generator.
     """
     if is_generator(function):
         raise RegistrationError(

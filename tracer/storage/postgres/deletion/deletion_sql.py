@@ -62,10 +62,10 @@ def count_runs(which: str) -> str:
 def find_runs(which: str) -> str:
     """Return the query for the next `most` runs after (`after_at`, `after`), oldest first.
 
-    It locks nothing, so any number of pruners can find the same runs.
+    The query locks nothing, so any number of pruners can find the same runs.
 
     Args:
-        which: The condition that holds for them.
+        which: The condition that the runs meet.
     """
     return f"""
     SELECT recorded_at, root_plan_id FROM run

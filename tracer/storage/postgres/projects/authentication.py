@@ -75,7 +75,7 @@ class Authenticator:
         return are_needed
 
     def own_key(self, caller: Caller) -> str:
-        """Return a key that only this process knows, for requests of its own."""
+        """Return a key for requests of this process. No other process knows the key."""
         secret = new_key()
         self._own[digest(secret)] = caller
         return secret

@@ -94,7 +94,7 @@ class SettingsOfProject:
         self._flight = SingleFlight[ProjectSettings]()
 
     async def known(self) -> ProjectSettings:
-        """Return the settings, which may be two seconds old. For frequent use.
+        """Return the settings from a cache. They may be two seconds old.
 
         Concurrent callers share one query. A cancelled caller does not affect the others.
 

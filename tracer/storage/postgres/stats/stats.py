@@ -82,7 +82,7 @@ def slowest(calls: str) -> str:
 
 
 def latest_failures(calls: str) -> str:
-    """Return a query for those of the failed calls `calls` that failed last, at most `most`."""
+    """Return a query for the calls that failed last, at most `most`. All `calls` have failed."""
     return f"{_ENDED} {calls} ORDER BY {FAILED_AT} DESC, {_LATER} LIMIT %(most)s"
 
 

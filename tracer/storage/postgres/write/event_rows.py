@@ -45,7 +45,7 @@ class EventRows:
         self._cache = MergeCache()
 
     async def write(self, events: Sequence[Event], now: datetime) -> set[UUID]:
-        """Store events, and return those of their runs that accept events.
+        """Store events. Return the runs that accept events; events of other runs are not stored.
 
         Args:
             events: The events.

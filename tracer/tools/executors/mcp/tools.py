@@ -33,15 +33,15 @@ CallByName = Callable[[str, dict[str, Any], ToolContext], Awaitable[Any]]
 
 
 def mirrored(listed: Iterable[ListedTool], config: McpConfig, call: CallByName) -> tuple[Tool, ...]:
-    """Return tools that call those of a server.
+    """Return a local tool for each tool that a server lists. The local tool calls the server's.
 
-    A tool that cannot be used is skipped with a warning: its schema refers to another document, or
-    its local name is taken by another one.
+    A tool is skipped with a warning if its schema refers to another document, or if another tool
+    has its local name.
 
     Args:
         listed: The tools that the server lists.
         config: The server's configuration.
-        call: Calls one of them.
+        call: Calls a tool of the server.
     """
     tools: dict[str, Tool] = {}
     for remote in listed:

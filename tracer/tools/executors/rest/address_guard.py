@@ -52,8 +52,8 @@ _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 def is_public(address: str) -> bool:
     """Return whether an address is on the public internet.
 
-    An IPv6 address that embeds an IPv4 address is judged by the latter, because its packets are
-    forwarded there.
+    If an IPv6 address embeds an IPv4 address, the IPv4 address decides, because packets are
+    forwarded to it.
 
     Args:
         address: An address as text. Other text is not public.
@@ -96,7 +96,7 @@ async def resolve(host: str, port: int) -> list[str]:
     """Return the addresses of a host by the system's resolver.
 
     Raises:
-        OSError: There are none.
+        OSError: The host has no addresses.
     """
     answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in answers))

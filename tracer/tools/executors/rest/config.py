@@ -44,7 +44,8 @@ def checked_base_url(base_url: str) -> httpx2.URL:
     """Parse a base URL.
 
     Raises:
-        ValueError: It is not an `http` or `https` URL, or has a query, a fragment or credentials.
+        ValueError: The text is not an `http` or `https` URL, or the URL has a query, a fragment or
+            credentials.
     """
     try:
         url = httpx2.URL(base_url)
