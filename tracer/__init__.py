@@ -1,9 +1,9 @@
 """Records what an LLM agent did, and which tool call opened which sub-plan.
 
 The names in `__all__` are the public interface. Import them from here: `from tracer import tool`.
-Each is loaded on first use, because `import tracer` must not load a web framework or a database
-driver. The modules in `tracer.adapters`, one per agent framework, are public too. All other modules
-are private: they may change in any version.
+Each name is loaded on first use, because `import tracer` must not load a web framework or a
+database driver. The modules in `tracer.adapters`, one per agent framework, are public too. All
+other modules are private: they may change in any version.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The one place that plugs parts together: settings in, a working Tracer out."""
+"""Assembles a Tracer from its settings. No other module creates and connects the components."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Parts:
     """The accepted spans that wait for projectors. It rejects more if there are too many."""
 
     def end_watching(self) -> None:
-        """End the event streams of all runs, because the server stops."""
+        """End the event streams of all runs, because the server is about to stop."""
         self.watch.end()
         if self.stores is not None:
             self.stores.end()
@@ -145,11 +145,11 @@ async def parts(
     """Yield the reader, the writer, and the launcher that runs the application.
 
     Args:
-        settings: The model of an application that names none, and the home of the recorder's
-            spool.
-        database_url: A migrated Postgres.
+        settings: Contains the model for an application that names no model, and the directory of
+            the recorder's spool.
+        database_url: The URL of a Postgres whose schema is up to date.
         application: The application to run.
-        server_url: The server's own address, if there is a server.
+        server_url: The server's own address; None if no server runs.
         project: The project that the application's runs belong to.
         on_commit: Called after each batch of writes.
 
@@ -216,7 +216,10 @@ async def parts(
 
 
 def _server_pool(settings: Settings, database_url: str) -> Pool:
-    """Return the connections that a server works with, which may go through a pooler."""
+    """Return a server's connection pool.
+
+    Its connections may go through a pooler such as PgBouncer.
+    """
     if settings.direct_database_url is None or settings.database_url is None:
         return open_pool(database_url)
     return open_pool(settings.database_url.get_secret_value(), has_sessions=False)
@@ -224,7 +227,7 @@ def _server_pool(settings: Settings, database_url: str) -> Pool:
 
 @dataclass(frozen=True)
 class Stores:
-    """A store, for what needs no application."""
+    """A project's store, for commands that run no application."""
 
     reader: TraceReader
     writer: TraceRestorer
@@ -261,15 +264,18 @@ class KeyRing:
         self._pool = pool
 
     async def made(self, project: str) -> ApiKeys:
-        """Return the keys of a project. Create the project if it does not exist."""
+        """Return the API keys of a project. Create the project if it does not exist."""
         return self._keys(await ensure_project(self._pool, project))
 
     async def all(self) -> list[ApiKeys]:
-        """Return the keys of each project, oldest first."""
+        """Return the API keys of each project, oldest first."""
         return [self._keys(each) for each in (await list_projects(self._pool)).values()]
 
     async def closed_by_first_key(self, project: str) -> list[str] | None:
-        """Return the projects that a first key in `project` closes; None if there was a key."""
+        """Return the projects that the first key of `project` closes to callers without a key.
+
+        None: `project` already has a key.
+        """
         return await closed_by_first_key(self._pool, project)
 
     def _keys(self, project_id: int) -> ApiKeys:
@@ -291,7 +297,7 @@ async def project_settings(
 
     Args:
         database_url: The database.
-        project: One alone; None: all.
+        project: Only this project; None: all projects.
 
     Raises:
         ConfigurationError: The project does not exist.

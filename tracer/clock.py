@@ -1,4 +1,4 @@
-"""The clock: the only module that reads the current time."""
+"""The clock. No other module reads the current time."""
 
 from __future__ import annotations
 

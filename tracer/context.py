@@ -57,7 +57,10 @@ class Identity:
 
 
 class PlanOnPath(NamedTuple):
-    """A sub-plan between the root plan and the current one, for the detection of cycles."""
+    """A sub-plan between the root plan and the current plan.
+
+    Cycles are detected in these sub-plans.
+    """
 
     template: str
     arguments_digest: str
@@ -65,7 +68,7 @@ class PlanOnPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """The position of a tool call in the lineage, and the values that its work inherits."""
+    """A tool call's position in the lineage, and the values that work inside the call inherits."""
 
     tool_call_id: UUID | None
     """Our id of the tool call; None outside of any, where a sub-plan cannot be opened."""

@@ -27,7 +27,7 @@ Uninstall = Callable[[], None]
 class log_errors:  # noqa: N801 - used like a function, as `contextlib.suppress`
     """Context manager: log and suppress exceptions of recording, so that the agent continues.
 
-    Exceptions that cancel (those that are no `Exception`) pass.
+    Exceptions that are not an `Exception`, such as `CancelledError`, are raised.
     """
 
     def __init__(self, hook: str) -> None:
@@ -53,7 +53,9 @@ class log_errors:  # noqa: N801 - used like a function, as `contextlib.suppress`
 def current_while(
     call: ToolCall, hook: str, failed: Callable[[BaseException], None]
 ) -> Iterator[None]:
-    """Make a call the current work inside a `with` block. Exceptions are recorded and raised.
+    """Make a call the current work inside a `with` block.
+
+    An exception is recorded, then raised again.
 
     Args:
         call: The call that runs.
@@ -117,7 +119,7 @@ def uninstall_all(hooks: list[Uninstall]) -> Uninstall:
 
 
 def renamed(module: str, old: str, new: type) -> type:
-    """Return a class that is imported by its deprecated name, and warn."""
+    """Return the class for a deprecated name, and log a deprecation warning."""
     warnings.warn(
         f"{module}.{old} is deprecated and will be removed in the next release. "
         f"Use {module}.{new.__name__} instead.",

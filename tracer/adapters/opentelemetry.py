@@ -2,8 +2,9 @@
 
     provider.add_span_processor(TracerSpanProcessor(tracing))
 
-OTLP exporters send only finished spans. A processor also receives their starts, so that running
-operations are visible, and so are those that a killed process never finished.
+OTLP exporters send only finished spans. A span processor also receives the start of each span. So
+running operations are visible, and also operations that never finished because the process was
+killed.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ _Key = tuple[int, int]
 
 
 class TracerSpanProcessor(SpanProcessor):
-    """Writes each sampled span through a connection, in the background.
+    """Writes each sampled OpenTelemetry span through a connection, in the background.
 
-    It never blocks the agent and never raises. While the store does not answer, it retries. If the
-    queue is full, it drops starts first, then the oldest spans, and logs how many. `shutdown` does
-    not close the connection.
+    The processor never blocks the agent and never raises. While the store does not answer, the
+    processor retries. If the queue is full, it first drops starts of spans, then the oldest spans,
+    and logs the number of dropped spans. `shutdown` does not close the connection.
     """
 
     def __init__(
@@ -73,10 +74,10 @@ class TracerSpanProcessor(SpanProcessor):
         """Create a processor.
 
         Args:
-            connection: The connection from `tracer.connect()`. Its `close` waits a while for the
-                spans.
+            connection: The connection from `tracer.connect()`. When this connection closes, it
+                waits up to a few seconds until the queued spans are sent.
             max_waiting: How many spans may be queued.
-            delay_seconds: How long spans wait for others of the same batch.
+            delay_seconds: How long a queued span waits, so that later spans join its batch.
         """
         self._connection = connection
         self._max_waiting = max_waiting
@@ -87,7 +88,7 @@ class TracerSpanProcessor(SpanProcessor):
         _processors.add(self)
 
     def _reset(self) -> None:
-        """Empty the queue. In a forked process, the parent process sends the queued spans."""
+        """Empty the queue in a forked process, because the parent sends the queued spans."""
         # Reentrant, because a signal handler may start a span in the thread that holds the lock.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -218,7 +219,10 @@ class TracerSpanProcessor(SpanProcessor):
                     self._wake = None
 
     async def _next_spans(self, urgent: asyncio.Event) -> list[ReadableSpan] | None:
-        """Wait `delay_seconds` for more spans, then empty the queue. Return None if it is empty."""
+        """Wait `delay_seconds` for more spans, then take all spans from the queue.
+
+        None if it is empty.
+        """
         with self._lock:
             if not self._starts and not self._ends:
                 # Under the same lock as the check, so that a span queued later starts a new

@@ -21,7 +21,7 @@ def parameters_of(settings: Any) -> dict[str, Any]:
     """Return the parameters of a request.
 
     Args:
-        settings: The settings, as a mapping or an object with attributes.
+        settings: The settings of a request: a mapping, or an object with attributes.
     """
     if isinstance(settings, Mapping):
         values = {name: settings.get(name) for name in NAMES}

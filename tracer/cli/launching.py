@@ -1,4 +1,7 @@
-"""Runs of `tracer run` and `tracer demo`, and their printed outcome. Needs the extra `runtime`."""
+"""Start runs for `tracer run` and `tracer demo`, and print their outcome.
+
+Needs the extra `runtime`.
+"""
 
 from __future__ import annotations
 
@@ -90,6 +93,6 @@ def print_outcome(outcome: RunOutcome) -> None:
 
 
 def check_outcome(outcome: RunOutcome) -> None:
-    """Exit with code 1 if the run did not succeed."""
+    """Exit with code 1 unless the run succeeded."""
     if outcome.status is not Status.SUCCEEDED:
         raise typer.Exit(1)

@@ -45,7 +45,7 @@ def tracer(
         ),
     ] = False,
 ) -> None:
-    """Handle the options before a command."""
+    """Handle the options that precede a command."""
 
 
 def run() -> None:
@@ -57,7 +57,7 @@ def run() -> None:
 
 
 def _leave(code: str | int | None) -> NoReturn:
-    """Exit, even if a tool's thread never ends: Python cannot stop a thread."""
+    """End the process, even if a tool's thread never ends, because Python cannot stop a thread."""
     current = threading.current_thread()
     running = [each for each in threading.enumerate() if each is not current and not each.daemon]
     if not running:

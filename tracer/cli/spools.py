@@ -127,7 +127,10 @@ def _shown(file: SpoolFile, settings: Settings) -> dict[str, object]:
 
 
 def _key(file: SpoolFile, settings: Settings) -> str | None:
-    """Return the origin of the key for these events; None for a database, which has no keys."""
+    """Return the URL of the server whose key is needed for these events.
+
+    None: the events go to a database, which needs no key.
+    """
     if file.destination is None:
         return "unknown"
     if not is_http(file.destination.address):
@@ -142,15 +145,16 @@ def _key(file: SpoolFile, settings: Settings) -> str | None:
 async def _send_spool(settings: Settings, path: Path) -> RecorderCounts:
     """Send a spool file's events to its address with the configured key, and delete the file.
 
-    Events that the server rejects are logged and removed, as a recorder does.
+    As in a recorder, events that the server rejects are logged and removed.
 
     Args:
-        settings: The key. Its URL must be the file's address, if both are known.
+        settings: Contains the key. If the settings and the file both name an address, the two must
+            be equal.
         path: The file.
 
     Raises:
         BadRequest: The file is no spool for a server, or a process has it open.
-        ConfigurationError: The file's address is not `TRACER_URL`, or neither is known.
+        ConfigurationError: The file's address differs from `TRACER_URL`, or no address is known.
         StoreUnavailable: The server cannot be used. The rest of the events stays in the file.
     """
     file = read_spool_file(path)

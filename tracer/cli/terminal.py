@@ -1,4 +1,4 @@
-"""Shared by all commands: the console for messages, exit codes and error messages."""
+"""Helpers of all commands: the console for messages, exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run_command(
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Turn a `TracerError` into one sentence on standard error and exit code 1."""
+    """Print a `TracerError` as one sentence on standard error, and exit with code 1."""
     try:
         yield
     except TracerError as error:
@@ -76,7 +76,7 @@ def report_errors() -> Iterator[None]:
 
 
 async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
-    """Await `work`. SIGTERM cancels it, as Ctrl-C does, so that it cleans up."""
+    """Await `work`. SIGTERM cancels the work, as Ctrl-C does, so that it can clean up."""
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()

@@ -1,1 +1,1 @@
-"""Recording by hand: the connection to a store, and the blocks that record work."""
+"""Record by hand: the connection to a store, and the blocks that record work."""

@@ -1,15 +1,16 @@
 """`Work`, the base of plans, steps, think-acts and tool calls that are recorded by hand.
 
 As a `with` block, work starts and ends with the block, and the innermost block is the current work
-of the code inside. Work fails if its block raises, unless it has ended before. A program that
-receives starts and ends as callbacks calls `start` and `finish`, `fail` or `cancel` itself.
+of the code inside. If the block raises, the work is recorded as failed, unless it has ended before.
+A program that receives starts and ends as callbacks calls `start` and `finish`, `fail` or `cancel`
+itself.
 
 Invalid values never raise here: a field that an event cannot hold is omitted and logged.
 
-Finalizers that the garbage collector runs may record, too. The collector interrupts any code, so
-their work does not nest under the current work. It is not current in the context either: CPython
-before 3.12 may run the collector inside `ContextVar.set`, which then uses freed memory if a
-finalizer sets the context.
+Finalizers that the garbage collector runs may record work, too. The collector may interrupt any
+code, so a finalizer's work does not become a child of the current work. A finalizer's work is not
+stored in the context variable either: CPython before 3.12 may run the collector inside
+`ContextVar.set`, which uses freed memory if the finalizer sets the variable.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ gc.callbacks.append(_note_collection)
 
 
 def is_finalizing() -> bool:
-    """Return whether the garbage collector runs this code, on top of whatever it interrupted."""
+    """Return whether this code runs inside a finalizer that the garbage collector called."""
     return _Collection.thread is not None and _Collection.thread == threading.get_ident()
 
 
@@ -95,7 +96,7 @@ class _ContextFrame:
             self.token = otel_context.attach(otel_context.set_value(_CURRENT, self))
 
     def leave(self) -> None:
-        """Make the outer frame current, even if frames inside this one were never left."""
+        """Make the outer frame current, even if frames inside this frame were never left."""
         frame = _innermost()
         while frame is not None and frame is not self:
             frame = frame.outer
@@ -122,10 +123,10 @@ def _innermost() -> _ContextFrame | None:
 
 
 def current_work(connection: Connection | None = None) -> Work | None:
-    """Return the innermost work that this code runs in; None outside of any.
+    """Return the innermost work around the calling code; None if there is none.
 
     Args:
-        connection: The connection that records the work; None: any connection.
+        connection: Consider only work that this connection records; None: any connection.
     """
     frame = _innermost()
     while frame is not None and (
@@ -148,7 +149,8 @@ def add_work_finder(find: Callable[[], Work | None]) -> Callable[[], None]:
     """Make `current_work` search a framework's own context, too.
 
     Args:
-        find: Returns the work that the calling code runs in, by the framework's context.
+        find: Returns the work around the calling code, according to the framework's context; None
+            if there is none.
 
     Returns:
         A function that removes `find` again.
@@ -163,7 +165,10 @@ def add_work_finder(find: Callable[[], Work | None]) -> Callable[[], None]:
 
 
 def innermost_of(work: Work | None, other: Work | None) -> Work | None:
-    """Return `other` if it lies below `work`, otherwise `work`. None counts as absent."""
+    """Return `other` if it is inside `work`, otherwise `work`.
+
+    If one is None, return the other one.
+    """
     if work is None or other is None:
         return work or other
     parent_work = other.parent_work
@@ -175,7 +180,10 @@ def innermost_of(work: Work | None, other: Work | None) -> Work | None:
 
 
 def text_of(value: Any) -> str | None:
-    """Return a value as it is recorded: text and None unchanged, anything else as JSON."""
+    """Return a value as recorded text.
+
+    Text and None stay unchanged; any other value becomes JSON.
+    """
     return None if value is None else result_text(value)
 
 
@@ -197,7 +205,7 @@ def valid_event(event: type[Model], **fields: Any) -> Model:
 class Work:
     """A record that starts and ends: a plan, a step, a think-act or a tool call.
 
-    It is no `ABC`, which would make `isinstance` several times slower.
+    The class does not derive from `ABC`, because `isinstance` would be several times slower.
     """
 
     failed_for: ClassVar[Reason | None] = None
@@ -210,7 +218,8 @@ class Work:
 
         Args:
             connection: The connection that records it.
-            implicit_plan: A plan that was created only for this work, and ends with it.
+            implicit_plan: A plan that was created only for this work. The plan ends when the work
+                ends.
         """
         self.connection = connection
         self.has_started = False
@@ -221,16 +230,16 @@ class Work:
 
     @property
     def work_id(self) -> UUID:
-        """The id of its record."""
+        """The id of this work's record."""
         raise NotImplementedError
 
     @property
     def parent_work(self) -> Work | None:
-        """The work that contains it; None for a root plan."""
+        """The work that contains this work; None for a root plan."""
         raise NotImplementedError
 
     def stamp(self) -> dict[str, Any]:
-        """Return the fields that all of its events contain: time, recorder and ids."""
+        """Return the fields that all events of this work contain: time, recorder and ids."""
         return {**self.connection.stamp(), **self.ids}
 
     # --- The block -----------------------------------------------------------------------------
@@ -273,7 +282,7 @@ class Work:
 
     @contextmanager
     def as_current(self) -> Iterator[None]:
-        """Make it the current work inside a `with` block, without starting or ending it."""
+        """Make the work current inside a `with` block, but neither start nor end it."""
         frame = _ContextFrame(self)
         try:
             yield
@@ -281,7 +290,7 @@ class Work:
             frame.leave()
 
     def end_with(self, error: BaseException | None) -> None:
-        """Record its end, as a block does that raised `error`. None means success."""
+        """Record the end of the work: failed with `error`, or succeeded if `error` is None."""
         if error is None:
             self._end(Status.SUCCEEDED)
         elif isinstance(error, _CANCELLATIONS):
@@ -302,13 +311,13 @@ class Work:
     # --- Start and end -------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Record its start, without waiting until the event is durable."""
+        """Record the start of the work, without waiting until the event is durable."""
         self.has_started = True
         self._start_implicit_plan()
         self._record(self._starting_events)
 
     def fail(self, error: BaseException | ErrorInfo | str, reason: str | None = None) -> None:
-        """Record that it failed.
+        """Record that the work failed.
 
         Args:
             error: The exception, or a message.
@@ -323,21 +332,24 @@ class Work:
         self._end(Status.FAILED, reason or self.failed_for, error)
 
     def cancel(self, reason: str | None = None) -> None:
-        """Record that it was cancelled."""
+        """Record that the work was cancelled."""
         self._end(Status.CANCELLED, reason)
 
     @property
     def is_durable(self) -> bool:
-        """Whether all of its events so far are durable."""
+        """Whether all events recorded so far for this work are durable."""
         return self._durable.done()
 
     def wait(self) -> None:
-        """Wait until its events are durable. Blocks: use `durable` in an event loop's thread."""
+        """Wait until the work's events are durable.
+
+        Blocks: in an event loop's thread, use `durable`.
+        """
         if self._durable is not DONE:
             self._durable.result()
 
     async def durable(self) -> None:
-        """Wait until its events are durable."""
+        """Wait until the work's events are durable."""
         if not self.is_durable:
             await asyncio.wrap_future(self._durable)
 
@@ -359,11 +371,11 @@ class Work:
             self._implicit_plan.start()
 
     def _starting_events(self) -> Iterable[Event]:
-        """Return the events that record its start."""
+        """Return the events that record the start of the work."""
         raise NotImplementedError
 
     def _ending_events(self, ending: EndFields) -> Iterable[Event]:
-        """Return the events that record its end."""
+        """Return the events that record the end of the work."""
         raise NotImplementedError
 
     def _record(self, events: Callable[[], Iterable[Event]]) -> None:

@@ -33,7 +33,7 @@ DONE.set_result(None)
 
 
 class Connection:
-    """Records to one store. Recording never raises.
+    """Records to one store. No method that records raises an exception.
 
     Close the connection at the end, or use it in a `with` statement. The interpreter closes it at
     exit, too. A forked process starts a new recorder at the first use; pending events stay with
@@ -60,8 +60,8 @@ class Connection:
         Args:
             open_writer: Opens the store, in the recorder's event loop.
             open_spool: Opens the spool, which holds events while the store does not accept them.
-            buffered: Whether `record` returns a future that is done already. The latest events are
-                then lost if the process is killed.
+            buffered: Whether `record` returns a future that is done at once. If so, the latest
+                events are lost if the process is killed.
             clock: Returns the time of an event.
             ids: Mints ids.
             redaction: Masks secrets; None: the standard redaction.
@@ -106,7 +106,7 @@ class Connection:
         return self._thread().waiting
 
     def stamp(self) -> Stamp:
-        """Return the fields that all events contain: the time and the recorder's id."""
+        """Return the fields that all events contain: the current time and the recorder's id."""
         return self._thread().recorder.stamp()
 
     def record(self, *events: Event) -> Future[None]:
@@ -137,7 +137,7 @@ class Connection:
         return self._thread().run(work)
 
     def flush(self, seconds: float | None = None) -> bool:
-        """Wait until all earlier events are durable, and return whether they are.
+        """Wait until all earlier events are durable. Return False if the timeout expires before.
 
         Args:
             seconds: The timeout; None: no timeout.
@@ -145,7 +145,10 @@ class Connection:
         return not wait([self._flushed()], seconds).not_done
 
     def close(self) -> None:
-        """Make pending events durable and stop. Later events are dropped and logged."""
+        """Make pending events durable, and stop.
+
+        Events recorded after that are dropped and logged.
+        """
         self._is_closed = True
         self._threads[-1].close()
         _open.discard(self)
@@ -156,7 +159,10 @@ class Connection:
         return durable
 
     def _thread(self) -> RecorderThread:
-        """Return this process's recorder. A forked process starts its own, as it has no threads."""
+        """Return this process's recorder.
+
+        A forked process starts its own, because threads do not survive.
+        """
         thread = self._threads[-1]
         if thread.is_inherited and not self._is_closed:
             with self._lock:
@@ -185,7 +191,7 @@ _open: set[Connection] = set()
 
 
 def _flush_all() -> None:
-    """Make pending events durable. A forked process may end without calling `_close_all`."""
+    """Make pending events durable when a forked process ends, which may not call `_close_all`."""
     of_this_process = [each for each in list(_open) if not each._threads[-1].is_inherited]
     wait([each._flushed() for each in of_this_process], CLOSING_SECONDS)
 

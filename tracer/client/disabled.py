@@ -19,7 +19,10 @@ Answer = TypeVar("Answer")
 
 
 class DisabledTracing(Tracing):
-    """Accepts all that `Tracing` accepts and records nothing: no thread, no file, no request."""
+    """Has the methods of `Tracing`, but records nothing.
+
+    It uses no thread, no file and no request.
+    """
 
     is_disabled = True
 
@@ -29,7 +32,7 @@ class DisabledTracing(Tracing):
 
     @property
     def counts(self) -> RecorderCounts:
-        """Zeros."""
+        """Counts that are always 0."""
         return RecorderCounts()
 
     @property

@@ -1,7 +1,7 @@
 """Carry OpenTelemetry's context into threads, and suppress tracing of our own requests.
 
-`opentelemetry-instrumentation-threading` carries the context, too. It would add five packages to
-every agent, and does not reach threads whose class overrides `run`.
+The package `opentelemetry-instrumentation-threading` also carries the context. It is not used,
+because it adds five packages to every agent, and ignores threads whose class overrides `run`.
 """
 
 from __future__ import annotations

@@ -120,7 +120,10 @@ class RecorderThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread, where waiting for an event would never end."""
+        """Whether the caller runs in this thread.
+
+        If so, it must not wait for an event: it would wait forever.
+        """
         return self._ident == threading.get_ident()
 
     def record(self, events: Sequence[Event], durable: Future[None] | None = None) -> None:
@@ -238,7 +241,7 @@ class RecorderThread:
             await self._record_queued()
 
     async def _record_queued(self) -> None:
-        """Pass queued events to the recorder until the connection is closed."""
+        """Pass queued events to the recorder, until the connection is closed."""
         while not self._is_closing or self._queue:
             if not self._queue:
                 await self._changed.wait()

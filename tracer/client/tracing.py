@@ -212,7 +212,7 @@ def _async_generator(
 
 
 class _Yielded:
-    """The recorded output of a generator, up to `YIELDED_CHARACTERS`."""
+    """Collects the items of a generator as its recorded output, up to `YIELDED_CHARACTERS`."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -220,7 +220,10 @@ class _Yielded:
         self._characters = 0
 
     def add(self, item: Any) -> None:
-        """Store an item as JSON at once, because its reader may change or consume it."""
+        """Convert an item to JSON and store the text at once.
+
+        The reader may change the item later.
+        """
         if self._characters < YIELDED_CHARACTERS:
             json = text_of([item]) or ""
             self._jsons.append(json[1:-1])
@@ -229,7 +232,7 @@ class _Yielded:
                 self._texts.append(item)
 
     def end(self, work: AnyWork, error: BaseException | None) -> None:
-        """End `work` with the output as its result, unless it has ended."""
+        """End `work` with the collected output as its result, unless the work has ended already."""
         result: str | None = None
         if self._jsons:
             is_text = len(self._texts) == len(self._jsons)
@@ -249,10 +252,11 @@ Result = TypeVar("Result")
 class Tracing(Connection):
     """A connection whose methods create plans, steps, think-acts and tool calls.
 
-    New work belongs to `within`. By default it belongs to the innermost work around the calling
-    code: a block of this connection in the same task or thread or in one that started it, or a tool
-    call of our own runtime. If there is no such work, it gets its own root plan. In a finalizer
-    that the garbage collector runs, only `within` and the finalizer's own blocks count.
+    New work belongs to `within`. By default, new work belongs to the innermost work around the
+    calling code. This is a block of this connection, in the same task or thread or in one that
+    started it, or a tool call of Tracer's own runtime. If there is no such work, the new work gets
+    its own root plan. In a finalizer that the garbage collector runs, only `within` and the
+    finalizer's own blocks count.
     """
 
     def plan(
@@ -268,14 +272,16 @@ class Tracing(Connection):
         metadata: Mapping[str, Any] | None = None,
         within: Work | None = None,
     ) -> Plan:
-        """Return a plan, which starts with its block. Inside a tool call or step it is a sub-plan.
+        """Return a plan.
+
+        It starts when its `with` block starts. Inside a tool call or step it is a sub-plan.
 
         Args:
             title: The title.
             request: The user's request, unchanged.
             agent: The agent that carries out the plan.
             steps: The announced steps in order, as pairs of the agent's name and its request. Work
-                outside of them belongs to an additional step.
+                outside of these steps belongs to an additional step.
             session_id: The id of the conversation; for a root plan only.
             subject: The person or thing that the run is about; for a root plan only.
             tags: Labels; for a root plan only.
@@ -299,10 +305,10 @@ class Tracing(Connection):
     def step(
         self, agent: str | None = None, request: str | None = None, *, within: Plan | None = None
     ) -> Step:
-        """Return a step that its plan did not announce. It starts with its block.
+        """Return a step that its plan did not announce. It starts when its `with` block starts.
 
         Args:
-            agent: The agent that carries it out.
+            agent: The agent that carries out the step.
             request: The agent's request.
             within: The plan. The default is the one around the calling code.
         """
@@ -323,7 +329,7 @@ class Tracing(Connection):
         node: str | None = None,
         within: Work | None = None,
     ) -> ThinkAct:
-        """Return a think-act, one request to a model. It starts with its block.
+        """Return a think-act: one request to a model. It starts when its `with` block starts.
 
         Args:
             messages: The messages of the request: a list, or the text of a JSON array.
@@ -355,7 +361,7 @@ class Tracing(Connection):
         tool_type: str | None = None,
         within: Work | None = None,
     ) -> ToolCall:
-        """Return a tool call that no recorded answer chose. It starts with its block.
+        """Return a tool call that no recorded answer chose. It starts when its `with` block starts.
 
         `ThinkAct.finish` returns the calls that a model chose.
 
@@ -386,8 +392,8 @@ class Tracing(Connection):
         """Return a decorator that records each call of a function, with arguments and result.
 
         It accepts functions, coroutine functions, generators and asynchronous generators. The
-        result of a generator is the list of its items, or their concatenation if all are text.
-        Outside of any work, each call is a run of its own.
+        result of a generator is the list of its items, or their concatenation if all are text. If
+        there is no work around a call, the call is recorded as a separate run.
 
         Args:
             kind: The kind of record for a call. A `plan` gets the name as its title and the
@@ -398,7 +404,8 @@ class Tracing(Connection):
                 function's name.
 
         Raises:
-            ValueError: The kind is unknown. Raised by the decorator, so that no call fails.
+            ValueError: The kind is unknown. The decorator raises this error, not the later calls of
+                the function.
         """
         if callable(kind):
             raise ValueError(
@@ -409,7 +416,7 @@ class Tracing(Connection):
         return lambda function: traced(self, kind, name, function)
 
     def _parent_work(self, within: Work | None) -> Work | None:
-        """Return the work that contains new work; None if it needs its own root plan."""
+        """Return the work that will contain new work; None if the new work needs a root plan."""
         work = within or current_work(self)
         if work is None and not is_finalizing():
             context = current_tool_context()
@@ -429,7 +436,10 @@ class Tracing(Connection):
                 return None
 
     def _step(self, work: Work | None, title: str | None) -> tuple[Step, Plan | None]:
-        """Return the step for new work inside `work`, and the plan if one is created for it."""
+        """Return the step that contains new work.
+
+        If a plan was created for this, return it, too.
+        """
         match work:
             case ThinkAct(step=step) | ToolCall(step=step) | (Step() as step):
                 return step, None
@@ -440,7 +450,10 @@ class Tracing(Connection):
                 return plan.own_step, plan
 
     def _call_of(self, context: ToolContext) -> ToolCall:
-        """Return our own runtime's tool call as work. The runtime records its start and end."""
+        """Return the tool call that Tracer's runtime executes.
+
+        The runtime records its start and end.
+        """
         plan = Plan(self, None, plan_id=context.plan_id, root_plan_id=context.root_plan_id)
         plan.depth = context.depth
         step = Step(plan, None, None, step_id=context.step_id)

@@ -59,7 +59,7 @@ class Plan(Work):
         plan_id: UUID | None = None,
         root_plan_id: UUID | None = None,
     ) -> None:
-        """Create a plan; see `Tracing.plan`. A plan with an id was started elsewhere."""
+        """Create a plan; see `Tracing.plan`. A plan that gets an id was started by other code."""
         super().__init__(connection)
         self.has_started = plan_id is not None
         self.plan_id = plan_id or connection.ids()
@@ -85,12 +85,12 @@ class Plan(Work):
 
     @property
     def work_id(self) -> UUID:
-        """The id of its record."""
+        """The id of the plan's record."""
         return self.plan_id
 
     @property
     def parent_work(self) -> ToolCall | Step | None:
-        """The tool call or step that opened it; None for a root plan."""
+        """The tool call or step that opened the plan; None for a root plan."""
         return self.opener
 
     def _starting_events(self) -> Iterable[Event]:
@@ -121,7 +121,7 @@ class Plan(Work):
 
     @property
     def own_step(self) -> Step:
-        """The step for work that belongs to no announced step; created when it is first read."""
+        """The step for work outside of the announced steps. It is created at the first access."""
         step = self._own_steps.get(None)
         if step is None:
             new_step = Step(self, self.agent, self.request)
@@ -132,13 +132,13 @@ class Plan(Work):
         return step
 
     def start(self) -> None:
-        """Record its start, without waiting until the event is durable."""
+        """Record the start of the plan, without waiting until the event is durable."""
         super().start()
         for step in self._own_steps.values():
             step.start()
 
     def finish(self, summary: Any = None) -> None:
-        """Record that it succeeded, with its summary."""
+        """Record that the plan succeeded, with its summary."""
         self.summary = text_of(summary)
         self._end(Status.SUCCEEDED)
 
@@ -191,12 +191,12 @@ class Step(Work):
 
     @property
     def work_id(self) -> UUID:
-        """The id of its record."""
+        """The id of the step's record."""
         return self.step_id
 
     @property
     def parent_work(self) -> Plan:
-        """The plan that contains it."""
+        """The plan that contains the step."""
         return self.plan
 
     def _starting_events(self) -> Iterable[Event]:
@@ -209,7 +209,7 @@ class Step(Work):
         )
 
     def finish(self, result: Any = None) -> None:
-        """Record that it succeeded, with the agent's answer."""
+        """Record that the step succeeded, with the agent's answer."""
         self.result = text_of(result)
         self._end(Status.SUCCEEDED)
 
@@ -269,12 +269,12 @@ class ThinkAct(Work):
 
     @property
     def work_id(self) -> UUID:
-        """The id of its record."""
+        """The id of the think-act's record."""
         return self.think_act_id
 
     @property
     def parent_work(self) -> Step:
-        """The step that contains it."""
+        """The step that contains the think-act."""
         return self.step
 
     def _starting_events(self) -> Iterable[Event]:
@@ -288,7 +288,7 @@ class ThinkAct(Work):
         )
 
     def _offered(self, tools: Any) -> dict[str, Any]:
-        """Return the field with the offered tools, or the id of the round that recorded them."""
+        """Return the offered tools, or the id of an earlier round that recorded the same tools."""
         text = offered_tools_text(tools) if tools else None
         if text is None:
             return {}
@@ -298,7 +298,7 @@ class ThinkAct(Work):
         return {"offered_tools_from": holder}
 
     def note_first_token(self) -> None:
-        """Note that the first token of the answer arrived; later calls change nothing."""
+        """Note that the first token of the answer arrived. Only the first call has an effect."""
         if self._first_token_at is None:
             self._first_token_at = self.connection.stamp()["at"]
 
@@ -326,10 +326,10 @@ class ThinkAct(Work):
             output_tokens: The number of output tokens.
             cost_usd: The cost in US dollars, to twelve decimal places; None if it is unknown. By
                 default it is computed from the price list, the model's name and the tokens.
-            provider: The provider of the model, if it is known only now.
+            provider: The provider of the model, if it was unknown when the think-act started.
             finish_reasons: Why the model stopped, such as `stop`.
             cache_read_tokens: How many of the input tokens the provider read from its cache.
-            cache_written_tokens: How many of the input tokens it wrote to its cache.
+            cache_written_tokens: How many of the input tokens the provider wrote to its cache.
             reasoning_tokens: How many of the output tokens the model spent on reasoning.
             tool_calls: The chosen tool calls. Each is a `Chosen`, a tuple of the fields of
                 `Chosen`, or a name. A single `Chosen` or name is accepted, too.
@@ -391,7 +391,10 @@ class ThinkAct(Work):
 
 
 def _chosen(call: Chosen | tuple[Any, ...] | str) -> Chosen:
-    """Convert a call to `Chosen`. A malformed call must not stop the agent, and is recorded."""
+    """Convert a chosen call to `Chosen`.
+
+    A malformed call is recorded, too, and must not stop the agent.
+    """
     if isinstance(call, (tuple, list)):
         return Chosen(*call[: len(Chosen._fields)] or ("",))
     return Chosen(call)
@@ -450,16 +453,16 @@ class ToolCall(Work):
 
     @property
     def work_id(self) -> UUID:
-        """The id of its record."""
+        """The id of the tool call's record."""
         return self.tool_call_id
 
     @property
     def parent_work(self) -> ToolCall | ThinkAct | Step:
-        """The tool call, think-act or step that contains it."""
+        """The tool call, think-act or step that contains this tool call."""
         return self.parent or self.thought or self.step
 
     def start(self, attempt: int = 1) -> None:
-        """Record its start, or the start of a retry.
+        """Record the start of the tool call, or the start of a retry.
 
         Args:
             attempt: The number of the attempt, from 1.
@@ -481,7 +484,7 @@ class ToolCall(Work):
         )
 
     def finish(self, result: Any = None) -> None:
-        """Record that it succeeded, with its result."""
+        """Record that the tool call succeeded, with its result."""
         self.result = text_of(result)
         self._end(Status.SUCCEEDED)
 

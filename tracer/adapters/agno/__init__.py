@@ -2,13 +2,15 @@
 
     agno.install(tracer.connect())
 
-A run is a plan with one step. A run inside a tool call is a sub-plan of that call; so is the run of
-a team's member, of the call that delegates to it. Calls are identified by Agno's own objects, from
-the model's answer to the tool, because providers' ids repeat.
+Each Agno run is recorded as a plan with one step. A run inside a tool call is a sub-plan of that
+call. The run of a team's member is a sub-plan of the call that delegates to the member. Calls are
+identified by Agno's own objects, from the model's answer to the execution of the tool, because
+providers' call ids are not unique.
 
-Agno turns errors into results. So the adapter wraps its internal functions for a run, for an answer
-and for a call, where the exceptions are still visible. It keeps no state of ended runs. A streamed
-run that its reader abandons ends when its generator is closed.
+Agno turns errors into results. So the adapter wraps Agno's internal functions that execute a run, a
+model request and a tool call: there the exceptions are still visible. The adapter keeps no state of
+ended runs. If the reader of a streamed run stops reading, the run ends when its generator is
+closed.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ def _bound_arguments(wrapped: Any, args: Any, kwargs: Any) -> Mapping[str, Any]:
 
 
 def _wait(work: Work) -> None:
-    """Wait until a record is durable, unless this thread runs an event loop."""
+    """Wait until a record is durable. Return at once if this thread runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -131,7 +133,7 @@ def _end(run: AgnoRun, end: Callable[[], None]) -> None:
 
 
 def _fail(run: AgnoRun, error: BaseException) -> None:
-    """Record that an exception ended a run. A cancellation ends the runs of its members, too.
+    """Record that an exception ended a run. If a team is cancelled, end its members' runs, too.
 
     Agno keeps members running after their team was cancelled, and calls no hook when they end.
     """
@@ -246,12 +248,12 @@ class _RoundRecorder:
                 self._run.fail_thought(self._thought, error)
 
     def wait(self) -> None:
-        """Wait until the answer is durable, and with it the calls."""
+        """Wait until the model's answer and its chosen tool calls are durable."""
         if self._thought is not None:
             _wait(self._thought)
 
     async def durable(self) -> None:
-        """Wait until the answer is durable, and with it the calls."""
+        """Wait until the model's answer and its chosen tool calls are durable."""
         if self._thought is not None:
             await self._thought.durable()
 
@@ -318,7 +320,10 @@ def _note_result(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _note_error(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
-    """Keep a tool's exception. Agno logs it, and continues with its message only."""
+    """Pass a tool's exception to the run's recording.
+
+    Agno logs it, and continues with the message only.
+    """
     run, work = _current_run(), current_work()
     if run is not None and isinstance(work, ToolCall) and args:
         with log_errors("tool_error"):
@@ -336,7 +341,10 @@ def _start(function_call: Any) -> tuple[AgnoRun, ToolCall] | None:
 
 
 def _ended(run: AgnoRun, call: ToolCall, function_call: Any, outcome: Any) -> Any:
-    """Record a tool's result. A generator's call ends when its items have been read."""
+    """Record a tool's result.
+
+    If the tool is a generator, the call ends when all items have been read.
+    """
     with log_errors("tool_ended"):
         result = outcome.result
         failed = partial(run.note_error, call)

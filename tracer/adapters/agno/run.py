@@ -32,7 +32,7 @@ class AgnoRun:
     """One run of an agent or a team."""
 
     def __init__(self, tracing: Tracing, plan: Plan, run_id: str | None, output: Any) -> None:
-        """Create the run. Its plan has started.
+        """Create the run, whose plan has started already.
 
         Args:
             tracing: The connection that records it.
@@ -56,7 +56,7 @@ class AgnoRun:
 
     @property
     def step(self) -> Step:
-        """The step of the agent."""
+        """The plan's only step, which the agent executes."""
         return self.plan.own_step
 
     # --- Rounds --------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class AgnoRun:
         self._open.pop(call, None)
 
     def start(self, function_call: FunctionCall) -> ToolCall:
-        """Record that a tool is about to run, and return its call."""
+        """Record that a tool is about to run. Return the tool call."""
         _, call = self._calls.get(id(function_call), (None, None))
         if call is None:
             # In a run that continues after an approval, an earlier run recorded the model's answer.
@@ -144,7 +144,7 @@ class AgnoRun:
         return call
 
     def note_error(self, call: ToolCall, error: BaseException) -> None:
-        """Keep the exception of a tool. Agno keeps only its message."""
+        """Keep a tool's exception, because Agno keeps only the message."""
         self._errors[call] = error
 
     def end(self, function_call: FunctionCall, call: ToolCall, outcome: Any) -> None:
@@ -197,7 +197,10 @@ class AgnoRun:
     # --- The run -------------------------------------------------------------------------------
 
     def note_stream_item(self, item: Any) -> None:
-        """Note the status in a stream's final event. Agno's own output may be a stale copy."""
+        """Note the run's status from the final event of a stream.
+
+        Agno's own output may have an old status.
+        """
         if getattr(item, "run_id", None) != self._run_id:
             return
         if isinstance(item, (RunOutput, TeamRunOutput)):

@@ -30,13 +30,13 @@ class _ModelAnswer(NamedTuple):
 
 
 class Choices:
-    """The calls that the models of one step chose and that have not succeeded."""
+    """The tool calls that a step's models chose and that have not succeeded yet."""
 
     def __init__(self, step: Step) -> None:
         """Create an empty collection.
 
         Args:
-            step: The step of the calls.
+            step: The step that contains the calls.
         """
         self.step = step
         self._rounds: list[_ModelAnswer] = []
@@ -46,9 +46,9 @@ class Choices:
         """Add the calls that a model chose.
 
         Args:
-            path: The ids of the model's run and of those that contain it, the outermost first.
+            path: The ids of the model's run and of the runs that contain it, the outermost first.
             calls: The pending calls.
-            message_id: The id of the answer.
+            message_id: The id of the model's answer.
         """
         self._rounds = [each for each in self._rounds if each.waiting]
         if calls:
@@ -63,7 +63,12 @@ class Choices:
         place: object,
         containing_run: UUID | None,
     ) -> ToolCall | None:
-        """Return the chosen call of a tool that starts; None if no model chose it.
+        """Return the chosen call that a starting tool executes; None if no model chose such a call.
+
+        The rounds are searched in this order: first those that share more enclosing runs with the
+        tool, then the later ones. The provider's call id alone is not enough, because such ids
+        repeat. If no call matches, a failed call with the same `place` is taken as the one to
+        retry.
 
         Rounds that share more runs with the tool come first, then later rounds, because providers'
         ids repeat. If nothing matches, a call that failed at the same place is a retry.
@@ -72,9 +77,9 @@ class Choices:
             name: The tool's name.
             arguments: The tool's arguments.
             call_id: The provider's id of the call, if it is known.
-            path: The ids of the tool's run and of those that contain it, the outermost first.
-            place: A value that stays the same for a retry.
-            containing_run: A run that must contain the model's run, too.
+            path: The ids of the tool's run and of the runs that contain it, the outermost first.
+            place: A value that is the same for the first attempt and its retries.
+            containing_run: If given, only calls of models that ran inside this run are considered.
         """
         rounds = sorted(
             (
@@ -114,7 +119,7 @@ class Choices:
 
         Args:
             call: The call.
-            place: A value that stays the same for a retry.
+            place: A value that is the same for the first attempt and its retries.
         """
         self._failed.append((place, call))
 

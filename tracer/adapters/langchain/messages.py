@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     """The output tokens that the model spent on reasoning."""
 
     def cost(self, asked_model: str | None) -> Decimal | None:
-        """Return the cost by the price list in US dollars; None if it is unknown.
+        """Compute the cost in US dollars by the price list; None if the model's price is unknown.
 
         Args:
             asked_model: The requested model, used if the answer names no model.
@@ -60,7 +60,10 @@ class ToolReply(NamedTuple):
 
 
 def recorded_messages(messages: Iterable[BaseMessage]) -> list[dict[str, Any]]:
-    """Return the recorded fields of messages: role, unchanged content, name and tool calls."""
+    """Return the recorded fields of messages: role, content, name and tool calls.
+
+    The content is unchanged.
+    """
     return [_recorded(each) for each in messages]
 
 
@@ -126,7 +129,10 @@ def _reasoning(usage: Any) -> int:
 
 
 def _calls(message: AIMessage) -> tuple[list[Chosen], list[tuple[Chosen, str]]]:
-    """Return the tool calls in a message, and those whose arguments cannot be parsed."""
+    """Return a message's tool calls.
+
+    The second list has the calls whose arguments cannot be parsed.
+    """
     texts = _argument_texts(message)
     calls = [
         Chosen(
@@ -175,7 +181,10 @@ def messages_in(value: Any) -> list[BaseMessage]:
 
 
 def request_in(inputs: Any) -> str | None:
-    """Return the user's last message; if there is no message, the whole input as text."""
+    """Return the last message of the user.
+
+    If the input has no message, return the input as text.
+    """
     if user_messages := [each for each in messages_in(inputs) if each.type == "human"]:
         return str(user_messages[-1].text)
     if isinstance(inputs, Mapping):
@@ -186,7 +195,7 @@ def request_in(inputs: Any) -> str | None:
 
 
 def answer_in(output: Any) -> Any:
-    """Return the structured response or the model's last text; otherwise the whole output."""
+    """Return an agent's structured response, else the model's last text, else the whole output."""
     if isinstance(output, Mapping) and output.get("structured_response") is not None:
         return output["structured_response"]
     messages = messages_in(output)
@@ -195,7 +204,7 @@ def answer_in(output: Any) -> Any:
 
 
 def answered_in(messages: Sequence[BaseMessage]) -> tuple[str | None, list[ToolReply]]:
-    """Return the id of the latest message with tool calls, and the answers that follow it."""
+    """Find the latest message with tool calls. Return its id, and the tools' replies after it."""
     answers = []
     for message in reversed(messages):
         if isinstance(message, ToolMessage):

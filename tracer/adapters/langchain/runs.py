@@ -4,9 +4,9 @@
     await create_agent(model, tools, name="planner").ainvoke({"messages": [("user", "…")]})
 
 A compiled graph is an agent: a root plan, or a sub-plan of the tool call that invokes it. A graph
-that is a node of another graph is a sub-plan only if it has an agent's name
-(`create_agent(…, name=…)`). A chain without a parent becomes a plan when a model, a tool or a graph
-runs in it. Nodes and other runnables have no record.
+that is a node of another graph is a sub-plan only if it has an agent's name (`create_agent(…,
+name=…)`). A chain without a parent becomes a plan when a model, a tool or a graph runs in it. Nodes
+and other runnables are not recorded.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _uninstall: Uninstall = uninstall_all([])
 def install(tracing: Tracing) -> Uninstall:
     """Record all runs of this process with this connection. Replaces an earlier `install`.
 
-    Work that code inside a run records by hand or with other adapters belongs to that run.
+    Code inside a run may also record work by hand or with other adapters. This work belongs to the
+    run.
 
     Args:
         tracing: The connection from `tracer.connect()`.
@@ -71,8 +72,9 @@ def install(tracing: Tracing) -> Uninstall:
 class RecordingHandler(BaseCallbackHandler):
     """A callback handler that records runs: `config={"callbacks": [RecordingHandler(tracing)]}`.
 
-    LangChain calls no hook for a cancelled model, tool or node, only for the graph or chain around
-    them. When that ends, open runs inside it are recorded as cancelled.
+    If a model, tool or node is cancelled, LangChain calls no hook for it. It only calls the hook of
+    the graph or chain around it. This hook records all open runs inside the graph or chain as
+    cancelled.
     """
 
     run_inline = True
@@ -94,7 +96,7 @@ class RecordingHandler(BaseCallbackHandler):
         return len(self._tree)
 
     def current(self) -> Work | None:
-        """Return the work of the run that the caller runs in, from LangChain's own context."""
+        """Return the work around the calling code, according to LangChain's own context."""
         # Does not take the lock: a caller that holds another lock could deadlock with a hook.
         with log_errors("langchain current"):
             return self._tree.current()
@@ -116,7 +118,10 @@ class RecordingHandler(BaseCallbackHandler):
         parent_run_id: UUID | None = None,
         **about: Any,
     ) -> None:
-        """Note a run. It becomes a plan when runs inside it show that it is an agent."""
+        """Note that a chain or graph started.
+
+        It becomes a plan later, if runs inside it show an agent.
+        """
         with self._hook("on_chain_start"):
             run = self._tree.begin(run_id, parent_run_id, serialized, about)
             run.inputs = inputs
@@ -158,7 +163,7 @@ class RecordingHandler(BaseCallbackHandler):
         parent_run_id: UUID | None = None,
         **about: Any,
     ) -> None:
-        """Record a request to a chat model, and the answers in it to calls that never ran."""
+        """Record a request to a chat model. End the calls that the request's messages answer."""
         with self._hook("on_chat_model_start"):
             run = self._tree.begin(run_id, parent_run_id, serialized, about)
             request_messages = messages[0] if messages else []
@@ -383,7 +388,10 @@ def _step_of(work: Work) -> Step:
 
 
 def _names(error: BaseException) -> set[str]:
-    """Return the names of an error's classes. LangGraph's cannot be imported if it is absent."""
+    """Return the names of an error's classes.
+
+    LangGraph may be absent, so its classes cannot be compared.
+    """
     return {each.__name__ for each in type(error).__mro__}
 
 

@@ -8,7 +8,7 @@
             async with service.run("The user's request", session_id="…"):
                 await agent.ainvoke({"messages": [{"role": "user", "content": "…"}]})
 
-Features of a LangGraph graph are not available to converted tools: its state, store, commands and
+A converted tool cannot use these features of a LangGraph graph: state, store, commands and
 interrupts.
 """
 
@@ -57,12 +57,14 @@ _NOTHING = object()
 def from_langchain(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
     """Convert a LangChain tool to one of ours.
 
-    Parameters that LangChain injects (`InjectedToolArg` and its kinds) are hidden parameters here.
-    An injected tool call id is our id. Other values come from `hidden`, or are the parameter's
-    default. LangChain's callbacks and tracers do not see hidden arguments either.
+    Parameters that LangChain injects (`InjectedToolArg` and its subclasses) become hidden
+    parameters. A parameter for the tool call's id receives our tool-call id. Other parameters get
+    their value from `hidden`, or their default. LangChain's callbacks and tracers never see hidden
+    arguments.
 
-    An error is a failed call, even if the tool would return it to the model (`handle_tool_error`).
-    The result of a `content_and_artifact` tool is its content.
+    If the tool raises an error, the call fails. The option `handle_tool_error`, which returns an
+    error to the model as a result, has no effect. The result of a `content_and_artifact` tool is
+    its content.
 
     Args:
         tool: The tool. A copy of it is run.
@@ -124,11 +126,13 @@ def _filled_json_schema(
     """Return the schema with which LangChain runs a tool that has a JSON Schema.
 
     LangChain shows its callbacks and tracers all arguments of such a tool, but no injected fields
-    of a pydantic model. So a tool with hidden parameters runs with a model that declares only
-    those; the other arguments, which were validated before, are its extra fields.
+    of a pydantic model. So a tool with hidden parameters runs with a pydantic model that declares
+    only the hidden parameters. The other arguments were validated before; they are extra fields of
+    this model.
 
     Raises:
-        RegistrationError: LangChain would read another argument as a method of the model.
+        RegistrationError: An argument has the name of a method of the pydantic model, and LangChain
+            would read the method.
     """
     assert isinstance(tool.args_schema, dict)
     if not hidden:
@@ -174,7 +178,7 @@ def _hidden(
 
 
 def _injected(owner: str, name: str, field: FieldInfo) -> HiddenParameter:
-    """Return the hidden parameter for an injected one that is not in the option `hidden`."""
+    """Return the hidden parameter for one that LangChain injects, unless `hidden` names it."""
     if any(_marks_call_id(each) for each in field.metadata):
         return HiddenParameter(field.annotation, lambda context: str(context.tool_call_id))
     if field.is_required():
@@ -186,7 +190,7 @@ def _injected(owner: str, name: str, field: FieldInfo) -> HiddenParameter:
 
 
 def _own_default() -> object:
-    """Provide nothing, so that LangChain takes the parameter's default, which it never checks."""
+    """Return a marker instead of a value, so that LangChain uses the unchecked default."""
     return _NOTHING
 
 
@@ -197,7 +201,7 @@ def _marks_call_id(value: object) -> bool:
 def _visible(
     owner: str, schema: type[BaseModel], hidden: Mapping[str, HiddenParameter]
 ) -> Parameters:
-    """Return the parameters that a model fills."""
+    """Return the parameters that the language model fills in."""
     parameters = {}
     for name, field in schema.model_fields.items():
         if name not in hidden:
@@ -265,7 +269,10 @@ def _runner(
 
 
 def _is_async(tool: BaseTool) -> bool:
-    """Return whether a tool is asynchronous. LangChain would run others in its own threads."""
+    """Return whether a tool is asynchronous.
+
+    LangChain would run a synchronous tool in its own threads.
+    """
     if isinstance(tool, (StructuredTool, SingleInputTool)):
         return tool.coroutine is not None
     return type(tool)._arun is not BaseTool._arun
@@ -286,7 +293,7 @@ def _result(value: Any) -> Any:
 
 
 def _fail(tool: BaseTool, error: ToolException) -> NoReturn:
-    """Raise a tool's error, with the message that the tool has for the model."""
+    """Raise a tool's error, with the message that the tool defines for the model."""
     handler = tool.handle_tool_error
     if isinstance(handler, bool) or handler is None:
         raise error
@@ -299,7 +306,10 @@ def _title(schema: type[BaseModel]) -> str:
 
 
 def _misfit(error: ValidationError, hidden: Mapping[str, HiddenParameter]) -> ToolError:
-    """Return the error for arguments that the tool's own schema rejects, without their values."""
+    """Return the error for arguments that a tool's own schema rejects.
+
+    It contains no argument values.
+    """
     details = error.errors(include_input=False, include_context=False, include_url=False)
     for each in details:
         if each["loc"] and each["loc"][0] in hidden:
@@ -316,9 +326,9 @@ def _misfit(error: ValidationError, hidden: Mapping[str, HiddenParameter]) -> To
 def to_langchain(tool: Tool, service: ToolService) -> BaseTool:
     """Convert one of our tools to a LangChain tool, for example for `create_agent`.
 
-    The service makes the call, in the current run and with its caller's identity. The id of
-    LangChain's tool call is recorded as the provider's. A failed call returns a `ToolMessage` with
-    the status `error`, or raises a `ToolException` if LangChain has no tool call to answer.
+    The service calls the tool in the current run, with the run's caller identity. The id of
+    LangChain's tool call is recorded as the provider call id. A failed call returns a `ToolMessage`
+    with the status `error`, or raises a `ToolException` if LangChain has no tool call to answer.
 
     Args:
         tool: A tool of the service's registry.

@@ -54,17 +54,17 @@ class LangChainRun:
 
     @property
     def path(self) -> tuple[UUID, ...]:
-        """The ids of the runs that contain it, the outermost first, and its own."""
+        """The ids of the runs that contain this run, the outermost first, and then its own id."""
         return (*(self.parent.path if self.parent else ()), self.run_id)
 
     @property
     def place(self) -> object:
-        """A value that stays the same when a graph or a runnable retries it."""
+        """A value that stays the same when a graph or a runnable retries this run."""
         return self.metadata.get("langgraph_checkpoint_ns") or (self.parent and self.parent.run_id)
 
     @property
     def holder(self) -> LangChainRun | None:
-        """The innermost run that contains it and has a record."""
+        """The innermost run that contains this run and has a record."""
         return self.parent and self.parent.recorded
 
     @property
@@ -79,8 +79,9 @@ class LangChainRun:
 class RunTree:
     """The open runs.
 
-    A run is removed when it ends, or when a run that contains it ends. LangChain calls no hook if a
-    tool or a model without a parent is cancelled: its run is removed when its task is done.
+    A run is removed when it ends, or when a run that contains it ends. If a tool or a model without
+    a parent is cancelled, LangChain calls no hook. Its run is then removed when its asyncio task is
+    done.
     """
 
     def __init__(self, tracing: Tracing) -> None:
@@ -103,7 +104,7 @@ class RunTree:
         return len(self._runs)
 
     def current(self) -> Work | None:
-        """Return the work of the run that the caller runs in, from LangChain's own context."""
+        """Return the work around the calling code, according to LangChain's own context."""
         callbacks = (var_child_runnable_config.get() or {}).get("callbacks")
         run_id = getattr(callbacks, "parent_run_id", None)
         run = self._find(run_id)
@@ -137,13 +138,13 @@ class RunTree:
     def watch(
         self, run: LangChainRun, task: asyncio.Task[Any] | None, may_go_on: bool = False
     ) -> None:
-        """Cancel a run without a parent when its task is done.
+        """Cancel a run that has no parent when its asyncio task is done.
 
         Args:
             run: The run.
-            task: The task that it began in, if any.
-            may_go_on: Whether the run may continue in another task, as a stream may. It is then
-                cancelled only if the task fails or is cancelled.
+            task: The asyncio task in which the run began; None if the run began outside a task.
+            may_go_on: Whether the run may continue in another task, as a stream may. If so, the run
+                is cancelled only if the task fails or is cancelled.
         """
         if task is None or (run.parent is not None and run.parent.run_id in self._runs):
             return
@@ -154,9 +155,12 @@ class RunTree:
         run.task_runs[run.run_id] = may_go_on
 
     def end(self, run_id: UUID) -> LangChainRun | None:
-        """Remove a run and return it; None if it is unknown. Open runs in it are cancelled.
+        """Remove a run and return it; None if it is unknown.
 
-        LangChain calls a hook for a cancelled graph, but not for its tools, models and nodes.
+        Open runs inside it are recorded as cancelled.
+
+        If a graph is cancelled, LangChain calls a hook for the graph, but none for its tools,
+        models and nodes.
         """
         run = self._runs.pop(run_id, None)
         if run is None:
@@ -177,9 +181,9 @@ class RunTree:
         return run
 
     def within(self, run: LangChainRun) -> Work | None:
-        """Return the work that contains a run: its holder's, or a block inside that.
+        """Return the innermost work around a run; None if the run has neither work nor a parent.
 
-        A chain without a parent becomes a plan. None: the run has no parent.
+        If the run is inside a chain that has no record yet, the outermost chain becomes a plan.
         """
         holder = run.holder
         parent_work = innermost_of(holder.work if holder else None, current_work(self._tracing))
@@ -214,7 +218,10 @@ class RunTree:
         return None if run is None else run.work
 
     def note_graph(self, run: LangChainRun) -> None:
-        """Note that a run is a graph: a plan, unless it is an unnamed part of another graph."""
+        """Note that a run is a graph.
+
+        Start a plan for it, unless it is an unnamed node of another graph.
+        """
         if run.is_graph:
             return
         run.is_graph = True
@@ -231,7 +238,8 @@ class RunTree:
         """End the calls that the agent answered without running a tool.
 
         Args:
-            run_id: The model's run that receives the messages, or the graph's that ends with them.
+            run_id: The id of the model's run that receives the messages, or of the graph's run that
+                ends with them.
             messages: The messages.
         """
         run = self._runs.get(run_id)
@@ -240,7 +248,10 @@ class RunTree:
             self.choices(step).end_answered(messages)
 
     def _forget_choices(self) -> None:
-        """Remove the choices of ended plans that other code recorded: no hook reports their end."""
+        """Remove the choices of ended plans that other code recorded.
+
+        No LangChain hook reports their end.
+        """
         for step_id, choices in [*self._choices.items()]:
             if choices.step.plan.has_ended:
                 del self._choices[step_id]
@@ -270,7 +281,7 @@ _OF_FRAMEWORK = ("ls_", "lc_", "langgraph_", "checkpoint_", "__")
 
 
 def _own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a run without what LangChain and LangGraph add."""
+    """Return the metadata of a run without the entries that LangChain and LangGraph add."""
     return {
         name: value
         for name, value in metadata.items()

@@ -2,13 +2,13 @@
 
     openai_agents.install(tracer.connect())
 
-A run is a plan with one step. A hand-off is a sub-plan that the step opened, and an agent as a tool
-is a sub-plan of its call.
+Each run of the SDK is recorded as a plan with one step. A hand-off is a sub-plan that the step
+opened. An agent that is used as a tool is a sub-plan of the tool call.
 
 The adapter uses the SDK's run hooks: they receive a call's id, and the SDK awaits them. It does not
-use the SDK's tracing, which the user may have turned off. The end of a call is recorded by a
-wrapper around the SDK's internal function for one call, which also makes the call the current work
-of its tool. The adapter keeps no state of ended runs.
+use the SDK's tracing, which the user may have turned off. The adapter wraps the SDK's internal
+function for one tool call. The wrapper makes the call the current work while its tool runs, and
+records how the call ends. The adapter keeps no state of ended runs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def install(tracing: Tracing) -> Uninstall:
     async def around_run(
         wrapped: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Record one run, of `AgentRunner._run_impl` or `start_streaming`."""
+        """Record one run. Wraps the SDK's `AgentRunner._run_impl` and `start_streaming`."""
         run = None
         with log_errors("run"):
             run = agent_run(tracing, args, kwargs)
@@ -169,7 +169,7 @@ class _Hooks(RunHooks[Any]):
 async def _around_tool(
     wrapped: Any, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Make the call the current work of its tool, and record how it ends."""
+    """Make a call the current work while its tool runs, and record how the call ends."""
     run = call = None
     with log_errors("tool"):
         if isinstance(executor.hooks, _Hooks):
@@ -185,7 +185,7 @@ async def _around_tool(
 
 
 def _note(error: BaseException) -> None:
-    """Keep an error that the SDK converts to an answer to the model."""
+    """Keep an error before the SDK converts it to an answer for the model."""
     run = _RUN.get()
     work = run and current_work(run.tracing)
     if run is not None and isinstance(work, ToolCall):
@@ -213,7 +213,10 @@ async def _note_mcp_error(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any
 
 
 async def _around_guardrail(wrapped: Any, guardrail: Any, args: Any, kwargs: Any) -> Any:
-    """Record a guardrail as a tool call of the type `GUARDRAIL`. It succeeds even if it trips."""
+    """Record a guardrail as a tool call of the type `GUARDRAIL`.
+
+    If it trips, the call still succeeds.
+    """
     run, call = _RUN.get(), None
     if run is not None:
         with log_errors("guardrail"):

@@ -38,14 +38,14 @@ def request_of(run_input: Any) -> str | None:
 
 
 def text_of_answer(output: Iterable[Any]) -> str | None:
-    """Return the text of an answer, including refusals; None if it only contains tool calls."""
+    """Return the text of an answer, including refusals; None if the answer has only tool calls."""
     parts = [part for item in output if item.type == "message" for part in item.content]
     texts = [getattr(part, "text", None) or getattr(part, "refusal", None) for part in parts]
     return "".join(text for text in texts if text) or None
 
 
 def handoffs_of(agent: Any) -> dict[str, str]:
-    """Return the names of the agents that an agent may hand over to, by the names of the tools."""
+    """Return the names of an agent's hand-off targets, keyed by the names of the hand-off tools."""
     return {
         each.tool_name if isinstance(each, Handoff) else Handoff.default_tool_name(each): (
             each.agent_name if isinstance(each, Handoff) else each.name
@@ -89,13 +89,19 @@ def is_call(item: Any) -> bool:
 
 
 def name_of(item: Any) -> str:
-    """Return the name of the tool. OpenAI's own tools have it in the type of the item."""
+    """Return the name of a call's tool.
+
+    For OpenAI's own tools, the item's type contains the name.
+    """
     name = getattr(item, "name", None)
     return name if isinstance(name, str) else str(item.type).removesuffix("_call")
 
 
 def arguments_of(item: Any) -> Any:
-    """Return the arguments as the model wrote them; without any, the item's other fields."""
+    """Return the arguments as the model wrote them.
+
+    If the item has none, return its other fields.
+    """
     if item.type == "function_call":
         return item.arguments
     if item.type == "custom_tool_call":
@@ -116,7 +122,10 @@ def kind_of(item: Any) -> str | None:
 
 
 def ran_at_provider(item: Any) -> bool:
-    """Return whether the provider ran the call, so that it ended before the answer arrived."""
+    """Return whether the provider itself ran the call.
+
+    Such a call ended before the answer arrived.
+    """
     return item.type.removesuffix("_call") not in ("function", "custom_tool", *LOCAL)
 
 

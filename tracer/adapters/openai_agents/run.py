@@ -52,7 +52,7 @@ class OpenAIRun:
     """One run, with all agents that it hands over to."""
 
     def __init__(self, tracing: Tracing, plan: Plan, config: Any) -> None:
-        """Create the run. Its plan has started.
+        """Create the run, whose plan has started already.
 
         Args:
             tracing: The connection that records it.
@@ -76,7 +76,7 @@ class OpenAIRun:
         return self.plans[-1].own_step
 
     def unless_sensitive(self, value: Any) -> Any:
-        """Return a payload, or None if the run's configuration excludes sensitive data."""
+        """Return the value, or None if the run's configuration excludes sensitive data."""
         return value if self._config.trace_include_sensitive_data else None
 
     # --- Rounds --------------------------------------------------------------------------------
@@ -146,7 +146,10 @@ class OpenAIRun:
             call.fail(text_of(self.unless_sensitive(error)) or "The call failed at the provider.")
 
     def _close_round(self) -> None:
-        """End the calls that never ran. A new request to the model means that they never will."""
+        """End the calls that never ran.
+
+        A new request to the model shows that they will never run.
+        """
         for choice in self._round:
             if choice.is_claimed:
                 continue
@@ -231,7 +234,7 @@ class OpenAIRun:
 
         Args:
             call: The call.
-            result: The SDK's answer to the model: the tool's result, or a text in its place.
+            result: The text or value that the SDK returns to the model: the tool's result, or a text instead of it.
         """
         if isinstance(result, FunctionToolResult):
             if isinstance(result.run_item, ToolApprovalItem):
@@ -261,7 +264,10 @@ class OpenAIRun:
         self.end_for(call, _cause(error), _reason(error))
 
     def end_for(self, work: Work, error: BaseException, reason: str | None = None) -> None:
-        """Record that an exception ended some work, without its message if that is sensitive."""
+        """Record that an exception ended some work.
+
+        Omit the message if the run excludes sensitive data.
+        """
         if isinstance(error, Exception) and not isinstance(error, CancelledError):
             work.fail(error_info(error, lambda text: self.unless_sensitive(text) or ""), reason)
         else:
@@ -313,7 +319,7 @@ class OpenAIRun:
             self.end_for(plan, error, _reason(error))
 
     def _fail_unusable(self, error: ModelBehaviorError) -> None:
-        """Record the error of the call that made the SDK end the run."""
+        """If the SDK ended the run because of an unusable call, record the error at this call."""
         for choice in self._round:
             if not choice.is_claimed and f"Tool {choice.call.name} not found" in str(error):
                 self.end_for(choice.call, error, Reason.UNKNOWN_TOOL)
@@ -330,7 +336,7 @@ def agent_run(tracing: Tracing, args: tuple[Any, ...], options: Mapping[str, Any
 
     Args:
         tracing: The connection that records it.
-        args: The positional arguments of the SDK's function: the agent and the input, or none.
+        args: The positional arguments of the SDK's function: the agent and the input. May be empty.
         options: The keyword arguments.
     """
     run_input = args[1] if args else options["starting_input"]
@@ -355,7 +361,10 @@ def agent_run(tracing: Tracing, args: tuple[Any, ...], options: Mapping[str, Any
 
 
 def _turns_exceeded(result: Any) -> MaxTurnsExceeded | None:
-    """Return the error that a streamed run raises in its reader, and stores nowhere."""
+    """Return the error for a streamed run that exceeded its turns.
+
+    The SDK only raises it in the reader.
+    """
     limit = result.max_turns if hasattr(result, "_max_turns_handled") else None
     if limit is None or result._max_turns_handled or result.current_turn <= limit:
         return None
@@ -363,7 +372,7 @@ def _turns_exceeded(result: Any) -> MaxTurnsExceeded | None:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the exception of the tool, if the SDK's error wraps one."""
+    """Return the tool's own exception if the SDK's error wraps it, else the SDK's error."""
     wraps = str(error).startswith("Error running tool ")
     return error.__cause__ if wraps and error.__cause__ is not None else error
 

@@ -3,11 +3,11 @@
     pydantic_ai.install(tracing)                                  # every agent of the process
     agent = Agent(model, capabilities=[RecordingCapability(tracing)])     # or one
 
-A run is a plan with one step. A run inside a tool call is a sub-plan of that call. Chosen calls
-that never ran are cancelled when the run ends: those that were skipped, and those that are
-`deferred` to another run. An output tool is a call only if it has a function to run, as in
-pydantic-ai's own spans. Realtime sessions are not recorded, nor are agents under a durable
-execution engine, which would replay them.
+Each run is recorded as a plan with one step. A run inside a tool call is a sub-plan of that call.
+If a chosen call never ran, it is cancelled when the run ends: pydantic-ai skipped it, or deferred
+it to another run (reason `deferred`). The call of an output tool is recorded only if the tool has a
+function to run, as in pydantic-ai's own spans. Realtime sessions are not recorded. Agents under a
+durable execution engine are not recorded either, because the engine replays their runs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _REFUSALS = (ValidationError, ModelRetry, ToolFailed, ToolRetryError, ToolFailed
 def install(tracing: Tracing) -> Uninstall:
     """Record all agents of this process. The returned function stops the recording.
 
-    If an agent or a run has its own `RecordingCapability`, that one records.
+    If an agent or a run has its own `RecordingCapability`, only this capability records it.
 
     Args:
         tracing: The connection from `tracer.connect()`.
@@ -96,11 +96,11 @@ class RecordingCapability(AbstractCapability[Any]):
 
     @classmethod
     def combine(cls, capabilities: Sequence[AbstractCapability[Any]]) -> AbstractCapability[Any]:
-        """Return the last capability, so that a run is recorded once."""
+        """Return the last of several capabilities, so that a run is recorded only once."""
         return capabilities[-1]
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Run outside of capabilities that change requests, and inside pydantic-ai's own spans."""
+        """Put this capability around those that change requests, but inside pydantic-ai's spans."""
         return CapabilityOrdering(position="outermost", wrapped_by=[Instrumentation])
 
     def _realtime_uncalled_hooks(self) -> tuple[str, ...]:
@@ -246,7 +246,7 @@ def _end_call(call: ToolCall, error: BaseException) -> None:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the exception of the tool, if pydantic-ai's error wraps one."""
+    """Return the tool's own exception if pydantic-ai's error wraps it, else the error itself."""
     if isinstance(error, (ToolRetryError, ToolFailedError)):
         return error.__cause__ or error
     return error

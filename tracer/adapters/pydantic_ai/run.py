@@ -70,7 +70,7 @@ class PydanticAIRun:
     # --- Rounds --------------------------------------------------------------------------------
 
     def ask(self, request: Any) -> ThinkAct | None:
-        """Start a round; None for another attempt at the same one."""
+        """Start a round. Return None if the request only repeats the attempt of an open round."""
         if self.plan is None or (self._thought is not None and not self._thought.has_ended):
             return None
         self._thought = self._tracing.think_act(
@@ -144,7 +144,7 @@ class PydanticAIRun:
     # --- Tool calls ----------------------------------------------------------------------------
 
     def call(self, part: ToolCallPart) -> ToolCall:
-        """Return the chosen call of a tool; a new call if the round chose none."""
+        """Return the chosen call that a tool executes; a new call if none was chosen."""
         named = [
             (each, call)
             for each, call in self._open
@@ -171,7 +171,7 @@ class PydanticAIRun:
         )
 
     def end_unrun(self, messages: Iterable[ModelMessage]) -> None:
-        """End calls of the previous round that no hook reported, with the answers in `messages`."""
+        """End the last round's calls that no hook reported. `messages` has their answers."""
         self._open = [(part, call) for part, call in self._open if not call.has_ended]
         if not self._open:
             return
@@ -215,7 +215,7 @@ class PydanticAIRun:
 
 
 def _end_native(call: ToolCall, part: NativeToolCallPart, parts: Sequence[Any]) -> None:
-    """Record a tool that the provider ran. The answer contains its result."""
+    """End a call of a tool that the provider ran. The model's answer contains the tool's result."""
     call.start()
     for each in parts:
         if isinstance(each, NativeToolReturnPart) and each.tool_call_id == part.tool_call_id:
@@ -239,7 +239,7 @@ def arguments_of(part: ToolCallPart | NativeToolCallPart) -> str:
 
 
 def _messages_text(messages: Sequence[ModelMessage]) -> str | None:
-    """Return messages in the format of pydantic-ai's own spans, instructions first."""
+    """Return messages as JSON in the format of pydantic-ai's spans, with instructions first."""
     recorded: list[Any] = [
         dict(each) for each in InstrumentationSettings().messages_to_otel_messages(list(messages))
     ]
@@ -251,7 +251,7 @@ def _messages_text(messages: Sequence[ModelMessage]) -> str | None:
 
 
 def _usage(response: ModelResponse) -> TokenUsage:
-    """Return the tokens of an answer, including those of failed attempts with an answer."""
+    """Return the tokens of an answer. Failed attempts that produced an answer count, too."""
     failed = [each.usage for each in response.failed_attempts or () if each.usage is not None]
     usages = [response.usage, *failed]
     return TokenUsage(
