@@ -102,7 +102,7 @@ class ToolContext:
 
     @property
     def toolcallId(self) -> UUID | None:  # noqa: N802 - the name in the seed documents
-        """The same as `tool_call_id`."""
+        """The same as `tool_call_id`, under the name that the seed documents use."""
         return self.tool_call_id
 
 
@@ -122,7 +122,7 @@ class _Bound:
         self.task = _current_task() if self.generator is not None else None
 
     def is_of(self, caller: Identity | None) -> bool:
-        """Return whether it has the same caller."""
+        """Return whether this block has the same caller as `caller`."""
         if self.identity is None or caller is None:
             return self.identity is caller
         return self.identity.reveal() == caller.reveal()
@@ -139,11 +139,12 @@ def _innermost_left_open() -> _Bound | None:
 
 
 def _innermost() -> _Bound | None:
-    """Return the block that applies to the running code; None if none does, or if it is ambiguous.
+    """Return the block that applies to the running code; None if no single block applies.
 
-    A context variable that a generator sets stays set while the generator is suspended: for its
-    reader, and for other generators that the reader reads alternately. So a generator's block
-    applies only to code that the generator itself runs, which is on the stack above its frame.
+    If a generator sets a context variable, the variable stays set while the generator is suspended.
+    The generator's reader sees the value, and so do other generators that the same reader reads
+    alternately. So a generator's block applies only to code that the generator itself runs, which
+    is on the stack above its frame.
 
     A task has a copy of the context of its creator, which may be the generator or its reader; they
     cannot be distinguished. So the block applies in a task only if no other caller is bound around
@@ -162,7 +163,7 @@ def _innermost() -> _Bound | None:
 
 
 def _has_one_caller(bound: _Bound) -> bool:
-    """Return whether all blocks around the generator of `bound` have the same caller as it."""
+    """Return whether all blocks around the generator of `bound` have the same caller as `bound`."""
     outer = bound.before
     while outer is not None:
         if not outer.is_left and outer.generator is not bound.generator:
@@ -177,7 +178,8 @@ def _has_one_caller(bound: _Bound) -> bool:
 def _generator_frame() -> FrameType | None:
     """Return the frame of the generator whose `with` block is entered; None for other code.
 
-    A generator that `contextlib` runs is a context manager itself: its caller's block is meant.
+    A generator that `contextlib` runs is a context manager. It is skipped: the block belongs to the
+    code that enters the context manager.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -203,7 +205,7 @@ def _is_on_stack(wanted: FrameType) -> bool:
 
 
 def _current_task() -> object:
-    """Return the task that runs this code, or without an event loop the thread's ident."""
+    """Return the running asyncio task. Without an event loop, return the thread's ident."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -231,13 +233,13 @@ def _binding(context: ToolContext | None, identity: Identity | None) -> Iterator
 
 
 def current_tool_context() -> ToolContext | None:
-    """Return the context of the tool call that this code runs in; None outside of any."""
+    """Return the context of the tool call that runs this code; None outside of tool calls."""
     bound = _innermost()
     return None if bound is None else bound.context
 
 
 def current_identity() -> Identity | None:
-    """Return the caller's identity; None without a caller.
+    """Return the caller's identity; None if no caller is set.
 
     Inside a run it is the run's caller, elsewhere that of the `identity` block around this code.
     """
@@ -265,19 +267,24 @@ def token_of(identity: Identity | None) -> str:
 
 
 def tool_context_bound(context: ToolContext | None) -> AbstractContextManager[None]:
-    """Make a tool context and its caller current inside. None leaves the run but not its caller."""
+    """Set the current tool context and caller for a block.
+
+    A context of None means that the block is outside of any run. The caller stays the same.
+    """
     return _binding(context, current_identity() if context is None else context.identity)
 
 
 @contextmanager
 def identity(*, token_id: str) -> Iterator[Identity]:
-    """Set the caller's identity for the runs and tool calls that start inside.
+    """Set the caller's identity for the runs and tool calls that start inside the block.
 
-    It reaches tasks, threads and executors' functions that are started inside. Work that outlives
-    the block is rejected from then on; a run that was started inside keeps its own copy until it
-    ends. In a generator, the block covers the generator's code, and not the code that reads it.
+    Tasks, threads and executors' functions that start inside the block inherit the identity. When
+    the block ends, tool calls of work that still runs are rejected. A run that started inside the
+    block keeps its own copy of the identity until the run ends. In a generator, the block covers
+    the generator's code, and not the code that reads it.
 
-    A call inside does not belong to a run around the block, which may have another caller.
+    A tool call inside the block does not belong to a run around the block, because that run may
+    have another caller.
 
     Args:
         token_id: The caller's token: a user's id, or a token of a business system.
@@ -303,7 +310,7 @@ def identity(*, token_id: str) -> Iterator[Identity]:
 def _inheriting(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that runs in a copy of this context, with the block that applies here.
 
-    If no block applies, it is `function` itself.
+    If no block applies here, `function` itself is returned.
     """
     bound = _innermost()
     if bound is None:

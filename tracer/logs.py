@@ -69,9 +69,10 @@ def get_logger(name: str) -> BoundLogger:
 
 @contextmanager
 def lineage_bound(**ids: UUID | str | None) -> Iterator[None]:
-    """Add ids, such as `root_plan_id` and `tool_call_id`, to every line that is logged inside.
+    """Add ids, such as `root_plan_id` and `tool_call_id`, to every log line inside the block.
 
-    They follow the context: into tasks, `asyncio.to_thread`, and threads that copy it.
+    The ids are in a context variable. Tasks, `asyncio.to_thread` and threads that copy the context
+    inherit them.
     """
     present = {name: str(value) for name, value in ids.items() if value}
     token = _lineage_ids.set({**(_lineage_ids.get() or {}), **present})
@@ -92,7 +93,7 @@ def request_bound(request_id: str) -> Iterator[None]:
 
 
 def bind_request_ids(**ids: UUID | None) -> None:
-    """Add ids to further lines of this request. None removes one."""
+    """Add ids to all later log lines of this request. The value None removes an id."""
     bound_ids = _request_ids.get()
     if bound_ids is not None:
         for name, value in ids.items():
@@ -184,7 +185,7 @@ def _for_terminal(has_colors: bool) -> Callable[[EventDict], str]:
 
 
 def _parameter(match: re.Match[str], event: EventDict) -> str:
-    """Return a path parameter's value if the line has it, otherwise its name in braces.
+    """Return a path parameter's value if the log line has it, otherwise its name in braces.
 
     Lines contain only valid ids, and never the path itself, into which clients may write anything.
     """
@@ -193,7 +194,7 @@ def _parameter(match: re.Match[str], event: EventDict) -> str:
 
 
 def _json(event: EventDict) -> str:
-    """Return a line of ASCII, which every stream can encode."""
+    """Return a log line as JSON in ASCII, which every stream can encode."""
     try:
         line = orjson.dumps(event, default=str)
     except TypeError:

@@ -119,7 +119,7 @@ def uninstall_all(hooks: list[Uninstall]) -> Uninstall:
 
 
 def renamed(module: str, old: str, new: type) -> type:
-    """Return the class for a deprecated name, and log a deprecation warning."""
+    """Return the class for a deprecated name, and issue a `DeprecationWarning`."""
     warnings.warn(
         f"{module}.{old} is deprecated and will be removed in the next release. "
         f"Use {module}.{new.__name__} instead.",

@@ -1,8 +1,8 @@
 """The comparison of two runs: aligns their trees, and lists the differences of matching records.
 
-Both trees have `Payloads.COMPARED`: texts are equal as values if their digests are. Functions are
-pure.
-The time grows with n log n of the siblings of one parent.
+Both trees are read with `Payloads.COMPARED`: they contain digests instead of long texts, and texts
+with equal digests are equal. All functions are pure. For n siblings of one parent, the comparison
+takes O(n log n) time.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ _IndexPair = tuple[int, int]  # an index among the left siblings, and one among 
 def aligned(
     left: Sequence[T], right: Sequence[T], keys: Sequence[Callable[[T], Key | None]]
 ) -> list[tuple[T | None, T | None]]:
-    """Return all siblings in order, as pairs if they match. Matches do not cross each other.
+    """Align two lists of siblings, and return them as pairs in order.
+
+    A sibling without a match is paired with None. Matches never cross each other.
 
     Args:
         left: The siblings of one side.
         right: The siblings of the other side.
-        keys: The criteria of matching: the first is applied first, then the next one between the
-            matches, and so on. If several siblings have a key, the first matches the first. A key
-            of None matches nothing.
+        keys: Functions that return a sibling's key. Siblings with equal keys match. The first
+            function is applied to all siblings, each next function only between the matches found
+            so far. If several siblings have the same key, they match in order. A key of None
+            matches nothing.
     """
     matches: list[_IndexPair] = []
     for key_of in keys:
@@ -60,7 +63,7 @@ def _matched_between(
     matches: list[_IndexPair],
     key_of: Callable[[T], Key | None],
 ) -> list[_IndexPair]:
-    """Return the matches, with additional ones by a further key between each two of them."""
+    """Return the known matches, and the matches by a further key between each two of them."""
     result: list[_IndexPair] = []
     start_i = start_j = 0
     for match_i, match_j in [*matches, (len(left), len(right))]:
@@ -81,7 +84,10 @@ def _matched_between(
 def _numbered(
     siblings: Sequence[T], indexes: range, key_of: Callable[[T], Key | None]
 ) -> dict[Key, int]:
-    """Return indexes by key, each key extended by the number of earlier siblings that have it."""
+    """Return siblings' indexes by key.
+
+    The number of earlier siblings with the same key extends the key.
+    """
     seen: Counter[Key] = Counter()
     by_key: dict[Key, int] = {}
     for index in indexes:
@@ -95,7 +101,7 @@ def _numbered(
 def _longest_chain(candidates: dict[Key, _IndexPair]) -> list[_IndexPair]:
     """Return the largest set of candidates that do not cross each other, in order.
 
-    If there are several, the choice does not depend on which side is the left one.
+    If there are several such sets, the choice does not depend on which side is the left one.
     """
     ends: list[int] = []  # by length of chain, the smallest right index that such a chain ends with
     by_length: defaultdict[int, list[tuple[int, str, _IndexPair]]] = defaultdict(list)
@@ -377,7 +383,7 @@ def _took_longer(one: float | None, other: float | None) -> bool:
 
 
 def _count_changes(entries: Sequence[Entry]) -> None:
-    """Set the number of entries below each that differ between the sides."""
+    """Set for each entry the number of entries below it that differ between the sides."""
     for entry in reversed(entries):
         entry["changedBelow"] = sum(
             child["changedBelow"] + (child["change"] is not Change.SAME)

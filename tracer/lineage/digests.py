@@ -1,8 +1,8 @@
 """Digests by which the long strings of two runs are compared, each with the value's beginning.
 
-A text that is JSON is compared as a value: white space and the order of keys make no difference. Of
-a repeated key the last one counts. Numbers are compared as they are written: `1.0` is not `1`,
-and integers beyond 2**53 stay exact.
+A text that is JSON is compared as a value: white space and the order of keys make no difference. If
+an object repeats a key, the last value counts. Numbers are compared as they are written: `1.0` is
+not `1`, and integers beyond 2**53 stay exact.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _DIGITS = 64
 
 
 def value_of(text: str) -> str:
-    """Return JSON with sorted keys and without white space; any other text as it is.
+    """Return JSON text with sorted keys and without white space; return any other text unchanged.
 
-    JSON that nests deeper than 250 levels is returned as it is, too.
+    JSON that nests deeper than 250 levels is returned unchanged, too.
     """
     if not text.lstrip(" \t\n\r").startswith(("{", "[", '"')) or nests_too_deep(text):
         return text

@@ -28,7 +28,7 @@ class FailedRecord(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """A failed record without a failed record below it."""
+    """A failed record that has no failed record below it: the origin of a failure."""
 
     place: Place
     depth: int | None
@@ -36,7 +36,7 @@ class Origin(NamedTuple):
 
     @property
     def is_handled(self) -> bool:
-        """Whether a record above it did not fail."""
+        """Whether a record above the origin did not fail."""
         return self.depth is None
 
 
@@ -46,14 +46,16 @@ def explained_by(
     step: Hashable | None,
     plan: Hashable | None,
 ) -> tuple[Place, ...]:
-    """Return the records above a failed record whose failure it explains.
+    """Return the records above a failed record that may have failed because of it.
 
     Args:
-        tool_call: The tool call that opened it, or whose batch it is an item of.
-        think_act: The round that chose it. The round may have succeeded, so the step counts, too.
-        step: The step that it belongs to, or that handed over to it.
+        tool_call: The tool call that opened the failed record, or that contains it as an item of a
+            batch.
+        think_act: The round that chose the failed tool call. The round may have succeeded, so the
+            step is returned, too.
+        step: The step that contains the failed record, or that handed over to it.
         plan: The plan of a step, or the parent of a plan. The step that handed over to a plan may
-            have succeeded, so the parent counts, too.
+            have succeeded, so the parent is returned, too.
     """
     if tool_call is not None:
         return ((Kind.TOOL_CALL, tool_call),)
@@ -64,7 +66,8 @@ def explained_by(
 def failure_origins(failed: Iterable[FailedRecord], root: Place) -> list[Origin]:
     """Return the origins of a run's failures.
 
-    Those that made the run fail come first, the deepest before others, then the earliest.
+    Origins that made the run fail come first. Among these, deeper origins precede others, and then
+    earlier origins precede later ones.
 
     Args:
         failed: All failed records of the run.

@@ -1,7 +1,7 @@
-"""The input messages of a round that the previous round did not have.
+"""Find the input messages of a round that the previous round did not have.
 
-A request to a model repeats the whole conversation. Compared as a whole, each round after a
-difference would differ as well.
+A request to a model repeats the whole conversation. If whole requests were compared, each round
+after the first difference would differ, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def new_messages(before: str | None, messages: str) -> str:
 
 
 def _added(before: str | None, messages: str) -> str:
-    """Return the messages after those that both have, if both are lists."""
+    """Return the messages of the second list after the beginning that both lists share."""
     known, sent = _listed(before), _listed(messages)
     if not known or sent is None:
         return messages

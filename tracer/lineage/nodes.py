@@ -60,7 +60,7 @@ class Row(Struct, rename="camel", tag_field="kind", gc=False):
 
 
 class PlanRow(Row, tag=Kind.PLAN.value):
-    """A plan by itself."""
+    """A plan without its steps."""
 
     kind: ClassVar[Kind] = Kind.PLAN
 
@@ -86,7 +86,7 @@ class PlanRow(Row, tag=Kind.PLAN.value):
 
 
 class StepRow(Row, tag=Kind.STEP.value):
-    """A step by itself."""
+    """A step without its rounds."""
 
     kind: ClassVar[Kind] = Kind.STEP
 
@@ -102,7 +102,7 @@ class StepRow(Row, tag=Kind.STEP.value):
 
 
 class ThinkActRow(Row, tag=Kind.THINK_ACT.value):
-    """One round by itself."""
+    """A round without its tool calls."""
 
     kind: ClassVar[Kind] = Kind.THINK_ACT
 
@@ -119,7 +119,7 @@ class ThinkActRow(Row, tag=Kind.THINK_ACT.value):
 
 
 class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
-    """A tool call by itself."""
+    """A tool call without its sub-plans."""
 
     kind: ClassVar[Kind] = Kind.TOOL_CALL
 

@@ -264,8 +264,8 @@ def _within_plan(node: Node) -> Sequence[Node]:
 def _add_totals(walked: list[Node], origin_keys: Collection[tuple[str, str]]) -> None:
     """Set `own`, `cumulative` and `sub_plan_count` of nodes.
 
-    Equal totals share one object if that is known without comparing them, to save memory: `own` and
-    `cumulative` of nodes without sub-plans, and the totals of all calls without children.
+    To save memory, totals share one object if they are known to be equal without a comparison:
+    `own` and `cumulative` of nodes without sub-plans, and the totals of all calls without children.
 
     Args:
         walked: The nodes, parents before children.
@@ -309,7 +309,7 @@ def _add_totals(walked: list[Node], origin_keys: Collection[tuple[str, str]]) ->
 
 
 def _round_totals(node: ThinkActNode, origin_keys: Collection[tuple[str, str]]) -> TreeTotals:
-    """Return the totals of a round without its calls."""
+    """Return the totals of a round, without those of its tool calls."""
     return TreeTotals(
         input_tokens=node.input_tokens or 0,
         output_tokens=node.output_tokens or 0,
@@ -326,7 +326,10 @@ _FAILURE = TreeTotals(failures=1)
 
 
 def _sum(itself: TreeTotals, parts: list[TreeTotals]) -> TreeTotals:
-    """Return the sum of totals, added in order, on which sums of floats depend."""
+    """Return the sum of totals.
+
+    They are added in order, because sums of floats depend on the order.
+    """
     input_tokens = itself.input_tokens
     output_tokens = itself.output_tokens
     cost_usd = itself.cost_usd

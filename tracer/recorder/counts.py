@@ -56,7 +56,7 @@ class RecorderCounts:
 
         Args:
             events: The lost events.
-            reason: The reason, which must not quote the events.
+            reason: Why the events are lost. Must not quote the events.
         """
         self.dropped += len(events)
         log.error("events_dropped", reason=reason, **ids_of(events))
@@ -73,7 +73,7 @@ def ids_of(events: Sequence[Event]) -> dict[str, object]:
 
 
 def error_location(error: BaseException) -> str:
-    """Return an error's class and line. Not its message, which may quote a payload."""
+    """Return an error's class and line. The message is left out, because it may quote a payload."""
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     frames = extract_tb(error.__traceback__)
     return f"{kind} at {frames[-1].filename}:{frames[-1].lineno}" if frames else kind

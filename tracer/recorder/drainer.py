@@ -111,7 +111,7 @@ class Drainer:
         await asyncio.wait(given_up, timeout=ABANDONED_SECONDS)
 
     def cut_short(self) -> None:
-        """Make `finish` return at once."""
+        """Make a running `finish` return at once."""
         self._cut_short.set()
 
     async def _run(self) -> None:
@@ -157,7 +157,7 @@ class Drainer:
         )
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep, but not longer than until `finish` is called."""
+        """Sleep for `seconds`, or until `finish` is called."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._closing.wait()

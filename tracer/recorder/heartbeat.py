@@ -35,7 +35,10 @@ class Heartbeat:
             self._task = asyncio.create_task(self._run(), name="tracer-lease")
 
     async def stop(self) -> None:
-        """Stop. Records that are still open are abandoned when the lease expires."""
+        """Stop sending heartbeats.
+
+        Records that are still open are abandoned when the lease expires.
+        """
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=ANSWER_SECONDS)

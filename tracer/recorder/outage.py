@@ -17,7 +17,7 @@ STORE_AWAY = (StoreUnavailable, SchemaOutOfDate, OSError)
 
 
 def failure(task: asyncio.Task[WriteAnswer]) -> BaseException | None:
-    """Return the error of a finished write; None if it succeeded."""
+    """Return the error of a finished write; None if the write succeeded."""
     return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
@@ -99,7 +99,7 @@ class Outage:
 
 
 def _describe(error: BaseException) -> tuple[str, str, str | None]:
-    """Return the problem, the remedy, and the store's address if the error has it."""
+    """Return the problem, the remedy, and the store's address if the error contains an address."""
     match error:
         case StoreUnavailable():
             return error.problem, error.what_to_do, error.address

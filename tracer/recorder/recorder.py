@@ -67,8 +67,8 @@ class _PendingCall:
 class Recorder:
     """Records events as they happen, and never disturbs the recorded program.
 
-    Use it as an async context manager, from one event loop. Outside of it, events go to the spool,
-    for the next recorder to drain.
+    Use it as an async context manager, from one event loop. Events that are recorded outside of the
+    context manager go to the spool. The next recorder sends them.
     """
 
     def __init__(
@@ -125,9 +125,12 @@ class Recorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Write the queued events and drain for a while. Remaining events stay in the spool.
+        """Write the queued events, and send spooled events for a while.
 
-        Raises only `CancelledError`: a cancellation cuts draining short, but loses nothing.
+        The rest stays in the spool.
+
+        Raises only `CancelledError`. If the task is cancelled, sending stops early, but no event is
+        lost.
         """
         closing = asyncio.create_task(self._close(), name="tracer-recorder-closing")
         cancellation = None
@@ -202,7 +205,7 @@ class Recorder:
                     call.resolve()
 
     async def _next_batch(self) -> list[_PendingCall]:
-        """Wait for calls and return them, in order; none if the recorder is closed."""
+        """Wait for `record` calls and return them in order; none if the recorder is closed."""
         while not self._queue:
             if not self._is_open:
                 return []
@@ -245,7 +248,10 @@ class Recorder:
             self.counts.note_answer(events, write.result())
 
     async def _spool_events(self, events: Sequence[Event]) -> Sequence[UUID]:
-        """Append events to the spool and return their ids there. Count those it cannot take."""
+        """Append events to the spool and return their ids there.
+
+        Count the events that do not fit.
+        """
         try:
             appended = await self.spool.append(events)
         except Exception as error:

@@ -204,7 +204,7 @@ class Spool:
             self._thread = None
 
     async def _call(self, work: Callable[[], Answer]) -> Answer:
-        """Run `work` in the spool's thread. Cancelling does not stop it."""
+        """Run `work` in the spool's thread. If the caller is cancelled, `work` continues."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="tracer-spool")
         loop = asyncio.get_running_loop()
@@ -258,7 +258,7 @@ class Spool:
         return [spool_id for spool_id, _ in rows]
 
     def _check_disk(self, size: int) -> None:
-        """Raise `SpoolFull` if `size` more bytes would leave less than the reserve."""
+        """Raise `SpoolFull` if writing `size` more bytes would leave too little free disk space."""
         disk = os.statvfs(self.path.parent)
         # 0 blocks: some network file systems do not report. Twice: SQLite writes WAL and file.
         if disk.f_blocks and disk.f_bavail * disk.f_frsize < RESERVE_BYTES + 2 * size:
@@ -277,7 +277,7 @@ class Spool:
         return events
 
     def _waiting(self) -> Iterator[tuple[int, UUID]]:
-        """Yield position and id of the events that are not removed, oldest first."""
+        """Yield the position and id of the events that are not removed, the oldest first."""
         if self._is_missing():
             return
         # Without the bodies, which may be gigabytes if many rows are skipped.
@@ -423,17 +423,20 @@ class Spool:
             self._open = None
 
     def hold(self) -> None:
-        """Close the file, and prevent that it is opened until `release`."""
+        """Close the file, and keep it closed until `release` is called."""
         self._lock.acquire()
         with suppress(sqlite3.Error):
             self._close()
 
     def release(self) -> None:
-        """Allow that the file is opened again."""
+        """Allow the file to be opened again, after `hold`."""
         self._lock.release()
 
     def _set_aside_if_corrupted(self) -> None:
-        """Check the file again, because another process may have replaced it; then move it."""
+        """Move a corrupted file away.
+
+        It is checked again first: another process may have replaced it.
+        """
         with suppress(sqlite3.DatabaseError):
             database = self._connect(())
             try:
@@ -456,7 +459,7 @@ def _event(body: bytes) -> Event | None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what distinguishes a file from another one with the same name."""
+    """Return the device and inode of a file, which differ for another file with the same name."""
     with suppress(FileNotFoundError):
         status = path.stat()
         return status.st_dev, status.st_ino

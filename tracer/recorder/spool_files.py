@@ -120,7 +120,7 @@ def spool_path(
 
 
 def earlier_spool_path(home: Path, server_url: str) -> Path:
-    """Return the spool file that earlier versions used for a server, whatever the key."""
+    """Return the spool file that earlier versions used for a server. Its name ignores the key."""
     return _path_without_key(home, server_url, DEFAULT_PROJECT_ID)
 
 
@@ -137,7 +137,7 @@ def _path(home: Path, name: str) -> Path:
 
 @contextmanager
 def opened_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a spool file that no other connection has open. No other can open it meanwhile.
+    """Open a spool file that no other connection has open, and keep other connections out.
 
     If the write-ahead log is damaged, report it and copy the file and the log first: SQLite
     ignores every transaction after the damage and deletes the log when it is closed.
@@ -205,7 +205,10 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def list_spool_files(home: Path, but: Path | None = None) -> list[SpoolFile]:
-    """Return the spool files in `TRACER_HOME`, except `but`. Other files there are ignored."""
+    """Return the spool files in `TRACER_HOME`, except the file `but`.
+
+    Other kinds of files are ignored.
+    """
     files = []
     for path in sorted((home / DIRECTORY).glob(f"*{_SUFFIX}")):
         if path != but:

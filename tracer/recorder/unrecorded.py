@@ -1,4 +1,4 @@
-"""The substitute for a recorder if nothing is recorded."""
+"""Replaces the recorder if nothing is recorded."""
 
 from __future__ import annotations
 

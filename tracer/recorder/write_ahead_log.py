@@ -34,7 +34,7 @@ def count_ignored_commits(path: Path) -> int:
     """Return how many transactions SQLite ignores although the WAL contains their commit frame.
 
     The result is 0 if the WAL is missing, undamaged, or ends in a torn transaction. Frames with
-    other salts are left from an earlier use of the file, and do not count.
+    another salt are left from an earlier use of the file. They are not counted.
 
     A torn write does not count: SQLite writes frames in order and the commit frame last, so a
     process that is killed leaves no commit frame after the first invalid one.

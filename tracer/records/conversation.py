@@ -176,7 +176,7 @@ def _messages(value: Any) -> Iterator[ConversationMessage]:
 
 
 def _is_pair(value: list[Any]) -> bool:
-    """Return whether it is a message as LangChain takes it, too: a role and a text."""
+    """Return whether a value is a pair of role and text, which LangChain accepts as a message."""
     return len(value) == 2 and all(isinstance(each, str) for each in value) and value[0] in _ROLES
 
 

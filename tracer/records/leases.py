@@ -37,10 +37,13 @@ class Lease:
 
     @property
     def expires_at(self) -> datetime:
-        """When the lease expires: the `abandoned_at` of records that are still open."""
+        """When the lease expires. Open records get this time as their `abandoned_at`."""
         return self.seen_at + self.length
 
     @property
     def renew_after(self) -> timedelta:
-        """When to renew the lease. Two renewals may fail before it expires."""
+        """When to renew the lease.
+
+        It is early enough that two renewals may fail before the expiry.
+        """
         return self.length / 3

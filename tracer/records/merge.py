@@ -55,8 +55,8 @@ Reduced = dict[Kind, dict[Key, Fields]]
 class MergeRules:
     """The fields of one kind of record, by merge rule (`Merge`).
 
-    Versions merge field by field. Null is the least value. Text is compared by its UTF-8 bytes, a
-    status by its rank.
+    Two versions of a record merge field by field. Null is the least value. Text is compared by its
+    UTF-8 bytes, a status by its rank.
     """
 
     id_field: str
@@ -70,12 +70,12 @@ class MergeRules:
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
-        """The groups of fields that are taken from one version as a whole."""
+        """The groups of fields whose values must all come from the same version."""
         return tuple(group for group in (self.ending, self.latest, self.late) if group)
 
     @cached_property
     def replaces(self) -> dict[str, Callable[[Any, Any], bool]]:
-        """For each field that merges alone, a function: does a value replace another one?"""
+        """For each field that merges alone, a function: whether a value replaces another."""
         return dict.fromkeys(self.greatest, gt) | dict.fromkeys(self.least, lt)
 
     @property
@@ -137,7 +137,7 @@ LINKS = {
 
 
 def partial_records(events: Iterable[Event]) -> Iterator[PartialRecord]:
-    """Yield the fields that events state about their records and others, and placeholders."""
+    """Yield the partial records that events state, and placeholders for records they refer to."""
     for event in events:
         for kind, record_id, fields in chain([_own_record(event)], _other_records(event)):
             yield kind, (event.root_plan_id, record_id), add_masked_paths(kind, fields)
@@ -256,7 +256,10 @@ def _around_call(
     event: ThoughtStarted | ThoughtRecorded | ToolCallStarted | ToolCallFinished | LateEndNoted,
     recorder: Fields,
 ) -> Iterator[_Record]:
-    """Yield the calls that a round requested, or placeholders of the parents of a call."""
+    """Yield the calls that a round requested.
+
+    For an event of a call, yield placeholders of its parents.
+    """
     links = {"step_id": event.step_id}
     if isinstance(event, ThoughtRecorded):
         for position, call in enumerate(event.tool_calls):
@@ -316,7 +319,7 @@ def parents(kind: Kind, root_plan_id: UUID, fields: Fields) -> Iterator[tuple[Ki
 
 
 def merged(kind: Kind, one: Fields, other: Fields) -> Fields:
-    """Return the merger of two versions of one record. Neither is changed."""
+    """Return the result of merging two versions of one record. Neither version is changed."""
     result = dict(one)
     _merge_into(kind, result, other)
     return result

@@ -75,7 +75,7 @@ def cost_of(
     """Return the price of a response in US dollars; None if the price list does not have it.
 
     Args:
-        usage: Its tokens.
+        usage: The tokens of the response.
         model: The model that responded.
         provider: The model's provider. If both provider and address are None, the model's name
             determines it.
@@ -99,7 +99,7 @@ def cost_of(
 
 
 def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
-    """Return the same as the library's `calc_price`, in a tenth of its time.
+    """Compute the same price as the library's `calc_price`, in a tenth of the time.
 
     Only text tokens are recorded, so only four of its prices apply. None if there is also a price
     per request.

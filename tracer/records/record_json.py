@@ -220,7 +220,7 @@ def _add(reduced: Reduced, kind: Kind, key: Key, fields: Fields) -> None:
 
 
 def merge_exported(kind: Kind, one: Fields, other: Fields) -> Fields:
-    """Return the merger of two versions of a record, including fields that events do not have."""
+    """Return the result of merging two exported versions of a record, with all of its fields."""
     result = merged(kind, one, other)
     for name in LEAST[kind]:
         values = [fields[name] for fields in (one, other) if fields.get(name) is not None]
@@ -243,7 +243,7 @@ LEAST = dict.fromkeys(RECORDS, ("recorded_at",)) | {
 
 
 def dead_recorders(reduced: Reduced) -> list[tuple[UUID, UUID | None, datetime]]:
-    """Return the recorders that, according to exported records, are dead in a run.
+    """Return the recorders whose lease had expired in a run, according to exported records.
 
     Returns:
         For each abandoned record the run, the recorder that it names, and its `abandoned_at`.

@@ -43,6 +43,6 @@ class RunHistogram:
 
 
 def interval_for(seconds: float) -> int:
-    """Return the interval for a range of this length."""
+    """Return the interval of a histogram for a time range of this length."""
     fitting = (each for each in INTERVALS if each * MOST_BINS >= seconds)
     return next(fitting, INTERVALS[-1])

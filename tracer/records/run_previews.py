@@ -100,7 +100,7 @@ class RunTexts(NamedTuple):
 
 
 def open_call(records: Iterable[NotableRecord]) -> NotableRecord | None:
-    """Return the running call of a run that started first and has no running record below it."""
+    """Return the earliest running call of a run that has no running record below it."""
     running = [each for each in records if not each.has_failed]
     occupied = {each.tool_call for each in running}
     waiting = [

@@ -80,11 +80,12 @@ class SessionStates(Protocol):
     ) -> State:
         """Apply `changes` to a session's state, or to `initial`, and return the new state.
 
-        The changes are atomic and serialised: all or none, and isolated from concurrent ones.
+        The changes are atomic: all of them are stored, or none. Concurrent changes of one session
+        wait for each other.
 
         Raises:
-            StateConflict: As above; or a change does not fit the current state, or makes it too
-                large.
+            StateConflict: The session's id is too long, `initial` is not a valid state, a change
+                does not fit the current state, or the new state is too large.
             StoreUnavailable: The store did not answer. It may have stored the changes.
         """
 
@@ -105,7 +106,7 @@ class SessionStates(Protocol):
 def apply(state: State, changes: Sequence[StateChange]) -> State:
     """Return a state after `changes`, which are applied in order.
 
-    The arguments are not changed. The result shares unchanged parts with them.
+    The given state is not changed. The new state shares unchanged parts with it.
 
     Raises:
         StateConflict: An expectation fails, or a change does not fit: the value is not a number or
@@ -133,7 +134,7 @@ def state_text(state: Mapping[str, Any]) -> str:
     """Return a state as JSON in stored form. Inverse of `state_from`.
 
     Raises:
-        StateConflict: It is too large, nested too deeply, or not JSON.
+        StateConflict: The state is too large, nested too deeply, or not JSON.
     """
     try:
         text = escape(_json_text(dict(state)))
@@ -158,7 +159,7 @@ def stored_session_id(session_id: str) -> str:
     """Return a session's id in stored form.
 
     Raises:
-        StateConflict: It is too long.
+        StateConflict: The id is too long.
     """
     stored = escape(session_id)
     if len(stored.encode()) > MAX_SESSION_ID_BYTES:

@@ -23,7 +23,7 @@ class Status(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The position in the order, 0 to 5."""
+        """The position of the status in the order of statuses, 0 to 5."""
         return _RANKS[self]
 
     @property

@@ -13,7 +13,7 @@ def title_of(title: str | None, request: str | None) -> str | None:
     """Return the title of a plan.
 
     Args:
-        title: The given title, which is returned as it is.
+        title: The given title. It is returned unchanged.
         request: The request, in stored form.
 
     Returns:

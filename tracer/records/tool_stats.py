@@ -58,7 +58,7 @@ class CallFigures:
 
     @property
     def failure_rate(self) -> float | None:
-        """The share of failures among calls that succeeded or failed; None if there are none."""
+        """The share of failures among calls that succeeded or failed; None without such calls."""
         ended = self.succeeded + self.failures
         return self.failures / ended if ended else None
 

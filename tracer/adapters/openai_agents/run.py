@@ -234,7 +234,8 @@ class OpenAIRun:
 
         Args:
             call: The call.
-            result: The text or value that the SDK returns to the model: the tool's result, or a text instead of it.
+            result: The value that the SDK returns to the model: the tool's result, or a text
+                instead of it.
         """
         if isinstance(result, FunctionToolResult):
             if isinstance(result.run_item, ToolApprovalItem):

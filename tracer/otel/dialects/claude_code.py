@@ -69,7 +69,8 @@ _NOTIFICATION = "<task-notification>"
 def read(span: ReadableSpan) -> Reading | None:
     """Return the reading of one of Claude Code's spans; None for others.
 
-    A tool's `.execution` and `.blocked_on_user` are parts of the one call.
+    The spans `.execution` and `.blocked_on_user` of a tool belong to the tool's call and are no
+    calls.
     """
     if not span.name.startswith(_PREFIX):
         return None
@@ -120,7 +121,10 @@ def _tagged(text: str, tag: str) -> str | None:
 
 
 def _model(attributes: Attributes, conversation: str | None) -> Reading:
-    """Its `input_tokens` are Anthropic's: without those that were read from or put into a cache."""
+    """Return the reading of a model request.
+
+    Anthropic's `input_tokens` exclude tokens of the cache.
+    """
     fresh = count(attributes.get("input_tokens"))
     cached = count(attributes.get("cache_read_tokens")) or 0
     written = count(attributes.get("cache_creation_tokens")) or 0
@@ -142,7 +146,10 @@ def _model(attributes: Attributes, conversation: str | None) -> Reading:
 
 
 def _arguments(attributes: Attributes) -> str | None:
-    """Return a call's arguments; only those that its span names if the tool's details are off."""
+    """Return a call's arguments.
+
+    If details of tools are not sent, return those that the span names.
+    """
     whole = first_text(attributes, ("tool_input", *ARGUMENTS))
     if whole is not None:
         return _without_heading(whole)
@@ -177,7 +184,7 @@ def _block_text(blocks: list[Any]) -> str | None:
 
 
 def _without_heading(text: str) -> str | None:
-    """Return what follows a first line such as `[TOOL INPUT: Bash]`."""
+    """Return a text without its first line if that is a heading such as `[TOOL INPUT: Bash]`."""
     if not text.startswith("[TOOL "):
         return _text(text)
     return text.partition("\n")[2] or None
@@ -195,7 +202,7 @@ def _number(value: Any) -> float | None:
 
 
 def _id(kind: str, *parts: bytes | str | None) -> bytes:
-    """Return the id of a span that is made: it depends on the emitter's own ids alone."""
+    """Return the id of a span that Tracer creates. It depends only on the emitter's own ids."""
     id_parts = [
         part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts
     ]
@@ -236,7 +243,7 @@ class _ClaudeCall:
     """The error text; None if it did not fail."""
 
     def settle(self) -> None:
-        """Set what follows from its parts, when all of them are known."""
+        """Set the fields that depend on several parts of the call, once all parts are known."""
         self.name = self.says("tool_name", "gen_ai.tool.name")
         self.session = self.says(*_CONVERSATIONS)
         spans = [span for span in (self.tool, self.wait, self.execution) if span is not None]
@@ -260,7 +267,7 @@ class _ClaudeCall:
             self.caller = self.result.span_id
 
     def says(self, *names: str) -> str | None:
-        """Return the first text among these attributes of its spans and log records."""
+        """Return the first text among these attributes of the call's spans and log records."""
         parts = (self.tool, self.execution, self.result, self.decision, self.wait)
         for part in parts:
             if part is not None and (value := _text(first(part.attributes, names))):
@@ -279,7 +286,7 @@ class _ClaudeCall:
 
     @property
     def agent_type(self) -> str | None:
-        """The type of agent that it opens."""
+        """The type of the agent that the call opens."""
         if agent_type := self.says("subagent_type"):
             return agent_type
         for text in (self.says("tool_input"), self.says("tool_parameters"), self.requested):
@@ -293,17 +300,23 @@ class _ClaudeCall:
 
     @property
     def is_denied(self) -> bool:
-        """Whether the user or a rule rejected it. The decision event may be missing."""
+        """Whether the user or a rule rejected the call.
+
+        The event with the decision may be missing.
+        """
         decisions = (self.wait, self.decision)
         return any(each and each.attributes.get("decision") == "reject" for each in decisions)
 
     @property
     def may_have_opened(self) -> bool:
-        """Whether it may have opened an agent whose work names an execution that is not known."""
+        """Whether the call may have opened an agent.
+
+        Its tool opens agents, and its execution is unknown.
+        """
         return self.name in _OPENERS and self.execution is None and not self.is_denied
 
     def arguments(self) -> str | None:
-        """Return its arguments, in full if its result or the model's answer has arrived."""
+        """Return the call's arguments, in full if its result or the model's answer has arrived."""
         whole = _text(self.result.attributes.get("tool_input")) if self.result else None
         if whole is not None or self.requested is not None:
             return whole or self.requested
@@ -319,7 +332,10 @@ class _ClaudeCall:
 
 @dataclass(slots=True, eq=False)
 class _Segment:
-    """The work of one agent below one span: the execution that opened or continued it."""
+    """The work of one agent below one span.
+
+    The span is the execution of the call that opened or continued the agent.
+    """
 
     below: bytes
     agent: _Agent
@@ -393,7 +409,7 @@ def _sequence(record: LogRecord) -> int | None:
 
 
 def _start_of(record: LogRecord) -> int:
-    """Return when the work began whose end an event describes."""
+    """Return when some work began. The event describes the end of this work."""
     lasted = _number(record.attributes.get("duration_ms")) or 0
     return max(record.time - int(lasted) * _MILLISECOND, 0)
 
@@ -467,7 +483,7 @@ class _Completion:
     # --- Calls -----------------------------------------------------------------------------------
 
     def _read_bodies(self) -> None:
-        """Read the calls that each answer requested, from its raw body."""
+        """Read from the raw body of each answer which tool calls the answer requested."""
         self._chosen: dict[tuple[str | None, bytes | None], tuple[RequestedCall, ...]] = {}
         self._requested: dict[str, list[tuple[RequestedCall, bytes | None]]] = {}
         for record in self._events.bodies:
@@ -545,7 +561,7 @@ class _Completion:
                 matched.decision = record
 
     def _join_results(self) -> None:
-        """Join calls and results by the provider's id, which may be used more than once."""
+        """Join calls and results by the provider's call id. An id may occur more than once."""
         known: dict[str, list[_ClaudeCall]] = {}
         for call in self._calls.values():
             call_id = call.says(*_CALL_IDS)
@@ -569,7 +585,7 @@ class _Completion:
     # --- The main agent --------------------------------------------------------------------------
 
     def _find_interactions(self) -> None:
-        """Find each interaction, and make those whose spans have not arrived."""
+        """Find each interaction. Create a span for an interaction whose span has not arrived."""
         starts: dict[bytes, int] = {}
         sessions: dict[bytes, str | None] = {}
         prompts: dict[bytes, LogRecord] = {}
@@ -609,7 +625,7 @@ class _Completion:
 
     @property
     def _earliest(self) -> tuple[int, str | None] | None:
-        """When the earliest work began, and its session."""
+        """The start and the session of the earliest work."""
         candidates = [
             *((span.start, span.reading.conversation) for span in self._spans if _is_own(span)),
             *((record.time, _session_of(record)) for record in self._logs),
@@ -670,7 +686,7 @@ class _Completion:
     # --- Sub-agents ------------------------------------------------------------------------------
 
     def _find_agents(self) -> None:
-        """Find the sub-agents, and what of their work is directly below one span."""
+        """Find the sub-agents, and the part of their work that is directly below each span."""
         for span in self._spans:
             agent_id = _agent_id(span)
             below = span.parent_span_id
@@ -708,7 +724,10 @@ class _Completion:
                 self._mains[span.parent_span_id].requests.append(span)
 
     def _unnamed(self, below: bytes, start: int, conversation: str | None) -> _Agent:
-        """Return the agent of log events, which name the execution above it."""
+        """Return an agent that is known only from log events.
+
+        They name the execution above the agent.
+        """
         return self._segment(below, _id("execution", below), None, start, conversation).agent
 
     def _segment(
@@ -754,7 +773,7 @@ class _Completion:
         return None
 
     def _open_agents(self) -> None:
-        """Set the calls of the segments whose ids lead to them."""
+        """Connect each segment with the tool call above it, if ids lead to this call."""
         for segment in self._segments.values():
             segment.call = self._call_above(segment.below)
             if segment.call is not None:
@@ -762,7 +781,7 @@ class _Completion:
 
     @cached_property
     def _types(self) -> dict[bytes, str]:
-        """The type of the agent that made a span's children, by the span's id, from log events."""
+        """The type of the agent that made a span's children, from log events, by the span's id."""
         agent_types: dict[bytes, str] = {}
         for record in (*self._events.requests, *self._events.completions):
             agent_name = _text(first(record.attributes, ("agent.name", "agent_type")))
@@ -772,7 +791,10 @@ class _Completion:
 
     @cached_property
     def _built_in(self) -> dict[bytes, str]:
-        """The types of those agents that are built in. Others are not always named in full."""
+        """The types of the built-in agents.
+
+        Log events do not always contain the full names of other types.
+        """
         agent_names: dict[bytes, str] = {}
         for record in self._events.requests:
             source = _text(record.attributes.get("query_source")) or ""
@@ -784,7 +806,7 @@ class _Completion:
 
     @cached_property
     def _horizons(self) -> dict[str | None, int]:
-        """Until when all log events of a session are known, by session.
+        """The time until which all log events are known, by session.
 
         The numbers of a session's events have no gaps. If one is missing, a call may be missing.
         """
@@ -807,10 +829,10 @@ class _Completion:
         return horizons
 
     def _infer_openers(self) -> None:
-        """Infer by order what opened the agents that are below executions that have not arrived.
+        """Infer which calls opened agents below executions that have not arrived, by order.
 
         An agent's first request begins after its call was decided. A call is inferred only if all
-        others that were decided by then have opened other agents.
+        other calls that were decided before this request have opened other agents.
         """
         lost = sorted(
             (
@@ -875,7 +897,7 @@ class _Completion:
         return caller is self._agents.get(_id("agent", segment.parent_agent))
 
     def _infer_callers(self) -> None:
-        """Infer by order which agent made the calls that are open."""
+        """Infer which agent made the open calls, by the order of events."""
         open_calls = sorted(
             (
                 call
@@ -905,7 +927,7 @@ class _Completion:
                 call.span.parent, call.span.inferred = caller.span, CALLED_BY_ORDER
 
     def _opened_by_whom(self, call: _ClaudeCall) -> _Agent | None:
-        """Return the agent that the work which a call opened names as its parent."""
+        """Return the parent agent that is named by the work that a call opened."""
         for segment in call.segments:
             if segment is not segment.agent.segments[0] or not segment.has_spans:
                 continue
@@ -918,7 +940,7 @@ class _Completion:
     def _only_caller(
         self, call: _ClaudeCall, units: list[_Agent], hidden: list[_ClaudeCall]
     ) -> _Agent | None:
-        """Return the agent that made an open call, if no other can have made it."""
+        """Return the agent that made an open call, if only one agent can have made it."""
         horizon = self._horizons.get(call.session, -1)
         at = call.start
         if at > horizon or call.end:
@@ -1000,7 +1022,7 @@ class _Completion:
                 call.span = self._make(call.span_id, _TOOL, call.start, call.end, reading)
 
     def _place_calls(self) -> None:
-        """Put each call below the agent that made it, if ids name that."""
+        """Put each call below the agent that made the call, if ids name this agent."""
         for call in self._calls.values():
             span, caller = call.span, call.caller
             if span is None:
@@ -1036,7 +1058,7 @@ class _Completion:
 
     @cached_property
     def _last_answers(self) -> dict[bytes, str]:
-        """The last answer below each span, unless the last request there failed."""
+        """The last answer below each span. Spans whose last request failed are left out."""
         return {
             record.span_id: answer_text
             for record in self._events.answers
@@ -1047,7 +1069,7 @@ class _Completion:
 
     @cached_property
     def _failed(self) -> dict[bytes, SlimSpan]:
-        """The last request below each span, if it failed: the work there ended with it."""
+        """The last request below each span, if this request failed and so ended the work there."""
         latest: dict[bytes, SlimSpan] = {}
         for span in (*self._spans, *self._made.values()):
             below = span.parent_span_id
@@ -1111,7 +1133,7 @@ class _Completion:
             span.status_code, span.status_message = STATUS_ERROR, request.status_message
 
     def _mark_interrupted(self) -> None:
-        """End open work below an interaction that has ended: the process received SIGTERM.
+        """End open work below an interaction that has ended, because the process received SIGTERM.
 
         Background agents may outlive the interaction.
         """
@@ -1154,7 +1176,7 @@ class _Completion:
     # --- Links -----------------------------------------------------------------------------------
 
     def _link_waiting(self) -> None:
-        """Link the spans whose parents were made."""
+        """Link the spans whose parents are spans that Tracer created."""
         for span in (*self._spans, *self._made.values()):
             if span.missing_parent is not None:
                 parent = self._made.get(span.missing_parent)
@@ -1162,7 +1184,10 @@ class _Completion:
                     span.parent, span.missing_parent = parent, None
 
     def _cut_circles(self) -> None:
-        """Cut each circle at its least span that was made or moved."""
+        """Remove one parent link of each cycle of parents.
+
+        The link belongs to the span with the least id; spans that Tracer created are preferred.
+        """
         done: set[SlimSpan] = set()
         for start in self._made.values():
             way: dict[SlimSpan, None] = {}
@@ -1191,13 +1216,15 @@ class _Pairing:
     def take(
         self, call_id: str, record: LogRecord, time: int, caller: bytes | None
     ) -> _ClaudeCall | None:
-        """Return the latest call that began by `time`, and leave it out from now on.
+        """Return the latest call that began by `time`.
+
+        Later searches do not return this call again.
 
         Args:
             call_id: The provider's id.
             record: The log event. It names the tool.
-            time: When the call had begun, in nanoseconds since 1970.
-            caller: The id of the span that the caller's work is below, if it is known.
+            time: A time at which the call had begun, in nanoseconds since 1970.
+            caller: The id of the span above the caller's work, if this span is known.
         """
         calls = self._calls.get(call_id, [])
         name = _text(record.attributes.get("tool_name"))
@@ -1248,12 +1275,12 @@ def _agent_id(span: SlimSpan) -> str | None:
 
 
 def _is_of_agent(logged: SlimSpan) -> bool:
-    """Return whether a round that has no span is that of a sub-agent."""
+    """Return whether a sub-agent made a round that is known only from a log event."""
     return (_text(logged.attributes.get("query_source")) or "").startswith("agent:")
 
 
 def _is_of_main(span: SlimSpan) -> bool:
-    """Return whether the parent of a span is the interaction."""
+    """Return whether a span is directly below the interaction."""
     if _agent_id(span) is not None:
         return False
     return span.name == _TOOL or (
@@ -1262,7 +1289,7 @@ def _is_of_main(span: SlimSpan) -> bool:
 
 
 def _is_last(request: SlimSpan) -> bool:
-    """Return whether an agent's work ends with a round."""
+    """Return whether a round was the last work of an agent."""
     reason = request.attributes.get("stop_reason")
     return isinstance(reason, str) and reason not in ("", "tool_use", "pause_turn")
 

@@ -99,7 +99,7 @@ def _bare_name(name: str) -> str:
 
 
 def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
-    """Add the content of log records to the spans of a run, and spans for work that only they name.
+    """Add log records' content to a run's spans. Create spans for work that only log records name.
 
     Args:
         spans: The run's spans.
@@ -175,7 +175,7 @@ class _Turn:
     """By start."""
 
     def latest_call(self, time: int) -> _ModelCall | None:
-        """Return its latest model call that had begun at a time."""
+        """Return the latest model call of the turn that had begun at a time."""
         at = bisect_right(self.model_calls, time, key=lambda call: call.start) - 1
         return self.model_calls[at] if at >= 0 else None
 
@@ -191,7 +191,7 @@ class _Evidence(NamedTuple):
 
 
 class _DetachedPart(NamedTuple):
-    """A part of a model call whose span has not arrived: a request, or the span of sampling."""
+    """A part of a model call whose own span has not arrived: a request, or the span of sampling."""
 
     start: int
     end: int
@@ -242,7 +242,7 @@ class _CodexRun:
                 self._streams.setdefault(conversation, []).append(record)
 
     def _lasting_id(self, *names: str | bytes | None) -> bytes:
-        """Return an id made from the emitter's own ids, and another one if it is taken."""
+        """Return an id made from the emitter's own ids. If it is taken, return another id."""
         hashed = sha256(SCOPE.encode())
         for name in names:
             part = name.encode("utf-8", "surrogatepass") if isinstance(name, str) else name or b""
@@ -304,7 +304,7 @@ class _CodexRun:
         return self._turns.get(turn_id) if turn_id is not None else None
 
     def _turn_at(self, span_id: bytes | None, conversation: str | None, time: int) -> _Turn | None:
-        """Return the turn of a log record: by its span, else the latest of its conversation."""
+        """Return the turn of a log record: that of its span, else the conversation's latest."""
         span = self._by_id.get(span_id or b"")
         node = self._ways[span].node if span is not None else None
         turn = self._turn_of_span(node) if node is not None else None
@@ -344,7 +344,10 @@ class _CodexRun:
                 self._settle(turn, call)
 
     def _add_parts(self) -> None:
-        """Add requests, and the spans of sampling, to their model calls; make those that miss."""
+        """Add requests and sampling spans to their model calls.
+
+        Create model calls that are missing.
+        """
         parts: dict[_Turn, list[_DetachedPart]] = {}
         for request in self._requests():
             span = self._by_id.get(request.span_id)
@@ -391,7 +394,7 @@ class _CodexRun:
         return sorted(requests.values(), key=lambda each: (each.time, each.span_id, each.start))
 
     def _add_stream(self, conversation: str, calls: list[_ModelCall]) -> None:
-        """Add tokens and errors of the stream's records, which name the conversation alone.
+        """Add tokens and errors of the stream's log records, which name only the conversation.
 
         The first completion after a call's request is its own, unless the response of another
         request began before.
@@ -423,7 +426,7 @@ class _CodexRun:
                 at += 1
 
     def _add_counts(self) -> None:
-        """Add the tokens of spans; they replace those of log records."""
+        """Add the token counts of spans. They replace the counts of log records."""
         by_call: dict[_ModelCall, list[_Counts]] = {}
         loose: list[tuple[SlimSpan, _Counts]] = []
         turns: dict[bytes | None, _Turn] = {}
@@ -463,7 +466,10 @@ class _CodexRun:
             call.counts = token_counts
 
     def _settle(self, turn: _Turn, call: _ModelCall) -> None:
-        """Set the reading and the end of a model call's span; make it if it has not arrived."""
+        """Set the reading and the end of a model call's span.
+
+        Create the span if it has not arrived.
+        """
         first = min(call.requests, key=lambda each: (each.time, each.span_id), default=None)
         lasting_id = None
         if first is not None:
@@ -496,7 +502,7 @@ class _CodexRun:
                 span.end = call.requests[-1].time if call.requests else 0
 
     def _attach(self, span_id: bytes, span: SlimSpan) -> None:
-        """Make a span the parent of a part of it whose parent has not arrived."""
+        """Make `span` the parent of one of its parts whose own parent has not arrived."""
         part = self._by_id.get(span_id)
         if part is None:
             return
@@ -563,7 +569,7 @@ class _CodexRun:
         return None
 
     def _made_calls(self, key: _Key, signs: Iterable[_Evidence]) -> list[SlimSpan]:
-        """Return a span for each call of a key whose own span has not arrived."""
+        """Create and return a span for each call of a key whose own span has not arrived."""
         made: list[SlimSpan] = []
         is_decided = has_ended = True
         for sign in sorted(signs, key=lambda each: each[:3]):
@@ -591,7 +597,7 @@ class _CodexRun:
     # --- Agents ----------------------------------------------------------------------------------
 
     def place_agents(self) -> None:
-        """Make the agents whose spans have not arrived, and place all work below its agent."""
+        """Create the agents whose spans have not arrived, and put all work below its agent."""
         turns = sorted(
             self._all_turns(),
             key=lambda turn: (turn.start, turn.turn_id or "", turn.conversation or ""),
@@ -644,7 +650,7 @@ class _CodexRun:
         return not latest.until or at == len(stream) or stream[at].time >= span.start
 
     def _set_agents(self, turns: list[_Turn]) -> None:
-        """Set the agent of each turn; make it if its span has not arrived."""
+        """Set the agent of each turn. Create the agent if its span has not arrived."""
         for span, turn in self._work:
             self._of_turn.setdefault(turn, []).append(span)
         seen: set[str | None] = {None}
@@ -740,7 +746,7 @@ class _CodexRun:
                 turn.span.missing_parent = self._lasting_id("opener", turn.conversation)
 
     def _opener(self, span_id: bytes | None) -> SlimSpan | None:
-        """Return the call that a log record with this span id is of."""
+        """Return the call that a log record with this span id describes."""
         span = self._by_id.get(span_id or b"")
         node = self._ways[span].node if span is not None else None
         if node is not None and node.reading.role is Role.TOOL:
@@ -807,7 +813,7 @@ _STREAM_COUNTS = (
 
 
 def _ways_up(spans: Iterable[SlimSpan]) -> dict[SlimSpan, _Way]:
-    """Return the end of the way up from each span, and from the spans above them."""
+    """Return for each span, and for the spans above it, where the chain of parents ends."""
     ways: dict[SlimSpan, _Way] = {}
     for span in spans:
         way = []
@@ -822,7 +828,7 @@ def _ways_up(spans: Iterable[SlimSpan]) -> dict[SlimSpan, _Way]:
 
 
 def _call_over(turn: _Turn, part: _DetachedPart) -> _ModelCall:
-    """Return the model call of a turn that a part belongs to; add it if it is missing."""
+    """Return the model call of a turn that contains a part. Create the call if it is missing."""
     calls = turn.model_calls
     at = bisect_right(calls, part.start, key=lambda call: call.start)
     before = calls[at - 1] if at else None
@@ -846,7 +852,10 @@ def _set_parent(span: SlimSpan, parent: SlimSpan) -> None:
 
 
 def _has_trace(record: LogRecord) -> bool:
-    """Return whether a record is of this trace; others may be of another turn."""
+    """Return whether a log record belongs to this trace.
+
+    Other records may belong to another turn.
+    """
     return any(record.trace_id)
 
 
@@ -899,7 +908,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _add_result(call: SlimSpan, attributes: Attributes) -> None:
-    """Add the content of the log record of its result to a call."""
+    """Add the content of a tool call's result, which is a log record, to the call's span."""
     reading, output = call.reading, _content(attributes, "output")
     name = first_text(attributes, ("tool_name",))
     call.reading = reading._replace(

@@ -49,7 +49,10 @@ def read(span: ReadableSpan) -> Reading | None:
 
 
 def _model(span: ReadableSpan, observed: Observed) -> Reading:
-    """Return the reading of a model's call. Without an instrumentation, it is in the input."""
+    """Return the reading of a model call.
+
+    If no instrumentation sent its fields, they are in the input.
+    """
     reading = genai.speaking_reading(span, Role.MODEL)
     own = observed_model(observed)
     return reading._replace(

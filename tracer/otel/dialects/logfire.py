@@ -94,12 +94,12 @@ def _first(span: ReadableSpan, names: tuple[str, ...]) -> Any:
 
 
 def is_pending(span: ReadableSpan) -> bool:
-    """Return whether it announces another span."""
+    """Return whether a span is a pending span, which announces another span."""
     return span.attributes.get(_TYPE) == "pending_span" and span.parent_span_id is not None
 
 
 def is_log(span: ReadableSpan) -> bool:
-    """Return whether it is a log line rather than a span."""
+    """Return whether a span is a log line that was sent as a span."""
     return span.attributes.get(_TYPE) == "log"
 
 

@@ -147,7 +147,7 @@ def _listed_messages(value: Any) -> list[Any]:
 
 
 def _is_pair(value: Any) -> bool:
-    """Return whether it is a LangChain message in the form of a pair of role and text."""
+    """Return whether a value is a LangChain message in the form of a pair of role and text."""
     return (
         isinstance(value, list)
         and len(value) == 2
@@ -158,7 +158,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def last_answer(messages: Iterable[ParsedMessage]) -> str | None:
-    """Return the text of the model's last message; None if it has none."""
+    """Return the text of the model's last message; None if there is no text."""
     answers = [
         message.text for message in messages if message.role in ("assistant", None) and message.text
     ]
@@ -268,7 +268,7 @@ def _pieces(message: Mapping[str, Any]) -> list[Any]:
 
 
 def _read_piece(piece: Mapping[str, Any], calls: list[RequestedCall]) -> None:
-    """Add the tool calls in a message or a part of one to `calls`."""
+    """Add the tool calls in a message, or in a part of a message, to `calls`."""
     if "tool_calls" in piece:
         calls += [_chosen(each) for each in _listed(piece["tool_calls"]) if isinstance(each, dict)]
     if not _NESTED_CALLS.isdisjoint(piece):

@@ -75,7 +75,10 @@ def observed_model(observed: Observed) -> Reading:
 
 
 def returned(value: Any) -> Any:
-    """Return a function's result. A text may be encoded as JSON, or be the only field."""
+    """Return a function's result.
+
+    Unwrap text that is encoded as JSON or is an object's only field.
+    """
     result = parsed(value)
     if isinstance(result, dict) and not result:
         return None

@@ -264,7 +264,10 @@ class _OpenCodeRun:
         return made
 
     def _new_id(self, *parts: object) -> bytes:
-        """Return an id that depends on `parts` alone, unless a span of the run has it already."""
+        """Return an id that depends only on `parts`, or another one if a span of the run has it.
+
+        If a span of the run has this id, return another id.
+        """
         hashed = sha256(repr((SCOPE, *parts)).encode(errors="surrogatepass")).digest()
         while hashed[:SPAN_ID_BYTES] in self._by_id or hashed[:SPAN_ID_BYTES] in self._made:
             hashed = sha256(hashed).digest()
@@ -358,7 +361,7 @@ class _OpenCodeRun:
         return next((session for span in model_round.within if (session := _session(span))), None)
 
     def _name_sessions(self) -> None:
-        """Find the sessions of agents without a log record: that of the first work below them."""
+        """Set the session of agents without a log record: that of the first work below them."""
         named = [
             (model_round.span, self._session_of_round(model_round))
             for model_round in self._rounds.values()
@@ -408,7 +411,7 @@ class _OpenCodeRun:
         )
 
     def _agent_of(self, session: str, start: int, end: int) -> SlimSpan | None:
-        """Return the agent of a session that was running; None if more than one can be meant."""
+        """Return the session's agent that was running; None if more than one agent was running."""
         agents = self._of_session.get(session)
         if agents is None:
             agent = self._make(self._new_id("agent", session), _AGENT, Role.AGENT, start)
@@ -426,7 +429,10 @@ class _OpenCodeRun:
         return running[0] if len(running) == 1 else None
 
     def _adopt(self, span: SlimSpan, session: str | None) -> SlimSpan | None:
-        """Return the agent or the call above a span; attach it by its session if ids do not."""
+        """Return the agent or call above a span.
+
+        If ids name none, attach the span by its session.
+        """
         above, top = self._way(span)
         above = above or self._adopted.get(top)
         if above is not None or session is None:
@@ -466,7 +472,7 @@ class _OpenCodeRun:
             span.end = self._end_without_content(model_round)
 
     def _end_without_content(self, model_round: _Round) -> int:
-        """Return the end of a round without spans of the AI SDK: the next step of its agent."""
+        """Return the end of a round without AI SDK spans: the start of its agent's next step."""
         span, owner = model_round.span, model_round.owner
         parent = span.parent
         if parent is not None and parent.name in (_STEP, _TITLE) and parent.end:
@@ -498,7 +504,7 @@ class _OpenCodeRun:
             span.reading = span.reading._replace(is_interrupted=True)
 
     def _set_aside(self, model_round: _Round, session: str | None) -> None:
-        """Create an agent for the round that names the session."""
+        """Create a separate agent for the round in which the model writes the session's title."""
         span, owner = model_round.span, model_round.owner
         title = self._make(
             self._new_id("title", span.span_id), _TITLE, Role.AGENT, model_round.span.start
@@ -553,7 +559,7 @@ class _OpenCodeRun:
         opened: dict[SlimSpan, list[SlimSpan]],
         call_id: str | None,
     ) -> list[tuple[SlimSpan | None, SlimSpan | None]]:
-        """Join the spans of calls with one id: by the session that they opened, then by time."""
+        """Pair the two spans of each call with one id, by the opened session, then by time."""
         if call_id is None:
             return [(span, None) for span in executed] + [(None, span) for span in content]
         pairs: list[tuple[SlimSpan | None, SlimSpan | None]] = []
@@ -594,7 +600,10 @@ class _OpenCodeRun:
                     call.above = self._adopt(span, session)
 
     def _add_calls(self, calls: list[_OpenCodeCall]) -> None:
-        """Make a span for each call. Both of its spans become wrappers below it."""
+        """Create a span for each call.
+
+        Its two original spans become wrappers below the new span.
+        """
         by_step = {
             model_round.span.parent_span_id or b"": model_round
             for model_round in sorted(self._rounds.values(), key=lambda each: each.span.order)
@@ -624,7 +633,7 @@ class _OpenCodeRun:
                 each.parent, each.missing_parent, each.reading = span, None, WRAPPER
 
     def _id_of(self, call: _OpenCodeCall) -> bytes:
-        """Return an id that does not depend on which of a call's spans have arrived."""
+        """Return an id for a call. It does not depend on which of the call's spans have arrived."""
         if call.opened:
             return self._opener_id(call.opened[0])
         call_id = call.call_id
@@ -682,7 +691,7 @@ class _OpenCodeRun:
     # --- What opened agents ----------------------------------------------------------------------
 
     def _join_agents(self, calls: list[_OpenCodeCall]) -> None:
-        """Find the calls that opened agents which are not below one by their ids."""
+        """Find the calls that opened agents whose ids do not put them below a call."""
         by_execute = {call.execute: call for call in calls if call.execute is not None}
         by_child: dict[str, list[_OpenCodeCall]] = {}
         for call in calls:
@@ -730,7 +739,10 @@ class _OpenCodeRun:
         return running[0] if len(running) == 1 and not running[0].opened else None
 
     def _open_in_flight(self, agent: SlimSpan, session: str) -> list[SlimSpan]:
-        """Make the call that opened an agent. Return the agents that had to be made for it."""
+        """Create the running call that opened an agent.
+
+        Return the agents that were created for this.
+        """
         known = len(self._agents)
         caller = self._agent_of(session, agent.start, agent.start)
         if caller is None or caller is agent:
@@ -797,7 +809,7 @@ class _OpenCodeRun:
         return self._notes.agents.get(session) if session is not None else None
 
     def _join_turns(self) -> None:
-        """Make an agent of the process if it answered more than once: they share its trace."""
+        """If the process answered more than once, create one agent above all turns in its trace."""
         if len(self._tops) < 2:
             return
         turns = sorted((agent for agent, _ in self._tops), key=lambda each: each.order)
@@ -814,7 +826,7 @@ class _OpenCodeRun:
             top.parent = made
 
     def _begin_before_children(self) -> None:
-        """Set the start of spans that were made to the start of the first span below them."""
+        """Let each created span start when the first span below it starts."""
         made = set(self._made.values())
         for span in sorted([*self._own, *made], key=lambda each: each.order):
             parent = span.parent
@@ -861,7 +873,7 @@ def _is_same(execute: SlimSpan, content: SlimSpan) -> bool:
 
 
 def _apart(one: SlimSpan, other: SlimSpan) -> bool:
-    """Return whether one of two spans had ended before the other began."""
+    """Return whether two spans did not overlap: one had ended before the other began."""
     return 0 < one.end < other.start - _SLACK or 0 < other.end < one.start - _SLACK
 
 
@@ -874,7 +886,7 @@ def _is_interrupted_step(span: SlimSpan) -> bool:
 
 
 def _child_session(content: SlimSpan | None) -> str | None:
-    """Return the session that a call opened, as its result names it."""
+    """Return the session that a call opened, according to the call's result."""
     if content is None or "sessionId" not in (content.reading.result or ""):
         return None
     fields = parsed(content.reading.result)
@@ -884,7 +896,7 @@ def _child_session(content: SlimSpan | None) -> str | None:
 
 
 def _has_failed(result: Any) -> bool:
-    """Return whether a shell's exit code states a failure; None if it was killed."""
+    """Return whether a shell command's exit code means failure; None if it was killed."""
     metadata = result.get("metadata") if isinstance(result, dict) else None
     return isinstance(metadata, dict) and "exit" in metadata and metadata["exit"] != 0
 
@@ -911,7 +923,7 @@ def _asked_in(rounds: Iterable[_Round]) -> str | None:
 
 
 def _first_text(content: Any) -> str | None:
-    """Return the first text of a message; OpenCode adds others of its own behind it."""
+    """Return the first text of a message. OpenCode appends texts of its own."""
     parts = content if isinstance(content, list) else [content]
     texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
     return next((each for each in texts if isinstance(each, str) and each), None)

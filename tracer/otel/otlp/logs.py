@@ -44,7 +44,7 @@ class LogRecord:
 
     @property
     def order(self) -> tuple[int, bytes]:
-        """Its place among the log records of its run."""
+        """The key by which the log records of a run are sorted."""
         return self.time, self.sent
 
 
@@ -112,7 +112,10 @@ def log_of(envelope: Envelope, record: WireLogRecord) -> LogRecord:
 
 
 def session_run_id(session: str) -> bytes:
-    """Return the id of the run whose blocks hold the records of a session that name no trace."""
+    """Return the id of a session's own run.
+
+    It holds the session's log records without a trace id.
+    """
     content = b"tracer session\0" + session.encode(errors="surrogatepass")
     return blake2b(content, digest_size=TRACE_ID_BYTES).digest()
 

@@ -44,7 +44,7 @@ def most_fields(message: bytes) -> int:
 
 
 def streamed_fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Do the same as `bytes_fields` for a message in a stream.
+    """Yield the same as `bytes_fields` for a message that is read from a stream.
 
     Raises:
         Malformed: The bytes end in the middle of a field, or are not a message.

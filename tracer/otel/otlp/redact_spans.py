@@ -183,7 +183,10 @@ class _Changing:
                 self._text(value, "string_value", lambda text: stored_payload(text, self._policy))
 
     def _cut_record(self, text: str) -> str:
-        """Return the record that a span carries without its payloads."""
+        """Return the text of a record that a span carries.
+
+        Its payloads are shortened by the policy.
+        """
         try:
             record = orjson.loads(text)
         except orjson.JSONDecodeError:

@@ -66,9 +66,9 @@ class Decoded:
         """Count the memory that items take, without their content.
 
         Args:
-            count: How many they are.
-            envelope_size: The bytes of their resource and scope. They count for each item, because
-                readers return each item with both.
+            count: The number of items.
+            envelope_size: The bytes of the items' resource and scope. These bytes count for each
+                item, because readers return each item with both.
 
         Raises:
             TooLarge: The request exceeds `max_size`.
@@ -91,7 +91,7 @@ class ByTrace:
     """The accepted items of a request whose messages are assembled, one message per trace."""
 
     def __init__(self, signal: Signal) -> None:
-        """Hold no item of a signal."""
+        """Create an empty collection of items of one signal."""
         self._field = signal.stored_field
         self._parts: dict[bytes, list[bytes]] = {}
         self._places: dict[bytes, list[int]] = {}
@@ -112,7 +112,7 @@ class ByTrace:
             self._parts.setdefault(trace_id, []).append(part)
 
     def move_to(self, decoded: Decoded) -> None:
-        """Set the traces and the places of a request."""
+        """Add the collected traces, and the places of their items, to a decoded request."""
         for trace_id, places in self._places.items():
             message = b"".join(self._parts.pop(trace_id))
             decoded.traces.append(TraceSpans(trace_id, message, len(places)))
@@ -145,13 +145,13 @@ def accept(
 
 
 def run_of_session(signal: Signal, envelope: Envelope, item: Any, reason: str) -> bytes | None:
-    """Return the id of the run that holds an item without a trace; None if it is rejected.
+    """Return the id of the run for an item that has no trace id; None if the item is rejected.
 
     Args:
-        signal: Its signal.
-        envelope: Its resource and scope.
+        signal: The item's signal.
+        envelope: The item's resource and scope.
         item: The item.
-        reason: Why it belongs to no trace.
+        reason: Why the item belongs to no trace.
     """
     if reason is not NO_TRACE or signal.session_of is None:
         return None

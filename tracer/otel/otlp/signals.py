@@ -110,7 +110,7 @@ LOGS = Signal(
 
 
 def by_signal(trace: TraceSpans) -> list[tuple[Signal, TraceSpans]]:
-    """Return the spans and the log records of a message apart, those that it has."""
+    """Split a message into its spans and its log records. Omit a signal without items."""
     fields = list(bytes_fields(trace.message))
     numbers = {number for number, _ in fields}
     if len(numbers) == 1:

@@ -31,7 +31,7 @@ def root_plan_id(trace_id: bytes) -> UUID:
 
 
 def run_ids_like(record_id: UUID) -> tuple[UUID, UUID]:
-    """Return the least and the greatest id of the runs to which a span's record id may belong."""
+    """Return the least and greatest run id to which a record id made from a span may belong."""
     beginning = record_id.bytes[:6]
     return UUID(bytes=beginning + bytes(10)), UUID(bytes=beginning + b"\xff" * 10)
 

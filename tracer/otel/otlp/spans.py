@@ -34,31 +34,31 @@ class ReadableSpan(Protocol):
 
     @property
     def parent_span_id(self) -> bytes | None:
-        """The id of its parent; None for a root span."""
+        """The id of the span's parent; None for a root span."""
 
     @property
     def start(self) -> int:
-        """When it began: nanoseconds since 1970."""
+        """When the span began, in nanoseconds since 1970."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the span."""
 
     @property
     def scope(self) -> str:
-        """The name of its instrumentation scope."""
+        """The name of the span's instrumentation scope."""
 
     @property
     def attributes(self) -> Attributes:
-        """Its attributes."""
+        """The attributes of the span."""
 
     @property
     def events(self) -> tuple[SpanEvent, ...]:
-        """Its events, in the order in which they were sent."""
+        """The events of the span, in the order in which they were sent."""
 
     @property
     def status_message(self) -> str:
-        """The message of its status."""
+        """The message of the span's status."""
 
 
 @dataclass(slots=True)
@@ -94,17 +94,20 @@ class Span:
 
     @property
     def key(self) -> tuple[bytes, bytes]:
-        """Its trace id and span id, which identify it."""
+        """The trace id and the span id, which together identify the span."""
         return self.trace_id, self.span_id
 
     @property
     def order(self) -> tuple[int, bytes]:
-        """Its place among its siblings."""
+        """The key by which siblings are sorted."""
         return self.start, self.span_id
 
 
 def newer(one: Span, other: Span) -> Span:
-    """Return the version to keep: the one with the later end, then with the greater bytes."""
+    """Return the version with the later end.
+
+    If the ends are equal, return the one with greater bytes.
+    """
     return max(one, other, key=lambda span: (span.end, span.body))
 
 

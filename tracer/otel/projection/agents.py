@@ -40,28 +40,28 @@ class AgentWork:
 
     @property
     def opened_by(self) -> SlimSpan | None:
-        """The tool call or the agent that opened it, recorded or inferred."""
+        """The tool call or the agent that opened this agent, recorded or inferred."""
         return self.inferred or self.opener
 
     @property
     def call(self) -> SlimSpan | None:
-        """The tool call that opened it, recorded or inferred."""
+        """The tool call that opened this agent, recorded or inferred."""
         opener = self.opened_by
         return opener if opener is not None and opener.reading.role is Role.TOOL else None
 
     @property
     def is_unplaced(self) -> bool:
-        """Whether the span that opened it has not arrived."""
+        """Whether the span that opened this agent has not arrived."""
         return self.awaits is not None and self.inferred is None
 
     @property
     def work(self) -> Iterable[SlimSpan]:
-        """Its rounds and its calls."""
+        """The rounds and the tool calls of this agent."""
         return (*self.rounds, *self.calls)
 
     @property
     def name(self) -> str | None:
-        """Its own name, else the only name that its rounds and calls give it."""
+        """The agent's own name, else the only name that its rounds and calls give for it."""
         if self.span is not None:
             return self.span.reading.name
         names = {span.reading.agent for span in self.work}
@@ -69,7 +69,7 @@ class AgentWork:
 
     @property
     def request(self) -> str | None:
-        """Its request, from its own span or from the first round that has one."""
+        """The agent's request, from its own span or from the first round that has a request."""
         if self.span is not None and self.span.reading.request:
             return self.span.reading.request
         requests = (span.reading.request for span in self.rounds)
@@ -77,7 +77,9 @@ class AgentWork:
 
     @property
     def answer(self) -> str | None:
-        """Its answer, from its own span or from its last round if that chose no tools.
+        """The agent's answer, from its own span or from its last round.
+
+        A round that chose tools has no answer.
 
         Rounds inside a tool belong to the tool and do not count.
         """
@@ -91,7 +93,10 @@ class AgentWork:
 
     @property
     def interval(self) -> tuple[int, int]:
-        """When it began and ended, as far as is known; an end of 0 means no end yet."""
+        """When the agent began and ended, as far as known.
+
+        An end of 0 means that it has not ended.
+        """
         if self.span is not None:
             return self.span.start, self.span.end
         ends = [span.end for span in self.work]
@@ -122,7 +127,10 @@ class Agents:
 
 
 def is_within_tool(model: SlimSpan) -> bool:
-    """Return whether a tool asked the model: then it chooses none of the agent's calls."""
+    """Return whether a model request is inside a tool.
+
+    Such a request chooses no calls of the agent.
+    """
     return model.above is not None and model.above.reading.role is Role.TOOL
 
 
@@ -176,7 +184,10 @@ def find_agents(spans: Iterable[SlimSpan]) -> Agents:
 def _first_above(
     span: SlimSpan, roles: tuple[Role, ...], climbed: _Climbed
 ) -> tuple[SlimSpan | None, bytes | None]:
-    """Return the first span with one of `roles` on the way up, else what the way ends at."""
+    """Return the first span with one of `roles` above a span.
+
+    If there is none, return the last one above.
+    """
     above, awaits = span.above, span.awaits
     if above is None or above.reading.role in roles:
         return above, awaits

@@ -32,7 +32,7 @@ class Choice(NamedTuple):
 
 
 def needs_requested(arguments: str | None) -> bool:
-    """Return whether the arguments in a call's span are missing, or a bare value."""
+    """Return whether a call's span has no arguments, or arguments that are not a JSON object."""
     return arguments is None or arguments[:1] != "{"
 
 
@@ -45,7 +45,7 @@ class _RoundCall(NamedTuple):
 
 
 class Rounds:
-    """The rounds of one agent, and the calls that each asked for."""
+    """The rounds of one agent, and the calls that each round requested."""
 
     def __init__(self, models: Iterable[SlimSpan]) -> None:
         """Index the rounds.
@@ -71,7 +71,8 @@ class Rounds:
     def choice(self, call: SlimSpan) -> Choice | None:
         """Return the round that chose a call; None if the agent had no round before it.
 
-        Ask once for each call, in their order: only the first ones get a copy of large arguments.
+        Call this once for each tool call, in the order of the calls. Only the first calls get a
+        copy of large arguments.
         """
         choice = self._choice(call)
         if choice is None or choice.requested is None:
@@ -149,9 +150,10 @@ class Rounds:
 
 
 def _latest(requests: Sequence[_RoundCall], start: int) -> Choice:
-    """Return the latest round that began by `start`, and its request if it has only one.
+    """Return the latest round that began by `start`, and its request if it has exactly one.
 
-    If none had begun by then, it is the first: some calls seem to begin before their round.
+    If no round had begun by then, return the first round: some calls seem to begin before their
+    round.
     """
     if len(requests) == 1:
         return Choice(requests[0].model, requests[0].chosen)

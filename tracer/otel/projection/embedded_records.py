@@ -1,7 +1,8 @@
-"""Spans that carry the record that they were made of: each *is* that record.
+"""Read spans that contain the record from which they were made.
 
-`tracer.otel.export.record_spans` makes such spans for exports. Where a trace has any, nothing is
-guessed about it: its records are those that its spans carry, and other spans make none.
+`tracer.otel.export.record_spans` makes such spans for exports. If a trace has such spans, its
+records are exactly the records that these spans contain. Other spans of the trace become no
+records.
 """
 
 from __future__ import annotations
@@ -102,7 +103,10 @@ def _record_of(
     by_span: Mapping[bytes, ExportedRecord],
     otherwise: RecordPlace,
 ) -> dict[bytes, RecordPlace]:
-    """Return the record of each span: its own, else that of the nearest span above with one."""
+    """Return for each span its own record.
+
+    A span without a record gets the nearest one above it.
+    """
     places = {span_id: (record.kind, record.record_id) for span_id, record in by_span.items()}
     for span_id in spans:
         way: dict[bytes, None] = {}

@@ -101,7 +101,7 @@ def _merge(span: SlimSpan, into: SlimSpan) -> None:
 
 
 def _directly_within_its_like(spans: Iterable[SlimSpan], role: Role) -> list[SlimSpan]:
-    """Return the spans of a role whose place is a span of that role, sorted."""
+    """Return the spans of a role that are directly inside a span of the same role, sorted."""
     return [
         span
         for span in spans
@@ -144,7 +144,7 @@ _Children = dict[SlimSpan, list[SlimSpan]]
 
 
 def _merge_nested_models(spans: list[SlimSpan]) -> bool:
-    """Merge models within a model into the outermost one, which counts their tokens once."""
+    """Merge a model span that is inside another into the outermost, so that tokens count once."""
     children_of: _Children = {}
     for span in _directly_within_its_like(spans, Role.MODEL):
         assert span.above is not None
@@ -195,7 +195,7 @@ def _merge_models_into(outer: SlimSpan, children: _Children) -> None:
 def _outermost(
     outer: SlimSpan, children: _Children, has: Callable[[Reading], bool]
 ) -> list[Reading]:
-    """Return the readings that satisfy `has` and are within no other reading that does."""
+    """Return the outermost readings that satisfy `has`: no reading around them satisfies it."""
     outermost = []
     waiting = [outer]
     while waiting:
@@ -228,7 +228,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _find_hidden_agents(spans: list[SlimSpan]) -> bool:
-    """Turn wrappers that a tool opened, and that work as agents do, into agents."""
+    """Turn wrappers into agents if a tool opened them and models and tools run inside them."""
     outermost = _outermost_frameworks(spans)
     roles_within: dict[SlimSpan, set[Role]] = {}
     for span in spans:
@@ -283,7 +283,7 @@ def _outermost_frameworks(spans: Iterable[SlimSpan]) -> dict[SlimSpan, SlimSpan 
 
 
 def _merge_agents(spans: list[SlimSpan]) -> bool:
-    """Merge an agent that only holds an agent of the same name into that one."""
+    """Merge an agent that only contains an agent of the same name into the inner agent."""
     holders = {span.above for span in _directly_within_its_like(spans, Role.AGENT)}
     if not holders:
         return False

@@ -111,7 +111,7 @@ class _Version(NamedTuple):
         return envelope.body(self.wire.SerializeToString(deterministic=True))
 
     def is_newer(self, other: _Version) -> bool:
-        """Return whether this version replaces `other`: later end, then greater bytes."""
+        """Return whether this version replaces `other`: it ends later, or its bytes are greater."""
         if self.end != other.end:
             return self.end > other.end
         return self.body() > other.body()
@@ -226,7 +226,7 @@ def _replace_pending(
     """Replace pending spans by the unfinished spans that they announce.
 
     Args:
-        versions: The spans, sorted.
+        versions: The versions of the spans, sorted.
         received: Their versions. Gets one for each span that is only announced.
 
     Returns:

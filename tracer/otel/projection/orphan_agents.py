@@ -1,7 +1,7 @@
-"""Join lost agents: agents whose spans lost the link to the tool call that opened them.
+"""Find the openers of lost agents: their spans lost the link to the tool call that opened them.
 
-If the run has exactly one call that can have opened such an agent, the link is inferred. If it has
-two, none is.
+If exactly one call of the run can have opened such an agent, the link is inferred. If several calls
+can have opened it, no link is inferred.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _join_by_target(agents: Agents, late: list[AgentWork]) -> None:
     """Link agents to the calls that name them as the target of a transfer of control.
 
     The call may have ended before the agent began. A call opens one agent. If two calls can have
-    transferred to an agent, and not exactly one of them was running all the while, none is linked.
+    transferred to an agent, one is linked only if it is the only one that was running during the
+    agent's whole work.
     """
     taken = {agent.call for agent in agents.by_id.values()}
     calls_by_target: dict[str, list[SlimSpan]] = {}
@@ -111,9 +112,10 @@ def _may_transfer(caller: AgentWork | None, agent: AgentWork) -> bool:
 
 
 def _join_by_caller(agents: Agents, lost: list[AgentWork]) -> None:
-    """Link agents whose spans name their caller to the one agent of that name that was running.
+    """Link agents to the caller that their spans name, if one running agent has this name.
 
-    If exactly one call of the caller was running all the while, that call is the opener.
+    If exactly one call of the caller was running during the agent's whole work, this call is the
+    opener.
     """
     called = [
         agent
@@ -185,7 +187,7 @@ def _join_by_text(
 
 
 class _Requests(dict[AgentWork, str]):
-    """The request of each agent, searched for once: an agent may have many rounds without one."""
+    """The request of each agent. Each is searched for only once, because that reads many rounds."""
 
     def __missing__(self, agent: AgentWork) -> str:
         request = self[agent] = (agent.request or "").strip()
@@ -195,7 +197,7 @@ class _Requests(dict[AgentWork, str]):
 def _enclosing_agent(
     agent: AgentWork, opened: list[AgentWork], requests: _Requests
 ) -> SlimSpan | None:
-    """Return the agent that contained a span which has not arrived; None if that is not clear.
+    """Return the agent around a span that has not arrived; None unless exactly one agent fits.
 
     Some emitters never send the span of an agent that was cancelled, only the spans below it.
 
@@ -258,7 +260,10 @@ def _may_be_handed(agent: AgentWork) -> bool:
 
 
 def _handing_over(source_agent: AgentWork, span: SlimSpan, agent: AgentWork) -> SlimSpan:
-    """Return the call with which the agent handed over; without one, its own span."""
+    """Return the call with which the agent handed over.
+
+    If there is no such call, return its own span.
+    """
     calls = (
         call
         for call in islice(reversed(source_agent.calls), _MOST_CANDIDATES)
@@ -270,7 +275,7 @@ def _handing_over(source_agent: AgentWork, span: SlimSpan, agent: AgentWork) -> 
 
 
 def _join_by_time(agents: Agents, late: list[AgentWork], nesting: _SubtreeIntervals) -> None:
-    """Join the rest. If a span above an agent has not arrived, its opener may be that span."""
+    """Link the remaining agents by time. A missing span above an agent may be its opener."""
     unplaced = [agent for agent in late if agent.inferred is None and agent.awaits is None]
     if not unplaced:
         return
@@ -323,16 +328,16 @@ class _SubtreeIntervals:
         return first, ends
 
     def numbered(self, calls: Iterable[SlimSpan]) -> _Numbered:
-        """Return calls in the form that `nearest` takes."""
+        """Return calls with their numbers, the argument that `nearest` expects."""
         first, _ = self._numbers
         ordered = sorted(calls, key=first.__getitem__)
         return [first[call] for call in ordered], ordered
 
     def nearest(self, agent: AgentWork, calls: _Numbered) -> list[SlimSpan]:
-        """Return those of the calls that share the nearest span with the agent, without its own.
+        """Return the calls that share the nearest span with the agent, without its own calls.
 
         The search ends at the agent above: only a call of that agent can have opened this one.
-        Returns nothing if there are too many to choose from.
+        Returns an empty list if too many calls are possible.
         """
         numbers, ordered = calls
         if not ordered:
@@ -363,14 +368,14 @@ class _SubtreeIntervals:
 def _envelope(
     ordered: list[SlimSpan], outer: tuple[int, int], own: tuple[int, int]
 ) -> list[SlimSpan]:
-    """Return the calls between two places without an agent's own; none if they are too many."""
+    """Return the calls between two places, except the agent's own; an empty list if too many."""
     if outer[1] - outer[0] - (own[1] - own[0]) > _MOST_CANDIDATES:
         return []
     return [*ordered[outer[0] : own[0]], *ordered[own[1] : outer[1]]]
 
 
 def _running(calls: Iterable[SlimSpan], agent: AgentWork) -> list[SlimSpan]:
-    """Return the calls that were running as long as the agent was."""
+    """Return the calls that were running during the agent's whole work."""
     start, end = agent.interval
     return [call for call in calls if _covers(call, start, end)]
 
@@ -389,7 +394,7 @@ def _mentions_agent(call: SlimSpan, agent: AgentWork, texts: Texts) -> bool:
 
 
 def _cut_circles(agents: Agents) -> None:
-    """Remove inferred links by which an agent would have opened itself."""
+    """Remove each inferred link that would make an agent its own opener."""
     for _ in range(_MOST_CUTS):
         if not _cut_present_circles(agents):
             return
@@ -398,7 +403,7 @@ def _cut_circles(agents: Agents) -> None:
 
 
 def _cut_present_circles(agents: Agents) -> bool:
-    """Cut the circles that there are, and return whether there were any.
+    """Cut the present circles of inferred links. Return whether there were any.
 
     The links that remain may form new circles: an agent without an inferred link is below the
     opener that its own span names.

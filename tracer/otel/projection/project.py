@@ -193,7 +193,7 @@ def _row_value(value: Any) -> Any:
 
 
 def _layout(fields: tuple[str, ...], lists: tuple[str, ...], *names: str) -> Callable[[Row], Row]:
-    """Return a function that puts the values of `names` where a row has them; others are empty."""
+    """Return a function that puts the values of `names` into a row's columns. Others stay empty."""
     empty: Row = (None, ())
     places = {name: place for place, name in enumerate((*names, "", "[]"))}
     pick = itemgetter(
@@ -271,7 +271,7 @@ def _carried(run: RunSpans) -> EmbeddedRecords | None:
 
 
 def _without_rows(run: RunSpans) -> ProjectedRun:
-    """Return the projection of the run of a session."""
+    """Return a projection without rows, for the run of a session."""
     empty: dict[Kind, dict[bytes, Row]] = {kind: {} for kind in RECORDS}
     fields: Fields = {name: [] for name in RULES[Kind.RUN].union} | totals_of(
         {kind: {} for kind in RECORDS}
@@ -356,12 +356,12 @@ def _microseconds(nanoseconds: int) -> int | None:
 
 
 def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool = False) -> Row:
-    """Return the values of `_LIFECYCLE`.
+    """Return the values of `_LIFECYCLE`: when and how the work of a span started and ended.
 
     Args:
         span: The span. Without an end it is still running.
-        failure: The reason to record if it failed.
-        has_failed: Whether it failed whatever its status is.
+        failure: The reason to record if the span failed.
+        has_failed: Whether the work failed, whatever the span's status is.
     """
     start, end = _microseconds(span.start), span.end
     if end == 0:
@@ -418,7 +418,7 @@ class _Projection:
         """The round that holds each list of offered tools: the first with these tools."""
 
     def _find_root_agent(self) -> AgentWork | None:
-        """Return the agent whose plan is the root plan; None if no agent's is."""
+        """Return the agent whose plan is the root plan; None if the root plan is no agent's."""
         if len(self._top_agents) == 1:
             return self._top_agents[0]
         if self._top_agents or self._agents.loose or not self._unplaced:
@@ -499,7 +499,7 @@ class _Projection:
         return stored(agent.span.reading.title)
 
     def _opening(self, agent: AgentWork) -> Row:
-        """Return the plan, the call and the step that opened an agent, and its place there."""
+        """Return the plan, call and step that opened an agent, and the agent's position there."""
         if agent is self._root_agent or agent.is_unplaced:
             return None, None, None, None
         above, call = self._agents.above(agent), agent.call
@@ -542,7 +542,10 @@ class _Projection:
         )
 
     def _add_root_step(self) -> None:
-        """Add the step that has the work of no agent, and that hands over to the top agents."""
+        """Add the step for work that belongs to no agent.
+
+        This step hands over to the top agents.
+        """
         lifecycle, _, agent_name, request, answer = self._whole()
         position = 0
         if self._root_agent is not None:
@@ -562,7 +565,8 @@ class _Projection:
     def _whole(self) -> tuple[Row, str | None, str | None, str | None, str | None]:
         """Return lifecycle, name, agent's name, request and answer of a run as a whole.
 
-        They are those of the topmost span, if there is one; else they are derived from all spans.
+        If the run has exactly one top span, the values come from it. Otherwise they are derived
+        from all spans.
         """
         spans = self._spans
         if not spans:  # only log records have arrived
@@ -640,7 +644,7 @@ class _Projection:
         self._failures += lifecycle[1] is Status.FAILED
 
     def _offered(self, tools: str | None, record_id: bytes) -> tuple[str | None, bytes | None]:
-        """Return the offered tools of a round, or else the round that holds the same tools."""
+        """Return a round's offered tools, or the id of an earlier round with the same tools."""
         if tools is None:
             return None, None
         holder = self._holders.setdefault(tools, record_id)
@@ -650,9 +654,10 @@ class _Projection:
         """Add a tool call.
 
         Args:
-            span: Its span.
-            choice: The round that chose it. Its request completes the span.
-            links: Its step, its think-act, the call that contains it, and its position there.
+            span: The span of the call.
+            choice: The round that chose the call. The round's request completes the span's fields.
+            links: The call's step, its think-act, the call that contains it, and its position
+                there.
         """
         reading = span.reading
         requested = choice.requested if choice is not None else None

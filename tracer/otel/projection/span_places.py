@@ -56,7 +56,7 @@ def _are_projected(
 ) -> bool:
     """Return whether the run's records are a projection of spans with these places.
 
-    The root plan is no evidence: it has the same id in any case.
+    The root plan's id proves nothing, because it is the same for events and for spans.
     """
     placed = {record_id for _, record_id in places}
     there = {record_id for ids in known.values() for record_id in ids}

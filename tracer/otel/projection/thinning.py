@@ -55,7 +55,7 @@ def _needed(run: RunSpans) -> set[bytes]:
 
 
 def _framing(run: RunSpans) -> set[bytes]:
-    """Return the ids of the spans that determine the root plan if there is no single root agent."""
+    """Return the ids of spans that determine the root plan if no single agent is the root."""
     tops = {span.span_id for span in run.spans if span.parent is None}
     return tops | {run.spans[0].span_id, max(run.spans, key=lambda span: span.end).span_id}
 
