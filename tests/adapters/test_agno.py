@@ -40,7 +40,7 @@ class Tide:
         return ""
 
 
-async def test_failures_have_their_reasons_despite_colliding_ids(
+async def test_failed_calls_have_their_reasons_if_provider_call_ids_collide(
     store: RecordedStore,
 ) -> None:
     agent = agent_of(
@@ -77,7 +77,7 @@ async def test_failures_have_their_reasons_despite_colliding_ids(
 
 
 @pytest.mark.parametrize("error", [RetryAgentRun("once more"), StopAgentRun("enough")])
-async def test_tool_that_controls_the_run_by_an_error_fails(
+async def test_tool_call_that_raises_a_control_flow_error_has_its_message(
     store: RecordedStore, error: Exception
 ) -> None:
     def steer() -> str:
@@ -90,7 +90,7 @@ async def test_tool_that_controls_the_run_by_an_error_fails(
     assert calls_of(tree)[0]["error"]["message"] == str(error)
 
 
-async def test_generator_tool_ends_with_its_last_item(
+async def test_generator_tool_call_ends_when_its_generator_ends(
     store: RecordedStore,
 ) -> None:
     def low() -> Iterator[str]:
@@ -109,7 +109,7 @@ async def test_generator_tool_ends_with_its_last_item(
     assert (wrong["status"], wrong["error"]["message"]) == ("failed", "flooded")
 
 
-async def test_call_over_the_limit_fails_with_budget_exhausted(
+async def test_call_over_the_tool_call_limit_fails_with_budget_exhausted(
     store: RecordedStore,
 ) -> None:
     asked = calling(("divide", '{"a": 4, "b": 2}', "x"), ("divide", '{"a": 6, "b": 2}', "y"))
@@ -119,7 +119,9 @@ async def test_call_over_the_limit_fails_with_budget_exhausted(
     assert statuses == [("succeeded", None), ("failed", "budget_exhausted")]
 
 
-async def test_cancelled_run_leaves_nothing_open(store: RecordedStore) -> None:
+async def test_cancelled_run_cancels_its_open_tool_calls_and_sub_agents(
+    store: RecordedStore,
+) -> None:
     tide = Tide()
     researcher = agent_of(calling(("tide", {}, "call_0")), name="researcher", tools=[tide.tide])
 
@@ -243,7 +245,7 @@ async def test_call_awaiting_approval_runs_in_the_continued_run(
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_members_asked_together_are_sub_plans_of_one_call(
+async def test_members_that_one_call_delegates_to_are_its_sub_plans(
     store: RecordedStore, is_async: bool
 ) -> None:
     members: list[Agent | Team] = [agent_of(DONE, name=name, id=name) for name in ("ann", "bob")]

@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> Iterator[RecordedStore]:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_tool_starts_after_its_record_is_durable(
+async def test_tool_function_starts_after_its_call_is_stored(
     store: RecordedStore, is_async: bool
 ) -> None:
     store.seconds = 0.05  # so that a tool that did not wait would see it
@@ -77,7 +77,7 @@ async def test_run_inside_a_recorded_call_is_its_sub_plan(store: RecordedStore) 
     ]
 
 
-async def test_round_has_its_messages_and_cost(
+async def test_round_records_model_tokens_messages_and_cost(
     store: RecordedStore,
 ) -> None:
     await agent_of(Answer("Hi.", tokens=(70, 7)), instructions="Be kind.").arun("Hello.")
@@ -111,7 +111,7 @@ async def test_run_of_another_framework_in_a_tool_is_a_sub_plan(
     assert [each["agentName"] for each in call["subPlans"]] == ["diver"]
 
 
-async def test_run_has_its_session_and_subject(store: RecordedStore) -> None:
+async def test_run_records_its_session_id_and_subject(store: RecordedStore) -> None:
     await agent_of(DONE).arun("Hello.", session_id="thread-7", user_id="u-1")
 
     assert await tree_of(store)
@@ -161,7 +161,9 @@ async def test_uninstalled_adapter_records_nothing_and_restores_agno(
         assert FunctionCall.__dict__["execute"] is execute
 
 
-def test_import_without_agno_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_without_agno_raises_an_error_that_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delitem(sys.modules, "tracer.adapters.agno")
     monkeypatch.setitem(sys.modules, "agno.agent", None)
 

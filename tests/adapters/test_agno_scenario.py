@@ -79,7 +79,7 @@ def _planner() -> Agent:
     return Agent(name=PLANNER, model=_model(), tools=[weather, ask_researcher])
 
 
-async def test_scenario_is_recorded_completely(store: RecordedStore) -> None:
+async def test_scenario_run_gives_the_expected_tree(store: RecordedStore) -> None:
     output = await _planner().arun(SCENARIOS[0].prompt)
 
     assert output.content == SCENARIOS[0].final_answer
@@ -97,7 +97,7 @@ async def test_concurrent_runs_of_the_same_agents_stay_separate(store: RecordedS
         assert_scenario(trees[each.prompt], each, VERSION)
 
 
-async def test_streamed_run_is_recorded_like_any_other(store: RecordedStore) -> None:
+async def test_streamed_run_gives_the_expected_tree(store: RecordedStore) -> None:
     async for _ in _planner().arun(SCENARIOS[0].prompt, stream=True):
         pass
 
@@ -105,7 +105,7 @@ async def test_streamed_run_is_recorded_like_any_other(store: RecordedStore) -> 
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_run_without_event_loop_is_recorded_like_any_other(
+async def test_synchronous_run_gives_the_expected_tree(
     store: RecordedStore, is_streamed: bool
 ) -> None:
     researcher = Agent(name=RESEARCHER, model=_model(), tools=[blocking_search])
@@ -157,7 +157,7 @@ def _team() -> Team:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_members_run_is_a_sub_plan_of_the_delegating_call(
+async def test_team_members_run_is_a_sub_plan_of_the_delegating_call(
     store: RecordedStore, is_streamed: bool
 ) -> None:
     if is_streamed:
@@ -179,7 +179,7 @@ async def test_concurrent_runs_of_a_team_stay_separate(store: RecordedStore) -> 
         assert_scenario(trees[each.prompt], each, VERSION)
 
 
-async def test_path_leads_from_the_root_plan_to_the_sub_agents_call(
+async def test_sub_agents_tool_calls_are_nested_below_the_root_plan(
     store: RecordedStore,
 ) -> None:
     await _planner().arun(SCENARIOS[0].prompt)

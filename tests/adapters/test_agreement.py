@@ -24,7 +24,7 @@ from tracer.adapters import pydantic_ai
 
 
 @pytest.mark.thorough
-async def test_three_ways_to_record_concurrent_runs_agree(
+async def test_adapter_span_processor_and_otlp_record_the_same_concurrent_runs(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for folder in ("adapter", "processor", "server"):

@@ -86,7 +86,7 @@ async def test_each_kind_of_langchain_tool_is_converted(theirs: BaseTool) -> Non
     assert (misfit.reason, unknown.reason) == ("invalid_arguments", "invalid_arguments")
 
 
-async def test_single_input_tool_receives_its_text() -> None:
+async def test_single_input_langchain_tool_receives_the_argument_as_text() -> None:
     ours = from_langchain(SingleInputTool("shout", str.upper, "Shouts."))
     ending = await Caller().call(ours, '{"tool_input": "hello"}')
 
@@ -94,7 +94,7 @@ async def test_single_input_tool_receives_its_text() -> None:
     assert ending.result == "HELLO"
 
 
-async def test_result_is_the_tools_own_value() -> None:
+async def test_pydantic_models_in_a_result_are_encoded_as_json() -> None:
     class Reading(BaseModel):
         systolic: int
 
@@ -108,7 +108,7 @@ async def test_result_is_the_tools_own_value() -> None:
     assert ending.result == '[{"systolic":120}]'
 
 
-async def test_content_of_artifact_or_message_is_the_result() -> None:
+async def test_content_of_an_artifact_or_tool_message_is_the_result() -> None:
     @langchain_tool(response_format="content_and_artifact")
     def search() -> tuple[str, list[int]]:
         """Searches."""
@@ -136,7 +136,7 @@ async def test_content_of_artifact_or_message_is_the_result() -> None:
     ],
 )
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_error_fails_the_call_even_if_the_tool_handles_it(
+async def test_error_fails_the_call_even_if_the_langchain_tool_handles_it(
     handler: Any, told: str, is_async: bool
 ) -> None:
     def look_up() -> str:
@@ -156,7 +156,7 @@ async def test_error_fails_the_call_even_if_the_tool_handles_it(
     assert theirs.handle_tool_error == handler
 
 
-async def test_error_message_as_result_fails_the_call() -> None:
+async def test_tool_message_with_error_status_fails_the_call() -> None:
     @langchain_tool
     def look_up() -> ToolMessage:
         """Looks up."""
@@ -169,7 +169,7 @@ async def test_error_message_as_result_fails_the_call() -> None:
 
 
 @pytest.mark.parametrize("wrapped", [Command(goto="end"), [Command(goto="end")]])
-async def test_graph_command_is_an_invalid_result(wrapped: Any) -> None:
+async def test_tool_that_returns_a_graph_command_fails_with_invalid_result(wrapped: Any) -> None:
     @langchain_tool
     def hand_over() -> Any:
         """Hands over."""
@@ -180,7 +180,7 @@ async def test_graph_command_is_an_invalid_result(wrapped: Any) -> None:
     assert (ending.status, ending.reason) == ("failed", "invalid_result")
 
 
-async def test_call_is_retried_as_often_as_allowed() -> None:
+async def test_failed_call_is_retried_up_to_max_attempts() -> None:
     attempts = []
 
     @langchain_tool
@@ -196,7 +196,7 @@ async def test_call_is_retried_as_often_as_allowed() -> None:
     assert (ending.result, len(attempts)) == ("well", 3)
 
 
-async def test_sync_tool_runs_in_our_threads_with_the_context() -> None:
+async def test_sync_langchain_tool_runs_in_a_worker_thread_with_its_context() -> None:
     @langchain_tool
     def where() -> list[str]:
         """Tells where it is."""
@@ -210,7 +210,7 @@ async def test_sync_tool_runs_in_our_threads_with_the_context() -> None:
     assert ending.result == f'["{context.tool_call_id}","AnyIO worker thread"]'
 
 
-async def test_validation_error_inside_the_tool_is_a_tool_error() -> None:
+async def test_validation_error_raised_by_the_tool_is_a_tool_error() -> None:
     class Reading(BaseModel):
         systolic: int
 

@@ -68,7 +68,7 @@ async def test_rejected_arguments_do_not_appear_in_the_error() -> None:
     assert "Atlantis" not in refused.error.message
 
 
-async def test_invalid_hidden_value_is_a_tool_error() -> None:
+async def test_hidden_value_of_the_wrong_type_is_a_tool_error() -> None:
     noting = Noting()
     theirs = visit.model_copy(update={"callbacks": [noting]})
     ours = from_langchain(theirs, hidden={"user_id": Annotated[int, Hidden(lambda: 4711)]})
@@ -97,7 +97,7 @@ def note_injected(text: str, at: dict[str, str], user_id: Annotated[str, Injecte
 
 
 @pytest.mark.parametrize("theirs", [note, note_injected], ids=lambda each: each.name)
-async def test_forged_hidden_values_are_replaced_by_the_callers(
+async def test_forged_hidden_arguments_are_replaced_by_the_callers_values(
     theirs: BaseTool, tmp_path: Path
 ) -> None:
     noting = Noting()
@@ -122,7 +122,7 @@ async def test_forged_hidden_values_are_replaced_by_the_callers(
     assert CANARY not in str([each for each in noting.noted if not isinstance(each, ValueError)])
 
 
-async def test_injected_parameter_without_source_is_rejected_at_registration() -> None:
+async def test_injected_parameter_without_a_hidden_value_is_rejected() -> None:
     @langchain_tool
     def who(
         context: Annotated[Any, InjectedToolArg],
@@ -152,7 +152,7 @@ class Ledger:
     owner: object = None
 
 
-async def test_hidden_value_may_have_any_type() -> None:
+async def test_hidden_parameter_may_have_any_type() -> None:
     ledger = Ledger()
     ledger.owner = ledger
 

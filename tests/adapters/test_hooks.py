@@ -23,7 +23,7 @@ def _louder(wrapped: Any, _: Any, args: Any, kwargs: Any) -> str:
 
 
 @pytest.mark.parametrize("target", [Library, Branch])
-def test_removed_hook_restores_the_library(target: type[Library]) -> None:
+def test_removed_hook_restores_the_original_function(target: type[Library]) -> None:
     before = dict(vars(target))
 
     uninstall = wrap(target, "greet", _louder)
@@ -34,7 +34,7 @@ def test_removed_hook_restores_the_library(target: type[Library]) -> None:
     assert dict(vars(target)) == before
 
 
-def test_removed_hook_does_nothing_if_others_wrapped_it() -> None:
+def test_removed_hook_has_no_effect_if_another_hook_wraps_it() -> None:
     ours = wrap(Library, "greet", _louder)
     theirs = wrap(Library, "greet", _louder)
 
@@ -45,14 +45,16 @@ def test_removed_hook_does_nothing_if_others_wrapped_it() -> None:
     assert Library().greet("you") == "Hello, you"
 
 
-def test_library_without_the_function_is_unchanged(caplog: pytest.LogCaptureFixture) -> None:
+def test_hook_on_a_missing_function_is_logged_and_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     wrap(Library, "wave", _louder)()
 
     assert not hasattr(Library, "wave")
     assert "hook_not_found" in caplog.text
 
 
-def test_errors_are_logged_and_cancellations_pass(
+def test_adapter_errors_are_logged_and_keyboard_interrupts_are_raised(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with log_errors("greet"):

@@ -161,7 +161,7 @@ async def check_two_users(on: Service, diary: dict[str, list[str]], run: Run) ->
 
 
 @pytest.mark.parametrize("run", [Agent.run, Agent.run_in_thread])
-async def test_two_users_get_separate_runs_without_their_names(
+async def test_runs_of_two_users_are_separate_and_omit_user_ids(
     run: Run, tools: list[Tool], diary: dict[str, list[str]], tmp_path: Path
 ) -> None:
     async with service(tmp_path, *tools) as on:
@@ -170,7 +170,7 @@ async def test_two_users_get_separate_runs_without_their_names(
     assert not [user for user in USERS if user in str(on.events)]
 
 
-async def test_two_users_get_separate_runs_on_postgres(
+async def test_runs_of_two_users_are_separate_on_postgres(
     tools: list[Tool], diary: dict[str, list[str]], tmp_path: Path, database_url: str
 ) -> None:
     async with postgres_service(tmp_path, database_url, *tools) as on:
@@ -181,7 +181,7 @@ async def test_two_users_get_separate_runs_on_postgres(
     assert not [user for user in USERS if user in stored]
 
 
-async def test_tools_that_need_a_caller_are_rejected_without_one(
+async def test_tool_that_needs_a_caller_fails_without_a_caller(
     tools: list[Tool], diary: dict[str, list[str]], tmp_path: Path
 ) -> None:
     async with service(tmp_path, *tools) as on, on.tools.run("A day"):
@@ -191,7 +191,7 @@ async def test_tools_that_need_a_caller_are_rejected_without_one(
     assert diary == {}
 
 
-async def test_calls_of_an_agent_in_a_tool_are_below_its_call(
+async def test_calls_of_an_agent_run_by_a_tool_are_below_the_tool_call(
     tools: list[Tool], diary: dict[str, list[str]], tmp_path: Path
 ) -> None:
     agents: list[Agent] = []

@@ -83,7 +83,7 @@ def _ways() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("run", "buffered", "model"), [*_ways()])
-async def test_scenario_has_its_calls_statuses_parents_and_tokens(
+async def test_scenario_run_gives_the_expected_tree(
     run: Callable[[Any, str], Awaitable[None]],
     buffered: bool,
     model: type[Says],
@@ -103,7 +103,7 @@ async def test_scenario_has_its_calls_statuses_parents_and_tokens(
     assert tree["summary"] == wanted.final_answer
 
 
-async def test_sync_tools_of_an_async_run_are_recorded_alike(tmp_path: Path) -> None:
+async def test_sync_tools_of_an_async_run_give_the_expected_tree(tmp_path: Path) -> None:
     wanted = scenario()
     with recorded(tmp_path) as store:
         await scenario_agent([wanted], is_async=False).ainvoke(ask(wanted.prompt))
@@ -125,7 +125,7 @@ async def test_concurrent_runs_of_the_same_agents_stay_separate(
         assert_scenario(trees[wanted.prompt], wanted, VERSIONS)
 
 
-async def test_path_leads_over_the_opening_call_to_the_call(
+async def test_sub_agents_tool_calls_are_nested_below_the_opening_call(
     tmp_path: Path,
 ) -> None:
     wanted = scenario()
@@ -151,7 +151,7 @@ async def test_path_leads_over_the_opening_call_to_the_call(
     assert sub_plan["parentPlanId"] == root["planId"], VERSIONS
 
 
-async def test_uninstalled_adapter_records_nothing(tmp_path: Path) -> None:
+async def test_adapter_records_nothing_after_uninstall(tmp_path: Path) -> None:
     wanted = scenario()
     agent = scenario_agent([wanted])
     with recording(tmp_path) as (tracing, store):
@@ -164,7 +164,7 @@ async def test_uninstalled_adapter_records_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", [_ainvoke, _invoke, _invoke_in_the_event_loop])
-async def test_start_and_chosen_calls_are_stored_before_a_tool_runs(
+async def test_chosen_calls_are_stored_before_the_tool_function_runs(
     run: Callable[[Any, str], Awaitable[None]], tmp_path: Path
 ) -> None:
     seen: list[list[tuple[str, str]]] = []
@@ -191,7 +191,7 @@ async def test_start_and_chosen_calls_are_stored_before_a_tool_runs(
     assert seen == [[("look", "running")]]
 
 
-async def test_cost_of_an_answer_follows_the_price_list(tmp_path: Path) -> None:
+async def test_cost_of_a_round_is_computed_from_the_price_list(tmp_path: Path) -> None:
     answer = AIMessage(
         "done",
         usage_metadata={

@@ -57,7 +57,7 @@ def fields(call: dict[str, Any], *names: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("call_id", ["call_0", "", None])
-async def test_calls_with_the_same_id_are_matched_by_arguments(
+async def test_calls_with_the_same_provider_id_are_matched_by_arguments(
     call_id: str | None, tmp_path: Path
 ) -> None:
     # Answers without an id are no messages of a graph: here, a loop runs the tools.
@@ -75,7 +75,7 @@ async def test_calls_with_the_same_id_are_matched_by_arguments(
     ]
 
 
-async def test_repeated_id_of_another_round_or_tool_is_another_call(
+async def test_same_provider_id_in_another_round_or_tool_is_another_call(
     tmp_path: Path,
 ) -> None:
     agent = new_agent(
@@ -112,7 +112,7 @@ _CHOICES = st.lists(
 
 @settings(max_examples=scaled(25))
 @given(rounds=st.lists(_CHOICES.filter(bool), min_size=1, max_size=3), stream=st.booleans())
-async def test_every_call_has_its_own_result_for_any_ids(
+async def test_calls_have_their_own_results_if_provider_ids_collide(
     rounds: list[list[tuple[str, str, str]]], stream: bool, tmp_path: Path
 ) -> None:
     answers = [
@@ -143,7 +143,7 @@ async def test_every_call_has_its_own_result_for_any_ids(
     ]
 
 
-async def test_call_that_cannot_run_has_its_error(tmp_path: Path) -> None:
+async def test_calls_that_cannot_run_record_their_errors(tmp_path: Path) -> None:
     @tool
     async def refuse(text: str) -> str:
         """Refuses."""
@@ -184,7 +184,7 @@ async def test_call_that_cannot_run_has_its_error(tmp_path: Path) -> None:
     assert (calls[4]["arguments"], errors[4]["message"]) == ('{"text": ', "It ends too early.")
 
 
-async def test_middleware_retry_is_another_attempt_of_the_call(tmp_path: Path) -> None:
+async def test_retry_by_middleware_is_another_attempt_of_the_same_call(tmp_path: Path) -> None:
     tries: list[str] = []
 
     @tool
@@ -215,7 +215,7 @@ async def test_middleware_retry_is_another_attempt_of_the_call(tmp_path: Path) -
     ]
 
 
-async def test_node_retry_is_another_attempt_of_the_call(tmp_path: Path) -> None:
+async def test_retry_of_a_graph_node_is_another_attempt_of_the_same_call(tmp_path: Path) -> None:
     tries: list[str] = []
 
     @tool
@@ -251,7 +251,7 @@ async def test_node_retry_is_another_attempt_of_the_call(tmp_path: Path) -> None
     ]
 
 
-async def test_arguments_are_the_text_from_the_model(tmp_path: Path) -> None:
+async def test_arguments_are_recorded_exactly_as_the_model_wrote_them(tmp_path: Path) -> None:
     written = '{ "text" :  "\\u00e9" }'
     answer = chooses(("echo", {"text": "é"}, "call_0"))
     answer.additional_kwargs["tool_calls"] = [
@@ -276,7 +276,7 @@ async def test_arguments_are_the_text_from_the_model(tmp_path: Path) -> None:
     ]
 
 
-async def test_structured_answer_as_a_call_leaves_no_open_call(tmp_path: Path) -> None:
+async def test_structured_answer_given_as_a_tool_call_ends_as_succeeded(tmp_path: Path) -> None:
     class Reading(BaseModel):
         systolic: int
 
@@ -291,7 +291,7 @@ async def test_structured_answer_as_a_call_leaves_no_open_call(tmp_path: Path) -
     assert tree["summary"] == '{"systolic":121}'
 
 
-async def test_structured_output_is_not_a_call(tmp_path: Path) -> None:
+async def test_structured_output_is_not_recorded_as_a_tool_call(tmp_path: Path) -> None:
     class Reading(BaseModel):
         systolic: int
 
@@ -306,7 +306,7 @@ async def test_structured_output_is_not_a_call(tmp_path: Path) -> None:
     assert think_act["thought"] == '{"systolic":121}'
 
 
-async def test_tool_message_of_a_custom_loop_is_the_calls_result(tmp_path: Path) -> None:
+async def test_tool_message_of_a_custom_loop_is_recorded_as_the_result(tmp_path: Path) -> None:
     model = in_order(
         chooses(("plus", {"a": 1}, "call_0"), ("plus", {"a": 2}, "call_0")),
         chooses(("plus", {"a": 3}, "call_0")),
@@ -338,7 +338,7 @@ async def test_tool_message_of_a_custom_loop_is_the_calls_result(tmp_path: Path)
     ]
 
 
-async def test_chosen_call_that_never_ran_is_not_reached(tmp_path: Path) -> None:
+async def test_chosen_call_that_never_runs_is_cancelled_as_not_reached(tmp_path: Path) -> None:
     with recorded(tmp_path) as store:
         await in_order(chooses(("echo", {"text": "a"}, "call_0"))).ainvoke("go")
         [call] = calls_of(await tree_of(store))
@@ -346,7 +346,7 @@ async def test_chosen_call_that_never_ran_is_not_reached(tmp_path: Path) -> None
     assert fields(call, "status", "reason") == ("cancelled", "not_reached")
 
 
-def test_answer_without_generations_is_empty() -> None:
+def test_llm_result_without_generations_has_no_text() -> None:
     assert answer_of(LLMResult(generations=[[]])).text is None
     usage = {"token_usage": {"prompt_tokens": 3, "completion_tokens": 4}}
     plain = LLMResult(generations=[[Generation(text="yes")]], llm_output=usage)
@@ -363,7 +363,7 @@ class Bound(Says):
         return {"temperature": 0.2, "api_key": "hidden", **options}
 
 
-async def test_round_has_node_parameters_tools_and_finish_reason(tmp_path: Path) -> None:
+async def test_round_records_node_parameters_tools_and_finish_reason(tmp_path: Path) -> None:
     answer = AIMessage("ok", response_metadata={"finish_reason": "stop"})
     model = in_order(chooses(("echo", {"text": "a"}, "call_0")), answer, model=Bound)
     with recorded(tmp_path) as store:

@@ -84,7 +84,7 @@ async def test_cancelled_tool_of_a_sub_agent_cancels_its_ancestors(tmp_path: Pat
         ]
 
 
-async def test_cancelled_model_is_cancelled_with_and_without_an_agent(tmp_path: Path) -> None:
+async def test_cancelled_model_call_is_recorded_with_and_without_an_agent(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
         config: Any = {"callbacks": [recorder]}
         model = Hangs(answer=lambda _: AIMessage(""), has_begun=asyncio.Event())
@@ -98,7 +98,7 @@ async def test_cancelled_model_is_cancelled_with_and_without_an_agent(tmp_path: 
         ]
 
 
-async def test_tool_without_an_agent_is_cancelled_with_its_task(
+async def test_tool_call_without_an_agent_is_cancelled_with_its_task(
     tmp_path: Path,
 ) -> None:
     with only_to(tmp_path) as (recorder, store):
@@ -119,7 +119,7 @@ async def test_tool_without_an_agent_is_cancelled_with_its_task(
         ]
 
 
-async def test_tool_abandoned_by_a_continuing_agent_is_cancelled(tmp_path: Path) -> None:
+async def test_tool_call_that_the_agent_times_out_is_cancelled(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
         patience = asyncio.timeout(PLENTY_SECONDS)
 
@@ -150,7 +150,7 @@ async def test_tool_abandoned_by_a_continuing_agent_is_cancelled(tmp_path: Path)
         assert (within["name"], within["status"]) == ("hang", "cancelled")
 
 
-async def test_raising_tool_fails_its_agent(tmp_path: Path) -> None:
+async def test_exception_of_a_tool_fails_the_agent(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
 
         @tool
@@ -171,7 +171,7 @@ async def test_raising_tool_fails_its_agent(tmp_path: Path) -> None:
         assert tree["error"]["message"] == "no line for a"
 
 
-async def test_raising_model_fails_its_round(tmp_path: Path) -> None:
+async def test_exception_of_the_model_fails_the_round(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
 
         def raises(messages: list[BaseMessage]) -> AIMessage:
@@ -211,7 +211,7 @@ async def test_stopped_stream_cancels_the_run(tmp_path: Path) -> None:
             assert (call["status"], call["reason"]) == ("cancelled", "not_reached")
 
 
-async def test_interrupted_run_is_deferred_and_continues_as_another(
+async def test_interrupted_run_is_deferred_and_resumes_as_a_new_run(
     tmp_path: Path,
 ) -> None:
     with only_to(tmp_path) as (recorder, store):
@@ -250,7 +250,7 @@ async def test_interrupted_run_is_deferred_and_continues_as_another(
         assert {run.session_id for run in runs} == {"thread 1"}
 
 
-async def test_interrupt_in_a_sub_agent_defers_its_ancestors(tmp_path: Path) -> None:
+async def test_interrupt_in_a_sub_agent_marks_its_ancestors_deferred(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
 
         @tool

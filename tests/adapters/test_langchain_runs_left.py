@@ -31,7 +31,7 @@ from tests.adapters.recording import tree_of, trees_of
 from tracer.records.ids import new_id
 
 
-async def test_long_task_keeps_no_state_of_ended_runs(tmp_path: Path) -> None:
+async def test_handler_keeps_no_state_of_ended_runs(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
         chain = RunnableLambda(lambda text: text) | in_order("done")
         for _ in range(20):
@@ -43,7 +43,7 @@ async def test_long_task_keeps_no_state_of_ended_runs(tmp_path: Path) -> None:
         assert {tree["status"] for tree in await trees_of(store)} == {"succeeded"}
 
 
-async def test_stream_may_be_read_by_several_tasks(tmp_path: Path) -> None:
+async def test_stream_read_by_several_tasks_is_recorded_as_succeeded(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
         agent = new_agent(in_order(chooses(("echo", {"text": "a"}, "call_0")), "done"), [echo])
         config: Any = {"callbacks": [recorder]}
@@ -57,7 +57,7 @@ async def test_stream_may_be_read_by_several_tasks(tmp_path: Path) -> None:
         assert [tree["status"] for tree in await trees_of(store)] == ["succeeded", "succeeded"]
 
 
-async def test_work_that_outlives_its_tool_stays_below_its_call(tmp_path: Path) -> None:
+async def test_work_that_outlives_its_tool_is_recorded_below_the_tool_call(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
         may_begin = asyncio.Event()
         left: list[asyncio.Task[Any]] = []
@@ -88,7 +88,7 @@ async def test_work_that_outlives_its_tool_stays_below_its_call(tmp_path: Path) 
         ]
 
 
-async def test_thread_that_outlives_a_cancelled_run_stays_in_it(
+async def test_work_of_a_thread_that_outlives_a_cancelled_run_belongs_to_the_run(
     tmp_path: Path,
 ) -> None:
     with only_to(tmp_path) as (recorder, store):
@@ -122,7 +122,7 @@ async def test_thread_that_outlives_a_cancelled_run_stays_in_it(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_process_forked_during_a_hook_records(tmp_path: Path) -> None:
+def test_process_forked_while_a_hook_runs_can_record(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
         config: Any = {"callbacks": [recorder]}
         is_within, may_go_on = threading.Event(), threading.Event()

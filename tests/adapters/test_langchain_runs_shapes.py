@@ -69,7 +69,7 @@ def react_graph(*answers: AIMessage | str) -> Any:
     return graph.compile()
 
 
-async def test_hand_built_graph_is_a_plan(tmp_path: Path) -> None:
+async def test_hand_built_graph_is_recorded_as_a_plan(tmp_path: Path) -> None:
     graph = react_graph(
         chooses(("echo", {"text": "a"}, "call_0"), ("echo", {"text": "b"}, "call_0")), "done"
     )
@@ -84,7 +84,7 @@ async def test_hand_built_graph_is_a_plan(tmp_path: Path) -> None:
         )
 
 
-async def test_only_a_graph_in_a_tool_is_a_sub_plan(
+async def test_graph_run_by_a_tool_is_a_sub_plan_and_a_graph_node_is_not(
     tmp_path: Path,
 ) -> None:
     inner = react_graph(chooses(("echo", {"text": "a"}, "call_0")), "done")
@@ -117,7 +117,7 @@ async def test_only_a_graph_in_a_tool_is_a_sub_plan(
     assert agent["agentName"] == "delegator"
 
 
-async def test_agents_that_hand_off_are_sub_plans_of_their_graph(tmp_path: Path) -> None:
+async def test_agents_of_a_hand_off_are_sub_plans_of_their_graph(tmp_path: Path) -> None:
     @tool
     def give() -> Command[Any]:
         """Hands over."""
@@ -145,7 +145,7 @@ class _Cities(TypedDict):
     said: Annotated[list[str], operator.add]
 
 
-async def test_parallel_branches_with_colliding_ids_keep_their_calls(
+async def test_parallel_branches_keep_their_calls_if_provider_ids_collide(
     tmp_path: Path,
 ) -> None:
     all_there = asyncio.Barrier(3)
@@ -174,7 +174,7 @@ async def test_parallel_branches_with_colliding_ids_keep_their_calls(
     assert step["toolCalls"] == []
 
 
-async def test_chain_is_a_plan_once_a_model_runs_in_it(tmp_path: Path) -> None:
+async def test_chain_is_recorded_as_a_plan_only_if_it_calls_a_model(tmp_path: Path) -> None:
     prompt = ChatPromptTemplate.from_messages([("user", "Say {word}.")])
     chain = prompt | RunnableParallel(one=in_order("yes"), other=in_order("no"))
     with recorded(tmp_path) as store:
@@ -187,7 +187,7 @@ async def test_chain_is_a_plan_once_a_model_runs_in_it(tmp_path: Path) -> None:
     assert tree["status"] == "succeeded"
 
 
-async def test_agents_in_a_chain_are_its_sub_plans(tmp_path: Path) -> None:
+async def test_agents_in_a_chain_are_sub_plans_of_the_chain(tmp_path: Path) -> None:
     one = new_agent(in_order("yes"), [], name="one")
     chain = RunnableParallel(one=one, other=react_graph("no"))
     with recorded(tmp_path) as store:
@@ -200,7 +200,9 @@ async def test_agents_in_a_chain_are_its_sub_plans(tmp_path: Path) -> None:
     ]
 
 
-async def test_custom_loop_is_recorded_in_its_block(tmp_path: Path) -> None:
+async def test_model_and_tool_calls_of_a_custom_loop_belong_to_the_open_plan(
+    tmp_path: Path,
+) -> None:
     model = in_order(
         chooses(("echo", {"text": "a"}, "call_0")), chooses(("echo", {"text": "a"}, "call_0")), "ok"
     )
@@ -216,7 +218,7 @@ async def test_custom_loop_is_recorded_in_its_block(tmp_path: Path) -> None:
     assert shape(tree) == ("looper", 3, [("echo", "said a", [])] * 2, [])
 
 
-async def test_agent_inside_a_recorded_call_is_its_sub_plan(tmp_path: Path) -> None:
+async def test_agent_run_inside_a_recorded_call_is_its_sub_plan(tmp_path: Path) -> None:
     wanted = scenario()
     agent = scenario_agent([wanted])
     with recorded(tmp_path) as store:
@@ -235,7 +237,7 @@ async def test_agent_inside_a_recorded_call_is_its_sub_plan(tmp_path: Path) -> N
     assert len(calls_of(sub_plan)) == 4
 
 
-async def test_work_recorded_inside_a_tool_is_below_its_call(
+async def test_work_recorded_inside_a_tool_is_below_the_tool_call(
     tmp_path: Path,
 ) -> None:
     inner = new_agent(in_order("done"), [], name="inner")
@@ -275,7 +277,7 @@ class _Library(BaseRetriever):
         return [Document(f"about {query}")]
 
 
-async def test_retriever_run_is_a_call_of_its_own_type(tmp_path: Path) -> None:
+async def test_retriever_run_is_a_tool_call_of_type_retriever(tmp_path: Path) -> None:
     with recorded(tmp_path) as store:
         await _Library().ainvoke("tides")
         [call] = calls_of(await tree_of(store))
@@ -288,7 +290,7 @@ async def test_retriever_run_is_a_call_of_its_own_type(tmp_path: Path) -> None:
     assert '"page_content":"about tides"' in call["result"]
 
 
-async def test_run_has_its_session_user_and_tags(tmp_path: Path) -> None:
+async def test_run_records_its_session_id_user_and_tags(tmp_path: Path) -> None:
     config: Any = {
         "configurable": {"thread_id": "t"},
         "metadata": {"user_id": "u"},
@@ -311,7 +313,7 @@ async def test_handler_records_only_the_runs_it_is_passed_to(tmp_path: Path) -> 
         assert_scenario(await tree_of(store), wanted, VERSIONS)
 
 
-async def test_second_install_replaces_the_first(tmp_path: Path) -> None:
+async def test_second_install_records_each_run_once(tmp_path: Path) -> None:
     wanted = scenario()
     with recording(tmp_path) as (tracing, store):
         uninstall = [langchain_runs.install(tracing) for _ in range(2)]
@@ -324,7 +326,7 @@ async def test_second_install_replaces_the_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_agent_runs_unchanged_if_nothing_can_be_recorded(
+async def test_agent_result_is_unchanged_if_nothing_can_be_recorded(
     is_async: bool, tmp_path: Path
 ) -> None:
     wanted = scenario()
@@ -346,7 +348,7 @@ def test_deprecated_name_of_the_handler_warns() -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_agent_runs_unchanged_if_recording_fails(
+async def test_agent_result_is_unchanged_if_recording_fails(
     is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     wanted = scenario()
@@ -363,7 +365,7 @@ async def test_agent_runs_unchanged_if_recording_fails(
     assert recorder.under_way == 0
 
 
-async def test_runs_of_several_event_loops_have_the_right_parents(tmp_path: Path) -> None:
+async def test_runs_in_several_event_loops_keep_their_parents(tmp_path: Path) -> None:
     wanted = [scenario(run) for run in range(3)]
     agent = scenario_agent(wanted)
     with recorded(tmp_path) as store:

@@ -40,7 +40,9 @@ def store(tmp_path: Path) -> Iterator[RecordedStore]:
         yield store
 
 
-async def test_tool_error_fails_its_call_but_not_the_run(store: RecordedStore) -> None:
+async def test_tool_error_handled_by_the_sdk_fails_the_call_but_not_the_run(
+    store: RecordedStore,
+) -> None:
     agent = agent_of(
         [call_of("divide", '{"a": 4, "b": 2}', "x"), call_of("divide", '{"a": 1, "b": 0}', "y")],
         DONE,
@@ -88,7 +90,7 @@ async def test_uncaught_tool_error_fails_the_call_and_the_run(store: RecordedSto
     assert calls_of(tree)[0]["error"]["type"] == "OSError"
 
 
-async def test_invalid_arguments_fail_with_their_reason(
+async def test_call_with_malformed_json_fails_with_invalid_arguments(
     store: RecordedStore,
 ) -> None:
     agent = agent_of([call_of("divide", "a by b")], DONE, tools=[divide])
@@ -98,7 +100,7 @@ async def test_invalid_arguments_fail_with_their_reason(
     assert outline(await tree_of(store))[2] == "    divide(a by b): failed (invalid_arguments)"
 
 
-async def test_unknown_tool_fails_with_its_reason(store: RecordedStore) -> None:
+async def test_call_of_an_unknown_tool_fails_with_unknown_tool(store: RecordedStore) -> None:
     with pytest.raises(ModelBehaviorError):
         await Runner.run(agent_of([call_of("fly")]), "Fly.")
     told = RunConfig(tool_not_found_behavior="return_error_to_model")
@@ -119,7 +121,7 @@ async def test_unknown_tool_fails_with_its_reason(store: RecordedStore) -> None:
     ]
 
 
-async def test_timed_out_tool_has_its_reason(
+async def test_call_that_exceeds_the_tools_timeout_has_reason_timed_out(
     store: RecordedStore,
 ) -> None:
     async def endless() -> None:
@@ -139,7 +141,7 @@ async def test_timed_out_tool_has_its_reason(
     assert calls_of(tree)[1]["result"] == "later"
 
 
-async def test_cancelled_run_leaves_nothing_open(store: RecordedStore) -> None:
+async def test_cancelled_run_leaves_no_record_open(store: RecordedStore) -> None:
     tide = Tide()
     researcher = agent_of([call_of("tide", call_id="call_0")], name="researcher", tools=[tide.tool])
     asked = [call_of("ask", '{"input": "When?"}', "call_0"), call_of("tide", call_id="call_1")]
@@ -167,7 +169,9 @@ async def test_cancelled_run_leaves_nothing_open(store: RecordedStore) -> None:
 
 
 @pytest.mark.parametrize("mode", ["immediate", "after_turn"])
-async def test_stream_stopped_by_its_reader_is_cancelled(store: RecordedStore, mode: Any) -> None:
+async def test_streamed_run_is_cancelled_if_its_reader_stops(
+    store: RecordedStore, mode: Any
+) -> None:
     agent = agent_of([call_of("divide", '{"a": 4, "b": 2}')], DONE, tools=[divide])
 
     result = Runner.run_streamed(agent, "Divide.")
@@ -182,7 +186,7 @@ async def test_stream_stopped_by_its_reader_is_cancelled(store: RecordedStore, m
     assert "running" not in str(outline(tree))
 
 
-async def test_model_error_fails_its_round(store: RecordedStore) -> None:
+async def test_model_error_fails_the_round(store: RecordedStore) -> None:
     with pytest.raises(OSError, match="gone"):
         await Runner.run(agent_of(OSError("gone")), "Think.")
     streamed = Runner.run_streamed(agent_of(OSError("gone")), "Think.")
@@ -195,7 +199,7 @@ async def test_model_error_fails_its_round(store: RecordedStore) -> None:
         assert tree["error"]["message"] == "gone"
 
 
-async def test_run_out_of_turns_has_the_reason_round_limit(store: RecordedStore) -> None:
+async def test_run_that_exceeds_max_turns_fails_with_round_limit(store: RecordedStore) -> None:
     def agent() -> Agent[Any]:
         return agent_of([call_of("divide", '{"a": 4, "b": 2}')], DONE, tools=[divide])
 
@@ -210,7 +214,7 @@ async def test_run_out_of_turns_has_the_reason_round_limit(store: RecordedStore)
         assert (tree["status"], tree["reason"]) == ("failed", "round_limit")
 
 
-async def test_hand_off_is_a_sub_plan_of_the_step(store: RecordedStore) -> None:
+async def test_hand_off_is_recorded_as_a_sub_plan_of_the_step(store: RecordedStore) -> None:
     closer = agent_of([call_of("divide", '{"a": 4, "b": 2}', "z")], DONE, name="closer")
     closer.tools = [divide]
     opener = agent_of(
@@ -236,7 +240,7 @@ async def test_hand_off_is_a_sub_plan_of_the_step(store: RecordedStore) -> None:
     assert (tree["summary"], sub_plan["summary"]) == ("done", "done")
 
 
-async def test_guardrail_is_a_call_and_tripping_it_fails_the_run(
+async def test_tripped_guardrail_is_recorded_as_a_call_and_fails_the_run(
     store: RecordedStore,
 ) -> None:
     async def refuse(context: Any, agent: Any, asked: Any) -> GuardrailFunctionOutput:

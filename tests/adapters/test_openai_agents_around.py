@@ -43,7 +43,9 @@ def store(tmp_path: Path) -> Iterator[RecordedStore]:
         yield store
 
 
-async def test_sensitive_data_is_omitted_if_configured(store: RecordedStore) -> None:
+async def test_payloads_are_omitted_if_the_sdk_excludes_sensitive_data(
+    store: RecordedStore,
+) -> None:
     secret = "4711"
 
     @function_tool
@@ -60,7 +62,9 @@ async def test_sensitive_data_is_omitted_if_configured(store: RecordedStore) -> 
     assert secret not in str(tree)
 
 
-async def test_run_keeps_its_session_and_its_own_hooks(store: RecordedStore) -> None:
+async def test_run_with_its_own_hooks_still_calls_them_and_records_its_session(
+    store: RecordedStore,
+) -> None:
     seen: list[str] = []
 
     class Seen(RunHooks[Any]):
@@ -135,7 +139,7 @@ async def test_uninstalled_adapter_records_nothing_and_restores_the_sdk(
         assert [AgentRunner.__dict__["_run_impl"], InputGuardrail.__dict__["run"]] == hooked
 
 
-async def test_ended_run_leaves_no_objects_behind(store: RecordedStore) -> None:
+async def test_ended_run_leaks_no_objects(store: RecordedStore) -> None:
     tide = Tide()
     run = asyncio.create_task(Runner.run(agent_of([call_of("tide")], tools=[tide.tool]), "Plan."))
     await tide.asked.acquire()
@@ -151,7 +155,9 @@ async def test_ended_run_leaves_no_objects_behind(store: RecordedStore) -> None:
             gc.collect()
 
 
-def test_import_without_the_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_without_the_sdk_raises_an_error_that_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delitem(sys.modules, "tracer.adapters.openai_agents")
     monkeypatch.setitem(sys.modules, "agents", None)
 

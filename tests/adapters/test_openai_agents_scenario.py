@@ -81,7 +81,7 @@ def _planner() -> Agent[Any]:
     return Agent[Any](name=PLANNER, model=model, tools=[weather, ask_researcher])
 
 
-async def test_scenario_is_recorded_completely(store: RecordedStore) -> None:
+async def test_scenario_run_gives_the_expected_tree(store: RecordedStore) -> None:
     result = await Runner.run(_planner(), SCENARIOS[0].prompt)
 
     assert result.final_output == SCENARIOS[0].final_answer
@@ -99,7 +99,7 @@ async def test_concurrent_runs_of_the_same_agents_stay_separate(store: RecordedS
         assert_scenario(trees[each.prompt], each, VERSION)
 
 
-async def test_streamed_run_is_recorded_like_any_other(store: RecordedStore) -> None:
+async def test_streamed_run_gives_the_expected_tree(store: RecordedStore) -> None:
     result = Runner.run_streamed(_planner(), SCENARIOS[0].prompt)
     async for _ in result.stream_events():
         pass
@@ -107,7 +107,7 @@ async def test_streamed_run_is_recorded_like_any_other(store: RecordedStore) -> 
     assert_scenario(await tree_of(store), SCENARIOS[0], VERSION)
 
 
-async def test_run_without_event_loop_is_recorded_like_any_other(store: RecordedStore) -> None:
+async def test_synchronous_run_gives_the_expected_tree(store: RecordedStore) -> None:
     def run() -> None:
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
@@ -119,7 +119,7 @@ async def test_run_without_event_loop_is_recorded_like_any_other(store: Recorded
     assert_scenario(await tree_of(store), SCENARIOS[0], VERSION)
 
 
-async def test_runs_are_recorded_if_the_sdks_tracing_is_off(store: RecordedStore) -> None:
+async def test_runs_are_recorded_if_the_sdks_own_tracing_is_disabled(store: RecordedStore) -> None:
     config = agents.RunConfig(tracing_disabled=True)
 
     await Runner.run(_planner(), SCENARIOS[0].prompt, run_config=config)
@@ -127,7 +127,7 @@ async def test_runs_are_recorded_if_the_sdks_tracing_is_off(store: RecordedStore
     assert_scenario(await tree_of(store), SCENARIOS[0], VERSION)
 
 
-async def test_path_leads_from_the_root_plan_to_the_sub_agents_call(
+async def test_sub_agents_tool_calls_are_nested_below_the_root_plan(
     store: RecordedStore,
 ) -> None:
     await Runner.run(_planner(), SCENARIOS[0].prompt)

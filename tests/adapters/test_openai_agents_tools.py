@@ -73,7 +73,7 @@ class Harbour(MCPServer):
     async def get_prompt(self, name: str, arguments: Any = None) -> Any: ...
 
 
-async def test_error_of_an_mcp_server_fails_the_call(store: RecordedStore) -> None:
+async def test_error_from_an_mcp_server_fails_the_call(store: RecordedStore) -> None:
     chosen = [function_call("open", {}, call_id="x"), function_call("closed", {}, call_id="y")]
     agent = Agent(name="planner", model=ScriptedModel([chosen, DONE]), mcp_servers=[Harbour()])
 
@@ -85,7 +85,7 @@ async def test_error_of_an_mcp_server_fails_the_call(store: RecordedStore) -> No
     assert "it is closed" in wrong["result"]
 
 
-async def test_calls_run_by_the_provider_end_with_the_answer(
+async def test_tool_calls_run_by_the_provider_end_with_the_models_response(
     store: RecordedStore,
 ) -> None:
     search = ResponseFunctionWebSearch.model_validate(
@@ -115,7 +115,7 @@ async def test_calls_run_by_the_provider_end_with_the_answer(
     assert [each["result"] for each in calls_of(tree)] == [None, "4", None]
 
 
-async def test_openais_own_tools_are_recorded(store: RecordedStore) -> None:
+async def test_local_shell_tool_of_openai_is_recorded_as_a_call(store: RecordedStore) -> None:
     shell = LocalShellCall.model_validate(
         {
             "id": "l_1",
@@ -135,7 +135,7 @@ async def test_openais_own_tools_are_recorded(store: RecordedStore) -> None:
     assert (call["status"], call["result"]) == ("succeeded", "shells")
 
 
-async def test_repeated_id_in_another_round_is_another_call(
+async def test_same_provider_id_in_another_round_is_another_call(
     store: RecordedStore,
 ) -> None:
     """The SDK refuses ids that repeat with other arguments, and repeats what it is asked again."""
@@ -155,7 +155,7 @@ async def test_repeated_id_in_another_round_is_another_call(
     ]
 
 
-async def test_parallel_runs_of_one_agent_are_below_their_own_calls(
+async def test_parallel_runs_of_one_sub_agent_are_below_their_own_calls(
     store: RecordedStore,
 ) -> None:
     inner = [function_call("open", {}, call_id="call_0")]
@@ -178,7 +178,7 @@ async def test_parallel_runs_of_one_agent_are_below_their_own_calls(
     ] == [('{"input":"when?"}', "when?", "call_0"), ('{"input":"where?"}', "where?", "call_0")]
 
 
-async def test_run_in_a_tool_thread_becomes_a_sub_plan(store: RecordedStore) -> None:
+async def test_agent_run_in_a_tools_thread_is_a_sub_plan(store: RecordedStore) -> None:
     def ask(question: str) -> str:
         researcher = Agent(name="researcher", model=ScriptedModel([DONE]))
         return str(asyncio.run(Runner.run(researcher, question)).final_output)
@@ -191,7 +191,9 @@ async def test_run_in_a_tool_thread_becomes_a_sub_plan(store: RecordedStore) -> 
     assert [each["userRequest"] for each in call["subPlans"]] == ["When?"]
 
 
-async def test_providers_model_and_tokens_are_recorded(store: RecordedStore) -> None:
+async def test_round_records_the_providers_model_tokens_cost_and_messages(
+    store: RecordedStore,
+) -> None:
     turns = [Turn(calls=[ChosenCall("open", "{}", "x")]), Turn("Come in.")]
     with serving(ChatServer(ServedModel([Script(turns)]))) as server:
         client = AsyncOpenAI(base_url=server.base_url, api_key="none")

@@ -109,7 +109,7 @@ async def test_runs_in_threads_with_own_event_loops_stay_separate(
         assert_scenario(trees[wanted.prompt], wanted, VERSION)
 
 
-async def test_path_leads_over_the_sub_plan_to_its_call(
+async def test_sub_agents_tool_calls_are_nested_below_the_root_plan(
     recorded: Recorded,
 ) -> None:
     wanted = scenario()
@@ -162,7 +162,7 @@ async def test_parallel_sub_agents_are_below_their_own_calls(
     ]
 
 
-async def test_sub_agent_in_a_tools_thread_is_below_its_call(recorded: Recorded) -> None:
+async def test_sub_agent_in_a_tools_thread_is_below_the_tool_call(recorded: Recorded) -> None:
     carry_work_into_threads()
     inner = Agent(scripted("inner answer"), name="inner")
 
@@ -179,7 +179,9 @@ async def test_sub_agent_in_a_tools_thread_is_below_its_call(recorded: Recorded)
     ]
 
 
-async def test_agent_run_outside_of_a_tool_is_a_hand_off(recorded: Recorded) -> None:
+async def test_agent_run_by_another_agents_instructions_is_a_sub_plan_of_the_step(
+    recorded: Recorded,
+) -> None:
     inner = Agent(scripted("inner answer"), name="inner")
 
     async def prepare() -> str:
@@ -196,7 +198,7 @@ async def test_agent_run_outside_of_a_tool_is_a_hand_off(recorded: Recorded) -> 
     ]
 
 
-async def test_an_agent_within_a_recorded_tool_call_is_its_sub_plan(recorded: Recorded) -> None:
+async def test_agent_run_inside_a_recorded_tool_call_is_its_sub_plan(recorded: Recorded) -> None:
     tracing, store = recorded
     async with tracing.plan(agent="hand"), tracing.tool_call("delegate", {"to": "agent"}) as call:
         call.finish((await Agent(scripted("done"), name="agent").run("hi")).output)
@@ -227,7 +229,7 @@ def test_deprecated_name_of_the_capability_warns() -> None:
         assert pydantic_ai.RunRecorder is pydantic_ai.RecordingCapability
 
 
-async def test_single_agent_can_have_a_recorder(tmp_path: Path) -> None:
+async def test_recording_capability_records_only_the_agent_that_has_it(tmp_path: Path) -> None:
     with recording(tmp_path) as (tracing, store):
         recorder = pydantic_ai.RecordingCapability(tracing)
         await Agent(scripted("done"), name="agent", capabilities=[recorder]).run("hi")
@@ -236,7 +238,7 @@ async def test_single_agent_can_have_a_recorder(tmp_path: Path) -> None:
         assert [tree["agentName"] for tree in await trees_of(store)] == ["agent"]
 
 
-async def test_uninstalled_adapter_records_nothing(tmp_path: Path) -> None:
+async def test_adapter_records_nothing_after_uninstall(tmp_path: Path) -> None:
     with recording(tmp_path) as (tracing, store):
         original = Agent.iter
         pydantic_ai.install(tracing)()
@@ -246,7 +248,7 @@ async def test_uninstalled_adapter_records_nothing(tmp_path: Path) -> None:
         assert Agent.iter is original
 
 
-async def test_conversation_id_is_the_session_of_its_runs(recorded: Recorded) -> None:
+async def test_conversation_id_is_recorded_as_the_session_id(recorded: Recorded) -> None:
     agent = Agent(scripted("first", "second"), name="agent")
     first = await agent.run("one", conversation_id="talk")
     await agent.run("two", message_history=first.all_messages(), conversation_id="talk")
@@ -257,7 +259,7 @@ async def test_conversation_id_is_the_session_of_its_runs(recorded: Recorded) ->
     assert [run.session_id for run in runs] == ["talk", "talk"]
 
 
-async def test_messages_of_a_round_are_those_of_the_request(
+async def test_round_records_the_messages_of_the_model_request(
     recorded: Recorded,
 ) -> None:
     await Agent(scripted("done"), instructions="Be short.").run("hi")
@@ -270,7 +272,7 @@ async def test_messages_of_a_round_are_those_of_the_request(
     )
 
 
-async def test_closed_connection_does_not_affect_the_agent(tmp_path: Path) -> None:
+async def test_agent_succeeds_after_the_connection_is_closed(tmp_path: Path) -> None:
     with recording(tmp_path) as (tracing, _):
         uninstall = pydantic_ai.install(tracing)
     wanted = scenario()
@@ -283,7 +285,7 @@ async def test_closed_connection_does_not_affect_the_agent(tmp_path: Path) -> No
     assert result.output == wanted.final_answer
 
 
-async def test_absent_server_does_not_affect_the_agent(
+async def test_agent_succeeds_while_the_server_is_unreachable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACER_HOME", str(tmp_path))
@@ -301,7 +303,7 @@ async def test_absent_server_does_not_affect_the_agent(
 
 
 @pytest.mark.parametrize("sound", [0, 1, 2, 3, 5, 8, 13, 20])
-async def test_recording_errors_never_reach_the_agent(
+async def test_agent_succeeds_if_recording_raises(
     tmp_path: Path, sound: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     wanted = scenario()
@@ -325,7 +327,7 @@ async def test_recording_errors_never_reach_the_agent(
     assert "adapter_failed" in {record.message.split()[0] for record in caplog.records}
 
 
-async def test_ended_run_leaves_no_objects_behind(recorded: Recorded) -> None:
+async def test_ended_run_leaks_no_objects(recorded: Recorded) -> None:
     tracing, _ = recorded
     wanted = scenario()
     planner = planner_of([wanted])

@@ -44,7 +44,7 @@ def double(x: int) -> int:
     return 2 * x
 
 
-async def test_deferred_call_runs_in_the_run_that_approves_it(
+async def test_deferred_call_is_recorded_in_the_run_that_approves_it(
     store: RecordedStore,
 ) -> None:
     chosen = calls(("careful", "{}", "c1"), ("double", '{"x":1}', "c2"))
@@ -81,7 +81,7 @@ async def test_deferred_call_runs_in_the_run_that_approves_it(
     assert denied == ["plan of agent: succeeded", "  round: succeeded"]
 
 
-async def test_call_approved_in_the_same_run_is_another_attempt(
+async def test_call_approved_in_the_same_run_is_recorded_as_a_second_attempt(
     store: RecordedStore,
 ) -> None:
     def decide(ctx: RunContext[None], requests: DeferredToolRequests) -> DeferredToolResults:
@@ -107,7 +107,9 @@ async def test_call_approved_in_the_same_run_is_another_attempt(
     assert [call["attempt"] for call in calls_of(tree)] == [2, 1]
 
 
-async def test_output_tool_is_a_call_only_with_a_function(store: RecordedStore) -> None:
+async def test_output_tool_is_recorded_as_a_call_only_if_it_runs_a_function(
+    store: RecordedStore,
+) -> None:
     class Answer(BaseModel):
         text: str
 
@@ -131,7 +133,7 @@ async def test_output_tool_is_a_call_only_with_a_function(store: RecordedStore) 
     ]
 
 
-async def test_tool_skipped_for_the_final_result_is_not_reached(
+async def test_tool_call_skipped_after_the_final_result_is_not_reached(
     store: RecordedStore,
 ) -> None:
     class Answer(BaseModel):
@@ -163,7 +165,7 @@ async def test_run_over_its_usage_limit_fails_with_budget_exhausted(store: Recor
     ]
 
 
-async def test_tool_run_by_the_provider_has_its_own_type(store: RecordedStore) -> None:
+async def test_tool_run_by_the_provider_is_a_call_of_type_native(store: RecordedStore) -> None:
     answer = ModelResponse(
         [
             NativeToolCallPart("web_search", {"q": "tides"}, tool_call_id="n1"),
@@ -191,7 +193,7 @@ async def test_failed_model_request_fails_its_round(store: RecordedStore) -> Non
     ]
 
 
-async def test_fallback_model_answers_the_same_round(
+async def test_answer_of_a_fallback_model_is_recorded_in_the_same_round(
     store: RecordedStore,
 ) -> None:
     def fails(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -205,7 +207,9 @@ async def test_fallback_model_answers_the_same_round(
     assert tree["agentExecutions"][0]["thinkActs"][0]["model"] == "gpt-5-mini"
 
 
-async def test_texts_of_model_and_tools_are_unchanged(store: RecordedStore) -> None:
+async def test_arguments_with_escapes_and_surrogates_are_recorded_unchanged(
+    store: RecordedStore,
+) -> None:
     odd = '{ "text" : "a\\u0000b \\ud83d\\ude00" }'
 
     def echo(text: str) -> str:

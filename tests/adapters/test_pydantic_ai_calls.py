@@ -38,7 +38,7 @@ def double(x: int) -> int:
     return 2 * x
 
 
-async def test_tool_starts_after_its_record_is_durable(store: RecordedStore) -> None:
+async def test_tool_function_starts_after_its_call_is_stored(store: RecordedStore) -> None:
     store.seconds = 0.05  # so that a tool that did not wait would see it
     seen: list[bool] = []
 
@@ -54,7 +54,7 @@ async def test_tool_starts_after_its_record_is_durable(store: RecordedStore) -> 
     assert [call["status"] for call in calls_of(await tree_of(store))] == ["succeeded"]
 
 
-async def test_unknown_tool_and_invalid_arguments_have_their_reasons(
+async def test_calls_of_unknown_tools_or_with_invalid_arguments_have_reasons(
     store: RecordedStore,
 ) -> None:
     chosen = calls(("gone", "{}", "c1"), ("double", '{"x":"z"}', "c2"), ("double", '{"x":1}', "c3"))
@@ -75,7 +75,7 @@ async def test_unknown_tool_and_invalid_arguments_have_their_reasons(
     assert done["result"] == "2"
 
 
-async def test_tool_over_its_retry_limit_ends_the_run(
+async def test_run_fails_when_an_unknown_tool_exceeds_the_retry_limit(
     store: RecordedStore,
 ) -> None:
     chosen = calls(("gone", "{}", "c1"))
@@ -91,7 +91,7 @@ async def test_tool_over_its_retry_limit_ends_the_run(
     ]
 
 
-async def test_model_retry_fails_the_call_and_the_next_is_new(
+async def test_model_retry_fails_the_call_and_the_next_round_has_a_new_call(
     store: RecordedStore,
 ) -> None:
     def picky(x: int) -> str:
@@ -114,7 +114,7 @@ async def test_model_retry_fails_the_call_and_the_next_is_new(
     assert calls_of(tree)[0]["error"]["message"] == "more than one, please"
 
 
-async def test_raising_tool_fails_its_agent_and_cancels_parallel_tools(
+async def test_exception_of_a_tool_fails_the_agent_and_cancels_parallel_calls(
     store: RecordedStore,
 ) -> None:
     is_waiting = asyncio.Event()
@@ -142,7 +142,7 @@ async def test_raising_tool_fails_its_agent_and_cancels_parallel_tools(
     assert tree["error"]["message"] == "no such place"
 
 
-async def test_parallel_tools_keep_their_own_results(
+async def test_parallel_calls_that_end_out_of_order_have_their_own_results(
     store: RecordedStore,
 ) -> None:
     second_is_done = asyncio.Event()
@@ -162,7 +162,9 @@ async def test_parallel_tools_keep_their_own_results(
     assert told == [("first", "first 1"), ("second", "second 2")]
 
 
-async def test_slow_tool_times_out(store: RecordedStore) -> None:
+async def test_call_that_exceeds_the_tools_timeout_has_reason_timed_out(
+    store: RecordedStore,
+) -> None:
     agent = Agent(scripted(calls(("slow", "{}", "c")), "done"), name="agent")
 
     @agent.tool_plain(timeout=0.01)
@@ -174,7 +176,7 @@ async def test_slow_tool_times_out(store: RecordedStore) -> None:
     assert outline(await tree_of(store))[2] == "    slow({}): failed (timed_out)"
 
 
-async def test_run_cancelled_in_a_tool_leaves_nothing_open(
+async def test_run_cancelled_during_a_tool_call_leaves_no_record_open(
     store: RecordedStore,
 ) -> None:
     is_waiting = asyncio.Event()
@@ -204,7 +206,7 @@ async def test_run_cancelled_in_a_tool_leaves_nothing_open(
     ]
 
 
-async def test_run_cancelled_during_a_model_request_leaves_nothing_open(
+async def test_run_cancelled_during_a_model_request_leaves_no_record_open(
     store: RecordedStore,
 ) -> None:
     is_asked = asyncio.Event()
@@ -238,7 +240,7 @@ async def test_abandoned_stream_cancels_its_run(store: RecordedStore) -> None:
     ]
 
 
-async def test_repeated_empty_or_missing_ids_keep_calls_apart(
+async def test_calls_with_repeated_empty_or_missing_ids_stay_separate(
     store: RecordedStore,
 ) -> None:
     chosen = [
@@ -254,7 +256,7 @@ async def test_repeated_empty_or_missing_ids_keep_calls_apart(
     assert told == [(f'{{"x":{x}}}', str(2 * x)) for x in range(1, 7)]
 
 
-async def test_calls_rejected_for_duplicate_ids_are_not_reached(
+async def test_calls_that_the_library_rejects_for_equal_ids_are_not_reached(
     store: RecordedStore,
 ) -> None:
     chosen = calls(("double", '{"x":1}', "same"), ("double", '{"x":2}', "same"))

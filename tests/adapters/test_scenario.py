@@ -77,7 +77,7 @@ async def test_scenario_recorded_by_hand_has_the_expected_tree(
         assert_scenario(await tree_of(store))
 
 
-async def test_concurrent_runs_stay_separate(tmp_path: Path) -> None:
+async def test_concurrent_runs_recorded_by_hand_stay_separate(tmp_path: Path) -> None:
     all_wanted = [scenario(run) for run in range(len(CITIES))]
     with recording(tmp_path) as (tracing, store):
         await asyncio.gather(
@@ -97,7 +97,9 @@ async def test_concurrent_runs_stay_separate(tmp_path: Path) -> None:
         ("google-adk-v2-single", "researcher", "request"),
     ],
 )
-def test_captures_contain_the_same_scenario(capture: str, delegate: str, argument: str) -> None:
+def test_captured_spans_have_the_calls_and_tokens_of_the_scenario(
+    capture: str, delegate: str, argument: str
+) -> None:
     captured = captured_facts(capture)
     runs = [
         expected_facts(scenario(run, delegate, argument)) for run in range(captured.tokens.total())

@@ -42,7 +42,7 @@ def _lost(caplog: pytest.LogCaptureFixture) -> Counter[str]:
     )
 
 
-def test_span_is_written_at_its_start_and_at_its_end(tmp_path: Path) -> None:
+def test_long_span_is_written_at_its_start_and_at_its_end(tmp_path: Path) -> None:
     with processing(tmp_path) as (provider, store):
         span = provider.get_tracer("t").start_span("measure", attributes=TOOL)
         assert provider.force_flush()
@@ -58,7 +58,7 @@ def test_span_is_written_at_its_start_and_at_its_end(tmp_path: Path) -> None:
     assert ended.attributes["gen_ai.tool.call.result"] == "121/79"
 
 
-def test_attributes_set_before_the_start_is_sent_are_included(tmp_path: Path) -> None:
+def test_attributes_set_before_a_spans_start_is_sent_are_included(tmp_path: Path) -> None:
     with processing(tmp_path) as (provider, store):
         span = provider.get_tracer("t").start_span("chat")
         span.set_attribute("gen_ai.request.model", "gpt-5-mini")
@@ -67,7 +67,7 @@ def test_attributes_set_before_the_start_is_sent_are_included(tmp_path: Path) ->
     assert store.written[0].attributes == {"gen_ai.request.model": "gpt-5-mini"}
 
 
-def test_short_span_is_sent_once(tmp_path: Path) -> None:
+def test_span_that_ends_before_its_start_is_sent_is_sent_once(tmp_path: Path) -> None:
     with processing(tmp_path) as (provider, store):
         tracer = provider.get_tracer("t")
         _keep_busy(provider, store)
@@ -80,7 +80,7 @@ def test_short_span_is_sent_once(tmp_path: Path) -> None:
     assert all(each.end for each in store.written)
 
 
-def test_unsampled_spans_are_not_written(tmp_path: Path) -> None:
+def test_unsampled_spans_are_not_sent(tmp_path: Path) -> None:
     with processing(tmp_path) as (_, store):
         provider = TracerProvider(sampler=ParentBased(ALWAYS_OFF), shutdown_on_exit=False)
         provider.add_span_processor(TracerSpanProcessor(store.tracing))
@@ -130,7 +130,7 @@ async def test_hanging_tool_is_shown_as_running(tmp_path: Path) -> None:
     ]
 
 
-async def test_scenario_matches_its_expected_tree(tmp_path: Path) -> None:
+async def test_scenario_run_gives_the_expected_tree(tmp_path: Path) -> None:
     wanted = scenario()
     with processing(tmp_path) as (provider, store):
         settings = InstrumentationSettings(tracer_provider=provider)
@@ -175,7 +175,7 @@ def test_dropped_batch_is_logged_without_payloads(
     assert "a payload" not in str([vars(record) for record in caplog.records])
 
 
-def test_full_queue_drops_starts_then_oldest_spans_and_logs_it(
+def test_full_queue_drops_span_starts_then_oldest_spans_and_logs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with processing(tmp_path, max_waiting=4) as (provider, store):
@@ -196,7 +196,7 @@ def test_full_queue_drops_starts_then_oldest_spans_and_logs_it(
     assert (lost["starts"], lost["spans"]) == (4, 1)
 
 
-def test_agent_never_waits_for_a_hanging_store(tmp_path: Path) -> None:
+def test_ending_a_span_never_waits_for_a_hanging_store(tmp_path: Path) -> None:
     with processing(tmp_path, max_waiting=10) as (provider, store):
         _keep_busy(provider, store)
         ended = threading.Event()
@@ -283,7 +283,7 @@ def test_forked_process_starts_with_an_empty_queue(tmp_path: Path) -> None:
     assert store.names == ["busy", "of the parent"]
 
 
-def test_unencodable_span_drops_no_other_span(
+def test_span_that_cannot_be_encoded_is_dropped_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with processing(tmp_path) as (provider, store):

@@ -79,7 +79,7 @@ async def _tree(url: str) -> dict[str, Any] | None:
         return tree
 
 
-async def test_open_spans_of_a_killed_process_stay_visible(server: str, tmp_path: Path) -> None:
+async def test_open_spans_of_a_killed_process_are_shown(server: str, tmp_path: Path) -> None:
     hanging = '          measure({"where":"left"}): running'
     with _program(tmp_path, server, "hangs", "shuts") as process:
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -102,7 +102,9 @@ async def test_open_spans_of_a_killed_process_stay_visible(server: str, tmp_path
 
 
 @pytest.mark.parametrize("shuts", ["shuts", "never shuts"])
-async def test_exiting_process_sends_all_spans(server: str, tmp_path: Path, shuts: str) -> None:
+async def test_process_sends_all_queued_spans_when_it_exits(
+    server: str, tmp_path: Path, shuts: str
+) -> None:
     with _program(tmp_path, server, "ends", shuts) as process:
         assert await asyncio.to_thread(process.wait, DEADLINE_SECONDS) == 0
 

@@ -52,7 +52,7 @@ def call(of: Tool, arguments: dict[str, Any], call_id: str | None) -> ToolCall:
     return ToolCall(name=of.name, args=arguments, id=call_id, type="tool_call")
 
 
-async def test_langchain_tool_has_exactly_our_schema(tmp_path: Path) -> None:
+async def test_converted_tool_has_the_parameter_schema_of_the_original(tmp_path: Path) -> None:
     nothing = Tool(name="nothing", description="", parameters={"type": "object"}, run=fail.run)
     async with service(tmp_path, note, visit, nothing) as on:
         shown = [
@@ -75,7 +75,7 @@ async def test_langchain_tool_has_exactly_our_schema(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call_id", ["call_0", ""])
-async def test_call_has_the_providers_id_and_returns_a_message(
+async def test_call_records_the_providers_id_and_returns_a_tool_message(
     call_id: str, tmp_path: Path
 ) -> None:
     arguments = {"text": "hi", "config": 2, "run_manager": "x", "user_id": "mallory"}
@@ -148,7 +148,7 @@ async def test_call_cancelled_by_langchain_is_recorded_as_cancelled(tmp_path: Pa
     assert (row["status"], row["providerCallId"]) == ("cancelled", "a")
 
 
-async def test_lone_surrogates_are_escaped(tmp_path: Path) -> None:
+async def test_lone_surrogates_in_a_result_are_escaped(tmp_path: Path) -> None:
     @tool
     def surrogate() -> str:
         """Returns half a character."""
@@ -160,7 +160,7 @@ async def test_lone_surrogates_are_escaped(tmp_path: Path) -> None:
     assert message.content == "␛d800"
 
 
-async def test_tool_outside_the_registry_is_rejected(tmp_path: Path) -> None:
+async def test_converting_an_unregistered_tool_is_rejected(tmp_path: Path) -> None:
     @tool(name="note")
     def another() -> None: ...
 
@@ -170,7 +170,7 @@ async def test_tool_outside_the_registry_is_rejected(tmp_path: Path) -> None:
                 to_langchain(each, on.tools)
 
 
-async def test_tool_survives_a_round_trip(tmp_path: Path) -> None:
+async def test_tool_converted_to_langchain_and_back_works(tmp_path: Path) -> None:
     async with service(tmp_path, fail, note) as on:
         wrapped = [from_langchain(to_langchain(each, on.tools)) for each in (fail, note)]
         for each in wrapped:

@@ -9,11 +9,11 @@ from tests.analysts.data_page import COLUMNS, PAGE, RELATIONS, data_page
 from tracer.storage.postgres.administration.migrate import VIEWS_FILE
 
 
-def test_the_data_dictionary_is_that_of_the_database(database_url: str) -> None:
+def test_data_dictionary_page_matches_the_database(database_url: str) -> None:
     assert data_page(database_url) == PAGE.read_text(encoding="utf-8"), "run `make data`"
 
 
-def test_every_view_and_every_column_of_it_is_explained(database_url: str) -> None:
+def test_every_view_and_every_column_has_a_comment(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         views = connection.execute(RELATIONS, ["trace", "v"]).fetchall()
         columns = [each for view in views for each in connection.execute(COLUMNS, view[:1])]
@@ -22,12 +22,12 @@ def test_every_view_and_every_column_of_it_is_explained(database_url: str) -> No
     assert [each for each in (*views, *columns) if not each[2]] == []
 
 
-def test_the_views_are_up_to_date_with_the_definitions_of_fields() -> None:
+def test_views_sql_matches_the_field_definitions() -> None:
     views = VIEWS_FILE.read_text(encoding="utf-8")
     assert updated_views(views) == views, "run `make data`"
 
 
-def test_a_new_field_is_added_to_its_view_with_its_comment() -> None:
+def test_new_field_is_added_to_its_view_with_a_comment() -> None:
     views = VIEWS_FILE.read_text(encoding="utf-8")
     column = "    call.late_result,\n"
     start = views.index("COMMENT ON COLUMN trace.tool_calls.late_result IS ")
