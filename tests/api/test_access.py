@@ -109,7 +109,7 @@ async def test_key_secrets_are_never_stored_or_returned_again(doors: Doors) -> N
     assert "made" in listed
 
 
-async def test_a_revoked_key_opens_nothing_and_its_sign_ins_end(doors: Doors) -> None:
+async def test_revoked_key_and_its_sign_ins_get_401(doors: Doors) -> None:
     key = await made(doors, "read")
     await signed_in(doors, key["secret"])
     assert (await doors.client.get("/api/runs")).status_code == 200
@@ -174,7 +174,7 @@ async def test_sign_in_cookie_is_http_only_and_same_site(doors: Doors) -> None:
     assert (await doors.client.get("/api/runs", headers=held)).status_code == 401
 
 
-async def test_a_sign_in_is_over_after_its_time(doors: Doors) -> None:
+async def test_expired_sign_in_gets_401(doors: Doors) -> None:
     await signed_in(doors, doors.home.secret)
     with psycopg.connect(doors.database_url) as connection:
         connection.execute("UPDATE sign_in SET expires_at = now() - interval '1 second'")
@@ -186,14 +186,14 @@ def cookie(secret: str) -> dict[str, str]:
     return {"Cookie": f"{COOKIE}={secret}"}
 
 
-async def test_cached_key_is_no_cookie(caching: Doors) -> None:
+async def test_cached_key_sent_as_a_cookie_gets_401(caching: Doors) -> None:
     secret = caching.home.secret
     assert (await caching.client.get("/api/runs", headers=bearer(secret))).status_code == 200
 
     assert (await caching.client.get("/api/runs", headers=cookie(secret))).status_code == 401
 
 
-async def test_cached_cookie_is_no_key_and_cannot_be_renewed(caching: Doors) -> None:
+async def test_sign_in_cookie_used_as_a_key_gets_401(caching: Doors) -> None:
     secret = (await signed_in(caching, caching.home.secret)).cookies[COOKIE]
     caching.client.cookies.clear()
     assert (await caching.client.get("/api/runs", headers=cookie(secret))).status_code == 200
@@ -202,14 +202,14 @@ async def test_cached_cookie_is_no_key_and_cannot_be_renewed(caching: Doors) -> 
     assert (await signed_in(caching, secret)).status_code == 401
 
 
-async def test_key_that_was_sent_as_a_cookie_is_still_a_key(caching: Doors) -> None:
+async def test_key_is_accepted_after_it_was_rejected_as_a_cookie(caching: Doors) -> None:
     secret = caching.home.secret
     assert (await caching.client.get("/api/runs", headers=cookie(secret))).status_code == 401
 
     assert (await caching.client.get("/api/runs", headers=bearer(secret))).status_code == 200
 
 
-async def test_sign_out_ends_a_cached_cookie(caching: Doors) -> None:
+async def test_cached_sign_in_cookie_gets_401_after_sign_out(caching: Doors) -> None:
     secret = (await signed_in(caching, caching.home.secret)).cookies[COOKIE]
     caching.client.cookies.clear()
     held = cookie(secret)
@@ -245,7 +245,7 @@ SITES: list[tuple[dict[str, str], int]] = [
 ]
 
 
-async def test_page_of_another_site_cannot_use_the_users_sign_in(doors: Doors) -> None:
+async def test_request_from_another_site_cannot_use_the_sign_in_cookie(doors: Doors) -> None:
     await signed_in(doors, doors.home.secret)
     run = f"/api/runs/{doors.home.run.root}"
     failures = []
@@ -264,7 +264,7 @@ async def test_page_of_another_site_cannot_use_the_users_sign_in(doors: Doors) -
     assert deleted.status_code == 204
 
 
-async def test_a_program_with_a_key_needs_no_origin(doors: Doors) -> None:
+async def test_request_with_a_key_needs_no_origin_header(doors: Doors) -> None:
     answer = await doors.client.delete(
         f"/api/runs/{doors.home.run.root}", headers=bearer(doors.home.secret)
     )
@@ -272,7 +272,7 @@ async def test_a_program_with_a_key_needs_no_origin(doors: Doors) -> None:
     assert answer.status_code == 204
 
 
-async def test_agents_work_for_their_own_project_only(doors: Doors) -> None:
+async def test_starting_a_run_for_another_project_gets_403(doors: Doors) -> None:
     asked = {"request": "Measure"}
     answers = [
         await doors.client.post("/api/runs", json=asked, headers=bearer(each.secret))
@@ -282,7 +282,7 @@ async def test_agents_work_for_their_own_project_only(doors: Doors) -> None:
     assert [each.status_code for each in answers] == [202, 403]
 
 
-async def test_nothing_answers_to_a_browser_of_another_origin(doors: Doors) -> None:
+async def test_responses_to_another_origin_have_no_cors_headers(doors: Doors) -> None:
     headers = {"Origin": "http://elsewhere", "Access-Control-Request-Method": "GET"}
     for answer in (
         await doors.client.options("/api/runs", headers=headers),

@@ -41,7 +41,7 @@ def test_analysts_are_added_listed_and_removed(
 
 
 @without_analysts
-def test_psql_opens_a_shell_that_reads_one_project(
+def test_psql_command_opens_a_shell_that_reads_one_project(
     database_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def psql(*arguments: str) -> tuple[int, str, str]:
@@ -59,7 +59,7 @@ def test_psql_opens_a_shell_that_reads_one_project(
         assert owner.execute("SELECT FROM analyst").fetchall() == []
 
 
-def test_the_printed_line_opens_psql_on_the_embedded_postgres(
+def test_printed_psql_command_connects_to_the_embedded_postgres(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     query = " -Atc 'SELECT current_user, count(*) FROM trace.runs'"

@@ -31,7 +31,7 @@ TRACE = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "a tool"}
 
 
 @pytest.mark.thorough
-async def test_a_restored_database_answers_byte_for_byte_as_the_old_one(
+async def test_restored_database_returns_the_same_bytes_as_the_original(
     database_url: str, empty_database_url: str, tmp_path: Path
 ) -> None:
     run, open_run = sample_run(), sample_run(finished=False)

@@ -60,7 +60,7 @@ def events() -> list[Event]:
     return canary_events()
 
 
-async def test_the_search_of_the_database_finds_a_canary_in_a_block(
+async def test_database_search_finds_an_unmasked_secret_in_a_span_block(
     database_url: str, events: list[Event]
 ) -> None:
     plan = next(each for each in events if isinstance(each, PlanStarted))
@@ -106,7 +106,7 @@ def canaries_in(**found: bytes) -> list[str]:
     return [f"{place}: {canary}" for place, data in found.items() for canary in found_in(data)]
 
 
-async def test_events_of_a_client_leave_no_secret(
+async def test_secrets_in_client_events_are_not_stored_or_logged(
     api: Api, database_url: str, events: list[Event], log: io.StringIO
 ) -> None:
     body = b'{"events":[' + b",".join(map(event_json, events)) + b"]}"
@@ -133,7 +133,7 @@ async def _send_spans(api: Api, body: bytes, kind: str, packing: str) -> None:
     await api.project()
 
 
-async def test_protobuf_spans_leave_no_secret(
+async def test_secrets_in_protobuf_spans_are_not_stored_or_logged(
     api: Api, database_url: str, leaks: MemoryStore, events: list[Event], log: io.StringIO
 ) -> None:
     body = await export_of(leaks, run_of(events), Format.OTLP)
@@ -143,7 +143,7 @@ async def test_protobuf_spans_leave_no_secret(
     assert await shown_canaries(api, database_url, run_of(events)) == []
 
 
-async def test_json_spans_leave_no_secret(
+async def test_secrets_in_json_spans_are_not_stored_or_logged(
     api: Api, database_url: str, leaks: MemoryStore, events: list[Event], log: io.StringIO
 ) -> None:
     body = await export_of(leaks, run_of(events), Format.OTLP)
@@ -155,7 +155,7 @@ async def test_json_spans_leave_no_secret(
 # `tests/otel/test_canary_spans.py` proves the same of each place without a server.
 @pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "packing"), [("protobuf", ""), ("json", "gzip")])
-async def test_spans_leave_no_secret_from_any_place(
+async def test_secrets_in_any_field_of_a_span_are_not_stored_or_logged(
     api: Api, database_url: str, log: io.StringIO, kind: str, packing: str
 ) -> None:
     trace_id = new_id()
@@ -177,7 +177,7 @@ async def test_spans_leave_no_secret_from_any_place(
         pytest.param(Format.OTLP_JSON, marks=pytest.mark.thorough),
     ],
 )
-async def test_imports_leave_no_secret(
+async def test_secrets_in_imported_runs_are_not_stored_or_logged(
     api: Api,
     database_url: str,
     leaks: MemoryStore,
@@ -194,7 +194,7 @@ async def test_imports_leave_no_secret(
     assert await stored_canaries(database_url, run_of(events), log) == []
 
 
-async def test_the_spool_of_a_recorder_holds_no_secret(tmp_path: Path, events: list[Event]) -> None:
+async def test_spool_contains_no_secret(tmp_path: Path, events: list[Event]) -> None:
     store = CommandedStore()
     store.down = True
     async with Recorder(store, Spool(tmp_path / "spool")) as recorder:
@@ -219,7 +219,7 @@ async def break_down() -> str:
 
 
 @pytest.mark.parametrize("is_chat", [False, True])
-async def test_runs_of_the_server_leave_no_secret(
+async def test_secrets_in_runs_started_by_the_server_are_not_stored_or_logged(
     database_url: str, tmp_path: Path, log: io.StringIO, is_chat: bool
 ) -> None:
     chosen = [call("hand_over", {"key": EVERYTHING}), call("break_down")]

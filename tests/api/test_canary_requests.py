@@ -101,7 +101,7 @@ async def administered(database_url: str, home: Path) -> AsyncIterator[httpx2.As
             yield client
 
 
-async def test_request_bodies_leave_no_secret(
+async def test_secrets_in_request_bodies_are_not_stored_or_logged(
     database_url: str, tmp_path: Path, log: io.StringIO
 ) -> None:
     sent = list(requests())
@@ -127,7 +127,7 @@ async def test_request_bodies_leave_no_secret(
     assert found_in(files_in(tmp_path)) == []
 
 
-async def test_headers_and_addresses_are_not_logged(api: Api, log: io.StringIO) -> None:
+async def test_secrets_in_headers_and_urls_are_not_logged(api: Api, log: io.StringIO) -> None:
     places = ("/api/runs?q={}", "/api/tool-calls?name={}", "/api/stats/tools/{}", "/nowhere/{}")
     names = ("User-Agent", "Referer", "X-Request-Id", "Authorization", "Cookie", "traceparent")
     for secret in SECRETS:

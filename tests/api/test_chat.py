@@ -70,7 +70,7 @@ async def say(client: httpx2.AsyncClient, user: str, **more: str) -> list[tuple[
     return events
 
 
-async def test_chat_message_runs_for_its_user_without_exposing_them(
+async def test_chat_message_runs_for_its_user_without_recording_the_user_id(
     database_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[tuple[str, int]] = []
@@ -105,7 +105,9 @@ async def test_chat_message_runs_for_its_user_without_exposing_them(
     assert "Recorded 120/80 for [hidden]." in everything
 
 
-async def test_concurrent_chats_of_users_stay_separate(database_url: str, tmp_path: Path) -> None:
+async def test_tools_of_concurrent_chats_receive_the_right_caller(
+    database_url: str, tmp_path: Path
+) -> None:
     seen: list[tuple[str, int]] = []
     scripts = [Script(recording(n), request=f"message {n}.") for n in range(100, 110)]
     async with serving(database_url, tmp_path, scripts, seen) as client:
@@ -116,7 +118,7 @@ async def test_concurrent_chats_of_users_stay_separate(database_url: str, tmp_pa
     assert sorted(seen) == sorted(((ALICE, BOB)[n % 2], n) for n in range(100, 110))
 
 
-async def test_conversation_continues_after_its_last_message(
+async def test_second_message_of_a_session_sees_the_session_state(
     database_url: str, tmp_path: Path
 ) -> None:
     seen: list[tuple[str, int]] = []
@@ -130,7 +132,7 @@ async def test_conversation_continues_after_its_last_message(
     assert "So far: 1." in whole["messages"]
 
 
-async def test_session_id_of_another_user_reveals_nothing(
+async def test_session_id_of_another_user_gives_no_access_to_the_session_state(
     database_url: str, tmp_path: Path
 ) -> None:
     seen: list[tuple[str, int]] = []
@@ -144,7 +146,7 @@ async def test_session_id_of_another_user_reveals_nothing(
     assert "So far: 0." in whole["messages"]
 
 
-async def test_a_run_that_fails_ends_the_stream_with_its_reason(
+async def test_failed_run_ends_the_chat_stream_with_the_reason(
     database_url: str, tmp_path: Path
 ) -> None:
     broken = Script([Turn(error=ToolError("no model today"))])

@@ -77,7 +77,7 @@ async def test_history_survives_a_restart_of_the_server(database_url: str, tmp_p
     assert ALICE not in everything_stored(database_url)
 
 
-async def test_other_callers_of_a_session_receive_no_history(
+async def test_another_caller_of_the_same_session_id_gets_no_history(
     database_url: str, tmp_path: Path
 ) -> None:
     async with serving(database_url, tmp_path, "from alice", "from bob") as client:
@@ -122,7 +122,7 @@ async def test_concurrent_messages_of_one_session_succeed(
 
 
 @pytest.mark.parametrize("user", [ALICE, BOB])
-async def test_session_ids_that_are_masked_keep_callers_apart(
+async def test_callers_with_the_same_masked_session_id_have_separate_histories(
     database_url: str, tmp_path: Path, user: str
 ) -> None:
     """The mask of a private key extends to the end of the text, and must not swallow the caller."""

@@ -55,7 +55,7 @@ def test_migrate_creates_the_schema(
         assert connection.execute("SELECT count(*) FROM act_tool_info").fetchone() == (0,)
 
 
-def test_request_without_a_scripted_answer_is_recorded_as_failed(
+def test_run_without_a_scripted_answer_is_recorded_as_failed(
     tracer: Tracer, database_url: str, tmp_path: Path
 ) -> None:
     done = tracer(
@@ -96,7 +96,7 @@ def test_invalid_setting_is_reported_in_a_sentence_that_names_it(
     assert failures == []
 
 
-def test_taken_port_is_reported_with_the_option_that_changes_it(
+def test_serve_on_a_port_in_use_names_the_option_that_changes_it(
     tracer: Tracer, database_url: str, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -42,7 +42,7 @@ async def test_unchanged_resource_is_answered_with_304_until_it_changes(api: Api
         assert (status, now == tags[name]) == (200, False), name
 
 
-async def test_each_way_of_asking_has_a_tag_of_its_own(api: Api) -> None:
+async def test_each_path_and_query_has_a_different_etag(api: Api) -> None:
     run = await api.record(sample_run())
     tree = f"/api/plans/{run.root}/tree"
     ways = [*paths(run).values(), *(f"{tree}?payloads={p}" for p in ("none", "full", "digest"))]

@@ -18,7 +18,7 @@ from tracer.records.ids import new_id
 SCHEMA = RunDiff.model_json_schema(mode="serialization", by_alias=True)
 
 
-async def test_two_runs_are_compared_in_the_form_that_is_documented(api: Api) -> None:
+async def test_diff_of_two_runs_matches_the_documented_schema(api: Api) -> None:
     left = await api.record(sample_run(sub_plans=1))
     right = await api.record(sample_run(sub_plans=2, title="Another review"))
 
@@ -31,11 +31,11 @@ async def test_two_runs_are_compared_in_the_form_that_is_documented(api: Api) ->
     assert diff["right"]["totals"]["toolCalls"] == 3
 
 
-async def test_the_documented_example_fits_its_schema() -> None:
+async def test_diff_example_of_the_documentation_matches_its_schema() -> None:
     jsonschema_rs.validate(SCHEMA, DIFF_EXAMPLE)
 
 
-async def test_texts_that_differ_after_2_kb_are_reported_as_different(api: Api) -> None:
+async def test_diff_reports_texts_that_differ_after_2_kb(api: Api) -> None:
     roots = []
     for end in "ab":
         run = Moments()
@@ -54,7 +54,7 @@ async def test_texts_that_differ_after_2_kb_are_reported_as_different(api: Api) 
     assert (call["name"], call["differs"]) == ("fetch", ["result"])
 
 
-async def test_sub_plans_deeper_than_json_is_usually_written_are_compared(api: Api) -> None:
+async def test_diff_compares_80_levels_of_sub_plans(api: Api) -> None:
     run = Moments()
     plan, call = run.root, run.call
     events: list[Any] = [run.plan_started(), run.call_started()]
@@ -71,14 +71,14 @@ async def test_sub_plans_deeper_than_json_is_usually_written_are_compared(api: A
     assert diff["counts"]["same"] == 3 * 80
 
 
-async def test_a_run_that_is_not_there_cannot_be_compared(api: Api) -> None:
+async def test_comparison_with_a_missing_run_gets_404(api: Api) -> None:
     run = await api.record(sample_run())
     for path in (f"{run.root}/diff/{new_id()}", f"{new_id()}/diff/{run.root}"):
         answer = await api.get(f"/api/runs/{path}")
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-async def test_json_whitespace_and_key_order_are_ignored_in_a_database(api: Api) -> None:
+async def test_diff_ignores_json_whitespace_and_key_order(api: Api) -> None:
     """Postgres computes the digests of other texts itself."""
     roots = []
     for arguments, result in [
@@ -105,7 +105,7 @@ async def test_json_whitespace_and_key_order_are_ignored_in_a_database(api: Api)
 
 
 @pytest.mark.thorough
-async def test_messages_of_very_large_runs_are_not_compared(api: Api) -> None:
+async def test_diff_skips_messages_if_they_exceed_the_size_limit(api: Api) -> None:
     """Reading them would take more memory than the rest of the request."""
     roots = []
     for end in "ab":

@@ -67,7 +67,9 @@ async def test_empty_subject_is_rejected_by_erasure(api: Api) -> None:
     assert (await api.get(f"/api/runs/{run.root}")).status_code == 200
 
 
-async def test_a_subject_of_another_project_stays(database_url: str, tmp_path: Path) -> None:
+async def test_erasure_keeps_the_same_subject_in_another_project(
+    database_url: str, tmp_path: Path
+) -> None:
     async with two_projects(database_url, tmp_path) as doors:
         doors.client.headers["Authorization"] = f"Bearer {doors.home.secret}"
         gone = await doors.client.delete(f"/api/subjects?subject={doors.other.canary}")
@@ -77,7 +79,7 @@ async def test_a_subject_of_another_project_stays(database_url: str, tmp_path: P
         assert run.json()["subject"] == doors.other.canary
 
 
-def test_commands_delete_runs_and_report_the_numbers(
+def test_erase_and_prune_commands_report_how_many_runs_they_delete(
     tracer: Tracer, database_url: str, tmp_path: Path
 ) -> None:
     _, events = rich_run(calls=1, subject="p-1")

@@ -143,7 +143,7 @@ async def test_bad_event_is_rejected_by_index_and_others_are_stored(
         await api.read(f"/api/runs/{event['rootPlanId']}")
 
 
-async def test_refusals_keep_their_order_across_batches(api: Api) -> None:
+async def test_rejections_of_1010_events_are_ordered_by_index(api: Api) -> None:
     events: list[object] = [plan_started() for _ in range(1010)]
     for index in (0, 999, 1000, 1001, 1009):
         events[index] = {"index": index}
@@ -196,7 +196,7 @@ UNREADABLE: list[tuple[bytes, dict[str, str], int, str]] = [
 ]
 
 
-async def test_unreadable_body_is_refused_as_a_whole(api: Api) -> None:
+async def test_unreadable_body_is_rejected_as_a_whole(api: Api) -> None:
     failures = []
     for body, headers, status, code in UNREADABLE:
         found = await refused(api, body, headers)
@@ -214,7 +214,9 @@ async def test_unreadable_body_is_refused_as_a_whole(api: Api) -> None:
     "headers",
     [JSON, pytest.param(NDJSON, marks=pytest.mark.thorough), {**NDJSON, **GZIP}],
 )
-async def test_endless_body_is_read_up_to_the_limit_only(api: Api, headers: dict[str, str]) -> None:
+async def test_endless_body_is_read_only_up_to_the_size_limit(
+    api: Api, headers: dict[str, str]
+) -> None:
     read = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -231,13 +233,13 @@ async def test_endless_body_is_read_up_to_the_limit_only(api: Api, headers: dict
     assert read <= MAX_BYTES + 2 * 2**20
 
 
-async def test_several_archives_in_a_row_are_one_body(api: Api) -> None:
+async def test_body_of_concatenated_gzip_members_is_read_completely(api: Api) -> None:
     body = b"".join(gzip.compress(lines(plan_started()) + b"\n") for _ in range(3))
 
     assert await answered(api, body, {**NDJSON, **GZIP}) == {"stored": 3, "refused": []}
 
 
-async def test_deflate_is_read_too(api: Api) -> None:
+async def test_deflate_encoded_body_is_accepted(api: Api) -> None:
     body = zlib.compress(lines(plan_started()))
 
     answer = await answered(api, body, {**NDJSON, "Content-Encoding": "deflate"})
@@ -245,7 +247,7 @@ async def test_deflate_is_read_too(api: Api) -> None:
     assert answer["stored"] == 1
 
 
-async def test_a_content_type_may_have_parameters(api: Api) -> None:
+async def test_content_type_with_parameters_is_accepted(api: Api) -> None:
     headers = {"Content-Type": "Application/JSON; charset=utf-8"}
 
     assert await answered(api, '{"events": []}', headers) == {"stored": 0, "refused": []}
@@ -286,7 +288,7 @@ STRANGE: list[tuple[str, Any]] = [
 ]
 
 
-async def test_invalid_event_is_refused_alone_and_shortly(api: Api) -> None:
+async def test_invalid_event_is_rejected_alone_with_a_short_reason(api: Api) -> None:
     failures = []
     for name, event in STRANGE:
         answer = await answered(api, lines(event, plan_started()), NDJSON)
@@ -300,7 +302,7 @@ async def test_invalid_event_is_refused_alone_and_shortly(api: Api) -> None:
     assert failures == []
 
 
-async def test_deeply_nested_event_is_stored_or_refused_alone(api: Api) -> None:
+async def test_deeply_nested_event_never_rejects_other_events(api: Api) -> None:
     failures = []
     for depth in (400, 900, 1000, 1020, 100_000):
         event = lines(thought_started(messages=[])).replace(
@@ -313,7 +315,7 @@ async def test_deeply_nested_event_is_stored_or_refused_alone(api: Api) -> None:
     assert failures == []
 
 
-async def test_constants_that_json_does_not_have_are_refused_with_their_line(api: Api) -> None:
+async def test_event_with_nan_is_rejected_by_its_index_as_not_json(api: Api) -> None:
     event = lines(thought_started(messages=[])).replace(b'"messages": []', b'"messages": [NaN]')
 
     answer = await answered(api, event + b"\n" + lines(plan_started()), NDJSON)
@@ -321,7 +323,7 @@ async def test_constants_that_json_does_not_have_are_refused_with_their_line(api
     assert [(each["index"], each["code"]) for each in answer["refused"]] == [(0, "not_json")]
 
 
-async def test_rejected_values_are_not_echoed(api: Api) -> None:
+async def test_values_of_rejected_events_are_not_returned_in_the_response(api: Api) -> None:
     secret = "s3cret"
     fields = [*plan_started(), "steps", "position", "tags", "title", "recorderId", "error"]
     sent = [
@@ -337,7 +339,7 @@ async def test_rejected_values_are_not_echoed(api: Api) -> None:
 
 
 @given(body=st.binary(), kind=st.sampled_from([JSON, NDJSON]), packed=st.booleans())
-async def test_no_bytes_break_the_server(
+async def test_arbitrary_bytes_never_cause_a_server_error(
     api: Api, body: bytes, kind: dict[str, str], packed: bool
 ) -> None:
     await post(api, body, {**kind, **GZIP} if packed else kind)
@@ -351,7 +353,7 @@ any_json = st.recursive(
 
 
 @given(place=st.integers(min_value=0), name=st.integers(min_value=0), value=any_json)
-async def test_no_value_in_any_field_breaks_the_server(
+async def test_arbitrary_value_in_an_event_field_never_causes_a_server_error(
     api: Api, place: int, name: int, value: Any
 ) -> None:
     events = wire(sample_run().events)
@@ -375,7 +377,7 @@ async def test_unavailable_store_answers_503_with_retry_after(tmp_path: Path) ->
     assert response.headers["retry-after"] == "1"
 
 
-async def test_wishes_to_cancel_are_found_for_runs_that_are_known(api: Api) -> None:
+async def test_cancel_requests_list_cancelled_and_deleted_runs(api: Api) -> None:
     wished, deleted, other = plan_started(), plan_started(), plan_started()
     await answered(api, lines(wished, deleted, other), NDJSON)
     await api.client.post(f"/api/runs/{wished['planId']}/cancel")

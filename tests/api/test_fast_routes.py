@@ -28,7 +28,7 @@ async def both(api: Api, plan_id: object, query: str, **headers: str) -> list[di
 
 
 @pytest.mark.parametrize("query", QUERIES)
-async def test_both_routes_return_the_same_tree(api: Api, query: str) -> None:
+async def test_fast_and_full_route_return_the_same_tree(api: Api, query: str) -> None:
     run = await api.record(sample_run(sub_plans=1))
     for plan in (run.root, run.sub_plans[0], str(run.root).upper()):
         fast, full = await both(api, plan, query)
@@ -39,14 +39,14 @@ async def test_both_routes_return_the_same_tree(api: Api, query: str) -> None:
     assert fast["status"] == 304
 
 
-async def test_both_routes_return_the_same_problem(api: Api) -> None:
+async def test_fast_and_full_route_return_the_same_problem(api: Api) -> None:
     fast, full = await both(api, new_id(), "")
     assert fast == full
     assert fast["status"] == 404
     assert json.loads(fast["body"])["code"] == "not_found"
 
 
-async def test_both_routes_write_the_same_log_line(api: Api, log: io.StringIO) -> None:
+async def test_fast_and_full_route_write_the_same_log_line(api: Api, log: io.StringIO) -> None:
     run = await api.record(sample_run())
     await both(api, run.root, "payloads=none")
     fast, full = (
@@ -59,7 +59,7 @@ async def test_both_routes_write_the_same_log_line(api: Api, log: io.StringIO) -
     assert fast["plan_id"] == str(run.root)
 
 
-async def test_other_queries_and_methods_get_the_answers_of_the_full_route(api: Api) -> None:
+async def test_requests_that_the_fast_route_cannot_serve_get_the_full_route(api: Api) -> None:
     run = await api.record(sample_run())
     path = f"/api/plans/{run.root}/tree"
     statuses = {

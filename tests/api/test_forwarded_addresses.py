@@ -55,7 +55,7 @@ def clients_logged(database_url: str, home: Path, values: Sequence[str]) -> list
     return [line["client"] for line in lines if line["event"] == "request"]
 
 
-def test_unset_variable_means_that_the_header_is_ignored(
+def test_forwarded_header_is_ignored_if_no_proxy_is_configured(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
@@ -64,7 +64,7 @@ def test_unset_variable_means_that_the_header_is_ignored(
     assert set(clients_logged(database_url, tmp_path, values)) == {LOOPBACK}
 
 
-def test_header_of_another_peer_is_ignored(
+def test_forwarded_header_from_an_untrusted_peer_is_ignored(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.0/8, ::1")
@@ -73,7 +73,7 @@ def test_header_of_another_peer_is_ignored(
 
 
 @pytest.mark.parametrize("allowed", ["127.0.0.1", "127.0.0.0/8, ::1", "*"])
-def test_proxy_s_header_counts_if_it_is_an_address(
+def test_forwarded_header_of_the_proxy_is_used_if_it_is_an_address(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: str
 ) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", allowed)
@@ -88,7 +88,7 @@ def test_proxy_s_header_counts_if_it_is_an_address(
     assert set(clients_logged(database_url, tmp_path, HOSTILE)) == {LOOPBACK}
 
 
-def test_only_the_proxy_s_last_entry_counts(
+def test_last_address_of_the_forwarded_header_is_the_client(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "127.0.0.1")
@@ -105,7 +105,7 @@ def test_only_the_proxy_s_last_entry_counts(
         ("127.0.0.1", "fe80::1%{}", True),
     ],
 )
-def test_sign_in_limit_uses_the_connection_s_address(
+def test_sign_in_rate_limit_uses_the_address_of_the_connection(
     database_url: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -132,7 +132,7 @@ def test_sign_in_limit_uses_the_connection_s_address(
 
 
 @pytest.mark.parametrize("allowed", ["localhost", "10.0.0.1/8", "10.0.0.7, *", "10.0.0"])
-def test_variable_that_names_no_address_is_rejected(
+def test_invalid_proxy_address_in_the_variable_is_rejected(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: str
 ) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", allowed)

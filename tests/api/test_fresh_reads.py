@@ -50,7 +50,7 @@ def call_path(number: int) -> str:
     return f"/api/tool-calls/{UUID(bytes=call_id)}"
 
 
-async def test_accepted_trace_is_read_whole_at_once(api: Api) -> None:
+async def test_reading_an_accepted_trace_returns_all_its_records_at_once(api: Api) -> None:
     for body in bodies("pydantic-ai-default-single"):
         await api.client.post(
             "/v1/traces", content=body, headers={"Content-Type": "application/x-protobuf"}
@@ -87,7 +87,7 @@ async def test_each_read_of_a_run_includes_its_pending_spans(
     assert calls_in(answer.json() if is_json else answer.text) == 1
 
 
-async def test_record_that_is_pending_is_found_by_its_id(api: Api) -> None:
+async def test_record_of_a_pending_span_is_found_by_its_id(api: Api) -> None:
     await post(api, *calls(1, at=(0, None)))
     assert (await get(api, call_path(0))).json()["status"] == "running"
 
@@ -96,7 +96,7 @@ async def test_record_that_is_pending_is_found_by_its_id(api: Api) -> None:
     assert (await get(api, call_path(0))).json()["status"] == "succeeded"
 
 
-async def test_new_spans_change_the_etag_before_it_is_compared(api: Api) -> None:
+async def test_new_spans_change_the_etag_before_if_none_match_is_compared(api: Api) -> None:
     await post(api, *calls(1))
     tags = {path: (await get(api, path)).headers["ETag"] for path in PATHS}
     for path, tag in tags.items():
@@ -159,7 +159,7 @@ async def test_spans_of_a_run_of_events_are_listed_at_once(api: Api) -> None:
         assert len(spans.json()["items"]) == number
 
 
-async def test_spans_of_a_run_that_is_behind_are_all_listed(api: Api) -> None:
+async def test_spans_are_listed_before_they_are_projected(api: Api) -> None:
     await post(api, *calls(1))
     assert len((await api.get(f"/api/runs/{RUN}/spans")).json()["items"]) == 2
     await post(api, *calls(5001))
@@ -169,7 +169,7 @@ async def test_spans_of_a_run_that_is_behind_are_all_listed(api: Api) -> None:
     assert len(answer.json()["items"]) == 3
 
 
-async def test_fresh_read_waits_for_any_number_of_spans(api: Api) -> None:
+async def test_fresh_read_waits_until_all_accepted_spans_are_projected(api: Api) -> None:
     await post(api, *calls(5001))
     # As projector processes would do, which these parts of a server lack.
     answers = [asyncio.create_task(api.get(path, fresh="true")) for path in PATHS]
@@ -181,7 +181,7 @@ async def test_fresh_read_waits_for_any_number_of_spans(api: Api) -> None:
         assert "ETag" in answer.result().headers
 
 
-async def test_failed_projection_reports_its_reason(
+async def test_read_after_a_failed_projection_reports_the_reason(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def faulty(span: object) -> Any:
@@ -217,7 +217,7 @@ async def test_failed_projection_reports_its_reason(
         ("", None),
     ],
 )
-async def test_preference_to_wait_is_applied(
+async def test_prefer_wait_header_delays_the_response_until_the_projection(
     api: Api, preference: str, applied: str | None
 ) -> None:
     answer = await post(api, *calls(1), Prefer=preference)
@@ -227,7 +227,7 @@ async def test_preference_to_wait_is_applied(
     assert [run["toolCalls"] for run in listed] == ([1] if applied else [])
 
 
-async def test_preference_is_not_applied_if_the_time_is_too_short(api: Api) -> None:
+async def test_prefer_wait_is_not_applied_if_the_projection_takes_longer(api: Api) -> None:
     answer = await post(api, *calls(1000), Prefer="wait=0")
 
     assert "Preference-Applied" not in answer.headers
@@ -242,7 +242,7 @@ async def test_run_is_listed_as_other_trace_before_its_first_projection(api: Api
     assert "behind" not in run
 
 
-def test_reads_of_runs_and_records_can_be_fresh_and_no_others() -> None:
+def test_only_routes_of_one_run_or_record_accept_the_fresh_parameter() -> None:
     create_app()
     ids = {"rootPlanId", "planId", "stepId", "thinkActId", "toolCallId", "a", "b"}
     fresh, stale = set(), set()
@@ -267,7 +267,7 @@ def _query_parameters(dependant: Any) -> list[Any]:
     return [*dependant.query_params, *below]
 
 
-def test_each_method_that_reads_one_run_or_record_is_known() -> None:
+def test_freshness_lists_each_reader_method_of_one_run_or_record() -> None:
     """All other methods show projected records without waiting."""
     methods = {
         name: list(signature(method).parameters.values())[1:]

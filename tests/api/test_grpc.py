@@ -67,7 +67,7 @@ def a_trace(*names: str) -> ExportTraceServiceRequest:
     return ExportTraceServiceRequest.FromString(encode_protobuf(spans))
 
 
-async def test_all_signals_are_taken_with_and_without_compression(
+async def test_grpc_accepts_all_signals_with_and_without_compression(
     parts: Parts, database_url: str
 ) -> None:
     metrics = Metrics()
@@ -98,7 +98,7 @@ async def test_all_signals_are_taken_with_and_without_compression(
     assert f'tracer_http_requests_total{{{place},status="200"}} 1.0' in counted
 
 
-async def test_refused_records_are_a_partial_success(parts: Parts) -> None:
+async def test_rejected_records_give_a_grpc_partial_success(parts: Parts) -> None:
     request = request_with(made_log("fine", 1), made_log("no trace", 1, trace_id="00" * 16))
     async with (
         served_by_grpc(parts) as address,
@@ -134,7 +134,7 @@ def retry_of(error: grpc.aio.AioRpcError) -> int | None:
     return None
 
 
-async def test_a_busy_server_names_a_time_to_retry(parts: Parts) -> None:
+async def test_busy_grpc_server_returns_a_retry_delay(parts: Parts) -> None:
     intake = Intake(max_requests=1, patience_seconds=SECONDS)
     async with (
         served_by_grpc(parts, intake=intake) as address,
@@ -161,7 +161,9 @@ async def test_a_busy_server_names_a_time_to_retry(parts: Parts) -> None:
             break
 
 
-async def test_a_store_that_is_away_is_unavailable_and_retried(tmp_path: Path) -> None:
+async def test_grpc_request_without_a_store_gets_unavailable_with_retry_delay(
+    tmp_path: Path,
+) -> None:
     async with (
         parts_without_database(tmp_path) as parts,
         served_by_grpc(parts) as address,
@@ -172,7 +174,7 @@ async def test_a_store_that_is_away_is_unavailable_and_retried(tmp_path: Path) -
     assert retry_of(error) == 1
 
 
-async def test_a_message_that_is_no_request_is_an_invalid_argument(parts: Parts) -> None:
+async def test_malformed_grpc_message_gets_invalid_argument(parts: Parts) -> None:
     async with (
         served_by_grpc(parts) as address,
         grpc.aio.insecure_channel(address) as channel,
@@ -198,7 +200,9 @@ async def test_a_message_that_is_no_request_is_an_invalid_argument(parts: Parts)
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_requests_need_a_key_once_the_first_exists(database_url: str, tmp_path: Path) -> None:
+def test_grpc_requests_need_a_key_after_the_first_key_is_created(
+    database_url: str, tmp_path: Path
+) -> None:
     port = free_port()
     key, read = [
         tracer(
@@ -228,7 +232,7 @@ def test_requests_need_a_key_once_the_first_exists(database_url: str, tmp_path: 
         server.process.wait(timeout=60)
 
 
-async def test_the_python_exporter_needs_the_endpoint_alone(
+async def test_python_otlp_grpc_exporter_needs_only_the_endpoint(
     parts: Parts, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served_by_grpc(parts) as address:
@@ -253,7 +257,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-async def test_port_in_use_is_an_error_only_if_configured(parts: Parts) -> None:
+async def test_grpc_port_in_use_is_an_error_only_if_it_is_configured(parts: Parts) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         chosen = GrpcAddress("127.0.0.1", port, is_required=True)
@@ -265,7 +269,9 @@ async def test_port_in_use_is_an_error_only_if_configured(parts: Parts) -> None:
             assert bound is None
 
 
-async def test_half_of_the_files_for_tls_are_refused(parts: Parts, tmp_path: Path) -> None:
+async def test_incomplete_or_missing_tls_files_are_a_configuration_error(
+    parts: Parts, tmp_path: Path
+) -> None:
     for files in ((tmp_path / "none.pem", None), (tmp_path / "none.pem", tmp_path / "none.key")):
         address = GrpcAddress("127.0.0.1", 0, True, *files)
         with pytest.raises(ConfigurationError, match="TRACER_GRPC_CERTIFICATE"):

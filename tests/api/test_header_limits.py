@@ -110,7 +110,7 @@ async def test_headers_up_to_64_kib_are_accepted_for_each_request() -> None:
             assert await connection.response() == (200, b"0")
 
 
-async def test_size_of_a_body_does_not_count() -> None:
+async def test_size_of_the_body_does_not_count_towards_the_header_limit() -> None:
     body = b"x" * 10 * MAX_HEADER_BYTES
     chunk = f"{len(body):x}\r\n".encode() + body + b"\r\n"
     async with connected() as connection:
@@ -167,7 +167,7 @@ async def test_invalid_http_gets_400() -> None:
         assert await connection.reader.read() == b""
 
 
-async def test_rejected_request_does_not_end_up_in_an_earlier_response() -> None:
+async def test_rejection_is_not_written_into_the_response_of_an_earlier_request() -> None:
     async with connected() as connection:
         await connection.send(b"GET /stream HTTP/1.1\r\nHost: tracer\r\n\r\n")
         await connection.reader.readuntil(b"begun\r\n")
@@ -177,7 +177,9 @@ async def test_rejected_request_does_not_end_up_in_an_earlier_response() -> None
     assert rest == b""
 
 
-def test_tracer_serve_limits_headers(database_url: str, tmp_path: Path) -> None:
+def test_serve_command_rejects_headers_above_the_limit_with_431(
+    database_url: str, tmp_path: Path
+) -> None:
     with tracer_server(database_url, tmp_path) as address:
         answer = httpx2.get(f"{address}/healthz", headers={"X-Header": "x" * MAX_HEADER_BYTES})
 

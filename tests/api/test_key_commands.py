@@ -129,7 +129,7 @@ def test_terminal_is_asked_before_the_first_key_closes_another_project(
     assert keys_made(database_url) == projects
 
 
-def test_first_key_notice_lists_the_closed_projects(
+def test_first_key_notice_lists_projects_that_now_need_a_key(
     tracer: Tracer, database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record_run(tracer, tmp_path, database_url)
@@ -147,7 +147,7 @@ def test_first_key_notice_lists_the_closed_projects(
         assert "every request" not in capsys.readouterr().out
 
 
-def test_revoking_an_unknown_key_refers_to_the_list(
+def test_revoking_an_unknown_key_fails_and_names_the_list_command(
     tracer: Tracer, database_url: str, tmp_path: Path
 ) -> None:
     unknown = "01a20033-9dce-7364-82b8-37c32d771382"
@@ -157,7 +157,7 @@ def test_revoking_an_unknown_key_refers_to_the_list(
     assert f"No key has the id '{unknown}'. List the keys: `tracer keys list`." in done.stderr
 
 
-def test_server_without_keys_refuses_to_listen_on_all_addresses(
+def test_server_without_keys_cannot_listen_on_all_addresses(
     database_url: str, tmp_path: Path
 ) -> None:
     with (
@@ -183,7 +183,7 @@ def test_serve_process_without_keys_exits_with_1_on_all_addresses(
     assert "Traceback" not in done.stderr
 
 
-def test_first_key_is_printed_once_and_allows_all_addresses(
+def test_server_that_prints_a_first_key_may_listen_on_all_addresses(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving_here(database_url, tmp_path, host="0.0.0.0", first_key=True) as address:
@@ -212,7 +212,7 @@ def test_server_process_prints_the_first_key_once(database_url: str, tmp_path: P
         assert KEY.findall(log.read_text()) == []
 
 
-def test_run_is_recorded_in_its_keys_project_and_exported_from_there(
+def test_run_recorded_with_a_key_belongs_to_the_project_of_the_key(
     tracer: Tracer, database_url: str, tmp_path: Path
 ) -> None:
     create = ("keys", "create", "ward", "--scope", "record", "--project", "ward")

@@ -31,13 +31,13 @@ async def test_tree_is_compressed_if_the_client_accepts_gzip(api: Api) -> None:
     assert gzip.decompress(body) == plain.content
 
 
-async def test_small_answer_is_not_compressed(api: Api) -> None:
+async def test_small_response_is_not_compressed(api: Api) -> None:
     answer = await api.client.get("/healthz", headers={"Accept-Encoding": "gzip"})
 
     assert "Content-Encoding" not in answer.headers
 
 
-async def test_client_that_leaves_ends_the_query_of_its_tree(
+async def test_disconnecting_client_cancels_the_query_of_its_tree(
     database_url: str, tmp_path: Path
 ) -> None:
     run = sample_run()

@@ -24,14 +24,16 @@ async def test_heartbeat_response_contains_the_renewal_time(api: Api) -> None:
 
 
 @pytest.mark.parametrize("recorder_id", ["me", "01a2"])
-async def test_a_recorder_is_named_by_an_id(api: Api, recorder_id: str) -> None:
+async def test_renewing_the_lease_of_an_invalid_recorder_id_gets_422(
+    api: Api, recorder_id: str
+) -> None:
     response = await api.client.post(f"/api/recorders/{recorder_id}/lease")
 
     assert response.status_code == 422
     assert response.json()["errors"][0]["loc"] == ["path", "recorderId"]
 
 
-async def test_run_without_recorder_has_its_own_lease(api: Api) -> None:
+async def test_run_without_a_recorder_has_a_lease_with_the_runs_id(api: Api) -> None:
     run = await api.record(sample_run(finished=False))
 
     (lease,) = (await api.get(f"/api/runs/{run.root}/leases")).json()["items"]
@@ -39,7 +41,7 @@ async def test_run_without_recorder_has_its_own_lease(api: Api) -> None:
     assert (lease["recorderId"], lease["leaseSeconds"]) == (str(run.root), 900.0)
 
 
-async def test_a_run_that_is_not_there_has_no_leases(api: Api) -> None:
+async def test_leases_of_a_missing_run_get_404(api: Api) -> None:
     response = await api.get(f"/api/runs/{new_id()}/leases")
 
     assert response.status_code == 404

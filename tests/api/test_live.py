@@ -90,7 +90,7 @@ async def test_events_after_the_tree_read_are_streamed_as_changes(
     assert page == await here.tree(run.root)
 
 
-async def test_every_message_fits_its_schema(here: Live) -> None:
+async def test_every_stream_message_matches_its_schema(here: Live) -> None:
     run = sample_run()
     await here.record(*run.events)
     async with watching(here.client, run.root) as messages:
@@ -101,7 +101,7 @@ async def test_every_message_fits_its_schema(here: Live) -> None:
     assert len(message.data["changed"]) == len((await here.tree(run.root)).rows)
 
 
-async def test_a_connection_that_is_resumed_misses_nothing_and_repeats_nothing(here: Live) -> None:
+async def test_resumed_stream_sends_each_change_exactly_once(here: Live) -> None:
     run = sample_run(sub_plans=4)
     half = len(run.events) // 2
     page = Folded()
@@ -119,7 +119,7 @@ async def test_a_connection_that_is_resumed_misses_nothing_and_repeats_nothing(h
     assert all(row["kind"] != "thinkAct" for row in message.data["changed"])
 
 
-async def test_several_clients_see_the_same(here: Live) -> None:
+async def test_all_clients_of_a_run_receive_the_same_records(here: Live) -> None:
     run = sample_run(sub_plans=20)
     await here.record(run.events[0])
 
@@ -143,7 +143,7 @@ async def test_several_clients_see_the_same(here: Live) -> None:
     assert pages == [await here.tree(run.root)] * 5
 
 
-async def test_client_that_lacks_too_many_changes_gets_a_reset_and_continues(
+async def test_client_behind_by_too_many_changes_gets_a_reset_then_changes(
     database_url: str, tmp_path: Path
 ) -> None:
     run = sample_run(sub_plans=10)
@@ -159,7 +159,7 @@ async def test_client_that_lacks_too_many_changes_gets_a_reset_and_continues(
         assert page == await server.tree(run.root)
 
 
-async def test_unknown_revision_resets_the_stream(here: Live) -> None:
+async def test_stream_from_an_unknown_revision_starts_with_a_reset(here: Live) -> None:
     run = sample_run()
     revision = await here.record(*run.events)
     async with watching(here.client, run.root, after=revision + 1000) as messages:
@@ -196,7 +196,7 @@ async def _up_to_a_comment(lines: AsyncIterator[str]) -> AsyncIterator[str]:
             return
 
 
-async def test_a_run_that_is_not_there_cannot_be_watched(here: Live) -> None:
+async def test_stream_of_a_missing_run_gets_404(here: Live) -> None:
     answer = await here.client.get(f"/api/runs/{new_id()}/events")
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
     run = sample_run()
@@ -281,7 +281,7 @@ async def test_stream_reports_a_store_outage_and_its_end() -> None:
             await messages.aclose()
 
 
-async def test_nothing_more_is_read_for_a_client_that_does_not_receive(here: Live) -> None:
+async def test_store_is_not_read_while_a_client_does_not_receive(here: Live) -> None:
     run, store = Moments(), WatchedStore()
     await store.write([run.plan_started()])
     is_full, leaves = asyncio.Event(), asyncio.Event()
@@ -314,7 +314,7 @@ async def test_nothing_more_is_read_for_a_client_that_does_not_receive(here: Liv
         assert watch.watched == set()
 
 
-async def test_a_client_that_leaves_is_forgotten(here: Live) -> None:
+async def test_run_is_not_watched_after_its_last_client_disconnects(here: Live) -> None:
     run = sample_run()
     revision = await here.record(*run.events)
     async with watching(here.client, run.root) as messages:
@@ -350,7 +350,7 @@ async def server_process(database_url: str, home: Path) -> AsyncIterator[httpx2.
 @pytest.mark.parametrize(
     "start", [other_server, pytest.param(server_process, marks=pytest.mark.thorough)]
 )
-async def test_changes_reach_the_clients_of_another_server(
+async def test_changes_written_by_one_server_reach_clients_of_another(
     start: Callable[[str, Path], AbstractAsyncContextManager[httpx2.AsyncClient]],
     here: Live,
     database_url: str,

@@ -74,7 +74,7 @@ async def test_stored_and_rejected_items_are_counted_by_source(api: Api) -> None
     assert told["tracer_http_request_bytes_total", "POST", "/api/events"] == len(lines)
 
 
-async def test_a_request_is_counted_under_the_template_of_its_path(api: Api) -> None:
+async def test_requests_are_counted_by_path_template(api: Api) -> None:
     run = await api.record(sample_run())
     for _ in range(2):
         await api.read(f"/api/runs/{run.root}")
@@ -96,7 +96,7 @@ async def test_a_request_is_counted_under_the_template_of_its_path(api: Api) -> 
     assert told["tracer_http_requests_in_progress",] == 1
 
 
-async def test_no_request_can_make_new_series_without_end(api: Api) -> None:
+async def test_requests_with_different_values_create_no_new_metric_series(api: Api) -> None:
     told = []
     for number in range(10):
         await api.client.get(f"/nothing-{number}")
@@ -151,7 +151,7 @@ async def test_metrics_cover_pool_recorder_reaper_and_leases(
     assert told["tracer_projectors",] in (0, 1)  # it may not be connected yet
 
 
-async def test_metrics_answer_and_report_not_ready_without_a_database(tmp_path: Path) -> None:
+async def test_metrics_without_a_database_report_not_ready(tmp_path: Path) -> None:
     async with (
         parts_without_database(tmp_path) as away,
         client_of(away) as client,
@@ -159,7 +159,7 @@ async def test_metrics_answer_and_report_not_ready_without_a_database(tmp_path: 
         assert (await series(client))["tracer_ready",] == 0
 
 
-async def test_it_is_for_keys_that_read_the_server_s_own_project(
+async def test_metrics_need_a_key_of_the_servers_own_project(
     database_url: str, tmp_path: Path
 ) -> None:
     async with two_projects(database_url, tmp_path) as doors:

@@ -23,7 +23,9 @@ async def post(api: Api, *spans: dict[str, object]) -> None:
     assert answer.status_code == 200
 
 
-async def test_call_that_became_an_agent_leads_to_its_plan(api: Api) -> None:
+async def test_tool_call_that_later_spans_turn_into_an_agent_redirects_to_its_plan(
+    api: Api,
+) -> None:
     await post(api, agent(1, "planner"), tool(2, "ask", parent=1, at=(0, 1)))
     old = f"/api/tool-calls/{id_of(Kind.TOOL_CALL, 2)}"
     assert (await api.client.get(old)).status_code == 200
@@ -47,7 +49,7 @@ async def test_record_id_of_an_unknown_span_redirects_to_the_run(api: Api) -> No
     assert moved.headers["Location"] == f"/api/runs/{RUN}"
 
 
-async def test_unknown_ids_are_not_found(api: Api) -> None:
+async def test_unknown_record_ids_get_404(api: Api) -> None:
     await post(api, agent(1, "planner"))
     like_the_run = UUID(bytes=RUN.bytes[:6] + new_id().bytes[6:])
     assert like_the_run.version == 7
@@ -58,7 +60,7 @@ async def test_unknown_ids_are_not_found(api: Api) -> None:
             assert answer.status_code == 404
 
 
-async def test_ids_of_a_deleted_run_are_not_found(api: Api) -> None:
+async def test_record_ids_of_a_deleted_run_get_404(api: Api) -> None:
     await post(api, agent(1, "planner"), tool(2, "ask", parent=1))
     await api.client.delete(f"/api/runs/{RUN}")
 

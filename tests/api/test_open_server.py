@@ -50,7 +50,7 @@ HOSTS = {
 }
 
 
-async def test_only_local_and_configured_host_names_are_answered(
+async def test_server_without_keys_accepts_only_local_and_configured_hosts(
     client: httpx2.AsyncClient,
 ) -> None:
     statuses = {
@@ -60,7 +60,9 @@ async def test_only_local_and_configured_host_names_are_answered(
     assert statuses == HOSTS
 
 
-async def test_a_page_of_another_site_changes_nothing(client: httpx2.AsyncClient) -> None:
+async def test_write_from_another_site_gets_403_on_a_server_without_keys(
+    client: httpx2.AsyncClient,
+) -> None:
     events: dict[str, list[object]] = {"events": []}
     assert (await client.post("/api/events", json=events)).status_code == 200
     for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}):
@@ -68,7 +70,7 @@ async def test_a_page_of_another_site_changes_nothing(client: httpx2.AsyncClient
         assert answer.status_code == 403
 
 
-async def test_the_first_key_is_not_made_over_http(database_url: str, tmp_path: Path) -> None:
+async def test_creating_the_first_key_over_http_gets_403(database_url: str, tmp_path: Path) -> None:
     async with parts(read_settings(home=tmp_path), database_url, ward.application) as made:
         transport = httpx2.ASGITransport(create_app(made))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -77,14 +79,14 @@ async def test_the_first_key_is_not_made_over_http(database_url: str, tmp_path: 
             assert (await client.get("/api/sign-in")).json()["keyId"] is None
 
 
-def test_loopback_addresses_are_recognized() -> None:
+def test_is_loopback_accepts_only_loopback_addresses_and_names() -> None:
     loopback = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "a.localhost"]
     others = ["0.0.0.0", "::", "10.0.0.1", "example", "localhost.example", ""]
 
     assert [host for host in (*loopback, *others) if is_loopback(host)] == loopback
 
 
-def test_token_bucket_empties_refills_and_belongs_to_one_key() -> None:
+def test_request_rate_limit_is_per_key_and_refills() -> None:
     now = 0.0
     limits = RateLimits(2, 1_000, lambda: now)
     for _ in range(int(2 * BURST_SECONDS)):
@@ -96,7 +98,7 @@ def test_token_bucket_empties_refills_and_belongs_to_one_key() -> None:
     limits.admit("one")
 
 
-def test_byte_bucket_may_be_overdrawn_once() -> None:
+def test_byte_rate_limit_allows_one_overdraft_until_it_refills() -> None:
     now = 0.0
     limits = RateLimits(100, 10, lambda: now)
     limits.admit("one")(100)

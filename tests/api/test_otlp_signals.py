@@ -33,7 +33,7 @@ async def post(
 
 
 @pytest.mark.parametrize("packing", ["", "gzip", "deflate"])
-async def test_log_records_are_returned_with_their_spans(api: Api, packing: str) -> None:
+async def test_log_records_are_listed_with_their_spans(api: Api, packing: str) -> None:
     packs: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
     pack = packs.get(packing, bytes)
     logs = request_with(
@@ -60,7 +60,7 @@ async def test_log_records_are_returned_with_their_spans(api: Api, packing: str)
     assert [each["name"] for each in of_record["logs"]] == ["asked"]
 
 
-async def test_refused_log_records_are_named_in_a_partial_success(api: Api) -> None:
+async def test_rejected_log_records_give_a_partial_success(api: Api) -> None:
     request = request_with(made_log("fine", 1), made_log("no trace", 1, trace_id="00" * 16))
     answer = await post(api, "/v1/logs", request.SerializeToString())
 
@@ -79,7 +79,7 @@ async def test_refused_log_records_are_named_in_a_partial_success(api: Api) -> N
     assert 'tracer_ingest_stored_total{source="logs",way="logs"} 1.0' in metrics
 
 
-async def test_a_log_request_of_another_shape_or_encoding_is_rejected(api: Api) -> None:
+async def test_malformed_log_request_is_rejected(api: Api) -> None:
     for body, media_type, status in (
         (b"{", JSON, 400),
         (b"\x0f\xff", PROTOBUF, 400),
@@ -88,13 +88,13 @@ async def test_a_log_request_of_another_shape_or_encoding_is_rejected(api: Api) 
         assert (await post(api, "/v1/logs", body, media_type)).status_code == status
 
 
-async def test_a_log_request_waits_for_its_records_on_request(api: Api) -> None:
+async def test_log_request_with_prefer_wait_waits_for_the_projection(api: Api) -> None:
     body = request_with(made_log("asked", 1)).SerializeToString()
     answer = await post(api, "/v1/logs", body, Prefer="wait=20")
     assert answer.headers["Preference-Applied"] == "wait=20"
 
 
-async def test_metrics_are_counted_and_dropped_with_one_notice(api: Api) -> None:
+async def test_otlp_metrics_are_counted_and_dropped_with_one_notice(api: Api) -> None:
     request = ExportMetricsServiceRequest()
     metrics = request.resource_metrics.add().scope_metrics.add().metrics
     metrics.add(name="tokens").sum.data_points.add(as_int=5)
@@ -113,7 +113,7 @@ async def test_metrics_are_counted_and_dropped_with_one_notice(api: Api) -> None
     assert "tracer_ingest_dropped_total 2.0" in counted
 
 
-async def test_metrics_of_another_shape_are_rejected(api: Api) -> None:
+async def test_malformed_otlp_metrics_are_rejected(api: Api) -> None:
     for body, media_type in (
         (b"[]", JSON),
         (b'{"resourceMetrics": 7}', JSON),

@@ -56,7 +56,7 @@ def set_revoked(database_url: str, name: str, *, is_revoked: bool) -> None:
         )
 
 
-def test_outage_with_a_refused_key_in_between_is_logged_once(
+def test_outage_interrupted_by_a_rejected_key_is_logged_once(
     tracer: Tracer, database_url: str, tmp_path: Path, home: Path, log: pytest.LogCaptureFixture
 ) -> None:
     one = new_key(tracer, tmp_path, database_url, "one", "record", "read")
@@ -134,7 +134,7 @@ async def recording(
         (503, None, "It is busy.", "503: It is busy", "the server's log"),
     ],
 )
-async def test_line_names_the_problem_and_the_setting(
+async def test_outage_log_line_names_the_problem_and_the_setting(
     status: int,
     key: str | None,
     detail: str | None,
@@ -157,7 +157,7 @@ async def test_line_names_the_problem_and_the_setting(
     assert "k3y" not in line
 
 
-async def test_name_that_cannot_be_resolved_is_named(
+async def test_outage_log_line_names_a_host_that_cannot_be_resolved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with recording("http://nobody.invalid", None, tmp_path, None) as recorder:
@@ -167,7 +167,7 @@ async def test_name_that_cannot_be_resolved_is_named(
     assert "the name 'nobody.invalid' cannot be resolved" in line
 
 
-def test_absent_database_is_logged_once_without_its_password(
+def test_unreachable_database_is_logged_once_without_its_password(
     home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = "postgresql://someone:s3cret@127.0.0.1:1/traces"

@@ -76,7 +76,7 @@ def is_refused(response: httpx2.Response) -> bool:
     return True
 
 
-async def test_the_ninth_request_is_refused_and_later_ones_go_through(tmp_path: Path) -> None:
+async def test_ninth_concurrent_request_is_rejected_until_others_end(tmp_path: Path) -> None:
     async with busy(tmp_path, Intake(max_requests=8)) as server:
         server.store.may_write.clear()
         waiting = await server.posting(*(event() for _ in range(8)))
@@ -94,7 +94,7 @@ async def test_the_ninth_request_is_refused_and_later_ones_go_through(tmp_path: 
     assert not any(map(is_refused, [*answers, tenth]))
 
 
-async def test_body_beyond_the_memory_limit_is_not_read(tmp_path: Path) -> None:
+async def test_body_above_the_memory_limit_is_not_read(tmp_path: Path) -> None:
     read = 0
 
     async def body() -> AsyncIterator[bytes]:
@@ -137,7 +137,7 @@ async def test_body_without_length_is_rejected_when_it_grows_too_large(
     assert not any(map(is_refused, [*answers, later]))
 
 
-async def test_events_read_whole_count_for_the_values_that_they_hold(tmp_path: Path) -> None:
+async def test_memory_limit_counts_the_decoded_values_of_an_event_list(tmp_path: Path) -> None:
     crowd = b'{"events": [' + event() + b', {"type": [' + b"[]," * 1000 + b"[]]}]}"
 
     async with busy(tmp_path, Intake(max_bytes=50 * KIB)) as server:
@@ -153,7 +153,7 @@ async def test_events_read_whole_count_for_the_values_that_they_hold(tmp_path: P
     assert not any(map(is_refused, [*answers, later]))
 
 
-async def test_one_request_always_gets_in_however_large(tmp_path: Path) -> None:
+async def test_single_request_above_the_memory_limit_is_accepted(tmp_path: Path) -> None:
     async with busy(tmp_path, Intake(max_bytes=1, max_requests=1)) as server:
         first = await server.post(event(60 * KIB))
         second = await server.post(event(60 * KIB))
@@ -161,7 +161,7 @@ async def test_one_request_always_gets_in_however_large(tmp_path: Path) -> None:
     assert not any(map(is_refused, [first, second]))
 
 
-async def test_a_request_that_breaks_gives_its_room_back(tmp_path: Path) -> None:
+async def test_failed_request_frees_its_memory_and_slot(tmp_path: Path) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield event(60 * KIB)
         raise OSError("the client is gone")
@@ -177,7 +177,7 @@ async def test_a_request_that_breaks_gives_its_room_back(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("path", ["/api/events", "/v1/traces"])
-async def test_a_body_that_stops_coming_gives_its_room_to_others(tmp_path: Path, path: str) -> None:
+async def test_stalled_upload_is_rejected_and_frees_its_slot(tmp_path: Path, path: str) -> None:
     async def stopped() -> AsyncIterator[bytes]:
         yield b"{"
         await asyncio.Event().wait()
@@ -196,7 +196,7 @@ async def test_a_body_that_stops_coming_gives_its_room_to_others(tmp_path: Path,
 
 
 @pytest.mark.thorough
-async def test_a_body_that_keeps_coming_is_waited_for(tmp_path: Path) -> None:
+async def test_slow_body_that_keeps_arriving_is_accepted(tmp_path: Path) -> None:
     async def slow() -> AsyncIterator[bytes]:
         for _ in range(8):
             yield b" " * 960 * KIB
@@ -214,7 +214,7 @@ def caller(project_id: int) -> Caller:
     return Caller(project_id, f"project {project_id}", frozenset({Scope.RECORD}), new_id())
 
 
-def test_oldest_request_may_exceed_the_limit() -> None:
+def test_oldest_request_may_exceed_the_memory_limit() -> None:
     intake = Intake(max_bytes=10, max_requests=3)
 
     with intake.share(EVERYBODY, 4) as oldest, intake.share(EVERYBODY, 0) as other:
@@ -229,14 +229,14 @@ def test_oldest_request_may_exceed_the_limit() -> None:
         alone.hold(100)
 
 
-def test_announced_bytes_reserve_nothing() -> None:
+def test_content_length_reserves_no_memory() -> None:
     intake = Intake(max_bytes=10)
 
     with intake.share(EVERYBODY, 100), intake.share(EVERYBODY, 10) as other:
         other.hold(10)
 
 
-def test_full_key_or_project_does_not_block_others() -> None:
+def test_key_or_project_at_its_limit_does_not_block_others() -> None:
     intake = Intake(max_bytes=1_600, max_requests=16)
     one, other = caller(1), caller(1)
     others = Caller(1, other.project, other.scopes, new_id())
@@ -260,7 +260,7 @@ def test_full_key_or_project_does_not_block_others() -> None:
         later.hold(400)
 
 
-def test_oldest_request_of_each_key_displaces_no_other_request() -> None:
+def test_oldest_request_of_a_key_leaves_memory_for_other_keys() -> None:
     intake = Intake(max_bytes=1_600, max_requests=160)
     one, other = caller(1), caller(2)
 
@@ -297,5 +297,7 @@ def test_requests_that_end_or_fail_release_their_memory() -> None:
     ("received", "waited", "seconds"),
     [(0, 0.0, 5.0), (1, 4.0, 1.0), (16 * KIB, 1.0, 5.0), (16 * KIB, 4.0, 2.0), (2**20, 1.0, 5.0)],
 )
-def test_slow_body_is_awaited_up_to_a_limit(received: int, waited: float, seconds: float) -> None:
+def test_patience_with_a_slow_body_grows_with_received_bytes(
+    received: int, waited: float, seconds: float
+) -> None:
     assert Intake().patience(received, waited) == pytest.approx(seconds, abs=0.01)

@@ -15,7 +15,7 @@ from tracer.records.ids import new_id
 from tracer.runtime.scripted_model import ScriptedModel
 
 
-async def test_malformed_cursor_is_refused(api: Api) -> None:
+async def test_malformed_run_cursor_is_rejected(api: Api) -> None:
     failures = []
     for cursor in ("x", "%%%", "bnVsbA", "W10", "null", "é", "WyJhIiwiYiJd"):
         for path in ("/api/runs", "/api/tool-calls"):
@@ -33,7 +33,7 @@ async def test_malformed_cursor_is_refused(api: Api) -> None:
     assert failures == []
 
 
-async def test_invalid_value_is_refused_with_its_place(api: Api) -> None:
+async def test_invalid_value_gets_a_problem_with_its_location(api: Api) -> None:
     failures = []
     for path in (
         "/api/runs/not-an-id",
@@ -57,28 +57,28 @@ async def test_invalid_value_is_refused_with_its_place(api: Api) -> None:
     assert failures == []
 
 
-async def test_an_unknown_path_is_a_problem_too(api: Api) -> None:
+async def test_unknown_path_gets_a_problem_with_404(api: Api) -> None:
     response = await api.get("/api/nothing")
 
     assert response.status_code == 404
     assert response.headers["content-type"] == "application/problem+json"
 
 
-async def test_unsupported_method_is_a_problem(api: Api) -> None:
+async def test_unsupported_method_gets_a_problem_with_405(api: Api) -> None:
     response = await api.client.put("/api/runs")
 
     assert response.status_code == 405
     assert response.json()["code"] == "method_not_allowed"
 
 
-async def test_a_refused_body_is_not_echoed(api: Api) -> None:
+async def test_rejected_body_is_not_returned_in_the_problem(api: Api) -> None:
     response = await api.client.post("/api/runs", json={"request": 7, "password": "s3cret"})
 
     assert response.status_code in (422, 503)
     assert "s3cret" not in response.text
 
 
-async def test_a_misspelt_parameter_does_not_vanish(api: Api) -> None:
+async def test_unknown_query_parameter_gets_400(api: Api) -> None:
     for path in ("/api/runs?state=failed", "/api/runs?since=x", f"/api/runs/{PLAN_ID}?depth=1"):
         response = await api.get(path)
 
@@ -86,7 +86,7 @@ async def test_a_misspelt_parameter_does_not_vanish(api: Api) -> None:
         assert "parameter" in response.json()["detail"]
 
 
-async def test_time_range_that_ends_before_it_begins_is_refused(api: Api) -> None:
+async def test_time_range_that_ends_before_it_starts_is_rejected(api: Api) -> None:
     earlier, later = "2026-01-01T00:00:00Z", "2026-01-01T01:00:01+01:00"
     for path in ("/api/runs", "/api/tool-calls", "/api/stats/tools", "/api/stats/tools/measure"):
         response = await api.get(path, **{"from": later, "to": earlier})
@@ -98,7 +98,7 @@ async def test_time_range_that_ends_before_it_begins_is_refused(api: Api) -> Non
             assert (await api.get(path, **fine)).status_code != 400, path
 
 
-async def test_unknown_path_and_method_explain_what_to_do(api: Api) -> None:
+async def test_unknown_path_or_method_gets_a_problem_that_lists_valid_ones(api: Api) -> None:
     path = await api.get("/api/nothing")
     method = await api.client.put("/api/runs")
 
@@ -113,13 +113,13 @@ async def test_unsupported_method_lists_all_methods_of_the_path(api: Api) -> Non
     assert response.json()["detail"].endswith("Use DELETE, GET.")
 
 
-async def test_text_with_a_nul_byte_is_looked_for_like_any_other(api: Api) -> None:
+async def test_search_accepts_text_with_a_nul_byte(api: Api) -> None:
     response = await api.get("/api/runs", q="a\0b", agent="\0", tool="\0")
 
     assert response.status_code == 200
 
 
-async def test_database_that_is_down_is_reported(tmp_path: Path) -> None:
+async def test_request_while_the_database_is_down_gets_a_problem(tmp_path: Path) -> None:
     async with (
         parts_without_database(tmp_path) as parts,
         client_of(parts) as client,
@@ -135,7 +135,7 @@ async def test_database_that_is_down_is_reported(tmp_path: Path) -> None:
     assert alive.status_code == 200
 
 
-async def test_write_that_waits_too_long_for_the_database_is_refused(
+async def test_write_that_exceeds_the_database_timeout_is_rejected(
     database_url: str, tmp_path: Path
 ) -> None:
     body = b"\n".join(map(event_json, sample_run().events))
@@ -156,7 +156,7 @@ async def test_write_that_waits_too_long_for_the_database_is_refused(
     assert refused.headers["retry-after"] == "1"
 
 
-async def test_database_without_the_schema_is_reported(
+async def test_request_to_a_database_without_migrations_gets_a_problem(
     empty_database_url: str, tmp_path: Path
 ) -> None:
     async with (
@@ -170,7 +170,7 @@ async def test_database_without_the_schema_is_reported(
     assert "tracer migrate" in ready.json()["detail"]
 
 
-async def test_deleting_a_run_leaves_nothing_to_read(api: Api) -> None:
+async def test_records_of_a_deleted_run_get_404(api: Api) -> None:
     run = await api.record(sample_run())
 
     deleted = await api.client.delete(f"/api/runs/{run.root}")
@@ -190,7 +190,7 @@ async def test_deleting_a_run_leaves_nothing_to_read(api: Api) -> None:
     assert [refusal.code for refusal in late.refused] == ["run_deleted"]
 
 
-async def test_a_run_that_has_ended_can_not_be_cancelled(api: Api) -> None:
+async def test_cancelling_an_ended_run_gets_a_problem(api: Api) -> None:
     ended = await api.record(sample_run())
     running = await api.record(sample_run(finished=False))
 

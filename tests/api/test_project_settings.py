@@ -55,7 +55,9 @@ async def test_settings_of_projects_are_independent(doors: Doors) -> None:
     assert shown.json() == FOR_EVER | {"name": "other"}
 
 
-async def test_key_with_read_scope_cannot_change_settings(doors: Doors, database_url: str) -> None:
+async def test_key_with_only_read_scope_cannot_change_settings(
+    doors: Doors, database_url: str
+) -> None:
     async with open_pool(database_url) as pool:
         reading = await ApiKeys(ProjectPool(pool)).create("reads", [Scope.READ])
         recording = await ApiKeys(ProjectPool(pool)).create("records", [Scope.RECORD])
@@ -89,7 +91,7 @@ async def test_invalid_settings_are_refused(doors: Doors) -> None:
     assert (await doors.client.get("/api/project")).json() == FOR_EVER
 
 
-async def test_settings_are_known_for_a_moment(database_url: str) -> None:
+async def test_project_settings_are_cached_until_they_expire_or_are_read(database_url: str) -> None:
     async with open_pool(database_url) as pool:
         lasting = SettingsOfProject(ProjectPool(pool), known_seconds=3600)
         fleeting = SettingsOfProject(ProjectPool(pool), known_seconds=0)

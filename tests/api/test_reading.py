@@ -15,7 +15,7 @@ from tracer.records.ids import new_id
 from tracer.records.status import Status
 
 
-async def test_a_run_shows_its_root_plan_and_its_totals(api: Api) -> None:
+async def test_run_contains_its_root_plan_and_totals(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=2))
 
     shown = await api.read(f"/api/runs/{run.root}")
@@ -35,7 +35,7 @@ async def test_a_run_shows_its_root_plan_and_its_totals(api: Api) -> None:
     assert duration > 0
 
 
-async def test_runs_come_newest_first_a_page_at_a_time(api: Api) -> None:
+async def test_runs_are_listed_newest_first_in_pages(api: Api) -> None:
     roots = [str((await api.record(sample_run(title=f"run {n}"))).root) for n in range(5)]
 
     seen: list[str] = []
@@ -50,7 +50,7 @@ async def test_runs_come_newest_first_a_page_at_a_time(api: Api) -> None:
     assert roots[::-1] == seen
 
 
-async def test_the_run_list_can_be_filtered(api: Api) -> None:
+async def test_runs_are_filtered_by_query_parameters(api: Api) -> None:
     fine = await api.record(sample_run(title="Blood pressure"))
     late = await api.record(
         sample_run(title="Medication", finished=False, start=START + timedelta(days=1))
@@ -99,7 +99,7 @@ async def test_runs_are_listed_by_session_subject_and_tag(api: Api) -> None:
     assert await found(tag="night") == []
 
 
-async def test_sub_plan_contains_its_opening_call(api: Api) -> None:
+async def test_sub_plan_contains_the_tool_call_that_opened_it(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=2))
 
     shown: Any = await api.read(f"/api/plans/{run.sub_plans[1]}")
@@ -113,7 +113,7 @@ async def test_sub_plan_contains_its_opening_call(api: Api) -> None:
     } == shown["parentActToolCall"]
 
 
-async def test_a_root_plan_has_no_parent_call(api: Api) -> None:
+async def test_root_plan_has_no_parent_tool_call(api: Api) -> None:
     run = await api.record(sample_run())
 
     shown = await api.read(f"/api/plans/{run.root}")
@@ -139,7 +139,7 @@ async def test_tree_nests_sub_plans_under_their_calls(api: Api) -> None:
     assert calls[0]["error"] == {"type": "ValueError", "message": "the cuff is loose", "stack": "…"}
 
 
-async def test_depth_cuts_sub_plans_and_reports_their_number(api: Api) -> None:
+async def test_tree_with_depth_1_omits_sub_plans_and_counts_them(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=3))
 
     tree: Any = await api.read(f"/api/plans/{run.root}/tree", depth=1)
@@ -150,7 +150,7 @@ async def test_depth_cuts_sub_plans_and_reports_their_number(api: Api) -> None:
     assert [call["subPlans"] for call in calls] == [[], [], [], []]
 
 
-async def test_any_plan_can_be_the_top_of_a_tree(api: Api) -> None:
+async def test_tree_of_a_sub_plan_starts_at_the_sub_plan(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=2))
 
     tree: Any = await api.read(f"/api/plans/{run.sub_plans[0]}/tree")
@@ -160,7 +160,7 @@ async def test_any_plan_can_be_the_top_of_a_tree(api: Api) -> None:
     assert tree["cumulative"]["toolCalls"] == 0
 
 
-async def test_payloads_can_be_left_out(api: Api) -> None:
+async def test_tree_with_payloads_none_omits_arguments(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=1))
 
     tree: Any = await api.read(f"/api/plans/{run.root}/tree", payloads="none")
@@ -173,7 +173,7 @@ async def test_payloads_can_be_left_out(api: Api) -> None:
     ) == (None, 12, True)
 
 
-async def test_a_tool_call_shows_its_lineage_and_its_sub_plans(api: Api) -> None:
+async def test_tool_call_contains_its_lineage_and_sub_plans(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=1))
 
     shown: Any = await api.read(f"/api/tool-calls/{run.opening_calls[0]}")
@@ -188,7 +188,7 @@ async def test_a_tool_call_shows_its_lineage_and_its_sub_plans(api: Api) -> None
     assert shown["arguments"] == '{"number":0}'
 
 
-async def test_tool_calls_are_found_across_runs(api: Api) -> None:
+async def test_tool_calls_of_all_runs_are_filtered(api: Api) -> None:
     one = await api.record(sample_run(sub_plans=1))
     other = await api.record(sample_run(sub_plans=1))
 
@@ -204,7 +204,7 @@ async def test_tool_calls_are_found_across_runs(api: Api) -> None:
     )
 
 
-async def test_a_list_of_tool_calls_is_light_whatever_the_calls_returned(api: Api) -> None:
+async def test_list_of_tool_calls_truncates_large_results(api: Api) -> None:
     run = sample_run(sub_plans=0, finished=False)
     place: dict[str, Any] = {"at": START, "root_plan_id": run.root, "plan_id": run.root}
     call = new_id()
@@ -233,7 +233,7 @@ async def test_a_list_of_tool_calls_is_light_whatever_the_calls_returned(api: Ap
     }
 
 
-async def test_a_think_act_shows_its_messages(api: Api) -> None:
+async def test_think_act_contains_its_messages(api: Api) -> None:
     run = await api.record(sample_run())
 
     shown = await api.read(f"/api/think-acts/{run.think_act}")
@@ -255,7 +255,7 @@ async def test_missing_records_answer_404_with_a_message(api: Api) -> None:
         assert str(nowhere) in problem["detail"]
 
 
-async def test_a_run_of_200_nested_sub_plans_can_be_read(api: Api) -> None:
+async def test_tree_of_200_nested_sub_plans_is_returned(api: Api) -> None:
     run = sample_run(sub_plans=0, finished=False)
     plan, step = run.root, run.step
     for depth in range(1, 201):
@@ -275,7 +275,7 @@ async def test_a_run_of_200_nested_sub_plans_can_be_read(api: Api) -> None:
     assert '"toolCalls":201' in response.text
 
 
-async def test_run_without_root_plan_shows_its_known_records(api: Api) -> None:
+async def test_tree_of_a_run_without_root_plan_lists_unplaced_records(api: Api) -> None:
     run = sample_run(sub_plans=1)
     run.events[:] = [e for e in run.events if e.plan_id == run.sub_plans[0]]
     await api.record(run)

@@ -85,7 +85,7 @@ async def test_log_lines_have_the_request_id_and_problem_code(
     assert told == {"request_failed": "store_unavailable", "request": "store_unavailable"}
 
 
-async def test_crash_is_answered_and_logged_with_the_request_id(
+async def test_internal_error_is_returned_and_logged_with_the_request_id(
     tmp_path: Path, stream: io.StringIO
 ) -> None:
     async with (

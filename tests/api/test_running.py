@@ -63,7 +63,7 @@ async def test_started_run_is_readable_at_once_and_continues(
     assert tree["userRequest"] == "How is p-1?"
 
 
-async def test_response_is_unmasked_and_stored_records_are_masked(
+async def test_secrets_are_masked_in_stored_records_but_not_in_the_chat_response(
     database_url: str, tmp_path: Path
 ) -> None:
     secret = f"ghp_{'a' * 30}"
@@ -84,7 +84,7 @@ async def test_response_is_unmasked_and_stored_records_are_masked(
     assert secret not in kept_too
 
 
-async def test_a_given_plan_is_carried_out_as_it_is(database_url: str, tmp_path: Path) -> None:
+async def test_plan_in_the_request_is_run_step_by_step(database_url: str, tmp_path: Path) -> None:
     model = ScriptedModel([Script([Turn(text="done")], times=2)])
     plan = {"title": "Rounds", "steps": [{"request": "Bed 1"}, {"request": "Bed 2"}]}
     async with serving(database_url, tmp_path, model) as client:
@@ -96,7 +96,7 @@ async def test_a_given_plan_is_carried_out_as_it_is(database_url: str, tmp_path:
     assert [step["request"] for step in tree["agentExecutions"]] == ["Bed 1", "Bed 2"]
 
 
-async def test_a_cancelled_run_ends_cancelled_with_everything_in_flight(
+async def test_cancel_request_cancels_the_run_and_its_open_records(
     database_url: str, tmp_path: Path
 ) -> None:
     gate = Gate()
@@ -148,7 +148,9 @@ async def test_unknown_agent_is_rejected_with_the_known_ones(
     assert listed["items"] == []
 
 
-async def test_given_steps_default_to_the_run_s_agent(database_url: str, tmp_path: Path) -> None:
+async def test_steps_without_an_agent_use_the_agent_of_the_run(
+    database_url: str, tmp_path: Path
+) -> None:
     model = ScriptedModel([Script([Turn(text="done")])])
     plan = {"title": "Rounds", "steps": [{"request": "Bed 1"}]}
     async with serving(database_url, tmp_path, model) as client:
@@ -160,7 +162,7 @@ async def test_given_steps_default_to_the_run_s_agent(database_url: str, tmp_pat
     assert refused.status_code == 400
 
 
-async def test_started_run_is_answered_before_the_store_has_it(
+async def test_starting_a_run_gets_202_before_the_run_is_stored(
     database_url: str, tmp_path: Path
 ) -> None:
     model = ScriptedModel([Script([Turn(text="done")])])

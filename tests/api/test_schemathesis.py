@@ -28,7 +28,7 @@ CHECKS = (
 
 
 @pytest.mark.parametrize("with_real_ids", [False, True])
-async def test_no_request_that_the_document_allows_or_forbids_breaks_the_server(
+async def test_generated_valid_and_invalid_requests_never_cause_a_server_error(
     database_url: str, tmp_path: Path, with_real_ids: bool
 ) -> None:
     run = sample_run(finished=False)

@@ -61,7 +61,7 @@ async def send(
         ]
 
 
-async def test_request_and_store_calls_make_spans_without_payloads(
+async def test_spans_of_requests_and_store_calls_contain_no_payloads(
     database_url: str, tmp_path: Path
 ) -> None:
     made, run = Made(), sample_run(title="canary-hush")
@@ -98,7 +98,7 @@ async def test_request_and_store_calls_make_spans_without_payloads(
     assert "canary" not in "".join(span.to_json() for span in told.values())
 
 
-async def test_failed_span_holds_the_kind_of_the_error_only(tmp_path: Path) -> None:
+async def test_span_of_a_failed_request_contains_only_the_error_type(tmp_path: Path) -> None:
     made = Made()
 
     async with parts_without_database(tmp_path) as parts:
@@ -113,7 +113,7 @@ async def test_failed_span_holds_the_kind_of_the_error_only(tmp_path: Path) -> N
         assert told[name].events == ()
 
 
-async def test_server_that_exports_to_itself_makes_no_endless_spans(
+async def test_server_that_exports_to_itself_creates_no_endless_spans(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -135,7 +135,9 @@ async def test_server_that_exports_to_itself_makes_no_endless_spans(
     assert sorted(span.name for span in stored_spans) == ["GET /api/runs", "store list_runs"]
 
 
-async def test_exports_of_another_server_make_no_spans(database_url: str, tmp_path: Path) -> None:
+async def test_exports_from_another_tracer_server_create_no_spans(
+    database_url: str, tmp_path: Path
+) -> None:
     made = Made()
 
     async with serving_parts(database_url, tmp_path, ScriptedModel([])) as parts:
@@ -145,7 +147,7 @@ async def test_exports_of_another_server_make_no_spans(database_url: str, tmp_pa
 
 
 @pytest.mark.thorough
-def test_other_tracers_of_the_process_see_no_requests() -> None:
+def test_global_tracer_provider_receives_no_spans_of_the_server() -> None:
     told = subprocess.run(
         [sys.executable, "-c", TRACED_PROCESS], capture_output=True, text=True, check=True
     )
@@ -190,7 +192,7 @@ EXPORTERS: list[tuple[dict[str, str], str | None]] = [
 ]
 
 
-def test_environment_selects_the_exporter() -> None:
+def test_self_tracing_exporter_is_chosen_by_environment_variables() -> None:
     failures = [
         f"{environment}: expected {exporter}, got {found}"
         for environment, exporter in EXPORTERS
@@ -200,7 +202,7 @@ def test_environment_selects_the_exporter() -> None:
     assert failures == []
 
 
-async def test_missing_exporter_is_a_configuration_error() -> None:
+async def test_missing_exporter_package_is_a_configuration_error() -> None:
     with pytest.raises(
         ConfigurationError, match=r"OTEL_TRACES_EXPORTER .*tracer-lineage\[server\]"
     ):

@@ -82,7 +82,7 @@ async def ending_server(database_url: str, home: Path) -> AsyncIterator[tuple[st
             yield await address, ending
 
 
-async def test_ending_server_answers_writes_in_hand_and_closes_streams(
+async def test_shutdown_answers_pending_writes_and_closes_streams(
     database_url: str, tmp_path: Path
 ) -> None:
     async with (
@@ -93,7 +93,7 @@ async def test_ending_server_answers_writes_in_hand_and_closes_streams(
 
 
 @pytest.mark.thorough
-async def test_terminated_process_answers_writes_in_hand_and_closes_streams(
+async def test_sigterm_answers_pending_writes_and_closes_streams(
     database_url: str, tmp_path: Path
 ) -> None:
     with server(database_url, tmp_path) as told:

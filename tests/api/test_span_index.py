@@ -16,7 +16,7 @@ from tracer.storage.memory.store import MemoryStore
 
 
 @pytest.mark.parametrize("max_spans", [1, 2, 4, 30])
-async def test_places_are_the_same_whether_they_are_remembered_or_not(max_spans: int) -> None:
+async def test_span_index_is_the_same_with_and_without_its_cache(max_spans: int) -> None:
     store, cache = MemoryStore(), SpanIndexCache(max_spans)
     traces = [bytes([number] * 16) for number in range(1, 5)]
 

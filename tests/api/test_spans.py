@@ -49,7 +49,7 @@ async def test_every_span_of_a_capture_is_returned_with_its_attributes(api: Api)
         assert len(each["events"]) == len(span.events)
 
 
-async def test_each_span_names_the_record_that_it_became_or_belongs_to(api: Api) -> None:
+async def test_each_span_has_the_id_of_its_record_or_enclosing_record(api: Api) -> None:
     run = await written(
         api,
         spans_from(
@@ -80,7 +80,7 @@ async def test_each_span_names_the_record_that_it_became_or_belongs_to(api: Api)
     assert await listed(api, run, recordId=str(new_id())) == []
 
 
-async def test_spans_of_a_tool_server_belong_to_their_named_call(api: Api) -> None:
+async def test_tool_server_spans_belong_to_the_call_that_is_their_parent(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=1))
     call = run.failed_call
     served = {**made(7, "measure", {"rpc.system": "mcp"}), "traceId": run.root.hex}
@@ -102,7 +102,7 @@ async def test_spans_of_a_tool_server_belong_to_their_named_call(api: Api) -> No
     assert len(await listed(api, str(run.root), recordId=str(call))) == 2
 
 
-async def test_later_span_changes_the_record_of_an_earlier_one(api: Api) -> None:
+async def test_later_span_changes_the_record_that_an_earlier_span_belongs_to(api: Api) -> None:
     agent = made(1, "invoke_agent nurse", AGENT, at=(0, 9))
     wrapper = made(2, "POST /tools", {"http.method": "POST"}, parent=3, at=(2, 8))
     run = await written(api, spans_from(agent, wrapper))
@@ -117,7 +117,7 @@ async def test_later_span_changes_the_record_of_an_earlier_one(api: Api) -> None
     assert await listed(api, run, recordId=call["record"]["id"]) == [call, after]
 
 
-async def test_spans_of_an_empty_or_missing_run(
+async def test_spans_of_a_run_without_spans_are_empty_and_of_a_missing_run_404(
     api: Api,
 ) -> None:
     run = await api.record(sample_run())
@@ -127,7 +127,7 @@ async def test_spans_of_an_empty_or_missing_run(
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
 
 
-async def test_spans_come_a_page_at_a_time(api: Api) -> None:
+async def test_spans_are_listed_in_pages(api: Api) -> None:
     run = await written(api, spans_of(ONE_RUN))
     whole = await listed(api, run)
 
@@ -143,7 +143,7 @@ async def test_spans_come_a_page_at_a_time(api: Api) -> None:
     assert seen == whole
 
 
-async def test_malformed_cursor_is_refused(api: Api) -> None:
+async def test_malformed_span_cursor_is_rejected(api: Api) -> None:
     run = await api.record(sample_run())
     for cursor in ("", "x", "12", "zz-00", "1-zz"):
         response = await api.get(f"/api/runs/{run.root}/spans", cursor=cursor)
@@ -151,7 +151,7 @@ async def test_malformed_cursor_is_refused(api: Api) -> None:
         assert (response.status_code, response.json()["code"]) == (400, "bad_cursor"), cursor
 
 
-async def test_values_that_json_does_not_have_are_written_as_text(api: Api) -> None:
+async def test_attribute_values_that_json_cannot_encode_are_returned_as_text(api: Api) -> None:
     values = {
         "bytes": {"bytesValue": "AP8="},
         "large": {"intValue": str(2**63 - 1)},
@@ -199,7 +199,7 @@ async def test_values_that_json_does_not_have_are_written_as_text(api: Api) -> N
     assert shown["record"] == {"kind": "plan", "id": run}
 
 
-async def test_traces_without_agent_work_are_listed_on_request(api: Api) -> None:
+async def test_traces_without_agent_work_are_listed_only_with_other_traces(api: Api) -> None:
     run = await written(api, spans_from(made(1, "GET /", {"http.method": "GET"})))
 
     async def runs(**parameters: str) -> list[str]:

@@ -11,7 +11,7 @@ from tests.contract.moments import Moments
 from tests.sample_runs import START, sample_run
 
 
-async def test_every_tool_is_shown_with_its_figures(api: Api) -> None:
+async def test_statistics_list_the_figures_of_every_tool(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=3))
 
     page: Any = await api.read("/api/stats/tools")
@@ -51,7 +51,7 @@ async def test_time_range_excludes_earlier_and_later_calls(api: Api) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-async def test_history_of_a_tool_is_found_by_any_name(api: Api) -> None:
+async def test_history_is_found_for_tool_names_with_special_characters(api: Api) -> None:
     names = ["a/b", "?q=1", "é 字", "..", "", "<b>"]
     for name in names:
         await api.writer.write([Moments().call_started(name=name)])

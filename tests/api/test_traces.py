@@ -53,7 +53,7 @@ async def _trees(api: Api) -> dict[str, Any]:
     }
 
 
-async def test_a_capture_becomes_the_tree_of_its_run(api: Api) -> None:
+async def test_captured_spans_give_the_expected_tree(api: Api) -> None:
     for body in bodies(ONE_RUN):
         await _record(api, body)
 
@@ -143,7 +143,7 @@ async def test_compressed_body_is_read(api: Api, media_type: str, encoding: str)
     assert tree["cumulative"]["toolCalls"] == 8
 
 
-async def test_good_spans_of_a_mixed_request_are_stored(api: Api) -> None:
+async def test_valid_spans_next_to_invalid_spans_are_stored(api: Api) -> None:
     request = ExportTraceServiceRequest.FromString(encode_protobuf(spans_of(ONE_RUN)))
     request.resource_spans[0].scope_spans[0].spans.add(name="nobody's", span_id=b"12345678")
     request.resource_spans[0].scope_spans[0].spans.add(name="no id", trace_id=b"1" * 16)
@@ -199,7 +199,7 @@ async def test_malformed_json_body_is_answered_with_a_json_status(api: Api) -> N
         assert list(response.json()) == ["message"], body[:40]
 
 
-async def test_other_content_types_and_encodings_are_not_read(api: Api) -> None:
+async def test_unsupported_content_type_or_encoding_gets_415(api: Api) -> None:
     for media_type in ("text/plain", "application/grpc", ""):
         assert (await _post(api, b"", media_type)).status_code == 415
 
@@ -207,7 +207,7 @@ async def test_other_content_types_and_encodings_are_not_read(api: Api) -> None:
     assert (response.status_code, response.headers["content-type"]) == (415, PROTOBUF)
 
 
-async def test_traces_path_rejects_parameters_and_other_methods(api: Api) -> None:
+async def test_traces_path_rejects_query_parameters_and_other_methods(api: Api) -> None:
     body = encode_protobuf(spans_of(ONE_RUN))
     asked = await api.client.post("/v1/traces?project=1", content=body)
     read = await api.client.get("/v1/traces")
@@ -226,7 +226,7 @@ async def test_body_that_contradicts_its_content_encoding_is_rejected(api: Api) 
     assert await _trees(api) == {}
 
 
-async def test_a_body_that_unpacks_to_too_much_is_refused(api: Api) -> None:
+async def test_body_that_exceeds_the_limit_after_decompression_gets_413(api: Api) -> None:
     packed = gzip.compress(bytes(MAX_BYTES + 1))
 
     response = await _post(api, packed, Content_Encoding="gzip")
@@ -249,7 +249,7 @@ async def test_unavailable_store_answers_with_retry_after(
     assert int(response.headers["retry-after"]) >= 1
 
 
-async def test_hostile_spans_are_stored_or_refused_and_never_an_error(api: Api) -> None:
+async def test_hostile_spans_never_cause_a_server_error(api: Api) -> None:
     request = ExportTraceServiceRequest()
     spans = request.resource_spans.add().scope_spans.add().spans
     for number, (start, end) in enumerate([(0, 0), (2**63 - 1, 2**63 - 1), (2**64 - 1, 5), (9, 1)]):

@@ -79,7 +79,7 @@ def target(tracer: Tracer, empty_database_url: str, tmp_path: Path) -> Database:
     return Database(tracer, tmp_path, empty_database_url)
 
 
-async def test_the_api_gives_a_run_as_json_lines(api: Api) -> None:
+async def test_export_returns_a_run_as_json_lines(api: Api) -> None:
     run = await api.record(sample_run())
 
     answer = await api.get(f"/api/runs/{run.root}/export")
@@ -100,7 +100,7 @@ async def test_the_api_gives_a_run_as_json_lines(api: Api) -> None:
     }
 
 
-async def test_otlp_export_uses_the_accepted_encoding(api: Api) -> None:
+async def test_otlp_export_uses_the_encoding_of_the_accept_header(api: Api) -> None:
     run = await api.record(sample_run())
     path = f"/api/runs/{run.root}/export"
 
@@ -119,7 +119,7 @@ async def test_otlp_export_uses_the_accepted_encoding(api: Api) -> None:
     ("accepted", "media_type"),
     [("*/*", "application/x-protobuf"), ("application/json", "application/json")],
 )
-async def test_run_exported_as_otlp_gives_the_same_tree_elsewhere(
+async def test_otlp_export_gives_the_same_tree_on_another_server(
     api: Api, tmp_path: Path, accepted: str, media_type: str
 ) -> None:
     run = await api.record(sample_run())
@@ -180,7 +180,7 @@ def test_compressed_export_is_imported_from_standard_input(
     assert exported(target.url, run.root) == done.stdout.encode()
 
 
-def test_import_stores_good_lines_and_reports_the_numbers_of_bad_ones(
+def test_import_stores_valid_lines_and_reports_line_numbers_of_invalid_ones(
     run: SampleRun, source: Database, target: Database, tmp_path: Path
 ) -> None:
     file = exported(source.url, run.root)
@@ -229,7 +229,7 @@ def test_unknown_run_and_unreadable_file_are_reported_in_a_sentence(
     assert "Traceback" not in missing.stderr + nowhere.stderr
 
 
-async def test_a_run_of_spans_is_posted_again_byte_for_byte(api: Api) -> None:
+async def test_otlp_export_posted_again_gives_the_same_export(api: Api) -> None:
     spans = spans_of("pydantic-ai-default-single")
     await api.record_spans(spans)
     run_id = root_plan_id(spans[0].trace_id)

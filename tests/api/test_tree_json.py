@@ -43,7 +43,7 @@ def tree(above: list[int]) -> tuple[PlanNode, list[ToolCallNode]]:
 
 
 @given(above=above)
-def test_tree_is_encoded_alike_in_one_call_and_node_by_node(above: list[int]) -> None:
+def test_tree_json_is_equal_if_encoded_at_once_or_node_by_node(above: list[int]) -> None:
     top, _ = tree(above)
 
     def encode(item: object) -> bytes:

@@ -14,7 +14,7 @@ from tests.api.conftest import Api
 RUN = "01a20033-9dce-7364-82b8-37c32d771382"
 
 
-async def test_viewer_pages_are_one_document_with_a_strict_policy(api: Api) -> None:
+async def test_viewer_pages_have_a_strict_content_security_policy(api: Api) -> None:
     index = await api.get("/")
     for path in (f"/runs/{RUN}", "/tool-calls/x", "/tools", f"/compare/{RUN}", "/compare/a/b"):
         page = await api.get(path)
@@ -30,7 +30,7 @@ async def test_viewer_pages_are_one_document_with_a_strict_policy(api: Api) -> N
         assert page.headers["referrer-policy"] == "no-referrer"
 
 
-async def test_viewer_files_are_served_under_their_names(api: Api) -> None:
+async def test_viewer_files_are_served_under_their_file_names(api: Api) -> None:
     types = {".svg": "image/svg+xml", ".js": "text/javascript"}
     for name in viewer.FILES:
         file = await api.get(f"/{name}")
@@ -39,7 +39,7 @@ async def test_viewer_files_are_served_under_their_names(api: Api) -> None:
         assert file.headers["content-type"].split(";")[0] == types[Path(name).suffix]
 
 
-async def test_missing_viewer_build_shows_how_to_build_it(tmp_path: Path) -> None:
+async def test_page_without_a_viewer_build_explains_how_to_build_the_viewer(tmp_path: Path) -> None:
     app = FastAPI()
     viewer.mount(app, tmp_path)
     transport = httpx2.ASGITransport(app)
@@ -50,7 +50,7 @@ async def test_missing_viewer_build_shows_how_to_build_it(tmp_path: Path) -> Non
     assert "make setup" in page.text
 
 
-async def test_a_path_outside_the_viewer_can_not_be_read(api: Api) -> None:
+async def test_file_outside_the_viewer_folder_cannot_be_read(api: Api) -> None:
     for path in ("/..%2f..%2fpyproject.toml", "/%2e%2e/cli.py", "/assets/../../cli.py"):
         assert (await api.get(path)).status_code == 404
 

@@ -62,7 +62,7 @@ def test_run_is_recorded_on_the_server_without_a_local_database(
     assert {each.name for each in home.iterdir()} <= {"spool"}  # made if the server is slow
 
 
-def test_run_recorded_without_the_server_is_sent_by_the_next_run(
+def test_run_spooled_while_the_server_is_down_is_sent_by_the_next_run(
     tracer: Tracer, database_url: str, tmp_path: Path, home: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -137,9 +137,7 @@ def test_cancel_request_over_http_ends_a_process_whose_tool_hangs(
     assert (ended["status"], ended["reason"]) == ("cancelled", "cancel_requested")
 
 
-def test_application_with_its_own_tables_is_refused_without_a_database(
-    tracer: Tracer, home: Path
-) -> None:
+def test_application_with_its_own_tables_needs_a_database_url(tracer: Tracer, home: Path) -> None:
     done = run(tracer, home, "http://127.0.0.1:1", TRACER_APP="health:application")
 
     assert done.code == 1
@@ -148,7 +146,7 @@ def test_application_with_its_own_tables_is_refused_without_a_database(
 
 
 @pytest.mark.parametrize("command", ["serve", "demo", "migrate"])
-def test_command_that_needs_a_database_refuses_a_server_address(
+def test_command_that_needs_a_database_rejects_a_server_url(
     tracer: Tracer, home: Path, command: str
 ) -> None:
     done = tracer(home, command, TRACER_URL="http://127.0.0.1:1")

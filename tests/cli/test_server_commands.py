@@ -41,7 +41,7 @@ def tracer(path: Path, home: Path, *arguments: str) -> subprocess.CompletedProce
     )
 
 
-def test_listed_server_commands_are_those_of_the_server() -> None:
+def test_listed_server_commands_equal_the_commands_of_the_server() -> None:
     found = get_group(commands).commands
 
     assert {name: str(command.help).partition("\n")[0] for name, command in found.items()} == {
@@ -50,7 +50,9 @@ def test_listed_server_commands_are_those_of_the_server() -> None:
     }
 
 
-def test_help_without_the_server_lists_every_command(client_path: Path, tmp_path: Path) -> None:
+def test_help_without_the_server_package_lists_every_command(
+    client_path: Path, tmp_path: Path
+) -> None:
     done = tracer(client_path, tmp_path, "--help")
 
     assert done.returncode == 0, done.stderr
@@ -59,7 +61,7 @@ def test_help_without_the_server_lists_every_command(client_path: Path, tmp_path
 
 
 @pytest.mark.parametrize("command", [("serve",), ("keys", "list"), ("psql", "--help")])
-def test_server_command_without_the_server_names_what_to_install(
+def test_server_command_without_the_server_package_names_the_package(
     client_path: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     done = tracer(client_path, tmp_path, *command)
@@ -70,7 +72,7 @@ def test_server_command_without_the_server_names_what_to_install(
     assert "Traceback" not in done.stderr
 
 
-def test_command_for_files_works_without_the_server(client_path: Path, tmp_path: Path) -> None:
+def test_file_command_works_without_the_server_package(client_path: Path, tmp_path: Path) -> None:
     done = tracer(client_path, tmp_path, "spool", "list", "--json")
 
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

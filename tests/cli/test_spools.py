@@ -71,7 +71,7 @@ def spools(tracer: Tracer, home: Path, **environment: str) -> dict[str, dict[str
     return {each["file"]: each for each in json.loads(done.stdout) if each["events"]}
 
 
-def test_events_are_never_sent_with_another_key(
+def test_spooled_events_are_never_sent_with_another_key(
     tracer: Tracer,
     database_url: str,
     tmp_path: Path,
@@ -110,7 +110,7 @@ def test_events_are_never_sent_with_another_key(
         assert len(spools(tracer, home)) == 3
 
 
-def test_waiting_events_are_sent_with_the_configured_key_on_command(
+def test_send_command_sends_spooled_events_with_the_configured_key(
     tracer: Tracer, database_url: str, tmp_path: Path, home: Path
 ) -> None:
     key = new_key(tracer, tmp_path, database_url, "one", "record", "read")
@@ -129,7 +129,7 @@ def test_waiting_events_are_sent_with_the_configured_key_on_command(
     assert not (home / "spool" / file).exists()
 
 
-def test_key_is_sent_to_no_other_server(tracer: Tracer, home: Path) -> None:
+def test_spool_is_not_sent_to_a_server_other_than_its_own(tracer: Tracer, home: Path) -> None:
     record("waits", NOBODY, "tracer_wrong")
     [file] = spools(tracer, home)
     done = tracer(home, "spool", "send", file, TRACER_URL="http://127.0.0.1:2")
@@ -138,7 +138,7 @@ def test_key_is_sent_to_no_other_server(tracer: Tracer, home: Path) -> None:
     assert f"belong to {NOBODY}, and TRACER_URL is http://127.0.0.1:2" in done.stderr
 
 
-def test_discarded_events_are_gone(tracer: Tracer, home: Path) -> None:
+def test_discard_deletes_a_spool_after_confirmation(tracer: Tracer, home: Path) -> None:
     record("waits", NOBODY)
     [file] = spools(tracer, home)
     kept = tracer(home, "spool", "discard", file, stdin="n\n")
@@ -150,7 +150,7 @@ def test_discarded_events_are_gone(tracer: Tracer, home: Path) -> None:
     assert list((home / "spool").iterdir()) == []
 
 
-def test_spool_that_a_process_has_open_is_neither_sent_nor_discarded(
+def test_spool_opened_by_a_process_is_neither_sent_nor_discarded(
     tracer: Tracer, home: Path
 ) -> None:
     with library.connect(NOBODY) as tracing, tracing.plan("waits"):
@@ -165,7 +165,7 @@ def test_spool_that_a_process_has_open_is_neither_sent_nor_discarded(
     assert spools(tracer, home)[listed["file"]]["events"] == 2
 
 
-def test_spool_of_an_earlier_version_is_only_listed(
+def test_spool_of_an_earlier_version_is_not_sent_automatically(
     tracer: Tracer,
     database_url: str,
     tmp_path: Path,
@@ -197,7 +197,7 @@ def earlier_spool(home: Path, url: str) -> str:
 
 
 @pytest.mark.parametrize("command", ["send", "discard"])
-def test_file_that_is_no_spool_is_left_alone(tracer: Tracer, home: Path, command: str) -> None:
+def test_file_that_is_not_a_spool_is_not_changed(tracer: Tracer, home: Path, command: str) -> None:
     (home / "notes.txt").write_text("not a spool")
     for file in ("missing.sqlite3", str(home / "notes.txt")):
         done = tracer(home, "spool", command, file)

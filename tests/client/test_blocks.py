@@ -29,7 +29,7 @@ def recorded(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Recordi
         yield both
 
 
-async def test_exception_in_a_block_is_its_error(recorded: Recording) -> None:
+async def test_exception_in_a_block_is_recorded_as_its_error(recorded: Recording) -> None:
     tracing, store = recorded
 
     errors = (
@@ -109,7 +109,7 @@ async def test_block_cancelled_while_entering_is_closed(
     assert tree["status"] == "cancelled"
 
 
-async def test_chosen_call_that_never_starts_is_cancelled_with_its_step(
+async def test_chosen_call_that_never_starts_is_cancelled_as_not_reached(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -156,7 +156,7 @@ async def test_malformed_chosen_call_is_recorded_as_a_call(recorded: Recording) 
     ("given", "kept"),
     [(None, []), (5, []), ([1], []), ("night", ["night"]), ({"night"}, ["night"])],
 )
-async def test_invalid_labels_are_omitted_without_losing_other_fields(
+async def test_invalid_tags_are_omitted_and_other_fields_are_recorded(
     recorded: Recording, given: Any, kept: list[str]
 ) -> None:
     tracing, store = recorded
@@ -168,7 +168,7 @@ async def test_invalid_labels_are_omitted_without_losing_other_fields(
     assert (await store.read_run(plan.root_plan_id)).tags == kept
 
 
-async def test_malformed_announced_step_is_recorded_as_a_step(recorded: Recording) -> None:
+async def test_malformed_planned_step_is_recorded_as_a_step(recorded: Recording) -> None:
     tracing, store = recorded
     odd: list[Any] = ["Look.", ("nurse",), ("nurse", "Look.", "more"), ["nurse", None], None]
     none: Any = None
@@ -186,7 +186,7 @@ async def test_malformed_announced_step_is_recorded_as_a_step(recorded: Recordin
     ]
 
 
-async def test_chosen_calls_may_be_names(recorded: Recording) -> None:
+async def test_chosen_tool_calls_may_be_given_as_tool_names(recorded: Recording) -> None:
     tracing, store = recorded
     nothing: Any = ()
     with tracing.plan("one"):
@@ -227,7 +227,7 @@ async def test_chosen_calls_may_be_names(recorded: Recording) -> None:
         ({"cost_usd": 1e17}, None),
     ],
 )
-async def test_cost_defaults_to_the_price_list(
+async def test_cost_is_computed_from_the_price_list_if_it_is_not_given(
     recorded: Recording, answer: dict[str, Any], cost: float | None
 ) -> None:
     tracing, store = recorded
@@ -239,7 +239,7 @@ async def test_cost_defaults_to_the_price_list(
     assert (thought_node["thought"], thought_node["costUsd"]) == ("Well.", cost)
 
 
-async def test_work_that_outlives_its_block_stays_below_it(
+async def test_work_that_outlives_its_block_is_recorded_below_the_block(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -260,7 +260,9 @@ async def test_work_that_outlives_its_block_stays_below_it(
     assert [each["title"] for each in call["subPlans"]] == ["late"]
 
 
-async def test_abandoned_generator_does_not_stay_current(recorded: Recording) -> None:
+async def test_open_work_of_an_abandoned_generator_does_not_stay_current(
+    recorded: Recording,
+) -> None:
     tracing, store = recorded
 
     def numbers() -> Iterator[int]:
@@ -306,7 +308,7 @@ async def test_async_generator_may_be_closed_in_another_context(recorded: Record
     ]
 
 
-async def test_invalid_values_are_omitted_without_losing_other_fields(
+async def test_invalid_values_are_omitted_and_other_fields_are_recorded(
     recorded: Recording, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracing, store = recorded
@@ -339,7 +341,7 @@ async def test_invalid_values_are_omitted_without_losing_other_fields(
     assert "fields_left_out" in caplog.text
 
 
-async def test_end_is_recorded_once(recorded: Recording) -> None:
+async def test_only_the_first_end_of_a_plan_is_recorded(recorded: Recording) -> None:
     tracing, store = recorded
     with suppress(ValueError), tracing.plan("one") as plan:
         plan.finish("done")
@@ -351,7 +353,7 @@ async def test_end_is_recorded_once(recorded: Recording) -> None:
     assert (tree["status"], tree["summary"]) == ("succeeded", "done")
 
 
-async def test_work_that_never_starts_leaves_no_record(recorded: Recording) -> None:
+async def test_block_that_is_never_entered_leaves_no_record(recorded: Recording) -> None:
     tracing, store = recorded
     tracing.tool_call("never")
     tracing.step("never")
@@ -360,7 +362,7 @@ async def test_work_that_never_starts_leaves_no_record(recorded: Recording) -> N
     assert await trees_of(store) == []
 
 
-async def test_announced_step_that_never_starts_is_not_reached(
+async def test_planned_step_that_never_starts_is_cancelled_as_not_reached(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -374,7 +376,7 @@ async def test_announced_step_that_never_starts_is_not_reached(
     ] == [("nurse", "succeeded", None), ("doctor", "cancelled", "not_reached")]
 
 
-async def test_call_inside_a_call_is_its_child(recorded: Recording) -> None:
+async def test_tool_call_inside_a_tool_call_is_its_child(recorded: Recording) -> None:
     tracing, store = recorded
     with tracing.tool_call("batch") as batch:
         for _ in range(2):
@@ -391,7 +393,7 @@ async def test_call_inside_a_call_is_its_child(recorded: Recording) -> None:
     ]
 
 
-async def test_root_plan_has_the_service_of_the_process(
+async def test_run_records_the_opentelemetry_service_of_the_process(
     recorded: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracing, store = recorded

@@ -90,7 +90,7 @@ async def test_connect_finds_the_store_and_redelivers_the_spool(
     ]
 
 
-async def test_events_are_spooled_if_the_database_has_no_tables(
+async def test_events_are_spooled_if_the_database_is_not_migrated(
     empty_database_url: str, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(record, "kept", empty_database_url)
@@ -104,7 +104,7 @@ async def test_events_are_spooled_if_the_database_has_no_tables(
     "url",
     ["", "localhost:8420", "ftp://host", "http://user:secret@host", "postgresql://[", "http:"],
 )
-def test_invalid_address_is_rejected(url: str) -> None:
+def test_connect_rejects_an_invalid_address(url: str) -> None:
     with pytest.raises(ConfigurationError, match="http://HOST:PORT") as raised:
         tracer.connect(url)
 
@@ -112,7 +112,9 @@ def test_invalid_address_is_rejected(url: str) -> None:
     assert raised.value.__cause__ is None
 
 
-def test_error_names_the_invalid_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_about_an_invalid_address_names_the_environment_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TRACER_URL", "localhost")
 
     with pytest.raises(ConfigurationError, match="TRACER_URL"):
@@ -160,7 +162,7 @@ def test_thread_whose_class_overrides_run_passes_on_the_context(
     assert "run" not in vars(worker)
 
 
-def test_importing_tracer_imports_little() -> None:
+def test_importing_tracer_does_not_import_heavy_modules() -> None:
     program = "import sys, tracer; print(*sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

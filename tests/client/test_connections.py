@@ -80,7 +80,7 @@ async def test_closed_connection_drops_and_logs_events(
         tracing.run(lambda writer: writer.write([]))
 
 
-async def test_work_never_nests_under_another_connection(
+async def test_work_is_never_nested_under_work_of_another_connection(
     tmp_path: Path,
 ) -> None:
     with recording(tmp_path / "1") as (one, first), recording(tmp_path / "2") as (two, second):
@@ -93,7 +93,7 @@ async def test_work_never_nests_under_another_connection(
     assert other["agentExecutions"] == []
 
 
-async def test_buffered_connection_never_waits(tmp_path: Path) -> None:
+async def test_buffered_connection_never_waits_for_the_store(tmp_path: Path) -> None:
     store = HeldStore()
     tracing = connected(store, tmp_path, buffered=True)
     try:
@@ -140,7 +140,7 @@ def test_connection_raises_if_the_store_cannot_be_opened(tmp_path: Path) -> None
         Tracing(broken, lambda: Spool(tmp_path / "spool.sqlite3"))
 
 
-async def test_no_call_waits_for_a_dead_recorder(
+async def test_recording_does_not_wait_for_a_dead_recorder_thread(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with recording(tmp_path) as (tracing, _):
@@ -155,7 +155,7 @@ async def test_no_call_waits_for_a_dead_recorder(
     assert "events_dropped" in caplog.text
 
 
-async def test_waiting_calls_return_when_the_recorder_dies(tmp_path: Path) -> None:
+async def test_waiting_calls_return_when_the_recorder_thread_dies(tmp_path: Path) -> None:
     store = HeldStore()
     tracing = connected(store, tmp_path)
 
@@ -196,7 +196,7 @@ class OnCollection(dict[str, Any]):
         self.finalize()
 
 
-async def test_finalizers_may_record_in_any_thread(
+async def test_finalizers_can_record_in_any_thread(
     tmp_path: Path,
 ) -> None:
     with recording(tmp_path) as (tracing, store):
@@ -253,7 +253,7 @@ with Tracing(lambda: nullcontext(store), lambda: Spool("spool.sqlite3"), buffere
 """Begins a garbage collection after each allocation of a block in turn."""
 
 
-def test_finalizers_may_record_wherever_a_collection_begins(tmp_path: Path) -> None:
+def test_finalizer_that_records_does_not_crash_garbage_collection(tmp_path: Path) -> None:
     # CPython 3.11 crashes if a finalizer sets the context in the middle of `ContextVar.set`.
     command = [sys.executable, "-c", COLLECT_EVERYWHERE]
     done = subprocess.run(command, cwd=tmp_path, timeout=PLENTY_SECONDS, check=False)
@@ -261,7 +261,7 @@ def test_finalizers_may_record_wherever_a_collection_begins(tmp_path: Path) -> N
     assert done.returncode == 0
 
 
-async def test_work_of_finalizers_does_not_nest_under_interrupted_work(tmp_path: Path) -> None:
+async def test_work_of_a_finalizer_is_not_nested_under_interrupted_work(tmp_path: Path) -> None:
     with recording(tmp_path) as (tracing, store):
 
         def finalize() -> None:
@@ -282,7 +282,7 @@ async def test_work_of_finalizers_does_not_nest_under_interrupted_work(tmp_path:
     assert calls == {"outer": ["after"], "collected": ["inner"]}
 
 
-async def test_collected_generator_ends_its_work(tmp_path: Path) -> None:
+async def test_garbage_collected_generator_ends_its_open_work(tmp_path: Path) -> None:
     with recording(tmp_path) as (tracing, store):
 
         def stream() -> Iterator[dict[str, Any]]:
@@ -305,7 +305,7 @@ async def test_collected_generator_ends_its_work(tmp_path: Path) -> None:
     assert endings == {"unread": "cancelled", "next": "succeeded"}
 
 
-async def test_calls_above_the_queue_limit_are_dropped_and_logged(
+async def test_events_above_the_queue_limit_are_dropped_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = HeldStore()

@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "by_hand.py"
 
 
 @pytest.mark.thorough
-async def test_example_records_its_run(database_url: str, tmp_path: Path) -> None:
+async def test_example_program_records_its_run(database_url: str, tmp_path: Path) -> None:
     with tracer_server(database_url, tmp_path) as url:
         done = await asyncio.to_thread(
             subprocess.run,

@@ -165,7 +165,7 @@ async def _enter(tracing: Tracing, program: Program) -> None:
 
 @settings(max_examples=scaled(60))
 @given(PROGRAMS)
-async def test_recorded_tree_has_the_structure_of_the_program(program: Program) -> None:
+async def test_recorded_tree_matches_the_nesting_of_the_program(program: Program) -> None:
     with TemporaryDirectory() as folder, recording(Path(folder)) as (tracing, store):
         await _enter(tracing, program)
         tree = await tree_of(store)
@@ -175,7 +175,7 @@ async def test_recorded_tree_has_the_structure_of_the_program(program: Program) 
 
 
 @pytest.mark.parametrize("number", [100, pytest.param(1000, marks=pytest.mark.thorough)])
-async def test_each_of_many_threads_has_its_own_work(tmp_path: Path, number: int) -> None:
+async def test_concurrent_threads_have_separate_current_work(tmp_path: Path, number: int) -> None:
     with recording(tmp_path, buffered=True) as (tracing, store):
 
         def work(name: str) -> None:

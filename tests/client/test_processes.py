@@ -16,7 +16,9 @@ A_PLAN = ["plan_started", "plan_finished"]
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("buffered", [False, True])
-async def test_program_that_never_closes_loses_nothing(tmp_path: Path, buffered: bool) -> None:
+async def test_program_that_never_closes_its_connection_loses_no_events(
+    tmp_path: Path, buffered: bool
+) -> None:
     ended = await run_program(
         """
         with tracing.plan("one"):
@@ -31,7 +33,7 @@ async def test_program_that_never_closes_loses_nothing(tmp_path: Path, buffered:
 
 
 @pytest.mark.thorough
-async def test_threads_that_outlive_the_main_thread_are_recorded(tmp_path: Path) -> None:
+async def test_work_of_threads_that_outlive_the_main_thread_is_recorded(tmp_path: Path) -> None:
     ended = await run_program(
         """
         def work():
@@ -58,7 +60,7 @@ async def test_threads_that_outlive_the_main_thread_are_recorded(tmp_path: Path)
 
 
 @pytest.mark.thorough
-async def test_uncaught_error_fails_the_work(tmp_path: Path) -> None:
+async def test_uncaught_exception_records_open_work_as_failed(tmp_path: Path) -> None:
     ended = await run_program(
         """
         with tracing.tool_call("measure", {}):
@@ -78,7 +80,7 @@ async def test_uncaught_error_fails_the_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-async def test_ctrl_c_cancels_running_work(tmp_path: Path) -> None:
+async def test_ctrl_c_records_open_work_as_cancelled(tmp_path: Path) -> None:
     ended = await run_program(
         """
         # Who starts tests in a shell's background lets them ignore it.
@@ -121,7 +123,7 @@ thorough = pytest.mark.thorough
         pytest.param("tracing.flush(); os._exit(0)", True, marks=thorough),
     ],
 )
-async def test_forked_process_records_under_the_work_around_the_fork(
+async def test_forked_process_records_below_the_work_that_was_open_at_the_fork(
     tmp_path: Path, leave: str, buffered: bool
 ) -> None:
     ended = await run_program(
@@ -157,7 +159,9 @@ async def test_forked_process_records_under_the_work_around_the_fork(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("buffered", [False, True])
-async def test_multiprocessing_children_record(tmp_path: Path, buffered: bool) -> None:
+async def test_processes_started_by_multiprocessing_can_record(
+    tmp_path: Path, buffered: bool
+) -> None:
     ended = await run_program(
         """
         import multiprocessing, warnings
@@ -187,7 +191,7 @@ async def test_multiprocessing_children_record(tmp_path: Path, buffered: bool) -
 
 
 @pytest.mark.thorough
-async def test_fork_that_closes_its_connection_leaves_the_parent_recording(tmp_path: Path) -> None:
+async def test_parent_keeps_recording_after_a_fork_closes_its_connection(tmp_path: Path) -> None:
     ended = await run_program(
         """
         import warnings

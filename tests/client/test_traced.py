@@ -33,7 +33,7 @@ def only_call(tree: Node) -> Node:
     return call
 
 
-def test_unknown_kind_is_rejected_before_any_call(recorded: Recording) -> None:
+def test_decorator_rejects_an_unknown_kind(recorded: Recording) -> None:
     tracing, _ = recorded
     unknown: Any = "toolcall"
     unmade: Any = len
@@ -80,7 +80,7 @@ async def test_decorated_functions_are_recorded_as_a_tree(recorded: Recording) -
     assert json.loads(call["result"]) == json.loads(tree["summary"]) == {"systolic": 121}
 
 
-async def test_methods_are_recorded_without_self(recorded: Recording) -> None:
+async def test_arguments_of_traced_methods_are_recorded_without_self(recorded: Recording) -> None:
     tracing, store = recorded
 
     class Cuff:
@@ -100,7 +100,7 @@ async def test_methods_are_recorded_without_self(recorded: Recording) -> None:
     )
 
 
-async def test_exception_of_a_function_is_recorded_and_raised(recorded: Recording) -> None:
+async def test_exception_of_a_traced_function_is_recorded_and_raised(recorded: Recording) -> None:
     tracing, store = recorded
 
     @tracing.traced()
@@ -121,7 +121,7 @@ async def test_exception_of_a_function_is_recorded_and_raised(recorded: Recordin
     )
 
 
-async def test_streams_in_arguments_and_results_are_not_consumed(
+async def test_recording_does_not_consume_streams_in_arguments_and_results(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -165,7 +165,7 @@ async def test_decorated_generator_yields_and_receives_the_same_values(recorded:
     )
 
 
-async def test_generator_is_current_work_only_while_it_runs(
+async def test_traced_generator_is_the_current_work_only_while_it_runs(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -201,7 +201,7 @@ async def test_generator_is_current_work_only_while_it_runs(
     ]
 
 
-async def test_generator_closed_early_is_cancelled_with_its_items(
+async def test_traced_generator_that_is_closed_early_is_cancelled_with_its_items(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -235,7 +235,9 @@ async def test_generator_closed_early_is_cancelled_with_its_items(
     assert [(each["status"], each["result"]) for each in calls] == [("cancelled", "a")] * 2
 
 
-async def test_endless_generator_is_recorded_up_to_the_limit(recorded: Recording) -> None:
+async def test_items_of_an_endless_generator_are_recorded_up_to_the_limit(
+    recorded: Recording,
+) -> None:
     tracing, store = recorded
 
     @tracing.traced()

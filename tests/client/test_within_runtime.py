@@ -38,7 +38,9 @@ def tools_of(tracing: Tracing) -> list[Tool]:
     return [ask, ask_in_a_thread]
 
 
-async def test_plan_inside_a_native_tool_is_its_sub_plan(database_url: str, tmp_path: Path) -> None:
+async def test_plan_recorded_inside_a_native_tool_is_its_sub_plan(
+    database_url: str, tmp_path: Path
+) -> None:
     tracing = await asyncio.to_thread(connect, database_url)
     questions = [f"question {number}" for number in range(6)]
     chosen_calls = [

@@ -85,14 +85,14 @@ def server(database_url: str, tmp_path: Path) -> Iterator[str]:
         server.process.wait(timeout=60)
 
 
-def test_versions_are_the_project_s() -> None:
+def test_typescript_package_has_the_version_of_the_project() -> None:
     package = json.loads((CLIENT / "package.json").read_text("utf-8"))
     version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
     assert package["version"] == version[1]
 
 
-async def test_example_of_the_readme_records_a_run(
+async def test_typescript_readme_example_records_a_run(
     tarball: Path, server: str, tmp_path: Path
 ) -> None:
     project = _project(tmp_path, tarball, *SDK)
@@ -110,7 +110,7 @@ async def test_example_of_the_readme_records_a_run(
 
 
 @pytest.mark.parametrize("program", FRAMEWORKS)
-async def test_open_call_of_a_killed_process_is_running_then_abandoned(
+async def test_open_tool_call_of_a_killed_process_is_running_then_abandoned(
     program: str, tarball: Path, server: str, tmp_path: Path
 ) -> None:
     project = _project(tmp_path, tarball, *FRAMEWORKS[program])
