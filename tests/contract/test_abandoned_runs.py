@@ -35,7 +35,7 @@ async def import_file(store: Living, file: bytes) -> None:
 
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["recorder", "no-recorder"])
-async def test_imported_dead_run_stays_dead(new_store: NewLiving, is_named: bool) -> None:
+async def test_imported_abandoned_run_stays_abandoned(new_store: NewLiving, is_named: bool) -> None:
     here, there = await new_store(1), await new_store(2)
     run = await in_flight(here, new_id() if is_named else None)
     await here.pass_time(900)
@@ -49,7 +49,7 @@ async def test_imported_dead_run_stays_dead(new_store: NewLiving, is_named: bool
         await there.pass_time(900)
 
 
-async def test_imported_dead_run_of_spans_stays_dead(new_store: NewLiving) -> None:
+async def test_imported_abandoned_run_of_spans_stays_abandoned(new_store: NewLiving) -> None:
     here, there = await new_store(1), await new_store(2)
     unfinished = agent(1, "planner", at=(0, None)), tool(2, "measure", at=(1, None), parent=1)
     await here.record_spans(spans_from(*unfinished))
@@ -65,7 +65,9 @@ async def test_imported_dead_run_of_spans_stays_dead(new_store: NewLiving) -> No
         await there.pass_time(900)
 
 
-async def test_recorder_of_imported_dead_run_can_come_back(new_store: NewLiving) -> None:
+async def test_imported_abandoned_run_is_running_again_after_a_heartbeat(
+    new_store: NewLiving,
+) -> None:
     here, there = await new_store(1), await new_store(2)
     recorder_id = new_id()
     run = await in_flight(here, recorder_id)
@@ -80,7 +82,9 @@ async def test_recorder_of_imported_dead_run_can_come_back(new_store: NewLiving)
     assert await statuses(there, run) == all_are("abandoned")
 
 
-async def test_old_export_leaves_living_recorder_alive(new_store: NewLiving) -> None:
+async def test_importing_an_old_export_does_not_expire_a_renewed_lease(
+    new_store: NewLiving,
+) -> None:
     store = await new_store(1)
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
@@ -95,7 +99,7 @@ async def test_old_export_leaves_living_recorder_alive(new_store: NewLiving) -> 
     assert await statuses(store, run) == all_are("running")
 
 
-async def test_watchers_see_that_an_import_marks_a_run_as_dead(new_store: NewLiving) -> None:
+async def test_changes_report_records_that_an_import_marks_abandoned(new_store: NewLiving) -> None:
     here, there = await new_store(1), await new_store(2)
     run = await in_flight(here, new_id())
     await import_file(there, await export_of(here.reader, run.root))
@@ -110,7 +114,9 @@ async def test_watchers_see_that_an_import_marks_a_run_as_dead(new_store: NewLiv
     assert {row["status"] for row in watched.rows.values()} == {"abandoned"}
 
 
-async def test_another_recorder_finishes_what_a_dead_one_left_open(new_store: NewLiving) -> None:
+async def test_records_of_a_dead_recorder_can_be_ended_by_another_recorder(
+    new_store: NewLiving,
+) -> None:
     store = await new_store(1)
     run = await in_flight(store, new_id())
     await store.pass_time(60)

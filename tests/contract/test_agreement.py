@@ -59,7 +59,7 @@ MOST_QUESTIONS = scaled(10_000)
 
 @settings(max_examples=scaled(25))
 @given(forest=retold_forests(), seed=st.integers(0, 2**16))
-async def test_both_stores_give_the_same_answers(
+async def test_memory_and_postgres_store_return_the_same_for_any_read(
     new_postgres_store: NewStore, forest: tuple[list[Event], Batches], seed: int
 ) -> None:
     postgres, memory = new_postgres_store(), memory_stores()()

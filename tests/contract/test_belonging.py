@@ -44,7 +44,7 @@ async def test_runs_are_found_by_session_subject_and_tag(store: Store) -> None:
         assert await roots(store, wanted) == expected, wanted
 
 
-async def test_a_session_subject_or_tag_may_be_any_text(store: Store) -> None:
+async def test_run_is_found_by_any_text_as_session_subject_or_tag(store: Store) -> None:
     failures = []
     for value in ("", "\0", "\ud800", "␛0000", "'", "字" * 40_000):
         run, other = Moments(), Moments()
@@ -57,14 +57,14 @@ async def test_a_session_subject_or_tag_may_be_any_text(store: Store) -> None:
     assert failures == []
 
 
-async def test_a_filter_with_an_unescaped_nul_finds_the_run(store: Store) -> None:
+async def test_filter_with_an_unescaped_nul_finds_the_run(store: Store) -> None:
     run = Moments()
     await store.record(run.plan_started(session_id="\0", subject="\0", tags=("\0",)))
     for name in WARD:
         assert await roots(store, wanted_by(name, "\0")) == [run.root]
 
 
-async def test_a_masked_session_subject_or_tag_is_found_by_its_mask(store: Store) -> None:
+async def test_run_is_found_by_the_mask_of_its_session_subject_or_tag(store: Store) -> None:
     run = Moments()
     secret = "sk-proj-" + "aB3dE5gH7jK9" * 3
     await store.record(run.plan_started(session_id=secret, subject=secret, tags=(secret,)))
@@ -76,7 +76,7 @@ async def test_a_masked_session_subject_or_tag_is_found_by_its_mask(store: Store
         assert await roots(store, wanted_by(name, secret)) == []
 
 
-async def test_pages_by_session_subject_or_tag_are_in_order(store: Store) -> None:
+async def test_pages_of_runs_filtered_by_session_subject_or_tag_are_in_order(store: Store) -> None:
     days = (2, 0, 3, 1)
     runs = [Moments() for _ in days]
     for day, run in zip(days, runs, strict=True):

@@ -11,7 +11,7 @@ from tracer.records.ids import new_id
 from tracer.records.status import Status
 
 
-async def test_a_wish_is_recorded_once_and_found(store: Store) -> None:
+async def test_repeated_cancel_request_keeps_the_first(store: Store) -> None:
     run, other = Moments(), Moments()
     await store.record(run.plan_started(), other.plan_started())
     first = await store.writer.request_cancel(run.root)
@@ -26,7 +26,7 @@ async def test_a_wish_is_recorded_once_and_found(store: Store) -> None:
     assert await store.reader.find_cancel_requests([]) == set()
 
 
-async def test_a_run_that_has_ended_cannot_be_cancelled(store: Store) -> None:
+async def test_cancelling_an_ended_run_is_rejected(store: Store) -> None:
     run = Moments()
     await store.record(run.plan_started(), run.plan_finished(status=Status.FAILED))
     with pytest.raises(RunNotActive):
@@ -34,7 +34,7 @@ async def test_a_run_that_has_ended_cannot_be_cancelled(store: Store) -> None:
     assert (await store.reader.read_run(run.root)).cancel_requested_at is None
 
 
-async def test_a_run_that_is_not_there_cannot_be_cancelled(store: Store) -> None:
+async def test_cancelling_a_missing_run_raises_not_found(store: Store) -> None:
     run = Moments()
     await store.record(run.plan_started())
     await store.writer.delete_run(run.root)
@@ -43,14 +43,14 @@ async def test_a_run_that_is_not_there_cannot_be_cancelled(store: Store) -> None
             await store.writer.request_cancel(root)
 
 
-async def test_a_deleted_run_counts_as_one_to_cancel(store: Store) -> None:
+async def test_cancel_requests_include_deleted_runs(store: Store) -> None:
     run = Moments()
     await store.record(run.plan_started())
     await store.writer.delete_run(run.root)
     assert await store.reader.find_cancel_requests([run.root]) == {run.root}
 
 
-async def test_cancel_request_survives_later_events(store: Store) -> None:
+async def test_cancel_request_is_kept_after_later_events(store: Store) -> None:
     run = Moments()
     await store.record(run.call_started())
     wish = await store.writer.request_cancel(run.root)

@@ -165,7 +165,7 @@ async def test_removed_record_that_exists_again_is_reported_as_changed(store: St
 
 
 @pytest.mark.parametrize("kept_in", ["memory", "postgres"])
-async def test_restored_fields_are_reported_as_changes(
+async def test_fields_restored_by_an_import_are_reported_as_changes(
     kept_in: str, request: pytest.FixtureRequest
 ) -> None:
     spans = spans_from(agent(1, "planner", at=(0, None)))
@@ -189,7 +189,7 @@ async def test_restored_fields_are_reported_as_changes(
         assert watched.rows == await read_rows(store, watched.root)
 
 
-async def test_nothing_changed_since_the_latest_revision(store: Store) -> None:
+async def test_changes_since_the_latest_revision_are_empty(store: Store) -> None:
     run = sample_run()
     await store.record(*run.events)
     now = (await store.reader.read_run(run.root)).revision
@@ -214,7 +214,7 @@ async def test_only_changed_records_are_reported(store: Store) -> None:
     assert changes.removed == []
 
 
-async def test_a_wish_to_cancel_is_a_change_without_records(store: Store) -> None:
+async def test_cancel_request_raises_the_revision_without_changed_records(store: Store) -> None:
     run = Moments()
     await store.record(run.plan_started())
     before = (await store.reader.read_run(run.root)).revision
@@ -223,7 +223,7 @@ async def test_a_wish_to_cancel_is_a_change_without_records(store: Store) -> Non
     assert await changed_since(store, run.root, before) == RunChanges(before + 1)
 
 
-async def test_reader_too_far_behind_or_ahead_gets_a_reset(store: Store) -> None:
+async def test_changes_since_a_revision_too_old_or_too_new_are_a_reset(store: Store) -> None:
     run = sample_run(sub_plans=2)
     await store.record(*run.events)
     now = (await store.reader.read_run(run.root)).revision
@@ -257,7 +257,7 @@ async def test_changes_of_a_missing_run_raise_not_found(store: Store) -> None:
     assert await store.reader.read_revisions([run.root, new_id()]) == {}
 
 
-async def test_the_revision_of_every_record_is_that_of_its_run(store: Store) -> None:
+async def test_read_revision_of_any_record_returns_the_revision_of_its_run(store: Store) -> None:
     run = sample_run()
     await store.record(*run.events)
     await store.record(*sample_run().events)
@@ -279,7 +279,7 @@ async def test_the_revision_of_every_record_is_that_of_its_run(store: Store) -> 
     assert await store.reader.read_revisions([run.root]) == {run.root: stored.revision}
 
 
-async def test_every_change_of_a_run_grows_its_revision(store: Store) -> None:
+async def test_every_change_of_a_run_raises_its_revision(store: Store) -> None:
     run = Moments()
     seen = []
     for event in (run.plan_started(), run.call_started(), run.call_finished()):

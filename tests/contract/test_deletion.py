@@ -27,7 +27,7 @@ def run_of(spans: Sequence[Span]) -> UUID:
     return root_plan_id(spans[0].trace_id)
 
 
-async def test_a_deleted_run_is_gone_with_all_below_it(store: Store) -> None:
+async def test_deleting_a_run_deletes_all_its_records(store: Store) -> None:
     run, other = sample_run(), sample_run()
     await store.record(*run.events, *other.events)
     await store.writer.delete_run(run.root)
@@ -47,7 +47,7 @@ async def test_a_deleted_run_is_gone_with_all_below_it(store: Store) -> None:
     assert {call.root_plan_id for call in calls} == {other.root}
 
 
-async def test_events_of_a_deleted_run_are_refused_and_their_neighbours_stored(
+async def test_events_of_a_deleted_run_are_rejected_and_other_events_stored(
     store: Store,
 ) -> None:
     deleted, other = Moments(), Moments()
@@ -67,7 +67,7 @@ async def test_events_of_a_deleted_run_are_refused_and_their_neighbours_stored(
         await store.reader.read_tool_call(deleted.call)
 
 
-async def test_a_run_is_deleted_once(store: Store) -> None:
+async def test_deleting_a_deleted_or_missing_run_raises_not_found(store: Store) -> None:
     run = Moments()
     await store.record(run.plan_started())
     await store.writer.delete_run(run.root)
@@ -92,7 +92,7 @@ async def test_records_of_other_projects_are_not_found(new_store: NewStore) -> N
     assert (await theirs.reader.read_run(run.root)).tool_calls == 3
 
 
-async def test_only_runs_of_the_subject_are_deleted(store: Store) -> None:
+async def test_erasing_a_subject_deletes_only_its_runs(store: Store) -> None:
     mine, more, others, nobodys = (Moments() for _ in range(4))
     subject = "p/1 ü\\u0000\0\ud800?"
     await store.record(mine.plan_started(subject=subject), mine.step_started(), mine.call_started())
@@ -139,6 +139,6 @@ async def test_same_subject_in_another_project_is_not_deleted(new_store: NewStor
     assert (await theirs.reader.read_run(run.root)).subject == "p-1"
 
 
-async def test_masked_subject_is_not_reported_as_erased(store: Store) -> None:
+async def test_erasing_a_subject_that_would_be_masked_is_rejected(store: Store) -> None:
     with pytest.raises(BadRequest, match="card_number"):
         await store.writer.delete_subject("4111 1111 1111 1111")

@@ -11,7 +11,9 @@ from tracer.records.ids import new_id
 from tracer.records.status import Status
 
 
-async def test_greater_of_two_endings_wins_as_a_whole(new_store: NewStore) -> None:
+async def test_of_two_endings_of_a_call_one_is_kept_with_all_its_fields(
+    new_store: NewStore,
+) -> None:
     run = Moments()
     failed = run.call_finished(at=9, status=Status.FAILED, error=ErrorInfo(type="E", message="m"))
     succeeded = run.call_finished(at=4, result="fine")
@@ -52,7 +54,7 @@ async def test_endings_are_compared_by_status_then_time_then_bytes(new_store: Ne
     assert failures == []
 
 
-async def test_late_start_fills_fields_without_reopening(store: Store) -> None:
+async def test_start_received_after_the_end_fills_fields_and_keeps_the_status(store: Store) -> None:
     run = Moments()
     await store.record(run.call_finished(result="42"))
     await store.record(run.call_started(arguments="{}"))
@@ -61,14 +63,14 @@ async def test_late_start_fills_fields_without_reopening(store: Store) -> None:
     assert call.started_at == run.call_started().at
 
 
-async def test_a_retry_counts_its_attempts_and_keeps_its_first_start(store: Store) -> None:
+async def test_retried_call_has_its_number_of_attempts_and_first_start_time(store: Store) -> None:
     run = Moments()
     await store.record(run.call_started(at=6, attempt=2), run.call_started(at=3, attempt=1))
     call = (await store.reader.read_tool_call(run.call)).call
     assert (call.attempt, call.started_at) == (2, run.call_started(at=3).at)
 
 
-async def test_the_effective_arguments_are_those_of_the_latest_attempt(
+async def test_effective_arguments_are_those_of_the_latest_attempt(
     new_store: NewStore,
 ) -> None:
     run = Moments()
@@ -90,7 +92,7 @@ async def test_the_effective_arguments_are_those_of_the_latest_attempt(
         assert (call.attempt, call.effective_arguments) == expected
 
 
-async def test_hook_fields_merge_with_the_ending(new_store: NewStore) -> None:
+async def test_hook_fields_are_merged_with_the_ending_that_is_kept(new_store: NewStore) -> None:
     run = Moments()
     timed_out = run.call_finished(status=Status.FAILED, reason="timed_out", still_running=True)
     answered = run.call_finished(
@@ -106,7 +108,7 @@ async def test_hook_fields_merge_with_the_ending(new_store: NewStore) -> None:
         assert call.still_running is None
 
 
-async def test_equal_endings_prefer_the_one_still_running(
+async def test_of_two_equal_endings_the_still_running_one_is_kept(
     new_store: NewStore,
 ) -> None:
     run = Moments()
@@ -136,7 +138,7 @@ async def test_forged_argument_names_of_all_events_are_merged(new_store: NewStor
         assert (await store.reader.read_tool_call(run.call)).call.revision == revision
 
 
-async def test_late_end_is_stored_without_changing_the_status(store: Store) -> None:
+async def test_late_end_of_a_timed_out_call_does_not_change_its_status(store: Store) -> None:
     run = Moments()
     timed_out = run.call_finished(status=Status.FAILED, reason="timed_out")
     late = run.late_end(result="after all")
@@ -147,7 +149,7 @@ async def test_late_end_is_stored_without_changing_the_status(store: Store) -> N
     assert call.late_finished_at == late.at
 
 
-async def test_steps_that_were_never_reached_end_cancelled(store: Store) -> None:
+async def test_planned_steps_reported_as_not_reached_are_cancelled(store: Store) -> None:
     run, reached = Moments(), new_id()
     steps = (run.planned(), run.planned().model_copy(update={"step_id": reached}))
     await store.record(run.plan_started(steps=steps))
@@ -169,7 +171,9 @@ async def test_run_has_the_status_of_its_root_plan(store: Store) -> None:
     assert shown.finished_at == run.plan_finished().at
 
 
-async def test_run_fields_of_starts_merge_by_rule(new_store: NewStore) -> None:
+async def test_run_fields_of_two_starts_are_merged_independent_of_order(
+    new_store: NewStore,
+) -> None:
     run = Moments()
     starts: list[Event] = [
         run.plan_started(session_id="a", subject="p-1", tags=("x", "é", "x")),

@@ -9,7 +9,7 @@ from tracer.records.status import Status
 from tracer.store import Exchange
 
 
-async def test_ended_runs_are_returned_in_the_order_of_the_ids(store: Store) -> None:
+async def test_exchanges_are_returned_in_the_order_of_the_given_run_ids(store: Store) -> None:
     runs = [Moments() for _ in range(4)]
     for number, run in enumerate(runs):
         await store.record(
@@ -24,7 +24,7 @@ async def test_ended_runs_are_returned_in_the_order_of_the_ids(store: Store) -> 
     assert await store.reader.list_exchanges([]) == []
 
 
-async def test_only_a_succeeded_run_has_an_answer(store: Store) -> None:
+async def test_exchange_has_an_answer_only_if_the_run_succeeded(store: Store) -> None:
     answers = {}
     for status in (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED):
         run = Moments()
@@ -36,7 +36,7 @@ async def test_only_a_succeeded_run_has_an_answer(store: Store) -> None:
     assert answers == {Status.SUCCEEDED: "Done", Status.FAILED: None, Status.CANCELLED: None}
 
 
-async def test_deleted_unknown_and_open_runs_are_left_out(store: Store) -> None:
+async def test_exchanges_exclude_deleted_missing_and_running_runs(store: Store) -> None:
     deleted, open_, placeholder, silent = (Moments() for _ in range(4))
     await store.record(deleted.plan_started(user_request="Go"), deleted.plan_finished())
     await store.writer.delete_run(deleted.root)
@@ -46,7 +46,7 @@ async def test_deleted_unknown_and_open_runs_are_left_out(store: Store) -> None:
     assert await store.reader.list_exchanges(ids) == []
 
 
-async def test_sub_plans_are_no_exchanges(store: Store) -> None:
+async def test_exchanges_exclude_sub_plans(store: Store) -> None:
     run, sub_plan = Moments(), new_id()
     await store.record(
         run.plan_started(user_request="the user's"),
@@ -59,7 +59,7 @@ async def test_sub_plans_are_no_exchanges(store: Store) -> None:
     assert await store.reader.list_exchanges([run.root, sub_plan]) == expected
 
 
-async def test_runs_of_other_projects_are_left_out(new_store: NewStore) -> None:
+async def test_exchanges_exclude_runs_of_other_projects(new_store: NewStore) -> None:
     mine, theirs = new_store(), new_store()
     run = Moments()
     await theirs.record(run.plan_started(user_request="Go"), run.plan_finished())

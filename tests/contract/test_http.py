@@ -95,7 +95,9 @@ def run_of(spans: Sequence[Span]) -> UUID:
 # --- Methods of TraceWriter -----------------------------------------------------------------------
 
 
-async def test_write_stores_the_same_records_as_a_direct_write(served: Served) -> None:
+async def test_events_written_over_http_give_the_same_records_as_a_direct_write(
+    served: Served,
+) -> None:
     run, direct = sample_run(), memory_stores()()
     await direct.record(*run.events)
 
@@ -105,7 +107,9 @@ async def test_write_stores_the_same_records_as_a_direct_write(served: Served) -
     assert await all_records(served) == await all_records(direct)
 
 
-async def test_write_spans_stores_the_same_records_as_a_direct_write(served: Served) -> None:
+async def test_spans_written_over_http_give_the_same_records_as_a_direct_write(
+    served: Served,
+) -> None:
     spans, direct = spans_of(CAPTURE), memory_stores()()
     await direct.record_spans(spans)
 
@@ -119,7 +123,7 @@ async def test_write_spans_stores_the_same_records_as_a_direct_write(served: Ser
     )
 
 
-async def test_renew_returns_the_lease_that_the_store_has(served: Served) -> None:
+async def test_renew_returns_the_lease_that_read_leases_returns(served: Served) -> None:
     recorder_id, run = new_id(), Moments()
     await served.record(run.plan_started().model_copy(update={"recorder_id": recorder_id}))
 
@@ -128,7 +132,9 @@ async def test_renew_returns_the_lease_that_the_store_has(served: Served) -> Non
     assert [lease] == await served.reader.read_leases(run.root)
 
 
-async def test_delete_run_removes_one_run_and_is_not_found_twice(served: Served) -> None:
+async def test_delete_run_deletes_the_run_and_raises_not_found_the_second_time(
+    served: Served,
+) -> None:
     run, other = await served.record_sample(), await served.record_sample()
 
     await served.writer.delete_run(run.root)
@@ -140,7 +146,7 @@ async def test_delete_run_removes_one_run_and_is_not_found_twice(served: Served)
         await served.writer.delete_run(run.root)
 
 
-async def test_delete_subject_removes_its_runs_and_counts_them(served: Served) -> None:
+async def test_delete_subject_deletes_its_runs_and_returns_their_number(served: Served) -> None:
     subject = "p/1 ü\\u0000\0\ud800?"
     run, other = Moments(), Moments()
     await served.record(run.plan_started(subject=subject), run.call_started())
@@ -166,7 +172,7 @@ async def test_request_cancel_returns_the_run_with_the_request(served: Served) -
 # --- Refusal codes --------------------------------------------------------------------------------
 
 
-async def test_events_of_a_deleted_run_are_refused_as_run_deleted(served: Served) -> None:
+async def test_events_of_a_deleted_run_are_rejected_as_run_deleted(served: Served) -> None:
     deleted, other = Moments(), Moments()
     await served.record(deleted.plan_started())
     await served.writer.delete_run(deleted.root)
@@ -179,7 +185,7 @@ async def test_events_of_a_deleted_run_are_refused_as_run_deleted(served: Served
     assert (await served.reader.read_run(other.root)).status is Status.RUNNING
 
 
-async def test_spans_of_a_deleted_run_are_refused_as_run_deleted(served: Served) -> None:
+async def test_spans_of_a_deleted_run_are_rejected_as_run_deleted(served: Served) -> None:
     deleted, other = spans_of(CAPTURE), spans_of("agno-openinference-single")
     await served.record_spans(deleted)
     await served.writer.delete_run(run_of(deleted))
@@ -203,7 +209,7 @@ async def test_events_for_a_run_of_spans_are_rejected(served: Served) -> None:
     assert (answer.stored, refusals(answer)) == (1, [(0, "run_of_spans")])
 
 
-async def test_event_with_a_field_out_of_range_is_invalid(
+async def test_event_with_a_field_out_of_range_is_rejected_as_invalid(
     served: Served,
 ) -> None:
     run = Moments()
@@ -215,7 +221,7 @@ async def test_event_with_a_field_out_of_range_is_invalid(
     assert "position" in answer.refused[0].detail
 
 
-async def test_span_with_an_empty_trace_id_is_invalid(served: Served) -> None:
+async def test_span_with_an_empty_trace_id_is_rejected_as_invalid(served: Served) -> None:
     spans = spans_of(CAPTURE)
 
     parts = spans[:1], [moved(spans[1], bytes(16))], spans[2:3]
@@ -225,7 +231,7 @@ async def test_span_with_an_empty_trace_id_is_invalid(served: Served) -> None:
     assert "trace id" in answer.refused[0].detail
 
 
-async def test_a_missing_run_is_not_found(served: Served) -> None:
+async def test_reading_a_missing_run_over_http_raises_not_found(served: Served) -> None:
     missing = new_id()
     with pytest.raises(RecordNotFound, match=str(missing)):
         await served.writer.delete_run(missing)
@@ -238,7 +244,7 @@ async def test_a_missing_run_is_not_found(served: Served) -> None:
     assert {path: each for path, each in answers.items() if each != (404, "not_found")} == {}
 
 
-async def test_cancelling_an_ended_run_is_refused_as_run_not_active(served: Served) -> None:
+async def test_cancelling_an_ended_run_is_rejected_as_run_not_active(served: Served) -> None:
     run = Moments()
     await served.record(run.plan_started(), run.plan_finished(status=Status.FAILED))
     with pytest.raises(RunNotActive):
@@ -246,17 +252,17 @@ async def test_cancelling_an_ended_run_is_refused_as_run_not_active(served: Serv
     assert (await served.reader.read_run(run.root)).cancel_requested_at is None
 
 
-async def test_deleting_a_masked_subject_is_refused_as_bad_request(served: Served) -> None:
+async def test_deleting_a_masked_subject_is_rejected_as_bad_request(served: Served) -> None:
     with pytest.raises(BadRequest, match="card_number"):
         await served.writer.delete_subject("4111 1111 1111 1111")
 
 
-async def test_an_unknown_cursor_is_refused_as_bad_cursor(served: Served) -> None:
+async def test_invalid_cursor_is_rejected_as_bad_cursor(served: Served) -> None:
     for path in ("/api/runs", "/api/tool-calls"):
         assert await served.problem(path, cursor="nonsense") == (400, "bad_cursor"), path
 
 
-async def test_a_database_without_migrations_is_reported_as_schema_out_of_date(
+async def test_database_without_migrations_gets_schema_out_of_date(
     empty_database_url: str, tmp_path: Path
 ) -> None:
     async with open_pool(empty_database_url) as pool:
@@ -282,7 +288,7 @@ async def test_list_runs_pages_through_the_runs_in_the_chosen_order(served: Serv
     assert (await served.client.get("/api/runs", params={"sort": "title"})).status_code == 422
 
 
-async def test_count_runs_answers_a_histogram_of_the_filtered_runs(served: Served) -> None:
+async def test_count_runs_returns_a_histogram_of_the_filtered_runs(served: Served) -> None:
     await served.record_sample()
     await served.record_sample(finished=False)
 
@@ -336,7 +342,7 @@ async def test_read_tree_returns_each_sub_plan_below_its_tool_call(served: Serve
     }
 
 
-async def test_read_revision_decides_whether_a_cached_answer_is_current(served: Served) -> None:
+async def test_request_with_etag_gets_304_until_the_revision_changes(served: Served) -> None:
     run = await served.record_sample(finished=False)
     path = f"/api/tool-calls/{run.failed_call}"
     known = {"If-None-Match": (await served.client.get(path)).headers["etag"]}
@@ -362,20 +368,20 @@ async def test_read_tool_call_returns_its_lineage_and_sub_plans(served: Served) 
     assert [each["planId"] for each in shown["subPlans"]] == [str(run.sub_plans[0])]
 
 
-async def test_list_tool_calls_filters_across_runs(served: Served) -> None:
+async def test_list_tool_calls_filters_the_calls_of_all_runs(served: Served) -> None:
     runs = [await served.record_sample() for _ in range(2)]
     page = await served.get("/api/tool-calls", name="measure", status="failed")
     assert {item["toolCallId"] for item in page["items"]} == {str(run.failed_call) for run in runs}
 
 
-async def test_export_over_http_equals_the_export_of_the_reader(served: Served) -> None:
+async def test_export_over_http_equals_the_export_read_from_the_store(served: Served) -> None:
     run = await served.record_sample()
     answer = await served.client.get(f"/api/runs/{run.root}/export", params={"format": "jsonl"})
     assert answer.status_code == 200
     assert answer.content == await export_of(served.reader, run.root)
 
 
-async def test_read_spans_returns_all_spans_by_start_in_pages(served: Served) -> None:
+async def test_read_spans_returns_pages_of_spans_in_order_of_their_start(served: Served) -> None:
     spans = spans_of(CAPTURE)
     await served.record_spans(spans)
     listed, page = [], await served.get(f"/api/runs/{run_of(spans)}/spans", limit=10)
@@ -389,7 +395,7 @@ async def test_read_spans_returns_all_spans_by_start_in_pages(served: Served) ->
     assert [item["spanId"] for item in listed] == [span.span_id.hex() for span in in_order]
 
 
-async def test_read_leases_returns_the_recorders_of_a_run(served: Served) -> None:
+async def test_read_leases_returns_the_lease_of_each_recorder_of_the_run(served: Served) -> None:
     recorder_id, run = new_id(), Moments()
     await served.record(run.plan_started().model_copy(update={"recorder_id": recorder_id}))
     [lease] = (await served.get(f"/api/runs/{run.root}/leases"))["items"]
@@ -405,7 +411,7 @@ async def test_read_tool_stats_counts_the_calls_of_each_tool(served: Served) -> 
     assert counts == {"check": (2, 0), "measure": (1, 1)}
 
 
-async def test_read_tool_history_names_the_latest_failures(served: Served) -> None:
+async def test_read_tool_history_lists_the_latest_failures_of_the_tool(served: Served) -> None:
     run = await served.record_sample()
     history = await served.get("/api/stats/tools/measure")
     assert [each["toolCallId"] for each in history["latestFailures"]] == [str(run.failed_call)]

@@ -103,7 +103,7 @@ async def test_open_records_are_abandoned_when_the_lease_expires(
     assert (await store.reader.read_tool_call(run.call)).call.abandoned_at == ran_out
 
 
-async def test_abandoned_calls_are_counted_and_named_in_statistics(store: Living) -> None:
+async def test_abandoned_calls_are_counted_and_listed_in_statistics(store: Living) -> None:
     run = await in_flight(store, new_id())
     await store.pass_time(60)
 
@@ -137,7 +137,9 @@ async def test_ended_records_and_other_recorders_stay_unchanged(store: Living) -
 
 
 @pytest.mark.parametrize("sign", ["a renewal", "an event", "an event of another run"])
-async def test_any_sign_of_life_keeps_a_lease(store: Living, sign: str) -> None:
+async def test_lease_is_kept_by_heartbeats_and_events_of_the_recorder(
+    store: Living, sign: str
+) -> None:
     recorder_id = new_id()
     run, another = await in_flight(store, recorder_id), Moments()
 
@@ -155,7 +157,9 @@ async def test_any_sign_of_life_keeps_a_lease(store: Living, sign: str) -> None:
 
 
 @pytest.mark.parametrize("sign", ["a renewal", "an event"])
-async def test_the_next_sign_of_life_takes_it_back(store: Living, sign: str) -> None:
+async def test_heartbeat_or_event_of_a_dead_recorder_revives_its_records(
+    store: Living, sign: str
+) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     await store.pass_time(500)
@@ -173,7 +177,7 @@ async def test_the_next_sign_of_life_takes_it_back(store: Living, sign: str) -> 
     assert await statuses(store, run) == all_are("abandoned"), "it died again"
 
 
-async def test_late_ending_replaces_abandoned(store: Living) -> None:
+async def test_late_end_replaces_the_status_abandoned(store: Living) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     await store.pass_time(100)
@@ -188,7 +192,7 @@ async def test_late_ending_replaces_abandoned(store: Living) -> None:
     assert (shown["call"], shown["plan"], shown["step"]) == ("succeeded", "succeeded", "abandoned")
 
 
-async def test_record_taken_over_follows_its_new_recorder(store: Living) -> None:
+async def test_record_continued_by_another_recorder_uses_its_lease(store: Living) -> None:
     first, second = new_id(), new_id()
     run = await in_flight(store, first)
     await store.pass_time(100)
@@ -204,7 +208,7 @@ async def test_record_taken_over_follows_its_new_recorder(store: Living) -> None
     assert (shown["call"], shown["plan"]) == ("abandoned", "running")
 
 
-async def test_late_spooled_events_do_not_revive_a_recorder(store: Living) -> None:
+async def test_late_events_from_the_spool_do_not_renew_a_lease(store: Living) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     await store.pass_time(300)
@@ -218,7 +222,7 @@ async def test_late_spooled_events_do_not_revive_a_recorder(store: Living) -> No
     assert {call.abandoned_at for call in calls} == {START + timedelta(seconds=80)}
 
 
-async def test_recorder_with_a_wrong_clock_stays_alive_by_events(
+async def test_events_renew_the_lease_of_a_recorder_with_a_wrong_clock(
     store: Living,
 ) -> None:
     recorder_id, run = new_id(), Moments()
@@ -230,7 +234,7 @@ async def test_recorder_with_a_wrong_clock_stays_alive_by_events(
     assert (await store.reader.read_tool_call(run.call)).call.shown_status == "running"
 
 
-async def test_a_clock_that_was_wrong_by_millennia_refuses_nothing(store: Living) -> None:
+async def test_recorder_whose_clock_was_in_the_year_8999_can_still_record(store: Living) -> None:
     recorder_id = new_id()
     wrong = int((START.replace(year=8999) - START).total_seconds())
     for at in (wrong, 0):
@@ -238,7 +242,7 @@ async def test_a_clock_that_was_wrong_by_millennia_refuses_nothing(store: Living
         await store.pass_time(30)
 
 
-async def test_first_late_event_gives_a_full_lease(store: Living) -> None:
+async def test_late_first_event_of_a_recorder_starts_a_full_lease(store: Living) -> None:
     run = Moments()
     await store.pass_time(1000)
     await store.record(*by(new_id(), run.call_started(3)))
@@ -249,7 +253,7 @@ async def test_first_late_event_gives_a_full_lease(store: Living) -> None:
     assert (await store.reader.read_tool_call(run.call)).call.shown_status == "abandoned"
 
 
-async def test_after_an_outage_everybody_has_a_whole_lease(store: Living) -> None:
+async def test_recorders_get_a_full_lease_after_the_server_stood_still(store: Living) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
 
@@ -263,7 +267,7 @@ async def test_after_an_outage_everybody_has_a_whole_lease(store: Living) -> Non
     assert (await store.reader.read_run(run.root)).abandoned_at == START + timedelta(seconds=60)
 
 
-async def test_restarted_server_waits_a_lease_before_expiring(store: Living) -> None:
+async def test_restarted_server_waits_one_lease_before_it_expires_any(store: Living) -> None:
     run = await in_flight(store, new_id())
     store.clock.move(300)
     restarted = replace(store, reaper=Reaper(store.keeping, TERMS))
@@ -275,7 +279,7 @@ async def test_restarted_server_waits_a_lease_before_expiring(store: Living) -> 
     assert await statuses(store, run) == all_are("abandoned")
 
 
-async def test_records_without_recorder_use_the_run_s_lease(store: Living) -> None:
+async def test_records_without_a_recorder_use_the_lease_of_the_run(store: Living) -> None:
     run = await in_flight(store, None)
     await store.pass_time(880)
     await store.record(run.call_started(store.clock.seconds, attempt=2))
@@ -291,7 +295,7 @@ async def test_records_without_recorder_use_the_run_s_lease(store: Living) -> No
     assert (shown["run"], shown["plan"], shown["call"]) == ("succeeded", "succeeded", "running")
 
 
-async def test_open_spans_go_by_the_silence_of_their_trace(store: Living) -> None:
+async def test_open_spans_are_abandoned_after_900_s_without_new_spans(store: Living) -> None:
     unfinished = agent(1, "planner", at=(0, None)), tool(2, "measure", at=(1, None), parent=1)
     await store.record_spans(spans_from(*unfinished))
     await store.pass_time(899)
@@ -303,7 +307,7 @@ async def test_open_spans_go_by_the_silence_of_their_trace(store: Living) -> Non
     assert {row["status"] for row in rows.values()} == {"abandoned"}
 
 
-async def test_heartbeat_for_a_run_of_spans_replaces_the_silence(store: Living) -> None:
+async def test_heartbeat_for_a_run_of_spans_starts_a_recorder_lease(store: Living) -> None:
     await store.record_spans(spans_from(agent(1, "planner", at=(0, None))))
     await store.project()
     await store.pass_time(10)
@@ -319,7 +323,7 @@ async def test_heartbeat_for_a_run_of_spans_replaces_the_silence(store: Living) 
     assert (await store.reader.read_run(RUN_OF_SPANS)).shown_status == "running"
 
 
-async def test_a_span_that_arrives_after_all_is_a_sign_of_life(store: Living) -> None:
+async def test_late_span_of_an_abandoned_trace_renews_its_lease(store: Living) -> None:
     unfinished = agent(1, "planner", at=(0, None)), tool(2, "measure", at=(1, None), parent=1)
     await store.record_spans(spans_from(*unfinished))
     await store.pass_time(1000)
@@ -340,7 +344,7 @@ async def test_a_span_that_arrives_after_all_is_a_sign_of_life(store: Living) ->
     assert {row["abandonedAt"] for row in rows.values()} == {None}
 
 
-async def test_a_late_projection_is_no_sign_of_life(store: Living) -> None:
+async def test_late_projection_does_not_renew_the_lease_of_a_run(store: Living) -> None:
     await store.record_spans(spans_from(agent(1, "planner", at=(0, None))))
     await store.pass_time(1000)
     await store.project()
@@ -351,7 +355,7 @@ async def test_a_late_projection_is_no_sign_of_life(store: Living) -> None:
     assert run.abandoned_at == START + timedelta(seconds=900)
 
 
-async def test_a_trace_in_which_all_has_ended_is_not_touched(store: Living) -> None:
+async def test_trace_without_open_spans_keeps_its_revision(store: Living) -> None:
     await store.record_spans(spans_from(agent(1, "planner"), tool(2, "measure", parent=1)))
     revision = (await store.reader.read_run(RUN_OF_SPANS)).revision
 
@@ -360,7 +364,7 @@ async def test_a_trace_in_which_all_has_ended_is_not_touched(store: Living) -> N
     assert (await store.reader.read_run(RUN_OF_SPANS)).revision == revision
 
 
-async def test_watcher_sees_a_run_abandoned_and_resumed(store: Living) -> None:
+async def test_changes_report_a_run_as_abandoned_and_then_as_running(store: Living) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     watched = Watched(run.root)
@@ -379,7 +383,7 @@ async def test_watcher_sees_a_run_abandoned_and_resumed(store: Living) -> None:
     assert watched.rows[Kind.TOOL_CALL, str(run.call)]["status"] == "running"
 
 
-async def test_looking_again_changes_nothing(store: Living) -> None:
+async def test_abandoned_run_keeps_its_revision_when_the_reaper_runs_again(store: Living) -> None:
     run = await in_flight(store, new_id())
     await store.pass_time(60)
     revision = (await store.reader.read_run(run.root)).revision
@@ -389,7 +393,7 @@ async def test_looking_again_changes_nothing(store: Living) -> None:
     assert (await store.reader.read_run(run.root)).revision == revision
 
 
-async def test_the_lists_know_the_abandoned(store: Living) -> None:
+async def test_lists_of_runs_and_calls_can_be_filtered_by_abandoned(store: Living) -> None:
     dead, alive = await in_flight(store, new_id()), await in_flight(store, recorder := new_id())
     await store.pass_time(30)
     await store.writer.renew(recorder)
@@ -402,7 +406,7 @@ async def test_the_lists_know_the_abandoned(store: Living) -> None:
         assert [each.tool_call_id for each in calls.items] == [run.call]
 
 
-async def test_lease_explains_why_a_record_is_abandoned(store: Living) -> None:
+async def test_lease_of_an_abandoned_record_has_its_expiry_time(store: Living) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     await store.pass_time(20)
@@ -417,7 +421,7 @@ async def test_lease_explains_why_a_record_is_abandoned(store: Living) -> None:
     assert (await store.reader.read_run(run.root)).abandoned_at == lease.expires_at
 
 
-async def test_last_heartbeat_is_never_earlier_than_last_record(store: Living) -> None:
+async def test_last_heartbeat_is_never_earlier_than_the_newest_record(store: Living) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     for _ in range(3):
@@ -435,17 +439,19 @@ async def test_last_heartbeat_is_never_earlier_than_last_record(store: Living) -
     assert lease.seen_at == START + timedelta(seconds=21)
 
 
-async def test_a_run_that_is_not_there_has_no_leases(store: Living) -> None:
+async def test_read_leases_of_a_missing_run_raises_not_found(store: Living) -> None:
     with pytest.raises(RecordNotFound):
         await store.reader.read_leases(new_id())
 
 
-async def test_a_recorder_that_recorded_nothing_may_live_and_die(store: Living) -> None:
+async def test_lease_of_a_recorder_without_records_may_expire(store: Living) -> None:
     await store.writer.renew(new_id())
     await store.pass_time(200)
 
 
-async def test_a_deleted_run_is_left_alone(store: Living) -> None:
+async def test_deleted_run_stays_deleted_when_its_lease_expires_or_is_renewed(
+    store: Living,
+) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     await store.writer.delete_run(run.root)
@@ -460,7 +466,7 @@ async def test_a_deleted_run_is_left_alone(store: Living) -> None:
     assert [refusal.code for refusal in answer.refused] == ["run_deleted"]
 
 
-async def test_a_placeholder_is_not_abandoned(store: Living) -> None:
+async def test_placeholder_is_never_abandoned(store: Living) -> None:
     run = Moments()
     await store.record(*by(new_id(), run.call_started(0)))
 

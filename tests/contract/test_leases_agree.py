@@ -86,7 +86,9 @@ async def pool(database_url: str) -> AsyncIterator[Pool]:
 @pytest.mark.thorough
 @settings(max_examples=scaled(40))
 @given(story=st.lists(happenings, min_size=4, max_size=25))
-async def test_the_stores_take_the_same_for_dead(pool: Pool, story: list[Happening]) -> None:
+async def test_memory_and_postgres_store_abandon_the_same_records(
+    pool: Pool, story: list[Happening]
+) -> None:
     memory, postgres = await memory_living(), await postgres_living(pool, next(_projects))
     for each in [*story, Happening("pass time", 30)]:
         for store in (memory, postgres):

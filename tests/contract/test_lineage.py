@@ -40,7 +40,7 @@ async def path(store: Store, call: UUID) -> list[UUID]:
     return [id_of(record) for record in (await store.reader.read_tool_call(call)).lineage]
 
 
-async def test_the_lineage_leads_from_the_root_plan_down_to_the_call(store: Store) -> None:
+async def test_lineage_leads_from_the_root_plan_to_the_tool_call(store: Store) -> None:
     run, sub_plan, step, inner = Moments(), new_id(), new_id(), new_id()
     await store.record(
         run.call_started(plan_id=sub_plan, step_id=step, tool_call_id=inner),
@@ -57,7 +57,7 @@ async def test_the_lineage_leads_from_the_root_plan_down_to_the_call(store: Stor
     assert [plan.plan_id for plan in found.sub_plans] == [sub_plan]
 
 
-async def test_an_item_of_a_batch_hangs_under_the_batch_call(store: Store) -> None:
+async def test_lineage_of_a_batch_item_leads_through_the_batch_tool_call(store: Store) -> None:
     run, item = Moments(), new_id()
     await store.record(
         run.call_started(think_act_id=run.think_act),
@@ -68,7 +68,7 @@ async def test_an_item_of_a_batch_hangs_under_the_batch_call(store: Store) -> No
     assert await path(store, item) == [run.root, run.step, run.think_act, run.call, item]
 
 
-async def test_a_hand_off_hangs_under_its_step(store: Store) -> None:
+async def test_lineage_of_a_hand_off_leads_through_the_step_that_opened_it(store: Store) -> None:
     run, handed, step = Moments(), new_id(), new_id()
     await store.record(
         run.plan_started(steps=(run.planned(),)),
@@ -79,7 +79,7 @@ async def test_a_hand_off_hangs_under_its_step(store: Store) -> None:
     assert (await store.reader.read_plan(handed)).opener is None
 
 
-async def test_lineage_begins_at_the_first_known_ancestor(store: Store) -> None:
+async def test_lineage_starts_at_the_topmost_known_ancestor(store: Store) -> None:
     run, sub_plan, step = Moments(), new_id(), new_id()
     await store.record(run.call_started(plan_id=sub_plan, step_id=step))
     assert await path(store, run.call) == [sub_plan, step, run.call]
@@ -89,7 +89,7 @@ async def test_lineage_begins_at_the_first_known_ancestor(store: Store) -> None:
     assert (await store.reader.read_tool_call(opener)).call.status is Status.UNKNOWN
 
 
-async def test_a_circle_ends(store: Store) -> None:
+async def test_lineage_of_plans_that_open_each_other_ends(store: Store) -> None:
     run, one, other = Moments(), new_id(), new_id()
     calls, steps = [new_id(), new_id()], [new_id(), new_id()]
     await store.record(
@@ -110,7 +110,7 @@ async def test_a_circle_ends(store: Store) -> None:
     assert await path(store, items[0]) == [items[1], items[0]]
 
 
-async def test_the_sub_plans_of_a_call_stand_in_order(store: Store) -> None:
+async def test_sub_plans_of_a_call_are_sorted_by_position_then_id(store: Store) -> None:
     ids = sequential_ids()
     run, plans = Moments(root=ids(), call=ids()), [ids() for _ in range(3)]
     await store.record(
@@ -122,7 +122,7 @@ async def test_the_sub_plans_of_a_call_stand_in_order(store: Store) -> None:
     assert [plan.plan_id for plan in opened] == [plans[1], plans[2], plans[0]]
 
 
-async def test_every_sub_plan_has_its_opening_call(store: Store) -> None:
+async def test_every_sub_plan_contains_the_call_that_opened_it(store: Store) -> None:
     run = sample_run(sub_plans=5)
     await store.record(*run.events)
     for sub_plan, call in zip(run.sub_plans, run.opening_calls, strict=True):
@@ -132,7 +132,7 @@ async def test_every_sub_plan_has_its_opening_call(store: Store) -> None:
     assert (await store.reader.read_plan(run.root)).opener is None
 
 
-async def test_a_plan_names_the_call_of_another_run_that_it_follows(store: Store) -> None:
+async def test_plan_contains_the_call_of_an_earlier_run_that_it_follows(store: Store) -> None:
     earlier, later, stranger = Moments(), Moments(), Moments()
     for run, session in ((earlier, "s"), (stranger, "t")):
         await store.record(
@@ -148,7 +148,7 @@ async def test_a_plan_names_the_call_of_another_run_that_it_follows(store: Store
     assert (await store.reader.read_plan(earlier.root)).followed is None
 
 
-async def test_a_call_names_the_plan_that_it_continued(store: Store) -> None:
+async def test_call_contains_the_id_of_the_plan_that_it_continued(store: Store) -> None:
     run, plan, call = Moments(), new_id(), new_id()
     await store.record(
         run.sub_plan_started(plan, run.call),
@@ -158,7 +158,7 @@ async def test_a_call_names_the_plan_that_it_continued(store: Store) -> None:
     assert (await store.reader.read_tool_call(call)).call.continued_plan_id == plan
 
 
-async def test_records_that_do_not_exist_are_not_found(store: Store) -> None:
+async def test_reading_a_missing_record_raises_not_found(store: Store) -> None:
     with pytest.raises(RecordNotFound, match="tool call"):
         await store.reader.read_tool_call(new_id())
     with pytest.raises(RecordNotFound, match="think-act"):
@@ -169,7 +169,7 @@ async def test_records_that_do_not_exist_are_not_found(store: Store) -> None:
         await store.reader.read_run(new_id())
 
 
-async def test_deep_sub_plans_have_their_whole_lineage(store: Store) -> None:
+async def test_lineage_of_a_deep_sub_plan_is_complete(store: Store) -> None:
     run = Moments()
     plan, call = run.root, run.call
     events: list[Event] = [run.plan_started(), run.call_started()]

@@ -39,7 +39,7 @@ async def calls(store: Store, wanted: ToolCallFilter) -> set[UUID]:
     return {call.tool_call_id for call in page.items}
 
 
-async def test_pages_show_every_run_once_newest_first(store: Store) -> None:
+async def test_pages_contain_every_run_once_newest_first(store: Store) -> None:
     together = [Moments() for _ in range(4)]
     await store.record(*(run.plan_started() for run in together))
     later = Moments()
@@ -83,18 +83,18 @@ async def test_tool_calls_are_sorted_by_start(store: Store) -> None:
     assert [call.tool_call_id for call in rest.items] == [early.call]
 
 
-async def test_an_empty_list_has_one_page(store: Store) -> None:
+async def test_empty_list_has_one_page(store: Store) -> None:
     assert (await store.reader.list_runs(RunFilter(), 1, None)).items == []
     page = await store.reader.list_tool_calls(ToolCallFilter(), 1, None)
     assert (page.items, page.next_cursor) == ([], None)
 
 
-async def test_a_full_last_page_has_no_cursor(store: Store) -> None:
+async def test_last_page_has_no_cursor_even_if_it_is_full(store: Store) -> None:
     await store.record(Moments().plan_started(), Moments().plan_started())
     assert (await store.reader.list_runs(RunFilter(), 2, None)).next_cursor is None
 
 
-async def test_an_unknown_cursor_is_rejected(store: Store) -> None:
+async def test_invalid_cursor_is_rejected(store: Store) -> None:
     accepted = []
     for cursor in ("", "nonsense", "💥", "W10", "WyIyMDI2IiwiYSJd", "\0"):
         for name, read in (
@@ -124,7 +124,7 @@ async def test_runs_are_filtered_by_status_agent_tool_and_time(store: Store) -> 
     assert await roots(store, RunFilter(until=START + timedelta(hours=1))) == [finished.root]
 
 
-async def test_search_covers_titles_names_and_errors_in_any_case(store: Store) -> None:
+async def test_search_finds_titles_names_and_errors_case_insensitively(store: Store) -> None:
     run = sample_run()
     await store.record(*run.events)
     found = ["weekly REVIEW", "Check 1", "easur", "CUFF is loose", "valueerror", "pharma", ""]
@@ -133,7 +133,7 @@ async def test_search_covers_titles_names_and_errors_in_any_case(store: Store) -
     assert matching == found
 
 
-async def test_search_covers_the_question_and_the_answer_of_the_run(store: Store) -> None:
+async def test_search_finds_runs_by_their_question_and_answer(store: Store) -> None:
     run = Moments()
     await store.record(
         run.plan_started(title="Review", user_request="Look at the tide pools\nof Brest"),
@@ -151,7 +151,7 @@ async def test_search_matches_pattern_characters_literally(store: Store) -> None
         assert await roots(store, RunFilter(q=q)) == [run.root]
 
 
-async def test_tool_calls_are_filtered_across_runs(store: Store) -> None:
+async def test_tool_calls_of_all_runs_are_filtered(store: Store) -> None:
     one, other = sample_run(), sample_run(sub_plans=1, finished=False)
     await store.record(*one.events, *other.events)
     assert await calls(store, ToolCallFilter(name="measure")) == {
@@ -165,7 +165,7 @@ async def test_tool_calls_are_filtered_across_runs(store: Store) -> None:
     assert len(await calls(store, ToolCallFilter(until=START + timedelta(days=1)))) == 5
 
 
-async def test_a_list_truncates_long_strings_and_gives_their_size(store: Store) -> None:
+async def test_list_truncates_long_strings_and_contains_their_size(store: Store) -> None:
     run, short, long = Moments(), "短", "字" * 1000
     error = ErrorInfo(type="E", message=long, stack=long)
     await store.record(
@@ -185,7 +185,7 @@ async def test_a_list_truncates_long_strings_and_gives_their_size(store: Store) 
     assert (call.name, call.error_message, call.error_stack) == (long, start, start)
 
 
-async def test_long_names_that_differ_at_the_end_are_distinct(store: Store) -> None:
+async def test_filter_distinguishes_long_names_that_differ_at_the_end(store: Store) -> None:
     run, other = Moments(), Moments()
     name = "工具" * 100_000
     await store.record(
@@ -197,14 +197,14 @@ async def test_long_names_that_differ_at_the_end_are_distinct(store: Store) -> N
     assert await roots(store, RunFilter(tool=name + "2")) == [other.root]
 
 
-async def test_an_unknown_status_is_a_bad_request(store: Store) -> None:
+async def test_filter_by_an_unknown_status_is_a_bad_request(store: Store) -> None:
     with pytest.raises(BadRequest, match="succeeded"):
         await store.reader.list_runs(RunFilter(status="done"), 10, None)
     with pytest.raises(BadRequest):
         await store.reader.list_tool_calls(ToolCallFilter(status="done"), 10, None)
 
 
-async def test_pages_of_tool_calls_show_every_call_once(store: Store) -> None:
+async def test_pages_of_tool_calls_contain_every_call_once(store: Store) -> None:
     run = Moments()
     ids = [new_id() for _ in range(7)]
     await store.record(*(run.call_started(tool_call_id=id_) for id_ in ids))
@@ -262,7 +262,7 @@ async def _values_to_sort(store: Store) -> dict[str, UUID]:
         (RunOrder.CHEAPEST, ["open", "long", "short", "unpriced"]),
     ],
 )
-async def test_sorted_pages_show_every_run_once_and_unknown_values_last(
+async def test_sorted_pages_contain_every_run_once_and_unknown_values_last(
     store: Store, order: RunOrder, expected: list[str]
 ) -> None:
     named = {root: name for name, root in (await _values_to_sort(store)).items()}
@@ -276,7 +276,9 @@ async def test_sorted_pages_show_every_run_once_and_unknown_values_last(
         assert seen == expected
 
 
-async def test_runs_of_one_value_are_sorted_by_id_in_the_direction(store: Store) -> None:
+async def test_runs_with_equal_sort_values_are_sorted_by_id_in_the_same_direction(
+    store: Store,
+) -> None:
     runs = [Moments() for _ in range(5)]
     await store.record(*(run.plan_started() for run in runs))
     for order in (RunOrder.MOST_TOKENS, RunOrder.LONGEST, RunOrder.SHORTEST):
@@ -289,7 +291,7 @@ async def test_runs_of_one_value_are_sorted_by_id_in_the_direction(store: Store)
         assert seen == sorted((run.root for run in runs), reverse=order.is_descending)
 
 
-async def test_sorted_list_is_filtered(store: Store) -> None:
+async def test_sorted_list_of_runs_can_be_filtered(store: Store) -> None:
     roots_by_name = await _values_to_sort(store)
     failed = RunFilter(status="failed")
     page = await store.reader.list_runs(failed, 9, None, RunOrder.MOST_TOKENS)

@@ -21,7 +21,7 @@ RUN = root_plan_id(bytes.fromhex(TRACE_ID))
 OTHER = "1af7651916cd43dd8448eb211c80319c"
 
 
-async def test_log_records_are_read_once_each_by_time(store: Store) -> None:
+async def test_repeated_log_records_are_returned_once_in_order_of_time(store: Store) -> None:
     spans = traces_of(spans_from(agent(1, "planner")))
     logs = logs_as_traces(made_log("later", 5, span_id=1), made_log("first", 2))
 
@@ -39,7 +39,7 @@ async def test_log_records_are_read_once_each_by_time(store: Store) -> None:
     assert (await store.reader.read_whole_run(RUN)).logs == found
 
 
-async def test_a_trace_of_log_records_alone_is_a_run_on_request(store: Store) -> None:
+async def test_trace_with_only_log_records_is_listed_only_with_other_traces(store: Store) -> None:
     await store.writer.write_spans(logs_as_traces(made_log("started", 1)))
     await store.project()
 
@@ -48,7 +48,7 @@ async def test_a_trace_of_log_records_alone_is_a_run_on_request(store: Store) ->
     assert run.root_plan_id == RUN
 
 
-async def test_log_records_do_not_change_records_of_other_emitters(new_store: NewStore) -> None:
+async def test_log_records_do_not_change_the_records_of_spans(new_store: NewStore) -> None:
     without, with_logs = new_store(), new_store()
     spans = traces_of(spans_from(agent(1, "planner")))
     await without.writer.write_spans(spans)
@@ -58,7 +58,7 @@ async def test_log_records_do_not_change_records_of_other_emitters(new_store: Ne
     assert await all_records(with_logs) == await all_records(without)
 
 
-async def test_log_records_of_a_deleted_run_are_refused(store: Store) -> None:
+async def test_log_records_of_a_deleted_run_are_rejected(store: Store) -> None:
     await store.writer.write_spans(logs_as_traces(made_log("started", 1)))
     await store.writer.delete_run(RUN)
 
@@ -70,7 +70,7 @@ async def test_log_records_of_a_deleted_run_are_refused(store: Store) -> None:
         await store.reader.read_logs(RUN)
 
 
-async def test_places_of_refusals_in_messages_with_both_signals(store: Store) -> None:
+async def test_rejections_have_the_indices_of_spans_and_log_records(store: Store) -> None:
     await store.writer.write_spans(logs_as_traces(made_log("started", 1)))
     await store.writer.delete_run(RUN)
     [spans] = traces_of(spans_from(agent(1, "planner")))
@@ -94,7 +94,7 @@ async def test_secrets_in_log_records_are_masked(store: Store) -> None:
     assert found.trace_id == bytes.fromhex(TRACE_ID)
 
 
-def test_payloads_of_log_records_are_dropped_by_policy() -> None:
+def test_payloads_of_log_records_are_removed_under_the_drop_policy() -> None:
     sent = logs_as_traces(made_log("asked", 1, body="How are you?", prompt="Hi", tool_name="Bash"))
     [kept] = WriteRedactor().traces(sent, PayloadPolicy.DROP)
     [found] = logs_of([kept.message])
@@ -129,7 +129,7 @@ async def settle(store: Store) -> None:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-async def test_log_records_of_a_session_reach_its_runs_in_any_order(
+async def test_log_records_of_a_session_are_read_with_its_runs_in_any_order(
     store: Store, order: tuple[int, ...]
 ) -> None:
     writes = [of_session("sse", 2), of_trace("asked", 1), of_trace("again", 3, OTHER)]
@@ -146,7 +146,7 @@ async def test_log_records_of_a_session_reach_its_runs_in_any_order(
     assert [record.name for record in (await store.reader.read_whole_run(RUN)).logs] == ["asked"]
 
 
-async def test_session_run_has_no_records(store: Store) -> None:
+async def test_log_records_of_a_session_alone_create_no_records(store: Store) -> None:
     await store.writer.write_spans(of_session("sse", 2))
     await settle(store)
 

@@ -7,7 +7,7 @@ from tests.sample_runs import sample_run
 from tracer.records.ids import new_id
 
 
-async def test_the_messages_of_a_run_are_read_by_their_rounds(store: Store) -> None:
+async def test_messages_of_a_run_are_returned_by_think_act_id(store: Store) -> None:
     run, other = sample_run(), sample_run()
     await store.writer.write([*run.events, *other.events])
 
@@ -19,7 +19,7 @@ async def test_the_messages_of_a_run_are_read_by_their_rounds(store: Store) -> N
     assert await store.reader.read_message_bytes(new_id()) == 0
 
 
-async def test_a_deleted_run_has_no_messages(store: Store) -> None:
+async def test_messages_of_a_deleted_run_are_empty(store: Store) -> None:
     run = sample_run()
     await store.writer.write(run.events)
     await store.writer.delete_run(run.root)

@@ -14,7 +14,7 @@ TOOLS = [{"name": "weather", "description": None, "parameters": {"type": "object
 TOOLS_TEXT = '[{"name":"weather","description":null,"parameters":{"type":"object"}}]'
 
 
-async def test_a_round_keeps_how_its_model_was_asked(store: Store) -> None:
+async def test_round_stores_provider_parameters_and_offered_tools(store: Store) -> None:
     run = Moments()
     await store.record(
         run.plan_started(run_metadata={"tenant": "north"}),
@@ -50,7 +50,7 @@ async def test_a_round_keeps_how_its_model_was_asked(store: Store) -> None:
     assert (await store.reader.read_run(run.root)).run_metadata == '{"tenant":"north"}'
 
 
-async def test_round_shows_offered_tools_of_the_referenced_round(store: Store) -> None:
+async def test_round_returns_the_offered_tools_of_the_round_it_refers_to(store: Store) -> None:
     run, later, unknown = Moments(), new_id(), new_id()
     await store.record(
         run.thought_started(think_act_id=later, offered_tools_from=run.think_act),

@@ -42,7 +42,7 @@ async def test_totals_of_a_run_equal_those_of_its_tree(
         assert round(cumulative["costUsd"], 9) == round(float(run.cost_usd), 9)
 
 
-async def test_writing_a_run_twice_changes_and_counts_nothing(store: Store) -> None:
+async def test_writing_the_same_run_twice_changes_no_record_and_no_count(store: Store) -> None:
     run = sample_run()
     await store.record(*run.events)
     before = await all_records(store)
@@ -53,7 +53,7 @@ async def test_writing_a_run_twice_changes_and_counts_nothing(store: Store) -> N
     assert again.call == first.call
 
 
-async def test_writing_no_events_stores_and_refuses_none(store: Store) -> None:
+async def test_writing_an_empty_list_of_events_stores_and_rejects_nothing(store: Store) -> None:
     answer = await store.writer.write([])
     assert (answer.stored, answer.refused) == (0, [])
 
@@ -68,7 +68,7 @@ async def test_single_events_in_reverse_give_the_same_records(new_store: NewStor
     assert await all_records(one_by_one) == await all_records(at_once)
 
 
-async def test_a_later_write_raises_the_revision_but_not_recorded_at(store: Store) -> None:
+async def test_later_write_raises_the_revision_and_keeps_recorded_at(store: Store) -> None:
     run = sample_run()
     await store.record(*run.events[:2])
     first = await store.reader.read_run(run.root)
@@ -79,7 +79,7 @@ async def test_a_later_write_raises_the_revision_but_not_recorded_at(store: Stor
     assert content(then) != content(first)
 
 
-async def test_only_records_changed_by_a_write_get_its_revision(store: Store) -> None:
+async def test_only_records_that_a_write_changes_get_the_new_revision(store: Store) -> None:
     run = sample_run()
     await store.record(*run.events[:4])
     await store.record(*run.events[4:])

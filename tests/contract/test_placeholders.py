@@ -9,7 +9,7 @@ from tracer.records.status import Status
 from tracer.store import RunFilter
 
 
-async def test_a_lone_event_brings_its_parents_as_placeholders(store: Store) -> None:
+async def test_event_without_known_parents_creates_them_as_placeholders(store: Store) -> None:
     run = Moments()
     await store.record(run.call_finished(think_act_id=run.think_act, result="42"))
     plan = (await store.reader.read_plan(run.root)).plan
@@ -31,7 +31,7 @@ async def test_placeholder_is_filled_when_its_record_arrives(store: Store) -> No
     assert (await store.reader.read_plan(run.root)).plan.title == "Late"
 
 
-async def test_run_without_root_plan_is_listed_and_readable(store: Store) -> None:
+async def test_run_without_root_plan_is_listed_and_can_be_read(store: Store) -> None:
     run = Moments()
     await store.record(run.call_started())
     [listed] = (await store.reader.list_runs(RunFilter(), 10, None)).items
@@ -41,7 +41,7 @@ async def test_run_without_root_plan_is_listed_and_readable(store: Store) -> Non
     assert node["agentExecutions"][0]["toolCalls"][0]["toolCallId"] == str(run.call)
 
 
-async def test_sub_plan_before_its_opener_refers_to_a_placeholder(store: Store) -> None:
+async def test_sub_plan_stored_before_its_opening_call_has_a_placeholder_call(store: Store) -> None:
     run, sub_plan = Moments(), new_id()
     await store.record(run.sub_plan_started(sub_plan, run.call, title="Sub"))
     found = await store.reader.read_plan(sub_plan)
@@ -52,7 +52,7 @@ async def test_sub_plan_before_its_opener_refers_to_a_placeholder(store: Store) 
     assert unplaced["subPlans"][0]["planId"] == str(sub_plan)
 
 
-async def test_end_of_a_sub_plan_is_stored_before_its_start(
+async def test_end_of_a_sub_plan_may_be_stored_before_its_start(
     store: Store,
 ) -> None:
     run, sub_plan = Moments(), new_id()
@@ -65,7 +65,7 @@ async def test_end_of_a_sub_plan_is_stored_before_its_start(
     assert plan.title == "Sub"
 
 
-async def test_naming_a_known_record_again_leaves_it_as_it_was(store: Store) -> None:
+async def test_event_that_refers_to_a_known_plan_does_not_change_the_plan(store: Store) -> None:
     run = Moments()
     await store.record(run.plan_started(title="Known", steps=(run.planned(agent_name="nurse"),)))
     before = content((await store.reader.read_plan(run.root)).plan)

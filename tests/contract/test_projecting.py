@@ -64,7 +64,7 @@ async def listed(store: Store, *, other_traces: bool) -> list[UUID]:
     return [run.root_plan_id for run in page.items]
 
 
-async def test_a_new_run_is_listed_by_default_after_its_first_projection(store: Store) -> None:
+async def test_new_run_of_spans_is_listed_after_its_first_projection(store: Store) -> None:
     await store.record_spans(spans_from(agent(1, "planner")))
 
     run = await store.reader.read_run(RUN)
@@ -87,7 +87,7 @@ async def test_spans_can_be_read_before_their_projection(store: Store) -> None:
     }
 
 
-async def test_accepting_spans_keeps_the_revision_and_the_records_of_a_run(store: Store) -> None:
+async def test_accepting_spans_changes_no_record_before_the_projection(store: Store) -> None:
     await store.record_spans(spans_from(agent(1, "planner")))
     await store.project()
     before, records = await revision_of(store), await all_records(store)
@@ -101,7 +101,7 @@ async def test_accepting_spans_keeps_the_revision_and_the_records_of_a_run(store
     assert await all_records(store) != records
 
 
-async def test_a_projection_that_changes_no_record_keeps_the_revision(store: Store) -> None:
+async def test_projection_that_changes_no_record_keeps_the_revision(store: Store) -> None:
     await store.record_spans(spans_from(agent(1, "planner"), tool(2, "measure", parent=1)))
     await store.project()
     before = await revision_of(store)
@@ -113,7 +113,7 @@ async def test_a_projection_that_changes_no_record_keeps_the_revision(store: Sto
     assert len(await store.reader.read_spans(RUN)) == 3
 
 
-async def test_a_repeated_request_leaves_nothing_pending(store: Store) -> None:
+async def test_repeated_spans_leave_no_run_pending(store: Store) -> None:
     spans = spans_of(ONE_RUN)
     run_id = UUID(bytes=spans[0].trace_id)
     await store.record_spans(spans)
@@ -135,7 +135,7 @@ async def living(request: pytest.FixtureRequest) -> AsyncIterator[Living]:
         yield await postgres_living(pool, when=Projecting.ON_DEMAND)
 
 
-async def test_run_is_due_100_ms_after_the_last_span(living: Living) -> None:
+async def test_run_is_due_for_projection_100_ms_after_its_last_span(living: Living) -> None:
     for number in (1, 2):
         await living.record_spans(spans_from(agent(number, "planner")))
         living.clock.move(0.09)
@@ -146,7 +146,7 @@ async def test_run_is_due_100_ms_after_the_last_span(living: Living) -> None:
     assert await living.projection.project_due(living.clock.now) == 1
 
 
-async def test_run_is_due_after_a_span_waits_1_s(living: Living) -> None:
+async def test_run_is_due_for_projection_once_a_span_has_waited_1_s(living: Living) -> None:
     for number in range(1, 12):
         assert await living.projection.project_due(living.clock.now) == 0
         await living.record_spans(spans_from(agent(number, "planner")))
@@ -157,7 +157,7 @@ async def test_run_is_due_after_a_span_waits_1_s(living: Living) -> None:
     assert await living.projection.project_due(living.clock.now) == 1
 
 
-async def test_catching_up_projects_the_run_of_a_record(new_store: NewStore) -> None:
+async def test_catch_up_projects_the_run_that_contains_the_record(new_store: NewStore) -> None:
     spans = spans_from(agent(1, "planner"), tool(2, "measure", parent=1))
     reference, by_run, by_call = new_store(), new_store(), new_store()
     for store in (reference, by_run, by_call):
@@ -182,7 +182,7 @@ async def test_catching_up_projects_the_run_of_a_record(new_store: NewStore) -> 
     steps=st.lists(st.sampled_from(["accept", "project", "cancel", "look"]), max_size=40),
     seed=st.integers(0, 2**16),
 )
-async def test_changes_folded_in_from_any_revision_give_the_tree(
+async def test_changes_since_any_revision_applied_to_old_records_give_the_tree(
     new_store: NewStore, steps: list[str], seed: int
 ) -> None:
     store, chance, run_id = new_store(), random.Random(seed), new_id()
@@ -216,7 +216,7 @@ def _some_of(spans: list[Span], chance: random.Random) -> list[Span]:
     return [spans.pop() for _ in range(min(len(spans), chance.randint(1, 8)))]
 
 
-async def test_record_time_is_that_of_the_first_request(
+async def test_recorded_at_is_the_time_of_the_first_request_with_the_record(
     new_store: NewStore,
 ) -> None:
     requests = [
@@ -245,7 +245,7 @@ async def _recorded_at(store: Store) -> dict[Kind, Any]:
     return found | {Kind.RUN: whole.run.recorded_at}
 
 
-async def test_a_cancel_request_of_a_pending_run_stays(store: Store) -> None:
+async def test_projection_keeps_the_cancel_request_of_a_run(store: Store) -> None:
     await store.record_spans(spans_from(agent(1, "planner", at=(0, None))))
     requested = (await store.writer.request_cancel(RUN)).cancel_requested_at
     before = await revision_of(store)
@@ -271,7 +271,7 @@ async def test_spans_of_a_run_of_events_are_stored_and_never_projected(store: St
     assert await all_records(store) == records
 
 
-async def test_events_for_a_pending_run_of_spans_are_refused(store: Store) -> None:
+async def test_events_for_a_pending_run_of_spans_are_rejected(store: Store) -> None:
     run = Moments(root=RUN)
     await store.record_spans(spans_from(agent(1, "planner")))
 
@@ -280,7 +280,7 @@ async def test_events_for_a_pending_run_of_spans_are_refused(store: Store) -> No
     assert [refusal.code for refusal in answer.refused] == ["run_of_spans"]
 
 
-async def test_a_run_deleted_before_its_projection_leaves_nothing(store: Store) -> None:
+async def test_run_deleted_before_its_projection_leaves_no_records(store: Store) -> None:
     spans = spans_from(agent(1, "planner"), tool(2, "measure", parent=1))
     await store.record_spans(spans[:1])
     await store.writer.delete_run(RUN)
@@ -298,7 +298,7 @@ async def test_a_run_deleted_before_its_projection_leaves_nothing(store: Store) 
             await read(RUN)
 
 
-async def test_erasing_a_subject_finds_runs_that_were_pending(store: Store) -> None:
+async def test_erasing_a_subject_deletes_pending_runs(store: Store) -> None:
     subject = {"gen_ai.operation.name": "chat", "user.id": "p-1"}
     await store.record_spans(spans_from(made(1, "chat m", subject)))
 
@@ -309,7 +309,7 @@ async def test_erasing_a_subject_finds_runs_that_were_pending(store: Store) -> N
 
 
 @pytest.mark.parametrize("kind", ["memory", "postgres"])
-async def test_spans_beyond_the_largest_size_of_a_run_are_refused(
+async def test_spans_that_exceed_the_size_limit_of_a_run_are_rejected(
     request: pytest.FixtureRequest, kind: str
 ) -> None:
     first, second = traces_of(spans_from(agent(1, "a"))), traces_of(spans_from(agent(2, "a")))

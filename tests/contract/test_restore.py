@@ -86,7 +86,7 @@ async def test_importing_an_export_restores_the_run_byte_for_byte(
 
 @settings(max_examples=scaled(60))
 @given(events=forests(), seed=st.integers(0, 1000))
-async def test_imported_lines_merge_in_any_order_and_number(
+async def test_import_of_shuffled_and_repeated_lines_gives_the_same_records(
     new_store: NewRestorable, events: list[Event], seed: int
 ) -> None:
     here, there = new_store(), new_store()
@@ -122,7 +122,7 @@ FEW = ["logfire-pending-single", "pydantic-ai-default-single"]
     ],
     indirect=["new_store"],
 )
-async def test_importing_an_exported_capture_restores_it_byte_for_byte(
+async def test_importing_an_export_of_captured_spans_restores_it_byte_for_byte(
     new_store: NewRestorable, wanted: Format, names: list[str]
 ) -> None:
     for name in names:
@@ -156,7 +156,7 @@ async def test_importing_an_export_restores_log_records(
 
 @settings(max_examples=scaled(40))
 @given(events=forests())
-async def test_a_run_exported_as_spans_has_the_same_records_after_import(
+async def test_run_exported_as_otlp_has_the_same_records_after_import(
     new_store: NewRestorable, events: list[Event]
 ) -> None:
     here, there = new_store(), new_store()
@@ -181,7 +181,7 @@ async def test_every_store_exports_the_same_file(database_url: str) -> None:
             assert first == second
 
 
-async def test_hostile_text_numbers_and_cancel_requests_are_restored(
+async def test_export_and_import_keep_hostile_text_numbers_and_cancel_requests(
     new_store: NewRestorable,
 ) -> None:
     here, there = new_store(), new_store()
@@ -217,7 +217,7 @@ async def test_hostile_text_numbers_and_cancel_requests_are_restored(
     assert (await there.reader.read_run(run.root)).cancel_requested_at is not None
 
 
-async def test_spans_of_a_tool_server_are_exported_with_the_run(new_store: NewRestorable) -> None:
+async def test_export_contains_the_spans_of_a_tool_server(new_store: NewRestorable) -> None:
     here, there, of_spans = new_store(), new_store(), new_store()
     run = sample_run()
     await here.record(*run.events)
@@ -237,7 +237,7 @@ async def test_spans_of_a_tool_server_are_exported_with_the_run(new_store: NewRe
     assert places[told.span_id] == (Kind.TOOL_CALL, run.failed_call.bytes)
 
 
-async def test_restoring_into_a_deleted_run_or_one_of_spans_is_refused(
+async def test_restoring_records_of_a_deleted_run_or_a_run_of_spans_is_rejected(
     new_store: NewRestorable,
 ) -> None:
     here, deleted, of_spans = new_store(), new_store(), new_store()
@@ -280,7 +280,7 @@ async def test_restored_records_without_parents_get_placeholders(
     assert whole.run.status is Status.UNKNOWN
 
 
-async def test_the_earliest_recorded_at_stays_and_an_ending_clears_abandoned_at(
+async def test_restore_keeps_the_earliest_recorded_at_and_an_end_clears_abandoned_at(
     store: Restorable,
 ) -> None:
     run = Moments()
@@ -305,7 +305,7 @@ async def test_the_earliest_recorded_at_stays_and_an_ending_clears_abandoned_at(
     assert (shown.recorded_at, shown.abandoned_at, shown.status) == (times[1], None, "succeeded")
 
 
-async def test_restoring_twice_changes_nothing(store: Restorable) -> None:
+async def test_restoring_the_same_records_twice_changes_nothing(store: Restorable) -> None:
     run = sample_run()
     await store.record(*run.events)
     before = await store.reader.read_whole_run(run.root)
@@ -319,7 +319,7 @@ async def test_restoring_twice_changes_nothing(store: Restorable) -> None:
     assert after.run.revision > before.run.revision
 
 
-async def test_spans_of_a_large_run_are_written_in_batches_that_double() -> None:
+async def test_import_doubles_the_batch_size_of_a_large_run_of_spans() -> None:
     batches: list[int] = []
 
     class Counting(MemoryStore):
@@ -338,7 +338,7 @@ async def test_spans_of_a_large_run_are_written_in_batches_that_double() -> None
     assert len(batches) == 8
 
 
-async def test_reading_a_missing_run_whole_is_not_found(store: Restorable) -> None:
+async def test_reading_all_records_of_a_missing_run_raises_not_found(store: Restorable) -> None:
     run = sample_run()
     await store.record(*run.events)
     await store.writer.delete_run(run.root)

@@ -47,7 +47,7 @@ def parts(root: UUID) -> Moments:
     return Moments(root=root)
 
 
-async def test_a_failure_two_agents_deep_is_shown_once_with_its_origin(store: Store) -> None:
+async def test_preview_of_a_nested_failure_contains_only_its_origin(store: Store) -> None:
     top = Moments()
     below, deepest = parts(top.root), parts(top.root)
     ledger, bank = new_id(), new_id()
@@ -92,7 +92,7 @@ async def test_a_failure_two_agents_deep_is_shown_once_with_its_origin(store: St
     assert read["cumulative"]["failures"] == 1
 
 
-async def test_a_failure_that_the_agent_handled_is_counted_apart(store: Store) -> None:
+async def test_preview_counts_handled_failures_separately(store: Store) -> None:
     run = Moments()
     await store.record(
         run.plan_started(user_request="\n  Plan a day.\nBy the sea."),
@@ -110,7 +110,9 @@ async def test_a_failure_that_the_agent_handled_is_counted_apart(store: Store) -
     assert (await tree(store, run.root))["failureOrigins"][0]["isHandled"] is True
 
 
-async def test_a_run_that_failed_by_itself_is_its_own_origin(store: Store) -> None:
+async def test_preview_of_a_run_without_a_failed_call_has_the_root_plan_as_origin(
+    store: Store,
+) -> None:
     run = Moments()
     await store.record(
         run.plan_started(agent_name="planner"), run.plan_finished(reason="timed_out", **FAILED)
@@ -123,7 +125,7 @@ async def test_a_run_that_failed_by_itself_is_its_own_origin(store: Store) -> No
     assert (shown.failure.reason, shown.failure.depth) == ("timed_out", 0)
 
 
-async def test_a_running_run_shows_the_call_that_it_waits_for(store: Store) -> None:
+async def test_preview_of_a_running_run_contains_the_call_that_it_waits_for(store: Store) -> None:
     run, other = Moments(), Moments()
     inner, sub_plan = parts(run.root), new_id()
     await store.record(
@@ -163,7 +165,7 @@ async def test_a_running_run_shows_the_call_that_it_waits_for(store: Store) -> N
     assert (ended.open_call, ended.seen_at) == (None, None)
 
 
-async def test_given_title_is_not_replaced(store: Store) -> None:
+async def test_preview_uses_the_request_as_title_only_if_there_is_no_title(store: Store) -> None:
     named, masked = Moments(), Moments()
     long = "word " * 100
     await store.record(

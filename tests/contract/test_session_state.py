@@ -51,12 +51,14 @@ def visit(number: int = 1) -> StateChange:
     return StateChange("increment", ("visits",), number)
 
 
-async def test_five_parallel_increments_make_five(sessions: SessionStates) -> None:
+async def test_five_concurrent_increments_add_five(sessions: SessionStates) -> None:
     await asyncio.gather(*(sessions.change_state("s", {}, [visit()]) for _ in range(5)))
     assert await sessions.read_state("s", {}) == {"visits": 5}
 
 
-async def test_fifty_changes_of_all_kinds_at_once_lose_nothing(sessions: SessionStates) -> None:
+async def test_fifty_concurrent_changes_of_all_kinds_are_all_applied(
+    sessions: SessionStates,
+) -> None:
     def changes(number: int) -> list[StateChange]:
         return [
             visit(number),
@@ -81,7 +83,9 @@ async def test_fifty_changes_of_all_kinds_at_once_lose_nothing(sessions: Session
     assert [answer["last"] for answer in by_length] == order
 
 
-async def test_of_many_that_compare_and_set_one_wins(sessions: SessionStates) -> None:
+async def test_only_one_of_20_concurrent_compare_and_set_changes_succeeds(
+    sessions: SessionStates,
+) -> None:
     outcomes = await asyncio.gather(
         *(
             sessions.change_state(
@@ -97,7 +101,9 @@ async def test_of_many_that_compare_and_set_one_wins(sessions: SessionStates) ->
     assert won["visits"] == 1
 
 
-async def test_a_conflict_leaves_nothing_of_its_changes(sessions: SessionStates) -> None:
+async def test_change_of_session_state_with_a_conflict_changes_nothing(
+    sessions: SessionStates,
+) -> None:
     misfit = StateChange("append", ("name",), 1)
     with pytest.raises(StateConflict):
         await sessions.change_state("s", {"name": "first"}, [visit(), misfit])
@@ -108,7 +114,9 @@ async def test_a_conflict_leaves_nothing_of_its_changes(sessions: SessionStates)
     assert await sessions.read_state("s", {}) == {"name": "second", "visits": 1}
 
 
-async def test_a_state_that_grows_too_large_is_left_as_it_was(sessions: SessionStates) -> None:
+async def test_change_that_makes_the_session_state_too_large_is_rejected(
+    sessions: SessionStates,
+) -> None:
     part = StateChange("append", ("parts",), "x" * (MAX_STATE_BYTES // 2))
     await sessions.change_state("s", {}, [part])
     with pytest.raises(StateConflict, match="must not exceed"):
@@ -116,7 +124,7 @@ async def test_a_state_that_grows_too_large_is_left_as_it_was(sessions: SessionS
     assert len((await sessions.read_state("s", {}))["parts"]) == 1
 
 
-async def test_reads_return_copies_and_store_nothing(sessions: SessionStates) -> None:
+async def test_session_state_reads_return_copies_and_store_nothing(sessions: SessionStates) -> None:
     initial = {"list": [1]}
     (await sessions.read_state("s", initial))["list"].append(2)
     assert initial == {"list": [1]}
@@ -127,14 +135,16 @@ async def test_reads_return_copies_and_store_nothing(sessions: SessionStates) ->
     assert initial == {"list": [1]}
 
 
-async def test_a_session_s_state_is_its_own(new_sessions: NewSessions) -> None:
+async def test_session_state_is_separate_per_session_id_and_project(
+    new_sessions: NewSessions,
+) -> None:
     one, other = new_sessions(), new_sessions()
     await one.change_state("s", {}, [visit()])
     for sessions, session_id in ((one, "S"), (one, ""), (one, "s "), (other, "s")):
         assert await sessions.read_state(session_id, {}) == {}
 
 
-async def test_ids_with_unstorable_characters_stay_distinct(
+async def test_session_ids_with_unstorable_characters_stay_distinct(
     sessions: SessionStates,
 ) -> None:
     ids = ["\0", "␛0000", "␛241b0000", "\ud800", "␛d800", "字", "'; DROP TABLE run; --", "%s"]
@@ -144,7 +154,7 @@ async def test_ids_with_unstorable_characters_stay_distinct(
         assert await sessions.read_state(session_id, {}) == {"visits": number}
 
 
-async def test_an_id_too_long_for_an_index_is_refused(sessions: SessionStates) -> None:
+async def test_session_id_that_is_too_long_is_rejected(sessions: SessionStates) -> None:
     longest = "".join(chr(0x4E00 + n) for n in range(666))
     await sessions.change_state(longest, {}, [visit()])
     for ask in (sessions.read_state(longest * 2, {}), sessions.change_state(longest * 2, {}, [])):
@@ -160,7 +170,7 @@ async def test_an_id_too_long_for_an_index_is_refused(sessions: SessionStates) -
     ),
     number=st.integers() | st.floats(allow_nan=False, allow_infinity=False),
 )
-async def test_text_and_numbers_come_back_as_they_were(
+async def test_text_and_numbers_in_session_state_are_read_back_unchanged(
     new_sessions: NewSessions, text: str, number: float
 ) -> None:
     sessions = new_sessions()
@@ -171,7 +181,9 @@ async def test_text_and_numbers_come_back_as_they_were(
     assert await sessions.read_state(text, {}) == changed
 
 
-async def test_two_processes_share_a_session(database_url: str) -> None:
+async def test_changes_by_two_connection_pools_to_one_session_are_all_applied(
+    database_url: str,
+) -> None:
     async with open_pool(database_url) as one, open_pool(database_url) as other:
         stores = [PostgresSessions(ProjectPool(one)), PostgresSessions(ProjectPool(other))]
         await asyncio.gather(*(stores[n % 2].change_state("s", {}, [visit()]) for n in range(16)))
@@ -188,20 +200,20 @@ async def test_runs_of_a_session_are_returned_oldest_first(new_sessions: NewSess
         assert await sessions.add_run(session_id, {}, runs[0]) == []
 
 
-async def test_a_session_holds_its_newest_runs(sessions: SessionStates) -> None:
+async def test_session_keeps_only_its_newest_runs(sessions: SessionStates) -> None:
     runs = [new_id() for _ in range(MAX_SESSION_RUNS + 5)]
     for run in runs:
         earlier = await sessions.add_run("s", {}, run)
     assert earlier == runs[-MAX_SESSION_RUNS:-1]
 
 
-async def test_parallel_runs_of_a_session_are_all_added(sessions: SessionStates) -> None:
+async def test_concurrent_runs_of_a_session_are_all_added(sessions: SessionStates) -> None:
     runs = {new_id() for _ in range(20)}
     await asyncio.gather(*(sessions.add_run("s", {}, run) for run in runs))
     assert set(await sessions.add_run("s", {}, new_id())) == runs
 
 
-async def test_runs_and_state_of_a_session_do_not_disturb_each_other(
+async def test_adding_a_run_and_changing_the_session_state_are_independent(
     sessions: SessionStates,
 ) -> None:
     first, second = new_id(), new_id()
@@ -211,6 +223,8 @@ async def test_runs_and_state_of_a_session_do_not_disturb_each_other(
     assert await sessions.read_state("s", {}) == {"visits": 2}
 
 
-async def test_a_run_is_refused_if_the_session_id_is_too_long(sessions: SessionStates) -> None:
+async def test_adding_a_run_to_a_session_with_a_too_long_id_is_rejected(
+    sessions: SessionStates,
+) -> None:
     with pytest.raises(StateConflict, match="id"):
         await sessions.add_run("x" * (MAX_SESSION_ID_BYTES + 1), {}, new_id())

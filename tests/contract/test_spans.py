@@ -71,7 +71,7 @@ async def test_every_store_projects_every_capture_to_the_same_records(new_store:
         ),
     ],
 )
-async def test_any_order_split_and_repetition_gives_the_same_records(
+async def test_any_order_split_and_repetition_of_spans_gives_the_same_records(
     new_store: NewStore, name: str, seed: int
 ) -> None:
     once, shuffled = new_store(), new_store()
@@ -86,7 +86,7 @@ async def test_any_order_split_and_repetition_gives_the_same_records(
     assert await all_records(shuffled) == await all_records(once)
 
 
-async def test_concurrent_writers_give_the_same_records(new_store: NewStore) -> None:
+async def test_concurrent_writers_of_spans_give_the_same_records(new_store: NewStore) -> None:
     once, together = new_store(), new_store()
     spans = spans_of("openai-agents-openinference-concurrent")
     await once.record_spans(spans)
@@ -100,7 +100,7 @@ async def test_concurrent_writers_give_the_same_records(new_store: NewStore) -> 
     assert await all_records(together) == await all_records(once)
 
 
-async def test_the_tree_of_a_trace_shows_which_call_opened_which_agent(store: Store) -> None:
+async def test_tree_of_a_trace_has_each_agent_below_the_call_that_opened_it(store: Store) -> None:
     spans = spans_of(ONE_RUN)
     await store.record_spans(spans)
 
@@ -122,7 +122,7 @@ async def test_the_tree_of_a_trace_shows_which_call_opened_which_agent(store: St
     assert (run.input_tokens, run.output_tokens, run.tool_calls) == (5742, 366, 8)
 
 
-async def test_reconstructed_links_are_marked_inferred_with_their_evidence(store: Store) -> None:
+async def test_inferred_links_between_records_contain_their_evidence(store: Store) -> None:
     spans = spans_of("openai-agents-traceloop-single")
     await store.record_spans(spans)
 
@@ -149,7 +149,7 @@ async def test_repeating_a_trace_changes_no_record(store: Store) -> None:
     assert (again.plans, again.tool_calls) == (rows.plans, rows.tool_calls)
 
 
-async def test_only_changed_records_get_the_new_revision(store: Store) -> None:
+async def test_only_records_changed_by_new_spans_get_the_new_revision(store: Store) -> None:
     spans = sorted(spans_of(ONE_RUN), key=lambda span: span.start)
     run_id = _run_of(spans[0])
     await store.record_spans(spans[:-1])
@@ -162,7 +162,7 @@ async def test_only_changed_records_get_the_new_revision(store: Store) -> None:
     assert (await store.reader.read_plan(run_id)).plan.revision == plan.revision
 
 
-async def test_the_ended_version_of_a_span_replaces_the_open_one(new_store: NewStore) -> None:
+async def test_ended_version_of_a_span_replaces_the_open_version(new_store: NewStore) -> None:
     spans = spans_of(ONE_RUN)
     root = next(span for span in spans if span.parent_span_id is None)
     opened = replace(root, end=0, status_code=0, body=_without_end(root))
@@ -181,7 +181,7 @@ def _without_end(span: Span) -> bytes:
     return bytes(message.SerializeToString(deterministic=True))
 
 
-async def test_some_spans_of_a_run_are_read_by_their_ids(store: Store) -> None:
+async def test_spans_of_a_run_are_read_by_their_ids(store: Store) -> None:
     spans = spans_of(ONE_RUN)
     await store.record_spans(spans)
     run = _run_of(spans[0])
@@ -193,7 +193,7 @@ async def test_some_spans_of_a_run_are_read_by_their_ids(store: Store) -> None:
     assert await store.reader.read_spans(run, []) == []
 
 
-async def test_events_for_a_run_of_spans_are_refused(store: Store) -> None:
+async def test_events_for_a_run_of_spans_are_rejected(store: Store) -> None:
     late, other = Moments(), Moments()
     await store.record_spans([moved(span, late.root.bytes) for span in spans_of(ONE_RUN)])
     before = await all_records(store)
@@ -217,7 +217,7 @@ async def test_spans_for_a_run_of_events_change_no_records(store: Store) -> None
     await store.record(native.call_started())
 
 
-async def test_spans_of_a_deleted_run_are_refused_and_their_neighbours_stored(
+async def test_spans_of_a_deleted_run_are_rejected_and_other_spans_stored(
     store: Store,
 ) -> None:
     deleted, other = spans_of(ONE_RUN), spans_of("agno-openinference-single")
@@ -238,7 +238,7 @@ async def test_spans_of_a_deleted_run_are_refused_and_their_neighbours_stored(
     assert (await store.reader.read_run(_run_of(other[0]))).tool_calls == 8
 
 
-async def test_a_trace_without_agent_work_is_listed_only_on_request(store: Store) -> None:
+async def test_trace_without_agent_work_is_listed_only_with_other_traces(store: Store) -> None:
     span = replace(spans_of(ONE_RUN)[0], attributes={}, name="GET /", parent_span_id=None)
     span = replace(span, body=_plain_body(span))
     await store.record_spans([span])
@@ -260,11 +260,11 @@ def _plain_body(span: Span) -> bytes:
     return bytes(message.SerializeToString(deterministic=True))
 
 
-async def test_writing_no_spans_is_accepted(store: Store) -> None:
+async def test_writing_an_empty_list_of_spans_is_accepted(store: Store) -> None:
     await store.record_spans([])
 
 
-async def test_writers_in_separate_pools_do_not_deadlock(database_url: str) -> None:
+async def test_span_writers_in_separate_pools_do_not_deadlock(database_url: str) -> None:
     spans = spans_of("langgraph-openinference-concurrent")
     async with open_pool(database_url) as one, open_pool(database_url) as other:
         writers = [PostgresWriter(ProjectPool(pool, 7_001), clock()) for pool in (one, other)]
@@ -276,7 +276,9 @@ async def test_writers_in_separate_pools_do_not_deadlock(database_url: str) -> N
         assert (await writers[0].write_spans(traces_of(spans))).refused == []
 
 
-async def test_a_cost_has_twelve_places_and_an_impossible_one_is_zero(new_store: NewStore) -> None:
+async def test_cost_is_rounded_to_12_decimal_places_and_0_if_out_of_range(
+    new_store: NewStore,
+) -> None:
     failures = []
     for sent, expected in (
         ("1e-20000", Decimal(0)),

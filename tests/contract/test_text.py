@@ -88,7 +88,7 @@ async def test_strings_of_megabytes_are_read_back_unchanged(store: Store, megaby
     await store.record(run.call_finished(result=text))
 
 
-async def test_an_event_decoded_from_json_stores_the_same_text(store: Store) -> None:
+async def test_event_decoded_from_json_stores_the_same_text(store: Store) -> None:
     run = Moments()
     event = run.call_finished(result="\0␛0000\ud800")
     await store.record(EVENT.validate_json(event_json(event)))

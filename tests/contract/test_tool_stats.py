@@ -53,7 +53,7 @@ async def stats(store: Store, name: str = "measure", within: TimeRange = EVER) -
 
 @settings(max_examples=scaled(25))
 @given(forest=retold_forests())
-async def test_both_stores_give_the_same_statistics_of_every_tool(
+async def test_memory_and_postgres_store_return_the_same_tool_statistics(
     new_postgres_store: NewStore, forest: tuple[list[Event], Batches]
 ) -> None:
     postgres, memory = new_postgres_store(), memory_stores()()
@@ -70,7 +70,7 @@ async def test_both_stores_give_the_same_statistics_of_every_tool(
             assert sum(bucket.calls for bucket in history.buckets) == tool.calls
 
 
-async def test_each_ending_is_counted_separately(store: Store) -> None:
+async def test_statistics_count_calls_of_each_status_separately(store: Store) -> None:
     for status in (Status.SUCCEEDED, Status.SUCCEEDED, Status.SUCCEEDED, Status.FAILED):
         await record_call(store, status=status)
     await record_call(store, status=Status.CANCELLED)
@@ -85,7 +85,9 @@ async def test_each_ending_is_counted_separately(store: Store) -> None:
     assert [each.name for each in every.items] == ["measure", "weigh"]
 
 
-async def test_a_tool_with_only_running_calls_has_no_rate_or_percentiles(store: Store) -> None:
+async def test_tool_with_only_running_calls_has_no_failure_rate_or_percentiles(
+    store: Store,
+) -> None:
     await record_call(store, seconds=None)
 
     found = await stats(store)
@@ -93,7 +95,7 @@ async def test_a_tool_with_only_running_calls_has_no_rate_or_percentiles(store: 
     assert (found.failure_rate, found.p50_ms, found.p95_ms, found.p99_ms) == (None,) * 4
 
 
-async def test_percentiles_are_measured_durations(store: Store) -> None:
+async def test_percentiles_are_durations_of_actual_calls(store: Store) -> None:
     events: list[Event] = []
     for seconds in range(1, 101):
         run = Moments()
@@ -105,7 +107,7 @@ async def test_percentiles_are_measured_durations(store: Store) -> None:
     assert (found.p50_ms, found.p95_ms, found.p99_ms) == (50_000, 95_000, 99_000)
 
 
-async def test_sub_plans_are_counted_under_the_tool_that_opened_them(store: Store) -> None:
+async def test_statistics_count_sub_plans_for_the_tool_that_opened_them(store: Store) -> None:
     run = Moments()
     await store.record(
         run.plan_started(),
@@ -119,7 +121,7 @@ async def test_sub_plans_are_counted_under_the_tool_that_opened_them(store: Stor
     assert (found.calls, found.sub_plans, found.tool_type) == (1, 2, "SUBPLAN")
 
 
-async def test_sub_plans_count_with_the_call_that_opened_them(store: Store) -> None:
+async def test_sub_plans_count_in_the_time_range_of_their_opening_call(store: Store) -> None:
     run = Moments()
     await store.record(
         run.call_started(name="check", at=5),
@@ -132,7 +134,7 @@ async def test_sub_plans_count_with_the_call_that_opened_them(store: Store) -> N
     assert (await stats(store, "check", since)).sub_plans == 2
 
 
-async def test_own_time_excludes_sub_plans_that_run_side_by_side(store: Store) -> None:
+async def test_own_time_excludes_the_time_of_parallel_sub_plans(store: Store) -> None:
     run = Moments()
     times = [(2, 5), (3, 6), (8, 20), (-4, 1)]  # by clocks that may differ
     events: list[Event] = [run.call_started(at=0), run.call_finished(at=10)]
@@ -151,7 +153,7 @@ async def test_own_time_excludes_sub_plans_that_run_side_by_side(store: Store) -
     assert (await stats(store)).own_p99_ms == 2_000  # it is still running
 
 
-async def test_calls_without_sub_plans_have_only_own_time(store: Store) -> None:
+async def test_own_time_of_calls_without_sub_plans_is_their_duration(store: Store) -> None:
     for seconds in (1, 2, 3):
         await record_call(store, seconds=seconds)
 
@@ -162,7 +164,7 @@ async def test_calls_without_sub_plans_have_only_own_time(store: Store) -> None:
     )
 
 
-async def test_calls_of_every_tool_are_counted_over_time(store: Store) -> None:
+async def test_history_counts_the_calls_of_every_tool_over_time(store: Store) -> None:
     for hours, status in [(0, Status.FAILED), (0.5, Status.SUCCEEDED), (30, Status.SUCCEEDED)]:
         await record_call(store, at=START + timedelta(hours=hours), status=status)
     await record_call(store, name="weigh")
@@ -177,7 +179,7 @@ async def test_calls_of_every_tool_are_counted_over_time(store: Store) -> None:
     }
 
 
-async def test_only_calls_that_start_within_the_range_count(store: Store) -> None:
+async def test_statistics_count_only_calls_that_start_within_the_time_range(store: Store) -> None:
     for day in range(4):
         await record_call(store, at=START + timedelta(days=day))
 
@@ -198,7 +200,7 @@ async def test_calls_of_a_deleted_run_are_not_counted(store: Store) -> None:
     assert (await store.reader.read_tool_stats(EVER)).items == []
 
 
-async def test_a_history_has_buckets_but_no_empty_ones(store: Store) -> None:
+async def test_tool_history_omits_empty_buckets(store: Store) -> None:
     for hours in (0, 0.5, 30):
         await record_call(store, at=START + timedelta(hours=hours), seconds=hours + 1)
 
@@ -214,7 +216,7 @@ async def test_a_history_has_buckets_but_no_empty_ones(store: Store) -> None:
     )
 
 
-async def test_the_slowest_calls_and_the_latest_failures_are_named(store: Store) -> None:
+async def test_history_lists_the_slowest_calls_and_the_latest_failures(store: Store) -> None:
     failure: dict[str, Any] = {"status": Status.FAILED, "reason": Reason.TOOL_ERROR}
     error = ErrorInfo(type="ValueError", message="x" * 5000)
     slow = [await record_call(store, seconds=seconds) for seconds in range(20, 35)]
@@ -241,7 +243,7 @@ async def test_the_slowest_calls_and_the_latest_failures_are_named(store: Store)
     )
 
 
-async def test_a_tool_name_may_be_any_text(store: Store) -> None:
+async def test_statistics_are_found_for_any_text_as_tool_name(store: Store) -> None:
     failures = []
     for name in ("", "a/b", "\0", "é", "%", "x" * 3000):
         await record_call(store, name=name)
@@ -251,7 +253,7 @@ async def test_a_tool_name_may_be_any_text(store: Store) -> None:
     assert failures == []
 
 
-def test_any_time_range_has_at_most_sixty_buckets_of_whole_seconds() -> None:
+def test_any_time_range_has_at_most_60_buckets_of_whole_seconds() -> None:
     first = datetime(1900, 1, 1, tzinfo=UTC)
     failures = []
     for days in (0, 1e-9, 1e-5, 0.001, 0.5, 1, 7, 100, 1000, 365 * 20, 365 * 7000):

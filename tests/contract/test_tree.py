@@ -18,7 +18,7 @@ from tracer.records.record_classes import Kind
 from tracer.records.status import Status
 
 
-async def test_a_root_plan_s_tree_shows_each_record_under_its_parent(store: Store) -> None:
+async def test_tree_of_a_root_plan_has_each_record_below_its_parent(store: Store) -> None:
     run = sample_run(sub_plans=2)
     await store.record(*reversed(run.events))
     top = await tree(store, run.root)
@@ -35,7 +35,7 @@ async def test_a_root_plan_s_tree_shows_each_record_under_its_parent(store: Stor
     assert (top["cumulative"]["toolCalls"], top["cumulative"]["failures"]) == (3, 1)
 
 
-async def test_a_row_has_the_error_duration_and_start(store: Store) -> None:
+async def test_tree_row_of_a_failed_call_has_error_duration_and_start(store: Store) -> None:
     run = sample_run(sub_plans=1)
     await store.record(*run.events)
     rows = await read_tree(store.reader, run.root, Payloads.PREVIEW)
@@ -68,7 +68,7 @@ async def test_siblings_are_sorted_by_position_then_id(store: Store) -> None:
 LONG = "字" * 1000
 
 
-async def test_payloads_determine_how_much_of_a_long_string_is_returned(store: Store) -> None:
+async def test_payloads_argument_sets_how_much_of_a_long_string_is_returned(store: Store) -> None:
     run = Moments()
     error = ErrorInfo(type="E", message=LONG, stack=LONG)
     await store.record(
@@ -92,7 +92,7 @@ async def test_payloads_determine_how_much_of_a_long_string_is_returned(store: S
         assert arguments == [None, None, False], payloads
 
 
-async def test_a_call_shows_effects_of_hooks_with_long_values_as_payloads(store: Store) -> None:
+async def test_tree_truncates_long_values_that_hooks_added_to_a_call(store: Store) -> None:
     run = Moments()
     await store.record(
         run.call_started(
@@ -115,7 +115,7 @@ async def test_a_call_shows_effects_of_hooks_with_long_values_as_payloads(store:
         assert plain["stillRunning"] is None, payloads
 
 
-async def test_short_and_empty_strings_are_not_truncated(store: Store) -> None:
+async def test_short_and_empty_payloads_are_not_truncated(store: Store) -> None:
     run = Moments()
     await store.record(run.call_finished(result=""), run.call_started(arguments="a" * 2048))
     for payloads in Payloads:
@@ -125,7 +125,7 @@ async def test_short_and_empty_strings_are_not_truncated(store: Store) -> None:
         assert call["argumentsTruncated"] is is_cut, payloads
 
 
-async def test_a_masked_payload_reports_its_original_size(store: Store) -> None:
+async def test_masked_payload_has_the_size_of_the_original(store: Store) -> None:
     run = Moments()
     size, other = 999_999_999_999_999, "[masked: rest of 7 bytes]\n"
     await store.record(
@@ -157,7 +157,7 @@ async def test_tree_of_a_sub_plan_contains_only_its_descendants(store: Store) ->
     assert top["cumulative"]["toolCalls"] == 1
 
 
-async def test_plans_that_open_each_other_are_all_read(store: Store) -> None:
+async def test_tree_of_plans_that_open_each_other_contains_both(store: Store) -> None:
     run, one, other = Moments(), new_id(), new_id()
     calls, steps = [new_id(), new_id()], [new_id(), new_id()]
     await store.record(
@@ -185,7 +185,7 @@ def count(nodes: list[Node], kind: str) -> int:
     return here + (count(below, kind) if below else 0)
 
 
-async def test_a_plan_is_read_before_a_placeholder_with_the_same_id(
+async def test_plan_is_preferred_to_a_placeholder_with_the_same_id(
     store: Store,
 ) -> None:
     ids = sequential_ids()
@@ -202,12 +202,12 @@ async def test_a_plan_is_read_before_a_placeholder_with_the_same_id(
     assert (await store.reader.read_plan(shared)).plan.root_plan_id == first.root
 
 
-async def test_a_plan_that_does_not_exist_has_no_tree(store: Store) -> None:
+async def test_tree_of_a_missing_plan_raises_not_found(store: Store) -> None:
     with pytest.raises(RecordNotFound):
         await read_tree(store.reader, new_id(), Payloads.NONE)
 
 
-async def test_a_plan_by_itself_has_a_tree(store: Store) -> None:
+async def test_tree_of_a_plan_without_steps_is_empty(store: Store) -> None:
     run = Moments()
     await store.record(run.plan_started(title="Alone"))
     top = await tree(store, run.root, Payloads.NONE)

@@ -9,7 +9,7 @@ from tests.health.serving import health, served
 from tracer.runtime.scripted_model import ScriptedModel
 
 
-async def test_every_tool_of_an_agent_exists_once_the_servers_are_connected(
+async def test_every_tool_of_an_agent_is_registered_after_the_servers_connect(
     database_url: str, tmp_path: Path
 ) -> None:
     application = health()
@@ -20,7 +20,7 @@ async def test_every_tool_of_an_agent_exists_once_the_servers_are_connected(
             assert list(found) == list(agent.tools), agent.name
 
 
-def test_only_the_nurse_may_write_in_the_diary() -> None:
+def test_only_the_nurse_agent_has_tools_that_write_to_the_diary() -> None:
     application = health_application(Diary())
     names = [tool.name for tool in diary_tools(Diary())]
     writing = {name for name in names if not name.startswith("query")}

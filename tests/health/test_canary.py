@@ -173,7 +173,7 @@ async def fetch(database_url: str, query: str) -> list[Any]:
         return await (await connection.execute(query.encode())).fetchall()
 
 
-async def test_the_callers_identity_appears_only_in_the_diary(
+async def test_user_id_of_the_caller_is_stored_only_in_the_diary(
     database_url: str, tmp_path: Path, logged: io.StringIO
 ) -> None:
     scripted = ScriptedModel(
@@ -231,7 +231,9 @@ async def test_the_callers_identity_appears_only_in_the_diary(
     assert sorted(await fetch(database_url, query)) == sorted((each, 3) for each in USERS.values())
 
 
-async def test_names_of_forged_arguments_are_recorded(database_url: str, tmp_path: Path) -> None:
+async def test_names_of_forged_arguments_are_recorded_on_the_call(
+    database_url: str, tmp_path: Path
+) -> None:
     scripted = ScriptedModel([Script([Turn(calls=GIVING_AWAY), Turn(text="done")], times=2)])
     tools = (break_down, give_away, remember, break_in_a_thread, "query_symptom")
     diary = Diary()

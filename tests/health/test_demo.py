@@ -66,7 +66,7 @@ async def test_sub_plans_nest_three_levels_below_the_root_plan(recorded: str) ->
     ]
 
 
-async def test_every_sub_plan_hangs_under_the_call_that_opened_it(recorded: str) -> None:
+async def test_every_sub_plan_refers_to_the_call_that_opened_it(recorded: str) -> None:
     found = await fetch(
         recorded,
         """
@@ -96,7 +96,7 @@ async def test_every_sub_plan_hangs_under_the_call_that_opened_it(recorded: str)
     ]
 
 
-async def test_one_round_opens_two_sub_plans_with_one_provider_id(recorded: str) -> None:
+async def test_two_calls_with_one_provider_id_open_two_sub_plans(recorded: str) -> None:
     [round_] = await fetch(
         recorded,
         """
@@ -112,7 +112,7 @@ async def test_one_round_opens_two_sub_plans_with_one_provider_id(recorded: str)
     assert round_ == (["medication_check", "symptom_check"], ["call_0", "call_0"])
 
 
-async def test_the_items_of_the_batch_open_a_sub_plan_each(recorded: str) -> None:
+async def test_each_item_of_a_batch_tool_opens_a_sub_plan(recorded: str) -> None:
     found = await fetch(
         recorded,
         """
@@ -134,7 +134,7 @@ async def test_the_items_of_the_batch_open_a_sub_plan_each(recorded: str) -> Non
     ]
 
 
-async def test_the_refused_reading_is_corrected_in_the_next_round(recorded: str) -> None:
+async def test_model_corrects_a_rejected_reading_in_the_next_round(recorded: str) -> None:
     calls = await fetch(
         recorded,
         """
@@ -159,7 +159,7 @@ async def test_the_refused_reading_is_corrected_in_the_next_round(recorded: str)
     assert readings == [(146, 88), (152, 95)]
 
 
-async def test_provider_ids_are_kept_as_they_came(recorded: str) -> None:
+async def test_provider_call_ids_are_stored_unchanged(recorded: str) -> None:
     [(ids,)] = await fetch(
         recorded,
         """
@@ -172,7 +172,7 @@ async def test_provider_ids_are_kept_as_they_came(recorded: str) -> None:
     assert ids == ["call_0", "call_0", "call_0", "", "", None, None]
 
 
-async def test_nothing_is_left_open(recorded: str) -> None:
+async def test_every_record_of_the_demo_run_has_ended(recorded: str) -> None:
     found = await fetch(
         recorded,
         """
@@ -191,7 +191,7 @@ async def test_nothing_is_left_open(recorded: str) -> None:
     assert found == [("failed", 1), ("succeeded", 70)]
 
 
-async def test_tokens_add_up(recorded: str) -> None:
+async def test_tokens_of_the_run_equal_the_sum_of_its_rounds(recorded: str) -> None:
     [totals] = await fetch(
         recorded, "SELECT input_tokens, output_tokens, tool_calls, failures FROM run"
     )
@@ -203,7 +203,7 @@ async def test_tokens_add_up(recorded: str) -> None:
     assert of_rounds == totals[:2]
 
 
-async def test_the_patients_own_words_are_kept(recorded: str) -> None:
+async def test_notes_in_chinese_are_stored_unchanged(recorded: str) -> None:
     found = await fetch(
         recorded,
         """
@@ -215,7 +215,7 @@ async def test_the_patients_own_words_are_kept(recorded: str) -> None:
     assert found == [("起床时头晕", "起床时头晕")]
 
 
-async def test_the_time_comes_from_the_mcp_server(recorded: str) -> None:
+async def test_current_time_tool_returns_the_time_of_the_mcp_server(recorded: str) -> None:
     [(tool_type, result)] = await fetch(
         recorded, "SELECT tool_type, result FROM act_tool_info WHERE name = 'get_current_time'"
     )
@@ -224,7 +224,7 @@ async def test_the_time_comes_from_the_mcp_server(recorded: str) -> None:
     assert json.loads(result)["timezone"] == "UTC"
 
 
-async def test_previous_runs_have_no_titles(
+async def test_previous_runs_tool_returns_no_titles(
     recorded: str,
 ) -> None:
     [(tool_type, result)] = await fetch(
@@ -237,7 +237,7 @@ async def test_previous_runs_have_no_titles(
     assert this_run["status"] == "running"
 
 
-async def test_each_recorded_entry_counts_in_the_conversations_state(recorded: str) -> None:
+async def test_each_stored_entry_changes_the_session_state(recorded: str) -> None:
     found = await fetch(
         recorded,
         "SELECT name, status::text, state_changes IS NOT NULL, count(*) FROM act_tool_info"
@@ -253,7 +253,7 @@ async def test_each_recorded_entry_counts_in_the_conversations_state(recorded: s
     ]
 
 
-async def test_entries_belong_to_the_caller_unnamed_in_records(recorded: str) -> None:
+async def test_diary_entries_have_the_callers_user_id_and_records_do_not(recorded: str) -> None:
     owners = await fetch(
         recorded,
         """
@@ -272,7 +272,7 @@ async def test_entries_belong_to_the_caller_unnamed_in_records(recorded: str) ->
 
 
 @pytest.mark.thorough
-async def test_two_runs_on_one_database_are_separate_runs(
+async def test_two_demo_runs_on_one_database_are_separate(
     database_url: str, tmp_path: Path
 ) -> None:
     await play(database_url, tmp_path)
@@ -285,7 +285,7 @@ async def test_two_runs_on_one_database_are_separate_runs(
 
 
 @pytest.mark.thorough
-async def test_a_conversations_state_continues_in_its_next_run(
+async def test_session_state_is_kept_for_the_next_run_of_the_session(
     database_url: str, tmp_path: Path
 ) -> None:
     async with served(database_url, tmp_path, health()) as made:
@@ -310,7 +310,7 @@ async def test_a_conversations_state_continues_in_its_next_run(
 
 
 @pytest.mark.thorough
-async def test_without_a_model_the_demonstration_can_be_repeated(
+async def test_demo_without_a_model_can_run_three_times_concurrently(
     database_url: str, tmp_path: Path
 ) -> None:
     async with served(database_url, tmp_path, health()) as made:
@@ -338,7 +338,7 @@ async def alone(
             yield Alone(made.launcher, url)
 
 
-async def test_tools_report_a_missing_server_or_caller(
+async def test_tools_without_a_server_or_caller_fail_with_a_reason(
     alone: Alone,
 ) -> None:
     outcome = await alone.launcher.run(REQUEST)
@@ -358,7 +358,7 @@ async def test_tools_report_a_missing_server_or_caller(
     assert entries == 0
 
 
-async def test_without_a_model_another_request_fails_and_names_the_setting(alone: Alone) -> None:
+async def test_unscripted_request_without_a_model_fails_and_names_the_setting(alone: Alone) -> None:
     outcome = await alone.launcher.run("What is the weather like?")
 
     assert outcome.status is Status.FAILED

@@ -66,7 +66,7 @@ async def open_one(database_url: str, diary: Diary | None = None) -> None:
         pass
 
 
-async def test_concurrent_opens_create_the_tables_once(database_url: str) -> None:
+async def test_concurrent_opens_of_a_diary_create_its_tables_once(database_url: str) -> None:
     await asyncio.gather(*(open_one(database_url) for _ in range(8)))
 
     tables = await fetch(
@@ -75,7 +75,7 @@ async def test_concurrent_opens_create_the_tables_once(database_url: str) -> Non
     assert tables == ["blood_pressure", "health_event", "medication", "symptom"]
 
 
-async def test_a_diary_with_patient_ids_is_migrated_on_opening(
+async def test_opening_a_diary_with_patient_ids_migrates_it(
     database_url: str, tmp_path: Path
 ) -> None:
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
@@ -93,7 +93,7 @@ async def test_a_diary_with_patient_ids_is_migrated_on_opening(
     assert [each["symptom_name"] for each in theirs] == ["cough"]
 
 
-async def test_a_migrated_diary_has_the_tables_of_a_new_one(
+async def test_migrated_diary_has_the_same_tables_as_a_new_diary(
     database_url: str, empty_database_url: str
 ) -> None:
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
@@ -131,7 +131,7 @@ async def test_opening_a_diary_without_a_database_raises() -> None:
         max_size=12,
     )
 )
-async def test_users_find_only_their_own_entries_in_any_order_of_writes(
+async def test_users_find_only_their_own_entries_after_any_order_of_writes(
     opened: Diary, steps: list[tuple[int, int | None, str]]
 ) -> None:
     users = [str(new_id()) for _ in range(3)]  # others than in the examples before

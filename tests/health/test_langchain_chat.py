@@ -86,7 +86,7 @@ def heard_messages(heard: str) -> Sequence[tuple[str, str]]:
     return [(each["role"], each["content"]) for each in rest]
 
 
-async def test_three_messages_of_a_session_across_a_restart(
+async def test_chat_history_of_three_messages_survives_a_restart(
     database_url: str, tmp_path: Path
 ) -> None:
     scripted = ScriptedModel(SCRIPTS)

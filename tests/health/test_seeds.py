@@ -37,7 +37,7 @@ NAMED = {
 }
 
 
-async def test_000_blood_pressure_is_recorded_for_a_hidden_user(
+async def test_seed_000_stores_a_blood_pressure_for_a_hidden_user_id(
     database_url: str, tmp_path: Path
 ) -> None:
     told = {"systolic": 120, "diastolic": 80}
@@ -65,7 +65,7 @@ async def test_000_blood_pressure_is_recorded_for_a_hidden_user(
     assert USER not in f"{arguments} {result}"
 
 
-def test_001_the_twelve_tools_are_registered_with_their_parameters() -> None:
+def test_seed_001_registers_twelve_tools_with_their_parameters() -> None:
     registry = health().registry
     records = [
         each for each in registry if each.name.split("_", 1)[0] in ("record", "query", "update")
@@ -80,7 +80,7 @@ def test_001_the_twelve_tools_are_registered_with_their_parameters() -> None:
             assert (properties["limit"]["default"], properties["offset"]["default"]) == (10, 0)
 
 
-async def test_001_an_update_of_another_users_record_is_rejected(
+async def test_seed_001_rejects_an_update_of_another_users_record(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     reading = rows(await call_nurse("record_blood_pressure", **READING))

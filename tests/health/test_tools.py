@@ -9,7 +9,7 @@ from tests.health.nurse import OTHER_PATIENT, CallNurse, refusal, rows
 from tracer.records.status import Status
 
 
-async def test_query_returns_the_recorded_entry_to_its_patient_only(
+async def test_query_returns_an_entry_only_to_the_patient_who_recorded_it(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     found = {}
@@ -26,7 +26,7 @@ async def test_query_returns_the_recorded_entry_to_its_patient_only(
     assert found == expected
 
 
-async def test_an_entry_without_a_time_has_the_current_time(
+async def test_entry_without_a_time_gets_the_current_time(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     found = {}
@@ -38,7 +38,7 @@ async def test_an_entry_without_a_time_has_the_current_time(
     assert found == dict.fromkeys(LEAST, ("2026-03-02T08:30:00", None))
 
 
-async def test_a_forged_user_id_reaches_only_the_callers_diary(
+async def test_forged_user_id_is_ignored_and_the_callers_diary_is_used(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     failures = []
@@ -53,7 +53,7 @@ async def test_a_forged_user_id_reaches_only_the_callers_diary(
     assert failures == []
 
 
-async def test_a_token_that_cannot_be_a_user_id_is_rejected(
+async def test_token_that_cannot_be_a_user_id_is_rejected(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     tokens = ["half \ud83d", "NUL \0", "  ", "x" * 201]
@@ -96,7 +96,9 @@ async def test_query_returns_the_newest_entries_first_in_pages(
     assert pages == {key: [[1, 4, 3, 2], [1, 4], [3, 2], []] for key in WHOLE}
 
 
-async def test_since_excludes_older_entries(opened: Diary, call_nurse: CallNurse) -> None:
+async def test_query_with_since_excludes_older_entries(
+    opened: Diary, call_nurse: CallNurse
+) -> None:
     nouns = ["blood_pressure", "health_event", "symptom"]
     found = {}
     for noun in nouns:
@@ -109,7 +111,7 @@ async def test_since_excludes_older_entries(opened: Diary, call_nurse: CallNurse
     assert found == {key: [3, 2] for key in nouns}
 
 
-async def test_medication_is_found_by_name_in_any_case(
+async def test_medication_is_found_by_name_case_insensitively(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     await call_nurse("record_medication", **MEDICATION)
@@ -165,7 +167,7 @@ async def test_impossible_entries_are_rejected_with_a_message_and_not_stored(
     assert stored == {noun: [] for noun in WHOLE}
 
 
-async def test_a_patients_clock_may_run_a_little_ahead(
+async def test_record_time_slightly_in_the_future_is_accepted(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     ahead = await call_nurse("record_blood_pressure", **READING, record_time="2026-03-02T08:34:00Z")
@@ -173,14 +175,16 @@ async def test_a_patients_clock_may_run_a_little_ahead(
     assert ahead.status is Status.SUCCEEDED
 
 
-async def test_a_tool_of_a_closed_diary_reports_that_it_is_closed(call_nurse: CallNurse) -> None:
+async def test_tool_call_after_the_diary_is_closed_fails_with_a_reason(
+    call_nurse: CallNurse,
+) -> None:
     reason, said = refusal(await call_nurse("query_symptom"))
 
     assert reason == "tool_error"
     assert "closed" in (said or "")
 
 
-async def test_a_connection_that_breaks_is_replaced(
+async def test_broken_database_connection_is_replaced(
     opened: Diary, database_url: str, call_nurse: CallNurse
 ) -> None:
     await call_nurse("record_symptom", symptom_name="头晕")

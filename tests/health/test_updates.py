@@ -16,7 +16,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-async def test_an_update_changes_only_the_given_fields_of_one_entry(
+async def test_update_changes_only_the_given_fields_of_one_entry(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     failures = []
@@ -32,7 +32,7 @@ async def test_an_update_changes_only_the_given_fields_of_one_entry(
     assert failures == []
 
 
-async def test_an_events_time_can_be_corrected_but_not_into_the_future(
+async def test_time_of_an_event_can_be_updated_but_not_to_the_future(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     await call_nurse("record_health_event", **WHOLE["health_event"])
@@ -45,7 +45,7 @@ async def test_an_events_time_can_be_corrected_but_not_into_the_future(
     assert "no offset" in (refusal(await moved("2026-03-01T08:00:00"))[1] or "")
 
 
-async def test_another_patients_record_is_rejected_like_a_missing_record(
+async def test_update_of_another_patients_record_fails_like_a_missing_record(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     for noun in WHOLE:
@@ -64,7 +64,7 @@ async def test_another_patients_record_is_rejected_like_a_missing_record(
         assert rows(await call_nurse(f"query_{noun}", by=OTHER_PATIENT)) == [], noun
 
 
-async def test_naming_the_owner_does_not_open_another_patients_record(
+async def test_forged_user_id_cannot_update_another_patients_record(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     mine = rows(await call_nurse("record_symptom", **WHOLE["symptom"]))
@@ -77,7 +77,7 @@ async def test_naming_the_owner_does_not_open_another_patients_record(
     assert rows(await call_nurse("query_symptom")) == [mine]
 
 
-async def test_an_update_without_changes_is_rejected_and_lists_the_fields(
+async def test_update_without_changes_is_rejected_and_lists_the_fields(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     for noun in WHOLE:
@@ -90,7 +90,9 @@ async def test_an_update_without_changes_is_rejected_and_lists_the_fields(
         assert set(WHOLE[noun]) <= set(words), noun
 
 
-async def test_an_invalid_record_id_is_rejected(opened: Diary, call_nurse: CallNurse) -> None:
+async def test_update_with_an_invalid_record_id_is_rejected(
+    opened: Diary, call_nurse: CallNurse
+) -> None:
     record_ids: list[object] = [0, -1, 2**63, "first", None]
     outcomes = [
         await call_nurse("update_symptom", record_id=record_id, severity="mild")
@@ -109,7 +111,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_an_update_that_makes_a_reading_impossible_is_rejected(
+async def test_update_that_makes_a_reading_impossible_is_rejected(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     before = rows(await call_nurse("record_blood_pressure", **READING))
@@ -126,7 +128,7 @@ async def test_an_update_that_makes_a_reading_impossible_is_rejected(
     assert rows(await call_nurse("query_blood_pressure")) == [before]
 
 
-async def test_of_concurrent_updates_that_exclude_each_other_one_succeeds(
+async def test_one_of_two_conflicting_concurrent_updates_succeeds(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     await call_nurse("record_blood_pressure", systolic=150, diastolic=90)

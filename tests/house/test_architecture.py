@@ -33,11 +33,11 @@ def _quoted(page: Path, pattern: str) -> list[str]:
     return sorted({each for each in spans if re.fullmatch(pattern, each)})
 
 
-def test_architecture_is_short() -> None:
+def test_architecture_page_stays_below_its_size_limit() -> None:
     assert len(ARCHITECTURE.read_text(encoding="utf-8").splitlines()) <= LONGEST
 
 
-def test_named_definitions_exist_in_their_files() -> None:
+def test_definitions_named_with_a_file_in_architecture_md_exist() -> None:
     # Such as `tracer/store.py: TraceWriter.write`.
     named = [each.split(": ") for each in _quoted(ARCHITECTURE, r"[\w./-]+\.\w+: [\w.]+")]
 
@@ -46,7 +46,7 @@ def test_named_definitions_exist_in_their_files() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_named_paths_exist(page: Path) -> None:
+def test_paths_named_in_architecture_md_exist(page: Path) -> None:
     # A path in a table may be relative to the one before it.
     ends = [each.removesuffix("/") for each in _quoted(page, _PATH) if not PLACEHOLDER.search(each)]
     there = {path for file in project_files() for path in (file, *file.parents)}
@@ -56,7 +56,7 @@ def test_named_paths_exist(page: Path) -> None:
     assert [each for each in ends if each not in known] == []
 
 
-def test_named_classes_and_methods_exist() -> None:
+def test_classes_and_methods_named_in_architecture_md_exist() -> None:
     # Such as `ActiveRun.record`, or `_store_state` at the beginning of a line of a sketch.
     text = ARCHITECTURE.read_text(encoding="utf-8")
     named = {
@@ -71,7 +71,7 @@ def test_named_classes_and_methods_exist() -> None:
     assert sorted(named - known) == []
 
 
-def test_named_decisions_exist() -> None:
+def test_decisions_named_in_architecture_md_exist() -> None:
     text = ARCHITECTURE.read_text(encoding="utf-8")
     groups = re.findall(r"\(decisions? ([\d, and]+)\)", text)
     numbers = {int(number) for group in groups for number in re.findall(r"\d+", group)}

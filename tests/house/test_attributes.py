@@ -27,7 +27,7 @@ def dialect_modules() -> list[ModuleType]:
     return [module for module in modules if any(hasattr(module, name) for name in declared)]
 
 
-def test_page_is_what_the_dialects_declare() -> None:
+def test_attributes_page_matches_the_declarations_of_the_dialects() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "Run `make attributes`."
 
 
@@ -35,7 +35,7 @@ def test_each_module_that_reads_spans_declares_a_dialect() -> None:
     assert [m.__name__ for m in dialect_modules() if not hasattr(m, "DIALECT")] == []
 
 
-def test_no_two_dialects_have_the_same_order() -> None:
+def test_dialects_have_distinct_order_numbers() -> None:
     orders = [dialect.order for dialect in DIALECTS]
     assert sorted(set(orders)) == orders
 

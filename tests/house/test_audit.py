@@ -15,7 +15,7 @@ def package(**more: Any) -> dict[str, Any]:
     return {"dependencies": [{"name": "some", "version": "1", **more}], "fixes": []}
 
 
-def test_what_is_known_of_a_pin_is_found() -> None:
+def test_audit_reports_the_known_vulnerabilities_of_a_pin() -> None:
     known = {"id": "PYSEC-1", "fix_versions": ["2"], "aliases": [], "description": ""}
     assert [*python_findings(package(vulns=[known]))] == ["some 1: PYSEC-1, mended in 2"]
     assert [*python_findings(package(vulns=[]))] == []
@@ -32,13 +32,13 @@ def test_what_is_known_of_a_pin_is_found() -> None:
         (node_findings, {"message": "405 Method Not Allowed", "error": {}}),
     ],
 )
-def test_what_was_not_audited_does_not_count_as_sound(
+def test_audit_that_skips_a_package_raises_not_answered(
     findings: Findings, answer: dict[str, Any]
 ) -> None:
     with pytest.raises(NotAnswered):
         [*findings(answer)]
 
 
-def test_a_broken_connection_is_no_answer(tmp_path: Path) -> None:
+def test_audit_that_cannot_run_raises_not_answered(tmp_path: Path) -> None:
     with pytest.raises(NotAnswered):
         run_audit([sys.executable, "-c", "raise OSError"], tmp_path, python_findings)

@@ -63,20 +63,20 @@ def test_quick_benchmarks_write_their_figures(tmp_path: Path) -> None:
         (at_most(100, "value"), False),
     ],
 )
-def test_a_goal_is_for_the_figure_or_for_its_ratio(goal: Goal, reached: bool) -> None:
+def test_benchmark_goal_applies_to_the_figure_or_to_its_ratio(goal: Goal, reached: bool) -> None:
     figure = Figure(name="some", value=300, unit="ms", yardstick="other", ratio=0.4, goal=goal)
 
     assert figure.is_reached is reached
 
 
-def test_results_are_read_as_they_were_saved(tmp_path: Path) -> None:
+def test_benchmark_results_are_equal_after_save_and_read(tmp_path: Path) -> None:
     saved = results(0.4)
     saved.save(tmp_path / "new" / "bench.json")
 
     assert read_results(tmp_path / "new" / "bench.json") == saved
 
 
-def test_a_report_compares_two_runs_and_shows_what_failed() -> None:
+def test_benchmark_report_compares_two_runs_and_shows_failures() -> None:
     text = page([results(0.2), results(0.4)])
 
     assert "1,800" in text

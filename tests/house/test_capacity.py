@@ -28,14 +28,14 @@ LARGEST = Price(140, 210, 3_500, 3_000, 200)
 PRICES = Prices(((1.0, USUAL), (3.0, LARGER), (8.0, LARGEST)), 2.0)
 
 
-def test_price_is_interpolated_between_sizes_and_extrapolated() -> None:
+def test_price_of_a_span_size_is_interpolated_and_extrapolated() -> None:
     assert [PRICES.of(size) for size in (1, 3, 8)] == [USUAL, LARGER, LARGEST]
     assert PRICES.of(2) == Price(120, 90, 3_000, 1_600, 200)
     assert PRICES.of(13).postgres_us == pytest.approx(310)
     assert PRICES.of(0.5) == USUAL
 
 
-def test_a_demand_needs_what_its_spans_cost() -> None:
+def test_capacity_of_a_demand_is_computed_from_its_spans() -> None:
     a_day = 1_000 * 432.0 * 2  # ten spans a second
     needs = needs_of(PRICES, Demand(1_000, 432, 30, kilobytes=2, peak=4))
 
@@ -46,7 +46,7 @@ def test_a_demand_needs_what_its_spans_cost() -> None:
     assert needs.log_gb_a_day == pytest.approx(a_day * 3_000 / 1e9)
 
 
-def test_half_the_runs_need_half() -> None:
+def test_sampling_half_of_the_runs_halves_the_needed_capacity() -> None:
     all_of_them = needs_of(PRICES, Demand(1_000, 1e5, 30, kilobytes=1))
     half = needs_of(PRICES, Demand(1_000, 1e5, 30, kilobytes=1, sampled=0.5))
 
@@ -54,7 +54,7 @@ def test_half_the_runs_need_half() -> None:
     assert half.server_cores == pytest.approx(all_of_them.server_cores / 2)
 
 
-def test_the_needs_of_a_load_are_printed_from_a_results_file(
+def test_capacity_command_reads_prices_from_a_results_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures = [figure for way in WAYS for figure in figures_of(way, PRICES)]

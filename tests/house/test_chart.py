@@ -60,7 +60,7 @@ def values_of(text: str, prefix: str = "") -> set[str]:
     return names
 
 
-def test_every_value_is_documented() -> None:
+def test_every_value_of_the_chart_is_documented() -> None:
     page = (CHART / "README.md").read_text("utf-8")
     names = values_of((CHART / "values.yaml").read_text("utf-8"))
 
@@ -112,7 +112,9 @@ def render(helm: Path, values: dict[str, Any]) -> Any:
     ],
     ids=["required", "everything", "without migration"],
 )
-def test_chart_is_linted_and_rendered(helm: Path, values: dict[str, Any], kinds: list[str]) -> None:
+def test_helm_lints_and_renders_the_chart(
+    helm: Path, values: dict[str, Any], kinds: list[str]
+) -> None:
     found = render(helm, values)
 
     assert found["report"]["errors"] == []

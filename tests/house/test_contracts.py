@@ -36,24 +36,24 @@ NODES: dict[Kind, type[BaseModel]] = {
 }
 
 
-def test_the_contract_files_are_what_the_code_serves() -> None:
+def test_contract_files_match_what_the_code_serves() -> None:
     for path, content in contract_files().items():
         assert content == path.read_bytes(), f"{path.name} is stale: run `make openapi`"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_the_rows_have_the_fields_of_the_record_classes(path: Path) -> None:
+def test_database_rows_have_the_fields_of_the_record_classes(path: Path) -> None:
     assert updated(path) == path.read_text("utf-8"), "run `make fields`"
 
 
 @pytest.mark.parametrize("kind", NODES)
-def test_tree_node_has_the_fields_of_its_schema(kind: Kind) -> None:
+def test_tree_nodes_have_the_fields_of_their_schemas(kind: Kind) -> None:
     schema = {to_camel(name) for name in NODES[kind].model_fields}
 
     assert {"kind", *nodes.NODES[kind].__struct_encode_fields__} == schema
 
 
-def test_the_examples_of_the_openapi_document_fit_their_schemas() -> None:
+def test_openapi_examples_match_their_schemas() -> None:
     jsonschema_rs.validate(PlanNodeSchema.model_json_schema(mode="serialization"), TREE_EXAMPLE)
     schemas: list[type[BaseModel]] = [
         RunSchema,
@@ -74,7 +74,7 @@ def test_the_examples_of_the_openapi_document_fit_their_schemas() -> None:
             jsonschema_rs.validate(json_schema, example)
 
 
-def test_an_event_on_the_wire_fits_the_events_schema() -> None:
+def test_encoded_event_matches_the_events_schema() -> None:
     event = ThoughtStarted.model_validate(
         {
             "at": "2026-01-01T00:00:00Z",
@@ -94,7 +94,7 @@ def test_an_event_on_the_wire_fits_the_events_schema() -> None:
     assert event == EVENT.validate_json(wire)
 
 
-def test_every_error_has_a_status_and_a_code() -> None:
+def test_every_error_class_has_an_http_status_and_a_code() -> None:
     def tree(kind: type[errors.TracerError]) -> set[type[errors.TracerError]]:
         kinds = {kind}.union(*(tree(below) for below in kind.__subclasses__()))
         return {each for each in kinds if each.__module__ == "tracer.errors"}

@@ -39,7 +39,9 @@ def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     find_database.cache_clear()
 
 
-def test_named_server_is_used_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_named_by_the_environment_variable_is_used_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(SERVER_VARIABLE, "postgresql+psycopg://someone@host/database")
 
     database = find_database()
@@ -49,7 +51,7 @@ def test_named_server_is_used_first(monkeypatch: pytest.MonkeyPatch) -> None:
         assert url == "postgresql://someone@host/database"
 
 
-def test_container_is_used_if_an_older_engine_answers(
+def test_postgres_container_is_used_if_an_older_docker_engine_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     socket = tmp_path / "docker.sock"
@@ -62,7 +64,7 @@ def test_container_is_used_if_an_older_engine_answers(
     assert description == "a container of postgres:18, Docker API 1.41"
 
 
-def test_embedded_server_is_used_with_the_reason_if_no_engine_answers(
+def test_embedded_postgres_is_used_if_no_docker_engine_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'nothing.sock'}")

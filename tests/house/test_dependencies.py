@@ -18,7 +18,7 @@ def _callables(dependant: Dependant) -> Iterator[object]:
         yield from _callables(each)
 
 
-def test_no_request_waits_for_a_thread_before_its_route_begins() -> None:
+def test_routes_and_their_dependencies_are_coroutines() -> None:
     """FastAPI gives each dependency, and each route, that is no coroutine to a thread."""
     routes = [route for each in (health, *ROUTES) for route in each.router.routes]
     threaded = {

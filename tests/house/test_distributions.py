@@ -60,11 +60,11 @@ def tracked(*folders: str) -> set[str]:
     return {str(path) for path in project_files() if str(path).startswith(folders)}
 
 
-def test_client_wheel_contains_the_package_tracer_and_nothing_else(client_wheel: Path) -> None:
+def test_client_wheel_contains_only_the_package_tracer(client_wheel: Path) -> None:
     assert contents(client_wheel) == tracked("tracer/")
 
 
-def test_server_wheel_contains_the_server_below_one_package(server_wheel: Path) -> None:
+def test_server_wheel_has_a_single_top_level_package(server_wheel: Path) -> None:
     found = contents(server_wheel)
     viewer = {name for name in found if name.startswith("tracer_server/api/static/")}
     expected = {
@@ -80,7 +80,7 @@ def test_server_wheel_contains_the_server_below_one_package(server_wheel: Path) 
     assert "tracer_server/api/static/index.html" in viewer
 
 
-def test_server_wheel_imports_its_own_api(server_wheel: Path) -> None:
+def test_server_wheel_does_not_import_a_top_level_api_package(server_wheel: Path) -> None:
     with zipfile.ZipFile(server_wheel) as archive:
         sources = [
             archive.read(name).decode() for name in archive.namelist() if name.endswith(".py")
@@ -90,7 +90,7 @@ def test_server_wheel_imports_its_own_api(server_wheel: Path) -> None:
     assert [line for line in lines if line.startswith(("from api", "import api"))] == []
 
 
-def test_distributions_have_one_version() -> None:
+def test_client_and_server_distributions_have_the_same_version() -> None:
     version = CLIENT["version"]
 
     assert SERVER["version"] == version
@@ -101,9 +101,7 @@ def test_distributions_have_one_version() -> None:
 
 
 @pytest.mark.thorough
-def test_source_archive_of_the_server_builds_the_same_wheel(
-    server_wheel: Path, tmp_path: Path
-) -> None:
+def test_server_source_archive_builds_the_same_wheel(server_wheel: Path, tmp_path: Path) -> None:
     archive = build(ROOT / "server", tmp_path, "sdist")
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path, filter="data")
@@ -142,7 +140,7 @@ NEEDED = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("extra", "program"), NEEDED.items(), ids=NEEDED)
-def test_extra_installs_what_it_is_for(
+def test_extra_installs_the_packages_that_its_program_needs(
     extra: str, program: str, client_wheel: Path, tmp_path: Path
 ) -> None:
     python = tmp_path / "environment" / "bin" / "python"

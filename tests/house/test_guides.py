@@ -163,7 +163,7 @@ def server_url(
         for section in _sections(guide)
     ],
 )
-async def test_the_examples_of_a_section_work(
+async def test_examples_of_each_guide_section_run(
     section: Section,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -193,7 +193,7 @@ async def test_the_examples_of_a_section_work(
 
 
 @pytest.mark.parametrize("guide", GUIDES)
-def test_a_guide_has_examples(guide: str) -> None:
+def test_every_guide_has_code_examples(guide: str) -> None:
     assert any(
         each.language in ("python", "sh")
         for section in _sections(guide)

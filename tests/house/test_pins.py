@@ -31,7 +31,7 @@ LOCKS = {
 
 
 @pytest.mark.parametrize(("name", "asked"), LOCKS.items())
-def test_a_lock_pins_everything_that_was_asked_for(name: str, asked: list[str]) -> None:
+def test_lock_file_pins_every_requirement_within_its_range(name: str, asked: list[str]) -> None:
     pins = _pins(name)
     assert [
         text
@@ -44,12 +44,12 @@ def test_a_lock_pins_everything_that_was_asked_for(name: str, asked: list[str]) 
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_the_image_runs_on_the_pins_that_the_tests_ran_on(name: str) -> None:
+def test_image_uses_the_same_pinned_versions_as_the_tests(name: str) -> None:
     assert _pins(name).items() <= _pins("requirements.lock").items()
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_every_pin_has_its_hashes(name: str) -> None:
+def test_every_pin_in_a_lock_file_has_hashes(name: str) -> None:
     lines = [line for line in (ROOT / name).read_text().splitlines() if line[:1].isalnum()]
     assert lines
     assert all(line.endswith("\\") for line in lines)

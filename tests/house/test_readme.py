@@ -31,7 +31,7 @@ def _application(monkeypatch: pytest.MonkeyPatch) -> Application:
     return application
 
 
-async def test_application_sub_plan_is_recorded_under_its_call(
+async def test_readme_application_records_a_sub_plan_below_its_call(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     model = ScriptedModel(
@@ -61,7 +61,7 @@ async def test_application_sub_plan_is_recorded_under_its_call(
     assert place.sub_plans[0].summary == "121/79"
 
 
-def test_the_readme_has_its_two_commands() -> None:
+def test_readme_contains_the_commands_make_demo_and_make_test() -> None:
     text = README.read_text(encoding="utf-8")
 
     assert "make demo" in text
