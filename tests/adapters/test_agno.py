@@ -186,7 +186,7 @@ async def test_cancelling_a_run_by_its_id_records_it_as_cancelled(store: Recorde
     assert outline(await tree_of(store))[0] == "plan of planner: cancelled"
 
 
-async def test_abandoned_stream_is_cancelled(store: RecordedStore) -> None:
+async def test_streamed_run_is_cancelled_if_its_reader_stops(store: RecordedStore) -> None:
     agent = agent_of(calling(("divide", '{"a": 4, "b": 2}', "x")), DONE, tools=[divide])
 
     stream = agent.arun("Divide.", stream=True)
@@ -221,7 +221,7 @@ async def test_model_error_fails_the_round_and_the_run(
     ]
 
 
-async def test_call_awaiting_approval_runs_in_the_continued_run(
+async def test_call_awaiting_approval_is_recorded_in_the_continued_run(
     store: RecordedStore,
 ) -> None:
     @tool(requires_confirmation=True)

@@ -64,7 +64,7 @@ async def test_tool_function_starts_after_its_call_is_stored(
     assert seen == [True]
 
 
-async def test_run_inside_a_recorded_call_is_its_sub_plan(store: RecordedStore) -> None:
+async def test_agent_run_inside_a_recorded_call_is_its_sub_plan(store: RecordedStore) -> None:
     async with store.tracing.tool_call("delegate") as call:
         await agent_of(DONE).arun("Help.")
         call.finish("helped")
@@ -93,7 +93,7 @@ async def test_round_records_model_tokens_messages_and_cost(
     ]
 
 
-async def test_run_of_another_framework_in_a_tool_is_a_sub_plan(
+async def test_run_of_another_framework_in_an_agno_tool_is_a_sub_plan(
     store: RecordedStore,
 ) -> None:
     set_trace_processors([])
@@ -119,7 +119,7 @@ async def test_run_records_its_session_id_and_subject(store: RecordedStore) -> N
     assert (run.session_id, run.subject) == ("thread-7", "u-1")
 
 
-async def test_agent_is_unaffected_by_a_failing_adapter(
+async def test_agent_succeeds_if_recording_raises(
     store: RecordedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Tracing):
@@ -148,7 +148,7 @@ async def test_agent_continues_while_the_store_is_down(tmp_path: Path) -> None:
     assert output.content == "done"
 
 
-async def test_uninstalled_adapter_records_nothing_and_restores_agno(
+async def test_uninstalling_the_adapter_stops_recording_and_restores_agno(
     tmp_path: Path,
 ) -> None:
     execute = FunctionCall.__dict__["execute"]

@@ -44,7 +44,7 @@ class Hangs(Says):
         raise AssertionError
 
 
-async def test_cancelled_tool_of_a_sub_agent_cancels_its_ancestors(tmp_path: Path) -> None:
+async def test_cancelled_tool_call_of_a_sub_agent_cancels_its_ancestors(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
         has_begun = asyncio.Event()
 
@@ -188,7 +188,7 @@ async def test_exception_of_the_model_fails_the_round(tmp_path: Path) -> None:
         assert think_act["error"]["type"] == "ConnectionError"
 
 
-async def test_stopped_stream_cancels_the_run(tmp_path: Path) -> None:
+async def test_streamed_run_is_cancelled_if_its_reader_stops(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
         agent = new_agent(in_order(chooses(("echo", {"text": "a"}, "call_0")), "done"), [echo])
         config = {"callbacks": [recorder]}

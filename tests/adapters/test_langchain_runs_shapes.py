@@ -303,7 +303,7 @@ async def test_run_records_its_session_id_user_and_tags(tmp_path: Path) -> None:
     assert (run.session_id, run.subject, run.tags) == ("t", "u", ["night"])
 
 
-async def test_handler_records_only_the_runs_it_is_passed_to(tmp_path: Path) -> None:
+async def test_handler_records_only_runs_that_have_it_in_their_callbacks(tmp_path: Path) -> None:
     wanted = scenario()
     agent = scenario_agent([wanted])
     with recording(tmp_path) as (tracing, store):

@@ -272,7 +272,7 @@ async def test_call_rejected_by_a_guardrail_is_denied(store: RecordedStore) -> N
     assert calls_of(tree)[0]["result"] == "not that one"
 
 
-async def test_call_awaiting_approval_runs_in_the_continued_run(
+async def test_call_awaiting_approval_is_recorded_in_the_continued_run(
     store: RecordedStore,
 ) -> None:
     risky = function_tool(lambda: "done it", name_override="risky", needs_approval=True)

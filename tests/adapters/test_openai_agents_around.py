@@ -82,7 +82,7 @@ async def test_run_with_its_own_hooks_still_calls_them_and_records_its_session(
     assert run.session_id == "thread-7"
 
 
-async def test_tool_starts_after_its_record_is_stored(store: RecordedStore) -> None:
+async def test_tool_function_starts_after_its_call_is_stored(store: RecordedStore) -> None:
     seen: list[str] = []
 
     @function_tool
@@ -97,7 +97,7 @@ async def test_tool_starts_after_its_record_is_stored(store: RecordedStore) -> N
     assert seen == ["running"]
 
 
-async def test_run_inside_a_recorded_call_is_its_sub_plan(store: RecordedStore) -> None:
+async def test_agent_run_inside_a_recorded_call_is_its_sub_plan(store: RecordedStore) -> None:
     async with store.tracing.tool_call("delegate") as call:
         await Runner.run(agent_of(DONE), "Help.")
         call.finish("helped")
@@ -110,7 +110,7 @@ async def test_run_inside_a_recorded_call_is_its_sub_plan(store: RecordedStore) 
     ]
 
 
-async def test_agent_is_unaffected_by_a_failing_adapter(
+async def test_agent_succeeds_if_recording_raises(
     store: RecordedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Tracing):
@@ -126,7 +126,7 @@ async def test_agent_is_unaffected_by_a_failing_adapter(
     assert "adapter_failed" in caplog.text
 
 
-async def test_uninstalled_adapter_records_nothing_and_restores_the_sdk(
+async def test_uninstalling_the_adapter_stops_recording_and_restores_the_sdk(
     tmp_path: Path,
 ) -> None:
     hooked = [AgentRunner.__dict__["_run_impl"], InputGuardrail.__dict__["run"]]

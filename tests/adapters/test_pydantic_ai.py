@@ -93,7 +93,7 @@ async def test_concurrent_runs_of_the_same_agents_stay_separate(recorded: Record
         assert_scenario(trees[wanted.prompt], wanted, VERSION)
 
 
-async def test_runs_in_threads_with_own_event_loops_stay_separate(
+async def test_runs_in_threads_with_separate_event_loops_stay_separate(
     recorded: Recorded,
 ) -> None:
     all_wanted = [scenario(run) for run in range(len(CITIES))]
@@ -128,7 +128,7 @@ async def test_sub_agents_tool_calls_are_nested_below_the_root_plan(
     assert sub_plan["rootPlanId"] == root["planId"], VERSION
 
 
-async def test_parallel_sub_agents_are_below_their_own_calls(
+async def test_parallel_sub_agents_are_below_the_calls_that_ran_them(
     recorded: Recorded,
 ) -> None:
     both_started = asyncio.Barrier(2)

@@ -180,7 +180,7 @@ async def test_tool_run_by_the_provider_is_a_call_of_type_native(store: Recorded
     assert (call["arguments"], call["result"]) == ('{"q":"tides"}', '{"hits":3}')
 
 
-async def test_failed_model_request_fails_its_round(store: RecordedStore) -> None:
+async def test_failed_model_request_fails_the_round(store: RecordedStore) -> None:
     def fails(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         raise ConnectionError("nobody there")
 

@@ -225,7 +225,7 @@ async def test_run_cancelled_during_a_model_request_leaves_no_record_open(
     assert outline(await tree_of(store)) == ["plan of agent: cancelled", "  round: cancelled"]
 
 
-async def test_abandoned_stream_cancels_its_run(store: RecordedStore) -> None:
+async def test_streamed_run_is_cancelled_if_its_reader_stops(store: RecordedStore) -> None:
     agent = Agent(scripted(calls(("double", '{"x":1}', "c")), "done"), name="agent", tools=[double])
 
     async with agent.iter("hi") as run:

@@ -245,7 +245,7 @@ def test_shutdown_sends_queued_spans_and_accepts_no_more(
     assert _lost(caplog) == Counter(starts=1)  # and no word of the others
 
 
-def test_closing_the_connection_sends_waiting_spans(
+def test_closing_the_connection_sends_queued_spans(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Closing waits for the delay.

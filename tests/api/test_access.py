@@ -218,7 +218,7 @@ async def test_cached_sign_in_cookie_gets_401_after_sign_out(caching: Doors) -> 
     assert (await caching.client.get("/api/runs", headers=held)).status_code == 401
 
 
-async def test_unknown_secret_is_rejected(doors: Doors) -> None:
+async def test_unknown_key_gets_401(doors: Doors) -> None:
     for secret in ("tracer_nobody", "ü", " ", "x" * 200):
         assert (await signed_in(doors, secret)).status_code == 401, secret
         if secret.isascii():

@@ -157,7 +157,7 @@ async def test_failed_run_ends_the_chat_stream_with_the_reason(
     assert "stack" not in answer["error"]
 
 
-async def test_invalid_message_is_refused_before_the_stream_starts(
+async def test_invalid_chat_message_is_rejected_before_the_stream_starts(
     database_url: str, tmp_path: Path
 ) -> None:
     cases: list[tuple[dict[str, object], int, str]] = [

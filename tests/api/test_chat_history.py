@@ -64,7 +64,9 @@ def exchanges(*messages: str) -> list[tuple[str, str]]:
     return [(role, prefix + each) for each in messages for role, prefix in roles]
 
 
-async def test_history_survives_a_restart_of_the_server(database_url: str, tmp_path: Path) -> None:
+async def test_chat_history_survives_a_restart_of_the_server(
+    database_url: str, tmp_path: Path
+) -> None:
     told = ("120 over 80", "130 over 85", "Which was higher?")
     async with serving(database_url, tmp_path, *told) as client:
         await say(client, told[0])
@@ -89,7 +91,9 @@ async def test_another_caller_of_the_same_session_id_gets_no_history(
     assert of_alice == [*exchanges("from alice"), ("user", "from alice")]
 
 
-async def test_deleted_run_disappears_from_the_history(database_url: str, tmp_path: Path) -> None:
+async def test_deleted_run_is_removed_from_the_chat_history(
+    database_url: str, tmp_path: Path
+) -> None:
     async with serving(database_url, tmp_path, "one", "two", "three") as client:
         first = await say(client, "one")
         await say(client, "two")
@@ -99,7 +103,7 @@ async def test_deleted_run_disappears_from_the_history(database_url: str, tmp_pa
     assert third == [*exchanges("two"), ("user", "three")]
 
 
-async def test_secrets_in_the_history_are_masked(database_url: str, tmp_path: Path) -> None:
+async def test_secrets_in_the_chat_history_are_masked(database_url: str, tmp_path: Path) -> None:
     secret = f"The token is {SECRET}."
     async with serving(database_url, tmp_path, secret, "What is it?") as client:
         await say(client, secret)

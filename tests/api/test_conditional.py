@@ -24,7 +24,7 @@ async def asked(api: Api, path: str, tag: str) -> tuple[int, bytes, str]:
     return answer.status_code, answer.content, answer.headers["ETag"]
 
 
-async def test_unchanged_resource_is_answered_with_304_until_it_changes(api: Api) -> None:
+async def test_unchanged_resource_gets_304_until_it_changes(api: Api) -> None:
     run = sample_run(sub_plans=1)
     await api.writer.write(run.events[:-1])
     tags = {}
@@ -53,7 +53,7 @@ async def test_each_path_and_query_has_a_different_etag(api: Api) -> None:
     assert len(set(tags)) == len(ways)
 
 
-async def test_deleted_run_answers_404_even_with_a_known_etag(api: Api) -> None:
+async def test_deleted_run_gets_404_even_with_a_known_etag(api: Api) -> None:
     run = await api.record(sample_run())
     tag = (await api.get(f"/api/runs/{run.root}")).headers["ETag"]
     await api.writer.delete_run(run.root)

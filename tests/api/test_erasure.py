@@ -24,7 +24,7 @@ async def record(api: Api, *events: Event) -> None:
 SUBJECTS = ("p-1", "ward/7 ü?#", "a%2Fb", ".", "..", "/", "a//b/../c", "a+b&c=d")
 
 
-async def test_erasing_a_subject_deletes_its_runs_only_and_counts_them(api: Api) -> None:
+async def test_erasing_a_subject_deletes_only_its_runs_and_counts_them(api: Api) -> None:
     runs = {}
     for subject in SUBJECTS:
         run, events = rich_run(calls=2, subject=subject)
@@ -59,7 +59,7 @@ async def test_erasure_response_counts_deleted_rows(api: Api) -> None:
     )
 
 
-async def test_empty_subject_is_rejected_by_erasure(api: Api) -> None:
+async def test_erasing_an_empty_subject_is_rejected(api: Api) -> None:
     run = Moments()
     await record(api, run.plan_started())
     assert (await api.client.delete("/api/subjects")).status_code == 422

@@ -70,7 +70,7 @@ async def refused(api: Api, body: bytes | str, headers: dict[str, str]) -> tuple
     return response.status_code, problem["code"]
 
 
-async def test_run_sent_over_http_reads_like_one_written_to_the_store(api: Api) -> None:
+async def test_run_sent_over_http_equals_a_run_written_directly_to_the_store(api: Api) -> None:
     written = await api.record(sample_run())
     expected = shape(await api.read(f"/api/plans/{written.root}/tree"))
     for headers in (JSON, NDJSON, {**JSON, **GZIP}, {**NDJSON, **GZIP}):
@@ -100,7 +100,7 @@ def shape(node: Any) -> Any:
     return node
 
 
-async def test_bad_event_is_rejected_by_index_and_others_are_stored(
+async def test_invalid_event_is_rejected_by_its_index_and_others_are_stored(
     api: Api,
 ) -> None:
     deleted, good, last = plan_started(), plan_started(), plan_started()
@@ -365,7 +365,9 @@ async def test_arbitrary_value_in_an_event_field_never_causes_a_server_error(
     assert answer["stored"] + len(answer["refused"]) == 2
 
 
-async def test_unavailable_store_answers_503_with_retry_after(tmp_path: Path) -> None:
+async def test_events_get_503_with_retry_after_while_the_store_is_unavailable(
+    tmp_path: Path,
+) -> None:
     async with (
         parts_without_database(tmp_path) as parts,
         client_of(parts) as client,

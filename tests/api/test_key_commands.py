@@ -104,7 +104,7 @@ def test_first_key_of_the_only_project_with_runs_needs_no_confirmation(
 
 @pytest.mark.parametrize(("answer", "projects"), [(b"n\n", []), (b"y\n", ["ward"])])
 @pytest.mark.thorough
-def test_terminal_is_asked_before_the_first_key_closes_another_project(
+def test_user_must_confirm_the_first_key_if_it_closes_another_project(
     database_url: str, tmp_path: Path, answer: bytes, projects: list[str]
 ) -> None:
     record_run(tracer_process, tmp_path, database_url)

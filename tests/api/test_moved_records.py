@@ -40,7 +40,7 @@ async def test_tool_call_that_later_spans_turn_into_an_agent_redirects_to_its_pl
     assert plan.json()["agentName"] == "helper"
 
 
-async def test_record_id_of_an_unknown_span_redirects_to_the_run(api: Api) -> None:
+async def test_id_of_a_span_that_has_not_arrived_redirects_to_the_run(api: Api) -> None:
     await post(api, agent(1, "planner"))
 
     moved = await api.client.get(f"/api/think-acts/{id_of(Kind.THINK_ACT, 99)}")

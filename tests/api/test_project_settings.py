@@ -38,7 +38,7 @@ async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Doors]:
         yield doors
 
 
-async def test_project_stores_everything_by_default(doors: Doors) -> None:
+async def test_project_settings_keep_everything_by_default_and_can_be_changed(doors: Doors) -> None:
     assert (await doors.client.get("/api/project")).json() == FOR_EVER
     change = {"keepDays": 90, "payloads": "preview"}
     changed = await doors.client.patch("/api/project", json=change)
@@ -70,7 +70,7 @@ async def test_key_with_only_read_scope_cannot_change_settings(
     assert (await doors.client.get("/api/project")).json() == FOR_EVER
 
 
-async def test_invalid_settings_are_refused(doors: Doors) -> None:
+async def test_invalid_project_settings_are_rejected(doors: Doors) -> None:
     changes: list[dict[str, object]] = [
         {"keepDays": 0},
         {"keepDays": 36_501},

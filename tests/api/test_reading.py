@@ -242,7 +242,7 @@ async def test_think_act_contains_its_messages(api: Api) -> None:
     assert shown["thought"] == "I check everything at once."
 
 
-async def test_missing_records_answer_404_with_a_message(api: Api) -> None:
+async def test_missing_records_get_404_with_a_message(api: Api) -> None:
     nowhere = new_id()
 
     for path in ("runs", "plans", "tool-calls", "think-acts"):

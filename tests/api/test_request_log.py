@@ -131,7 +131,9 @@ def test_only_valid_client_request_ids_are_used() -> None:
     assert failures == []
 
 
-async def test_log_contains_no_request_values(api: Api, stream: io.StringIO) -> None:
+async def test_request_log_contains_no_values_from_the_request(
+    api: Api, stream: io.StringIO
+) -> None:
     logging.getLogger().setLevel(logging.DEBUG)
     hush = "canary-hush"
     run = sample_run(title=hush)

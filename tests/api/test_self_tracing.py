@@ -210,7 +210,7 @@ async def test_missing_exporter_package_is_a_configuration_error() -> None:
             pass
 
 
-async def test_store_is_not_wrapped_without_an_exporter_variable() -> None:
+async def test_store_is_not_traced_if_no_exporter_is_configured() -> None:
     async with self_tracing({}) as spans:
         store = object()
         assert spans.around(store) is store

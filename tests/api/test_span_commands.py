@@ -15,7 +15,7 @@ from tracer.records.ids import new_id
 from tracer.storage.postgres.connection.pool import open_pool
 
 
-def test_pack_spans_packs_every_run_once_and_reports_the_numbers(
+def test_pack_spans_command_packs_every_run_once_and_reports_the_counts(
     tracer: Tracer, database_url: str, tmp_path: Path
 ) -> None:
     asyncio.run(_stored(database_url, spans_from(*(made(each, "a span") for each in range(1, 4)))))
@@ -39,7 +39,7 @@ async def _stored(database_url: str, spans: Sequence[Span]) -> None:
         await store_rows(pool, spans)
 
 
-def test_reproject_names_the_runs_that_it_cannot_project(
+def test_reproject_command_lists_the_runs_that_it_cannot_project(
     tracer: Tracer, database_url: str, tmp_path: Path
 ) -> None:
     def reproject(*options: str) -> tuple[int, str, str]:

@@ -39,7 +39,7 @@ async def test_statistics_list_the_figures_of_every_tool(api: Api) -> None:
     assert [bucket["calls"] for bucket in history["buckets"]] == [1]
 
 
-async def test_time_range_excludes_earlier_and_later_calls(api: Api) -> None:
+async def test_time_range_includes_its_start_and_excludes_its_end(api: Api) -> None:
     await api.record(sample_run())
 
     def moment(text: str) -> dict[str, str]:
@@ -65,7 +65,7 @@ async def test_history_is_found_for_tool_names_with_special_characters(api: Api)
     assert found == names
 
 
-async def test_calls_outside_the_range_are_not_counted(api: Api) -> None:
+async def test_calls_outside_the_time_range_are_not_counted(api: Api) -> None:
     await api.record(sample_run())
     earlier, later = ((START + timedelta(days=days)).isoformat() for days in (-1, 1))
 

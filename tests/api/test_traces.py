@@ -132,7 +132,7 @@ def _shape(tree: Any) -> str:
         pytest.param(JSON, "gzip", marks=pytest.mark.thorough),
     ],
 )
-async def test_compressed_body_is_read(api: Api, media_type: str, encoding: str) -> None:
+async def test_compressed_body_is_accepted(api: Api, media_type: str, encoding: str) -> None:
     spans = spans_of(ONE_RUN)
     body = encode_protobuf(spans) if media_type == PROTOBUF else encode_json(spans)
     compress = gzip.compress if encoding == "gzip" else zlib.compress
@@ -182,7 +182,7 @@ async def test_empty_request_succeeds_in_both_encodings(api: Api) -> None:
     await _record(api, b"{}", JSON)
 
 
-async def test_malformed_protobuf_body_is_answered_with_a_protobuf_status(api: Api) -> None:
+async def test_malformed_protobuf_body_gets_an_error_status_in_protobuf(api: Api) -> None:
     for body in (b"\xff", b"\x0a\x7fcut", b"{}"):
         response = await _post(api, body)
 
@@ -191,7 +191,7 @@ async def test_malformed_protobuf_body_is_answered_with_a_protobuf_status(api: A
         assert b"OTLP" in response.content, body
 
 
-async def test_malformed_json_body_is_answered_with_a_json_status(api: Api) -> None:
+async def test_malformed_json_body_gets_an_error_status_in_json(api: Api) -> None:
     for body in (b"", b"{", b"[]", b'{"resourceSpans": 1}', b"[" * 100_000):
         response = await _post(api, body, JSON)
 
@@ -234,7 +234,7 @@ async def test_body_that_exceeds_the_limit_after_decompression_gets_413(api: Api
     assert (response.status_code, response.headers["content-type"]) == (413, PROTOBUF)
 
 
-async def test_unavailable_store_answers_with_retry_after(
+async def test_spans_get_retry_after_while_the_store_is_unavailable(
     tmp_path: Path,
 ) -> None:
     async with (

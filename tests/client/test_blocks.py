@@ -61,7 +61,7 @@ async def test_exception_in_a_block_is_recorded_as_its_error(recorded: Recording
     }
 
 
-async def test_cancelled_task_cancels_its_open_work(recorded: Recording) -> None:
+async def test_cancelled_task_records_its_open_work_as_cancelled(recorded: Recording) -> None:
     tracing, store = recorded
     entered = asyncio.Event()
 
@@ -81,7 +81,7 @@ async def test_cancelled_task_cancels_its_open_work(recorded: Recording) -> None
     assert (tree["status"], call["status"]) == ("cancelled", "cancelled")
 
 
-async def test_block_cancelled_while_entering_is_closed(
+async def test_block_whose_task_is_cancelled_on_entry_leaves_no_record_open(
     tmp_path: Path,
 ) -> None:
     is_held, goes_on = threading.Event(), threading.Event()

@@ -91,7 +91,7 @@ async def test_pages_of_runs_filtered_by_session_subject_or_tag_are_in_order(sto
         assert await pages_of_runs(store, within, 2) == by_start[1:], name
 
 
-async def test_filters_leave_out_deleted_runs_and_other_projects(
+async def test_filtered_lists_exclude_deleted_runs_and_other_projects(
     new_store: NewStore,
 ) -> None:
     store, elsewhere = new_store(), new_store()

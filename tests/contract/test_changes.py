@@ -82,7 +82,7 @@ async def changed_since(store: Store, root: UUID, after: int, limit: int = PLENT
 
 @settings(max_examples=scaled(50))
 @given(forest=retold_forests(), seed=st.integers(0, 2**16))
-async def test_applied_changes_equal_the_final_tree(
+async def test_changes_applied_to_old_records_give_the_final_tree(
     new_store: NewStore, forest: tuple[list[Event], Batches], seed: int
 ) -> None:
     store, chance = new_store(), random.Random(seed)

@@ -77,7 +77,7 @@ async def test_deleting_a_deleted_or_missing_run_raises_not_found(store: Store) 
         await store.writer.delete_run(new_id())
 
 
-async def test_records_of_other_projects_are_not_found(new_store: NewStore) -> None:
+async def test_records_of_other_projects_cannot_be_read_or_deleted(new_store: NewStore) -> None:
     mine, theirs = new_store(), new_store()
     run = sample_run()
     await theirs.record(*run.events)

@@ -157,7 +157,7 @@ async def test_delete_subject_deletes_its_runs_and_returns_their_number(served: 
     assert (await served.reader.read_run(other.root)).subject == "p"
 
 
-async def test_request_cancel_returns_the_run_with_the_request(served: Served) -> None:
+async def test_request_cancel_returns_the_run_with_the_time_of_the_request(served: Served) -> None:
     run = Moments()
     await served.record(run.plan_started(title="Weekly review"))
 
@@ -311,7 +311,7 @@ async def test_list_runs_pages_through_the_filtered_runs_newest_first(served: Se
     assert second["nextCursor"] is None
 
 
-async def test_read_run_returns_its_totals(served: Served) -> None:
+async def test_read_run_returns_the_totals_of_the_run(served: Served) -> None:
     run = await served.record_sample()
     shown = await served.get(f"/api/runs/{run.root}")
     stored = await served.reader.read_run(run.root)
@@ -428,7 +428,7 @@ async def test_find_cancel_requests_returns_cancelled_and_deleted_runs(served: S
     assert await served.writer.find_cancel_requests([]) == set()
 
 
-async def test_check_makes_the_server_ready(served: Served) -> None:
+async def test_readyz_returns_ok_while_the_store_is_reachable(served: Served) -> None:
     assert (await served.get("/readyz"))["status"] == "ok"
 
 

@@ -118,7 +118,7 @@ async def test_abandoned_calls_are_counted_and_listed_in_statistics(store: Livin
     assert (call.tool_call_id, call.status, call.duration_ms) == (run.call, "abandoned", None)
 
 
-async def test_ended_records_and_other_recorders_stay_unchanged(store: Living) -> None:
+async def test_expired_lease_changes_no_ended_records_and_no_other_recorders(store: Living) -> None:
     dead, alive = new_id(), new_id()
     run = await in_flight(store, dead)
     other = new_id()

@@ -20,7 +20,7 @@ async def test_event_without_known_parents_creates_them_as_placeholders(store: S
     assert (call.status, call.result, call.name) == (Status.SUCCEEDED, "42", None)
 
 
-async def test_placeholder_is_filled_when_its_record_arrives(store: Store) -> None:
+async def test_placeholder_gets_its_fields_when_its_record_arrives(store: Store) -> None:
     run = Moments()
     await store.record(run.call_started(think_act_id=run.think_act))
     await store.record(run.thought_started(position=3, messages='["hello"]'))

@@ -135,7 +135,7 @@ async def test_inferred_links_between_records_contain_their_evidence(store: Stor
     assert all(row["inferredFrom"] is None for row in kept)
 
 
-async def test_repeating_a_trace_changes_no_record(store: Store) -> None:
+async def test_writing_the_same_trace_twice_changes_no_record(store: Store) -> None:
     spans = spans_of(ONE_RUN)
     await store.record_spans(spans)
     before = await store.reader.read_run(_run_of(spans[0]))

@@ -30,7 +30,7 @@ def test_only_the_nurse_agent_has_tools_that_write_to_the_diary() -> None:
         assert agent.name == "nurse" or writing.isdisjoint(map(str, agent.tools))
 
 
-def test_the_configured_model_is_used_for_every_agent() -> None:
+def test_configured_model_is_used_by_every_agent() -> None:
     model = ScriptedModel([])
     application = replace(health_application(Diary()), model=model)
 

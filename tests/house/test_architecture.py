@@ -33,7 +33,7 @@ def _quoted(page: Path, pattern: str) -> list[str]:
     return sorted({each for each in spans if re.fullmatch(pattern, each)})
 
 
-def test_architecture_page_stays_below_its_size_limit() -> None:
+def test_architecture_md_stays_within_its_limit_of_lines() -> None:
     assert len(ARCHITECTURE.read_text(encoding="utf-8").splitlines()) <= LONGEST
 
 
@@ -46,7 +46,7 @@ def test_definitions_named_with_a_file_in_architecture_md_exist() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_paths_named_in_architecture_md_exist(page: Path) -> None:
+def test_paths_named_in_documents_exist(page: Path) -> None:
     # A path in a table may be relative to the one before it.
     ends = [each.removesuffix("/") for each in _quoted(page, _PATH) if not PLACEHOLDER.search(each)]
     there = {path for file in project_files() for path in (file, *file.parents)}

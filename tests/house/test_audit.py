@@ -32,7 +32,7 @@ def test_audit_reports_the_known_vulnerabilities_of_a_pin() -> None:
         (node_findings, {"message": "405 Method Not Allowed", "error": {}}),
     ],
 )
-def test_audit_that_skips_a_package_raises_not_answered(
+def test_audit_with_an_incomplete_answer_raises_not_answered(
     findings: Findings, answer: dict[str, Any]
 ) -> None:
     with pytest.raises(NotAnswered):

@@ -32,7 +32,7 @@ def results(ratio: float) -> Results:
 
 
 @pytest.mark.thorough
-def test_quick_benchmarks_write_their_figures(tmp_path: Path) -> None:
+def test_quick_benchmarks_write_a_file_of_figures(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     parts = ["recording", "single"]
     options = [text for part in parts for text in ("--only", part)]

@@ -42,7 +42,7 @@ def test_contract_files_match_what_the_code_serves() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_database_rows_have_the_fields_of_the_record_classes(path: Path) -> None:
+def test_generated_row_files_match_the_record_classes(path: Path) -> None:
     assert updated(path) == path.read_text("utf-8"), "run `make fields`"
 
 

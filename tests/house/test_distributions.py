@@ -64,7 +64,7 @@ def test_client_wheel_contains_only_the_package_tracer(client_wheel: Path) -> No
     assert contents(client_wheel) == tracked("tracer/")
 
 
-def test_server_wheel_has_a_single_top_level_package(server_wheel: Path) -> None:
+def test_server_wheel_contains_only_the_package_tracer_server(server_wheel: Path) -> None:
     found = contents(server_wheel)
     viewer = {name for name in found if name.startswith("tracer_server/api/static/")}
     expected = {
@@ -112,7 +112,9 @@ def test_server_source_archive_builds_the_same_wheel(server_wheel: Path, tmp_pat
 
 
 @pytest.mark.thorough
-def test_client_installation_is_small_and_consistent(client_wheel: Path, tmp_path: Path) -> None:
+def test_client_installation_stays_within_its_size_limits(
+    client_wheel: Path, tmp_path: Path
+) -> None:
     environment = tmp_path / "environment"
     python = environment / "bin" / "python"
     uv = (PROGRAMS / "uv", "pip")

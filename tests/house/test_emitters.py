@@ -15,7 +15,7 @@ OTHERS = ("tracer/otel/dialects/", "tracer/adapters/")
 """The dialects, and adapters: each is of one framework."""
 
 
-def test_only_dialect_modules_contain_names_of_frameworks() -> None:
+def test_only_dialects_and_adapters_contain_names_of_frameworks() -> None:
     named = [
         f"{path}:{number}: {line.strip()}"
         for path in project_files()
