@@ -25,10 +25,10 @@ AS_TEXT = {"UUID": "str", "Status": "str", "Decimal": "float"}
 """The types of rows that differ from those of records."""
 
 CLASSES = {
-    Kind.PLAN: ("Plan", "A plan"),
-    Kind.STEP: ("Step", "A step"),
-    Kind.THINK_ACT: ("ThinkAct", "One round"),
-    Kind.TOOL_CALL: ("ToolCall", "A tool call"),
+    Kind.PLAN: ("Plan", "A plan without its steps"),
+    Kind.STEP: ("Step", "A step without its rounds"),
+    Kind.THINK_ACT: ("ThinkAct", "A round without its tool calls"),
+    Kind.TOOL_CALL: ("ToolCall", "A tool call without its sub-plans"),
 }
 
 SECTION = re.compile(
@@ -47,7 +47,7 @@ def _row(kind: Kind) -> str:
     name, what = CLASSES[kind]
     lines = [
         f"class {name}Row(Row, tag=Kind.{kind.name}.value):",
-        f'    """{what} by itself."""\n',
+        f'    """{what}."""\n',
         f"    kind: ClassVar[Kind] = Kind.{kind.name}\n",
     ]
     for field, info in _fields(kind):
@@ -60,7 +60,7 @@ def _schema(kind: Kind) -> str:
     name, what = CLASSES[kind]
     lines = [
         f"class {name}Fields(_NodeFields):",
-        f'    """{what} by itself, long strings as previews."""\n',
+        f'    """{what}. Long strings are previews."""\n',
         f'    kind: Literal["{kind}"]',
     ]
     for field, info in _fields(kind):

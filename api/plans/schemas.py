@@ -83,7 +83,7 @@ class _Totals(BaseModel):
 
 
 class PlanFields(_NodeFields):
-    """A plan by itself, long strings as previews."""
+    """A plan without its steps. Long strings are previews."""
 
     kind: Literal["plan"]
     root_plan_id: UUID
@@ -123,7 +123,7 @@ class PlanFields(_NodeFields):
 
 
 class StepFields(_NodeFields):
-    """A step by itself, long strings as previews."""
+    """A step without its rounds. Long strings are previews."""
 
     kind: Literal["step"]
     step_id: UUID
@@ -143,7 +143,7 @@ class StepFields(_NodeFields):
 
 
 class ThinkActFields(_NodeFields):
-    """One round by itself, long strings as previews."""
+    """A round without its tool calls. Long strings are previews."""
 
     kind: Literal["thinkAct"]
     think_act_id: UUID
@@ -167,7 +167,7 @@ class ThinkActFields(_NodeFields):
 
 
 class ToolCallFields(_NodeFields):
-    """A tool call by itself, long strings as previews."""
+    """A tool call without its sub-plans. Long strings are previews."""
 
     kind: Literal["toolCall"]
     tool_call_id: UUID

@@ -55,7 +55,7 @@ class Shown(Enum):
     CUT = auto()
     """They show its first 2 kB, its size, and whether it was cut."""
     ALONE = auto()
-    """Only the record by itself shows it."""
+    """Only the answer for this one record contains it; trees and lists omit it."""
 
 
 class Kind(StrEnum):

@@ -5449,7 +5449,7 @@ export interface components {
         Event: components["schemas"]["PlanStarted"] | components["schemas"]["PlanFinished"] | components["schemas"]["StepStarted"] | components["schemas"]["StepFinished"] | components["schemas"]["ThoughtStarted"] | components["schemas"]["ThoughtRecorded"] | components["schemas"]["ToolCallStarted"] | components["schemas"]["ToolCallFinished"] | components["schemas"]["LateEndNoted"];
         /**
          * PlanFields
-         * @description A plan by itself, long strings as previews.
+         * @description A plan without its steps. Long strings are previews.
          */
         PlanFields: {
             /**
@@ -5624,7 +5624,7 @@ export interface components {
         };
         /**
          * StepFields
-         * @description A step by itself, long strings as previews.
+         * @description A step without its rounds. Long strings are previews.
          */
         StepFields: {
             /**
@@ -5701,7 +5701,7 @@ export interface components {
         };
         /**
          * ThinkActFields
-         * @description One round by itself, long strings as previews.
+         * @description A round without its tool calls. Long strings are previews.
          */
         ThinkActFields: {
             /**
@@ -5789,7 +5789,7 @@ export interface components {
         };
         /**
          * ToolCallFields
-         * @description A tool call by itself, long strings as previews.
+         * @description A tool call without its sub-plans. Long strings are previews.
          */
         ToolCallFields: {
             /**
