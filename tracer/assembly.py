@@ -272,9 +272,9 @@ class KeyRing:
         return [self._keys(each) for each in (await list_projects(self._pool)).values()]
 
     async def closed_by_first_key(self, project: str) -> list[str] | None:
-        """Return the projects that the first key of `project` closes to callers without a key.
+        """Return the other projects with runs, which a first key in `project` does not open.
 
-        None: `project` already has a key.
+        None: the server has a key already, or had one.
         """
         return await closed_by_first_key(self._pool, project)
 

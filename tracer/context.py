@@ -269,7 +269,8 @@ def token_of(identity: Identity | None) -> str:
 def tool_context_bound(context: ToolContext | None) -> AbstractContextManager[None]:
     """Set the current tool context and caller for a block.
 
-    A context of None means that the block is outside of any run. The caller stays the same.
+    A context of None means that the block is outside of any run. The current caller then stays the
+    same.
     """
     return _binding(context, current_identity() if context is None else context.identity)
 

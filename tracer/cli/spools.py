@@ -127,7 +127,7 @@ def _shown(file: SpoolFile, settings: Settings) -> dict[str, object]:
 
 
 def _key(file: SpoolFile, settings: Settings) -> str | None:
-    """Return the URL of the server whose key is needed for these events.
+    """Return a word for the key that these events need, such as `TRACER_API_KEY` or `another`.
 
     None: the events go to a database, which needs no key.
     """

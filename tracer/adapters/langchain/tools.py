@@ -62,9 +62,9 @@ def from_langchain(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
     their value from `hidden`, or their default. LangChain's callbacks and tracers never see hidden
     arguments.
 
-    If the tool raises an error, the call fails. The option `handle_tool_error`, which returns an
-    error to the model as a result, has no effect. The result of a `content_and_artifact` tool is
-    its content.
+    If the tool raises an error, the call fails. This is so even if the tool's option
+    `handle_tool_error` would return the error to the model as a result. The result of a
+    `content_and_artifact` tool is its content.
 
     Args:
         tool: The tool. A copy of it is run.
