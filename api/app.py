@@ -157,7 +157,7 @@ def create_app(
 
 
 def _openapi_document(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document, with the schemas that only our own additions refer to."""
+    """Return FastAPI's OpenAPI document with the schemas that FastAPI cannot find by itself."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, summary=app.summary, routes=app.routes

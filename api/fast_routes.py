@@ -50,7 +50,7 @@ class FastRoute(Route):
         self._query_strings = query_strings
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match a request; one with another method or query goes to the FastAPI route."""
+        """Match by path, method and query. Other requests go to the FastAPI route."""
         if scope["type"] == "http" and scope["query_string"] in self._query_strings:
             match, child_scope = super().matches(scope)
             if match is Match.FULL:
@@ -69,7 +69,7 @@ class GrpcRoute(FastRoute):
         super().__init__(path, answer, "POST", {b""})
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match a call; requests by HTTP do not match."""
+        """Match a gRPC call. Ordinary HTTP requests do not match."""
         is_call = scope.get("scheme") == GRPC_SCHEME
         return super().matches(scope) if is_call else (Match.NONE, {})
 

@@ -1,8 +1,8 @@
 """The changes of a run for clients that watch it.
 
 No changes are queued for a client. When a stream is woken, it reads what changed since the client's
-revision, and reads again only after the client took that. The cost does not depend on how slow the
-client is.
+revision. It reads again only after the client accepted that message, so a slow client costs nothing
+more.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class SpanIndex:
         return span_id in self._ids
 
     def after(self, last: SpanOrder | None, record_id: UUID | None) -> Sequence[SpanOrder]:
-        """Return the spans after `last`, or all. With `record_id`, only the spans of that record.
+        """Return the spans after `last`; all spans if `last` is None. `record_id` selects a record.
 
         An agent's own span belongs to its step and to its plan.
         """

@@ -65,7 +65,7 @@ class ChatRun:
 
 
 async def _started(chat_request: ChatRequest, launcher: Launcher) -> ChatRun:
-    """Start the run before the stream begins, so that a rejection has its own status."""
+    """Start the run. If it is rejected, the response has the status of the error, not a stream."""
     stream = ChatStream()
     with identity(token_id=chat_request.user_id):
         run = await launcher.start(

@@ -75,7 +75,7 @@ def reproject(
 
     async def run(settings: Settings) -> None:
         if bool(runs) == all_runs:
-            raise BadRequest("Name runs, or pass --all.")
+            raise BadRequest("Pass the ids of runs, or --all for all runs of a project.")
         done = Reprojected()
         async with (
             assembly.database(settings) as url,
@@ -123,7 +123,7 @@ async def _batches(
 
 
 def _tell(done: Reprojected, *, as_json: bool) -> None:
-    """Print the result. Exits with 1 if a run was not projected."""
+    """Print the result of `tracer reproject`. Exit with code 1 if a run was not projected."""
     if as_json:
         shown = {"runs": done.runs, "failed": done.failed, "rejected": done.rejected}
         typer.echo(orjson.dumps(shown).decode())

@@ -137,7 +137,7 @@ def _progress() -> Progress:
 
 
 def _counted(progress: Progress, path: Path, file: BinaryIO) -> Iterable[Piece]:
-    """Yield the pieces of a file, and show how much of it is read."""
+    """Yield the chunks of a file, and show the progress of reading."""
     is_sized = str(path) != STANDARD_INPUT and path.is_file()
     shown = progress.add_task(path.name, total=path.stat().st_size if is_sized else None)
     read = 0

@@ -44,7 +44,7 @@ class ConditionalRequest:
 
     @property
     def is_anything(self) -> bool:
-        """Whether the client has any response, so that the revision is worth reading."""
+        """Whether the request has an ETag to compare. If not, the revision need not be read."""
         return self._tags != {""}
 
     def check(self, *revisions: Revision) -> dict[str, str]:
@@ -79,7 +79,7 @@ def _strong(tag: str) -> str:
 
 @cache
 def _program() -> str:
-    """Return a digest of the program. Another version may answer differently."""
+    """Return a digest of the source code, because another version may answer differently."""
     folders = [Path(__file__).parent.parent, Path(tracer.__file__).parent]
     sources = [each.read_bytes() for folder in folders for each in sorted(folder.rglob("*.py"))]
     return hashlib.sha256(b"\0".join(sources)).hexdigest()

@@ -168,11 +168,11 @@ class Share:
         self._intake.hold(self, size)
 
     def exceeds_project(self, size: int) -> bool:
-        """Return whether `size` bytes alone are more than the project may hold."""
+        """Return whether `size` bytes exceed the project's limit without any other request."""
         return any(room.owner == "project" and size > room.max_bytes for room in self.rooms)
 
     def growth(self, size: int) -> list[tuple[_Room, int]]:
-        """Return by how many bytes each room grows if the request holds `size` bytes."""
+        """Return each room with the bytes that it would gain if the request held `size` bytes."""
         more, grown = size - self.size, []
         for room in self.rooms:
             grown.append((room, more))

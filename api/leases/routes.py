@@ -23,7 +23,7 @@ async def renew_lease(
 ) -> LeaseSchema:
     """Send a heartbeat of a recorder. Repeat it every `renewAfterSeconds` until the recorder ends.
 
-    If the lease expires, the recorder's open records are `abandoned` until it sends another one.
+    If the lease expires, the recorder's open records are `abandoned` until its next heartbeat.
     """
     return LeaseSchema.of(await writer.renew(recorder_id))
 
@@ -32,7 +32,7 @@ async def renew_lease(
 async def list_leases(root_plan_id: RootPlanId, reader: Reader) -> LeasesSchema:
     """List the leases of recorders that have, or may have, open records in a run.
 
-    They explain why a record is `abandoned`: its `abandonedAt` is the `expiresAt` of the lease.
+    If a record is `abandoned`, its `abandonedAt` is the `expiresAt` of its recorder's lease.
     """
     leases = await reader.read_leases(root_plan_id)
     return LeasesSchema(items=[LeaseSchema.of(lease) for lease in leases])

@@ -25,7 +25,7 @@ _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class _RunStream(StreamingResponse):
-    """A stream that makes messages as the client takes them. FastAPI's makes some in advance."""
+    """A stream that makes each message when the client has accepted the previous one."""
 
     media_type = "text/event-stream"
 
@@ -33,7 +33,7 @@ class _RunStream(StreamingResponse):
 async def _watched(
     root_plan_id: RootPlanId, reader: ProjectedReader, watch: Watch
 ) -> AsyncIterator[asyncio.Event]:
-    """Yield the event that wakes the stream. Errors are raised before the stream begins."""
+    """Watch a run, and yield the event that is set when the run may have changed."""
     await reader.read_revision(Kind.RUN, root_plan_id)
     with watch.watching(root_plan_id) as woken:
         yield woken

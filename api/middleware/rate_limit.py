@@ -24,7 +24,7 @@ MAX_CLIENTS = 10_000
 
 
 class TokenBucket:
-    """A bucket of tokens that may be overdrawn once."""
+    """A token bucket. A request may take more tokens than are left, if any are left."""
 
     def __init__(self, per_second: float, seconds: Callable[[], float]) -> None:
         self._per_second = per_second
@@ -33,7 +33,7 @@ class TokenBucket:
         self._filled_at = seconds()
 
     def wait(self) -> float:
-        """Return in how many seconds there is a token; 0 if there is one now."""
+        """Return in how many seconds the bucket has a token again; 0 if it has one now."""
         now = self._seconds()
         tokens = self._tokens + (now - self._filled_at) * self._per_second
         self._tokens = min(tokens, self._per_second * BURST_SECONDS)

@@ -139,7 +139,7 @@ class Metrics:
 
 
 class _Together:
-    """A collector of the counters and of the metrics that are read at each scrape."""
+    """A Prometheus collector that joins the counters with the metrics that are read at a scrape."""
 
     def __init__(self, registry: CollectorRegistry, figures: Iterable[Metric]) -> None:
         self._registry = registry

@@ -71,7 +71,7 @@ class SelfTracing:
         )
 
     def around(self, side: Side) -> Side:
-        """Return a side of a store that makes a span of every call within a request's span."""
+        """Wrap a reader or writer of a store: each call within a request makes a child span."""
         return side if self._tracer is None else cast("Side", _Spanned(side, self._tracer))
 
 
@@ -95,7 +95,7 @@ def end_request(span: Span, method: str, route: str | None, status: int) -> None
 
 
 class _Spanned:
-    """Wraps a side of a store and makes a span of each call."""
+    """Wraps a reader or writer of a store, and makes a span for each call."""
 
     def __init__(self, side: object, tracer: Tracer) -> None:
         self._side = side

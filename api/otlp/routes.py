@@ -226,7 +226,7 @@ def _preferred_wait(request: Request) -> int | None:
 async def _await_projection(
     projection: SpanProjection, run_ids: Iterable[UUID], seconds: int
 ) -> bool:
-    """Return whether all spans of the runs that were accepted so far are projected in this time."""
+    """Wait for the projection of the runs' accepted spans. Return whether it ended in this time."""
     time = asyncio.get_running_loop().time
     end = time() + seconds
     for run_id in run_ids:

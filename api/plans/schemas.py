@@ -299,7 +299,7 @@ def _example() -> dict[str, object]:
     }
 
     def node(schema: type[_NodeFields], **fields: object) -> dict[str, object]:
-        """Return a node whose other fields are null, and whose texts are complete."""
+        """Return an example node. Fields that are not given are null; no text is a preview."""
         for name in [name for name in fields if f"{name}Bytes" in _names(schema)]:
             fields[f"{name}Bytes"] = len(str(fields[name]))
         unset = {name: False if name.endswith("Truncated") else None for name in _names(schema)}

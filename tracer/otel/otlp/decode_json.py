@@ -137,14 +137,14 @@ def _storable(value: Any) -> Any:
 def _objects(parent: Any, signal: Signal, name: str) -> list[dict[str, Any]]:
     if not isinstance(parent, dict):
         raise UndecodableTraces(
-            f"The body is no OTLP {signal.name} request: an object is missing in it."
+            f"The body is not an OTLP {signal.name} request: an object is missing in it."
         )
     items = parent.get(to_camel(name), parent.get(name))
     if items is None:
         return []
     if not isinstance(items, list):
         raise UndecodableTraces(
-            f"The body is no OTLP {signal.name} request: {to_camel(name)!r} is no array."
+            f"The body is not an OTLP {signal.name} request: {to_camel(name)!r} must be an array."
         )
     return items
 

@@ -300,7 +300,7 @@ export interface paths {
          * Renew Lease
          * @description Send a heartbeat of a recorder. Repeat it every `renewAfterSeconds` until the recorder ends.
          *
-         *     If the lease expires, the recorder's open records are `abandoned` until it sends another one.
+         *     If the lease expires, the recorder's open records are `abandoned` until its next heartbeat.
          */
         post: operations["renew_lease"];
         delete?: never;
@@ -320,7 +320,7 @@ export interface paths {
          * List Leases
          * @description List the leases of recorders that have, or may have, open records in a run.
          *
-         *     They explain why a record is `abandoned`: its `abandonedAt` is the `expiresAt` of the lease.
+         *     If a record is `abandoned`, its `abandonedAt` is the `expiresAt` of its recorder's lease.
          */
         get: operations["list_leases"];
         put?: never;

@@ -310,7 +310,7 @@ def _explained(role: str) -> Iterator[None]:
             f"Another session created the role {role!r} at the same time. Run the command again."
         ) from error
     except (errors.ReservedName, errors.InvalidName, errors.SyntaxError) as error:
-        raise BadRequest(f"No role can be called {role!r}.") from error
+        raise BadRequest(f"A role cannot have the name {role!r}. Choose another.") from error
 
 
 @contextmanager
