@@ -81,7 +81,7 @@ async def test_cancelled_task_records_its_open_work_as_cancelled(recorded: Recor
     assert (tree["status"], call["status"]) == ("cancelled", "cancelled")
 
 
-async def test_block_whose_task_is_cancelled_on_entry_leaves_no_record_open(
+async def test_block_whose_task_is_cancelled_on_entry_is_recorded_as_cancelled(
     tmp_path: Path,
 ) -> None:
     is_held, goes_on = threading.Event(), threading.Event()
