@@ -39,7 +39,7 @@ async def hold_back(next: Any, arguments: Any) -> Any:
 def greedy(everything: Any) -> Any: ...
 
 
-def test_the_seeds_shape_is_read(tmp_path: Path) -> None:
+def test_agents_file_in_the_form_of_the_seed_document_is_read(tmp_path: Path) -> None:
     [agent] = _agents(tmp_path, "blood_pressure_agent:\n  tools:\n    - record_blood_pressure\n")
 
     assert (agent.name, agent.tools) == ("blood_pressure_agent", ("record_blood_pressure",))
@@ -79,7 +79,9 @@ def test_agents_have_the_fields_and_order_of_the_file(tmp_path: Path) -> None:
     assert (doctor.name, doctor.tools) == ("doctor", ())
 
 
-def test_a_hook_may_be_named_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agents_file_names_a_hook_as_module_and_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "clinic_hooks.py").write_text("def first(arguments):\n    return arguments\n")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -88,7 +90,9 @@ def test_a_hook_may_be_named_by_its_module(tmp_path: Path, monkeypatch: pytest.M
     assert [each.name for each in hooks_of(agent.hooks)] == ["first"]
 
 
-def test_a_file_within_a_package_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agents_file_within_a_package_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "clinic_package"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -156,7 +160,7 @@ def test_duplicate_key_is_rejected(tmp_path: Path, text: str, place: str, key: s
     assert problem == f"{place}: the key {key!r} is repeated: remove one."
 
 
-def test_merge_keys_may_be_overridden(tmp_path: Path) -> None:
+def test_yaml_merge_keys_can_be_overridden(tmp_path: Path) -> None:
     text = "nurse: &nurse {tools: [a], max_rounds: 3}\nchief:\n  <<: *nurse\n  max_rounds: 9\n"
 
     nurse, chief = _agents(tmp_path, text)

@@ -44,7 +44,7 @@ def noting(order: list[str], name: str, is_async: bool) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_an_agents_hooks_stand_around_the_tools_own(tmp_path: Path, is_async: bool) -> None:
+async def test_agent_hooks_wrap_the_hooks_of_the_tool(tmp_path: Path, is_async: bool) -> None:
     order: list[str] = []
 
     @tool(hooks=[noting(order, "tool 1", is_async), noting(order, "tool 2", not is_async)])
@@ -65,7 +65,7 @@ async def test_an_agents_hooks_stand_around_the_tools_own(tmp_path: Path, is_asy
     assert order == [*begun, "works", *reversed(ended)]
 
 
-async def test_a_guard_stands_around_sub_plans_batches_and_their_items_too(tmp_path: Path) -> None:
+async def test_agent_hook_wraps_sub_plan_batch_and_batch_item_calls(tmp_path: Path) -> None:
     seen: list[str] = []
 
     async def guard(next: Next, arguments: dict[str, Any], name: str) -> Any:

@@ -11,7 +11,7 @@ from tracer.tools.call.batch_tool import batch_tool
 from tracer.tools.definition.tool import tool
 
 
-async def test_each_batch_item_is_a_call_with_a_sub_plan(
+async def test_each_batch_item_is_recorded_as_a_call_with_its_own_sub_plan(
     open_bench: OpenBench,
 ) -> None:
     items = [{"week": 1}, {"week": "x"}, 7, {"week": 2}]

@@ -60,7 +60,7 @@ async def fails() -> None:
     raise ValueError("no")
 
 
-async def test_call_beyond_the_budget_fails_without_ending_the_agent(
+async def test_call_beyond_the_budget_fails_and_the_agent_continues(
     open_run: OpenRun,
 ) -> None:
     model = ScriptedModel([script("Go", [call("work")] * 3, [call("work")], "what is known")])
@@ -81,7 +81,7 @@ async def test_call_beyond_the_budget_fails_without_ending_the_agent(
     assert ["budget_exhausted" in each for each in told] == [False, False, True, True]
 
 
-async def test_each_run_has_the_whole_budget(open_run: OpenRun) -> None:
+async def test_each_run_starts_with_the_full_budget(open_run: OpenRun) -> None:
     model = ScriptedModel([script("Go", [call("work")] * 2, "done", times=3)])
     on = await open_run(model, [work], budget=BudgetLimits(tool_calls=2))
 
@@ -95,7 +95,7 @@ LIMIT = 9
 
 
 @pytest.mark.parametrize("how", ["side by side", "as a batch"])
-async def test_parallel_sub_plans_never_exceed_their_shared_calls(
+async def test_parallel_sub_plans_stay_within_the_call_budget_of_their_parent(
     open_run: OpenRun, how: str
 ) -> None:
     began: list[int] = []
@@ -172,7 +172,7 @@ async def test_sub_plan_budget_is_limited_by_its_parent(
     assert "All 5 tool calls" in works[-1]["error"]["message"]
 
 
-async def test_batch_items_retries_and_nested_calls_use_the_budget(
+async def test_batch_items_retries_and_nested_calls_count_against_the_call_budget(
     tmp_path: Path,
 ) -> None:
     tries: list[int] = []
@@ -205,7 +205,7 @@ async def test_batch_items_retries_and_nested_calls_use_the_budget(
     assert outcomes[2].result == '[null,"budget_exhausted"]'
 
 
-async def test_failed_or_rejected_call_uses_the_budget(
+async def test_failed_and_rejected_calls_count_against_the_budget(
     open_run: OpenRun,
 ) -> None:
     model = ScriptedModel([script("Go", [call("fails"), call("nowhere"), call("work")], "done")])
@@ -256,7 +256,9 @@ async def test_model_is_not_called_beyond_the_token_budget(
     assert not {each["status"] for each in everything(rows)} & {"running", "pending", "unknown"}
 
 
-async def test_sub_plans_reserve_their_tokens_before_they_ask(open_run: OpenRun) -> None:
+async def test_sub_plans_reserve_estimated_tokens_before_they_call_the_model(
+    open_run: OpenRun,
+) -> None:
     long = "x" * 4000  # a thousand tokens, as estimated
     review = subplan_tool(review_template(steps=(StepTemplate("Review week {week}. " + long),)))
     weeks = range(1, 9)
@@ -277,7 +279,7 @@ async def test_sub_plans_reserve_their_tokens_before_they_ask(open_run: OpenRun)
     assert all("tokens is used up" in each["error"]["message"] for each in rows if each["error"])
 
 
-async def test_parallel_sub_plans_never_exceed_the_tokens(
+async def test_parallel_sub_plans_stay_within_the_token_budget_of_their_parent(
     open_run: OpenRun,
 ) -> None:
     review = subplan_tool(review_template())
@@ -300,7 +302,7 @@ async def test_parallel_sub_plans_never_exceed_the_tokens(
     assert reasons == {None, "budget_exhausted"}
 
 
-async def test_sub_plan_without_tokens_fails_only_its_call(
+async def test_sub_plan_without_remaining_tokens_fails_only_the_call_that_opened_it(
     open_run: OpenRun,
 ) -> None:
     review = subplan_tool(review_template(budget=BudgetLimits(tokens=0)))
@@ -314,7 +316,7 @@ async def test_sub_plan_without_tokens_fails_only_its_call(
     assert (row["status"], row["reason"]) == ("failed", "subplan_failed")
 
 
-async def test_run_and_sub_plan_time_out_by_their_own_budget(open_run: OpenRun) -> None:
+async def test_run_and_sub_plan_each_end_at_their_own_time_limit(open_run: OpenRun) -> None:
     @tool
     async def hang() -> None:
         await asyncio.Event().wait()
@@ -340,7 +342,7 @@ async def test_run_and_sub_plan_time_out_by_their_own_budget(open_run: OpenRun) 
 
 
 @pytest.mark.parametrize("max_depth", [1, 2, 4])
-async def test_sub_plans_are_as_deep_as_allowed_and_no_deeper(
+async def test_sub_plan_below_the_depth_limit_of_the_budget_is_refused(
     open_run: OpenRun, max_depth: int
 ) -> None:
     review = subplan_tool(review_template())

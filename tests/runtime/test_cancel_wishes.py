@@ -41,7 +41,7 @@ def endings(nodes: Sequence[dict[str, Any]]) -> list[tuple[str, str | None]]:
 ASKED = ("cancelled", "cancel_requested")
 
 
-async def test_a_wish_cancels_the_model_that_is_being_asked(
+async def test_cancel_request_cancels_the_model_call_in_progress(
     open_bench: OpenBench, store: MemoryStore
 ) -> None:
     gate = Gate()
@@ -52,7 +52,7 @@ async def test_a_wish_cancels_the_model_that_is_being_asked(
     assert endings(everything(rows)) == [ASKED] * 3
 
 
-async def test_a_wish_cancels_what_runs_and_what_queues_at_every_depth(
+async def test_cancel_request_cancels_running_and_waiting_calls_at_every_depth(
     open_bench: OpenBench, store: MemoryStore
 ) -> None:
     begun = asyncio.Event()
@@ -79,7 +79,7 @@ async def test_a_wish_cancels_what_runs_and_what_queues_at_every_depth(
     assert len(queued) == 3
 
 
-async def test_a_tool_that_swallows_its_cancellation_leaves_no_open_row(
+async def test_tool_that_swallows_its_cancellation_leaves_no_open_record(
     open_bench: OpenBench, store: MemoryStore
 ) -> None:
     begun, let_go = asyncio.Event(), asyncio.Event()
@@ -110,7 +110,7 @@ async def test_a_tool_that_swallows_its_cancellation_leaves_no_open_row(
     )
 
 
-async def test_a_synchronous_tool_that_cannot_be_stopped_leaves_no_open_row(
+async def test_synchronous_tool_that_cannot_be_stopped_leaves_no_open_record(
     open_bench: OpenBench, store: MemoryStore
 ) -> None:
     begun, let_go = threading.Event(), threading.Event()
@@ -129,7 +129,9 @@ async def test_a_synchronous_tool_that_cannot_be_stopped_leaves_no_open_row(
     assert set(endings([*rows.plans, *rows.steps, *rows.tool_calls])) == {ASKED}
 
 
-async def test_a_tool_that_cancels_itself_ends_alone(open_bench: OpenBench) -> None:
+async def test_tool_that_raises_cancelled_error_cancels_only_its_own_call(
+    open_bench: OpenBench,
+) -> None:
     @tool
     async def gives_up() -> None:
         raise asyncio.CancelledError
@@ -145,7 +147,7 @@ async def test_a_tool_that_cancels_itself_ends_alone(open_bench: OpenBench) -> N
     assert endings(rows.tool_calls) == [("cancelled", None), ("succeeded", None)]
 
 
-async def test_closing_the_launcher_cancels_its_runs_and_refuses_new_ones(
+async def test_closed_launcher_cancels_its_runs_and_refuses_new_ones(
     open_bench: OpenBench, store: MemoryStore
 ) -> None:
     gate = Gate()
@@ -161,7 +163,7 @@ async def test_closing_the_launcher_cancels_its_runs_and_refuses_new_ones(
         await on.launcher.start("Go", agent="worker")
 
 
-async def test_a_deleted_run_is_cancelled_and_the_process_goes_on(
+async def test_deleting_a_run_cancels_it_and_the_process_continues(
     open_bench: OpenBench, store: MemoryStore
 ) -> None:
     gate = Gate()

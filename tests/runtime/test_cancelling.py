@@ -51,7 +51,7 @@ async def let_loop_turn(times: int) -> None:
     ],
     ids=["every eighth", "every"],
 )
-async def test_run_cancelled_at_any_loop_turn_leaves_nothing_open(
+async def test_run_cancelled_at_any_turn_of_the_event_loop_leaves_no_open_record(
     open_bench: OpenBench, store: MemoryStore, step: int, reached: set[str]
 ) -> None:
     on = await open_bench(busy_application())
@@ -166,7 +166,7 @@ async def cancel_at(
     ids=["before", "after"],
 )
 @pytest.mark.parametrize(("event_type", "number"), POINTS)
-async def test_run_cancelled_while_recording_leaves_nothing_open(
+async def test_run_cancelled_while_an_event_is_recorded_leaves_no_open_record(
     store: MemoryStore, tmp_path: Path, event_type: str, number: int, before: bool
 ) -> None:
     await cancel_at(store, store, tmp_path, event_type, number, before)
@@ -174,7 +174,7 @@ async def test_run_cancelled_while_recording_leaves_nothing_open(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-async def test_run_cancelled_while_recording_to_postgres_leaves_nothing_open(
+async def test_run_cancelled_while_an_event_is_written_to_postgres_leaves_no_open_record(
     database_url: str, tmp_path: Path, before: bool
 ) -> None:
     async with open_pool(database_url) as pool:

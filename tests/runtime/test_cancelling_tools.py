@@ -148,7 +148,7 @@ def check_endings(noting: NotingWriter) -> None:
 
 
 @pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.thorough)])
-async def test_run_cancelled_at_any_loop_turn_leaves_no_thread_waiting(
+async def test_run_cancelled_at_any_turn_of_the_event_loop_leaves_no_waiting_thread(
     tmp_path: Path, step: int
 ) -> None:
     store = MemoryStore()
@@ -217,7 +217,7 @@ async def cancel_at(
         for point in POINTS
     ],
 )
-async def test_run_cancelled_while_recording_calls_leaves_nothing_open(
+async def test_run_cancelled_while_a_call_is_recorded_leaves_no_open_record(
     tmp_path: Path, event_type: str, number: int, before: bool
 ) -> None:
     store = MemoryStore()
@@ -229,7 +229,7 @@ async def test_run_cancelled_while_recording_calls_leaves_nothing_open(
     [True, pytest.param(False, marks=pytest.mark.thorough)],
     ids=["before", "after"],
 )
-async def test_run_cancelled_while_recording_calls_to_postgres_leaves_nothing_open(
+async def test_run_cancelled_while_a_call_is_written_to_postgres_leaves_no_open_record(
     database_url: str, tmp_path: Path, before: bool
 ) -> None:
     async with open_pool(database_url) as pool:

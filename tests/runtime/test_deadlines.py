@@ -16,7 +16,7 @@ from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
 from tracer.tools.definition.tool import tool
 
 
-async def test_model_timeout_propagates_to_the_run(
+async def test_run_whose_model_call_times_out_ends_as_timed_out(
     open_bench: OpenBench,
 ) -> None:
     gate = Gate()
@@ -33,7 +33,7 @@ async def test_model_timeout_propagates_to_the_run(
         assert (each["status"], each["reason"]) == ("failed", "timed_out")
 
 
-async def test_run_timeout_in_a_tool_propagates_to_the_run(
+async def test_run_that_times_out_within_a_tool_ends_as_timed_out(
     open_bench: OpenBench,
 ) -> None:
     begun = asyncio.Event()
@@ -56,7 +56,7 @@ async def test_run_timeout_in_a_tool_propagates_to_the_run(
     assert rows.think_acts[0]["status"] == "succeeded"
 
 
-async def test_tool_timeout_reaches_the_model_and_late_end_is_recorded(
+async def test_tool_timeout_is_reported_to_the_model_and_the_late_end_recorded(
     open_bench: OpenBench,
 ) -> None:
     let_go = asyncio.Event()
@@ -86,7 +86,9 @@ async def test_tool_timeout_reaches_the_model_and_late_end_is_recorded(
     assert (late["lateStatus"], late["lateResult"]) == ("succeeded", "after all")
 
 
-async def test_a_retry_keeps_the_calls_id_and_counts_its_attempts(open_bench: OpenBench) -> None:
+async def test_retry_keeps_the_id_of_the_call_and_increments_its_attempts(
+    open_bench: OpenBench,
+) -> None:
     seen: list[Any] = []
 
     @tool(max_attempts=2)

@@ -29,7 +29,9 @@ async def check_is_over(context: ToolContext) -> None:
 
 
 @pytest.mark.parametrize("how", ["returns", "raises", "is cancelled"])
-async def test_ended_service_run_releases_its_caller(tmp_path: Path, how: str) -> None:
+async def test_run_of_the_tool_service_releases_its_caller_at_its_end(
+    tmp_path: Path, how: str
+) -> None:
     places: list[ToolContext] = []
     begun = asyncio.Event()
 
@@ -55,7 +57,7 @@ async def test_ended_service_run_releases_its_caller(tmp_path: Path, how: str) -
             await check_is_over(places[0])
 
 
-async def test_task_left_by_an_ended_run_has_no_caller(tmp_path: Path) -> None:
+async def test_task_that_outlives_its_run_has_no_caller(tmp_path: Path) -> None:
     places: list[ToolContext] = []
     let_go = asyncio.Event()
     late: list[asyncio.Task[Any]] = []
@@ -100,7 +102,7 @@ class Notebook:
 
 
 @pytest.mark.parametrize("session_id", [None, "s"])
-async def test_tool_instances_of_a_run_are_closed_with_it(
+async def test_stateful_tool_instances_of_a_run_are_closed_when_it_ends(
     tmp_path: Path, session_id: str | None
 ) -> None:
     closed: list[Notebook] = []

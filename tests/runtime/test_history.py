@@ -63,7 +63,7 @@ def answering(*requests: str) -> ScriptedModel:
         (0, ["3"]),
     ],
 )
-async def test_oldest_exchanges_are_dropped_first_and_as_a_whole(
+async def test_history_limit_drops_whole_exchanges_oldest_first(
     open_bench: OpenBench, characters: int, expected: list[str]
 ) -> None:
     model = answering("one", "two", "3")
@@ -76,13 +76,17 @@ async def test_run_without_a_session_receives_no_history(open_bench: OpenBench) 
     assert await last_message(on, "one", "two", session=None) == ["two"]
 
 
-async def test_failed_run_leaves_its_request_without_an_answer(open_bench: OpenBench) -> None:
+async def test_history_has_the_request_of_a_failed_run_without_an_answer(
+    open_bench: OpenBench,
+) -> None:
     model = ScriptedModel([script("one", Turn(error=ToolError("no"))), script("two", "two!")])
     on = await open_bench(application(model))
     assert await last_message(on, "one", "two") == ["one", "two"]
 
 
-async def test_planner_receives_the_history_and_its_steps_do_not(open_bench: OpenBench) -> None:
+async def test_planner_receives_the_history_and_the_steps_of_its_plan_do_not(
+    open_bench: OpenBench,
+) -> None:
     plans = Script([Turn(PLANNED)], agent="planner", times=None)
     model = ScriptedModel([plans, script("the step", "done", times=None)])
     on = await open_bench(application(model))
@@ -93,7 +97,7 @@ async def test_planner_receives_the_history_and_its_steps_do_not(open_bench: Ope
     assert await received(on, step) == ["the step"]
 
 
-async def test_given_plan_receives_no_history_and_becomes_part_of_it(
+async def test_steps_of_a_caller_supplied_plan_get_no_history_but_their_answers_join_it(
     open_bench: OpenBench,
 ) -> None:
     model = answering("one", "the step", "three")
@@ -144,7 +148,7 @@ async def test_run_fails_as_unavailable_if_the_history_cannot_be_read(
     assert "history" in outcome.error.message
 
 
-async def test_unidentified_caller_of_a_session_is_refused(
+async def test_run_in_a_session_without_an_identified_caller_is_refused(
     store: MemoryStore, tmp_path: Path
 ) -> None:
     app = application(ScriptedModel([]), token_resolver=lambda token: None)
@@ -155,7 +159,9 @@ async def test_unidentified_caller_of_a_session_is_refused(
     assert (outcome.status, outcome.reason) == ("failed", "missing_identity")
 
 
-async def test_run_timeout_bounds_reading_the_history(store: MemoryStore, tmp_path: Path) -> None:
+async def test_reading_the_history_ends_at_the_timeout_of_the_run(
+    store: MemoryStore, tmp_path: Path
+) -> None:
     async def hangs(token_id: str) -> str:
         await asyncio.Event().wait()
         return token_id
@@ -168,7 +174,7 @@ async def test_run_timeout_bounds_reading_the_history(store: MemoryStore, tmp_pa
     assert (outcome.status, outcome.reason) == ("failed", "timed_out")
 
 
-def test_negative_limit_is_a_configuration_error() -> None:
+def test_negative_history_limit_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="history_characters=-1"):
         Application(
             name="tests",

@@ -83,19 +83,21 @@ async def filled(tmp_path: Path, text: str, who: str | None = TOKEN, **options: 
         ("", None),
     ],
 )
-async def test_known_names_are_filled_in_and_all_else_is_left_alone(
+async def test_known_placeholders_are_replaced_and_other_braces_stay(
     tmp_path: Path, text: str, expected: str | None
 ) -> None:
     assert await filled(tmp_path, text) == (text if expected is None else expected)
 
 
-async def test_a_run_without_a_conversation_has_no_session_to_name(tmp_path: Path) -> None:
+async def test_session_placeholder_without_a_session_fails_the_step(tmp_path: Path) -> None:
     text = "{session_id} {current_date}"
 
     assert await filled(tmp_path, text, session_id=None) == "{session_id} 2026-03-02"
 
 
-async def test_without_a_caller_only_what_speaks_of_the_caller_is_refused(tmp_path: Path) -> None:
+async def test_without_a_caller_only_instructions_with_caller_placeholders_fail(
+    tmp_path: Path,
+) -> None:
     assert await filled(tmp_path, "{name}", who=None) == "Ann"
     with pytest.raises(Exception, match="There is no caller"):
         await filled(tmp_path, "{user_id}", who=None)
@@ -106,7 +108,7 @@ plain = st.text().filter(lambda text: "{" not in text and "}" not in text)
 
 
 @given(st.lists(st.tuples(plain, known), max_size=5), plain)
-async def test_every_placeholder_is_filled_once_whatever_stands_around_it(
+async def test_every_placeholder_is_replaced_once_within_any_text(
     tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[str, str]], last: str
 ) -> None:
     values = {name: await filled(tmp_path_factory.mktemp("x"), name) for _, name in parts}
@@ -126,7 +128,7 @@ async def test_every_placeholder_is_filled_once_whatever_stands_around_it(
         (r"\{unknown} \{} \frac{a}{b} \{x\} C:\ \n", "unchanged"),
     ],
 )
-async def test_backslash_escapes_a_known_placeholder(
+async def test_backslash_before_a_known_placeholder_keeps_it_as_text(
     tmp_path: Path, text: str, expected: str | None
 ) -> None:
     if expected is None:
@@ -136,7 +138,7 @@ async def test_backslash_escapes_a_known_placeholder(
     assert await filled(tmp_path, text) == expected
 
 
-async def test_escaped_placeholder_of_the_caller_needs_no_caller(tmp_path: Path) -> None:
+async def test_escaped_caller_placeholder_needs_no_caller(tmp_path: Path) -> None:
     assert await filled(tmp_path, r"\{user_id}", who=None) == "{user_id}"
 
 
@@ -184,7 +186,9 @@ PLAN: tuple[str, list[tuple[str | None, str]]] = ("Two", [("first", "Rename"), (
 
 
 @pytest.mark.parametrize("first", ["You are {name}.", "You rename."])
-async def test_agents_see_the_state_at_the_start_of_the_run(tmp_path: Path, first: str) -> None:
+async def test_placeholders_have_the_session_state_at_the_start_of_the_run(
+    tmp_path: Path, first: str
+) -> None:
     store = MemoryStore()
     async with bench(two_steps(first, "They are {name}."), store, store, tmp_path) as on:
         runs = [await on.launcher.run("Go", plan=PLAN, session_id="s") for _ in range(2)]
@@ -213,7 +217,7 @@ async def test_unresolved_caller_placeholder_fails_the_step_before_a_request(
     assert "canary" not in shown
 
 
-async def test_a_users_words_are_no_template(tmp_path: Path) -> None:
+async def test_placeholders_in_the_users_message_are_not_replaced(tmp_path: Path) -> None:
     store = MemoryStore()
     model = ScriptedModel([Script([Turn("done")])])
     agents = (Agent("worker", "You work for {name}."),)
@@ -242,7 +246,7 @@ async def test_step_that_needs_missing_session_state_fails(tmp_path: Path) -> No
     assert (step["status"], step["reason"]) == ("failed", "state_conflict")
 
 
-async def test_an_agent_that_resolves_nothing_gets_its_instructions_as_written(
+async def test_instructions_stay_as_written_if_placeholders_are_off(
     tmp_path: Path,
 ) -> None:
     text = "Answer as {name} or {{user_id}}, on {current_date}."
@@ -288,14 +292,16 @@ async def shown_date(store: MemoryStore, tmp_path: Path, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("zone", [EAST, WEST])
-async def test_date_is_that_of_the_application_s_time_zone(
+async def test_date_placeholder_uses_the_time_zone_of_the_application(
     store: MemoryStore, tmp_path: Path, zone: str
 ) -> None:
     before = date_in(zone)
     assert await shown_date(store, tmp_path, time_zone=zone) in {before, date_in(zone)}
 
 
-async def test_date_is_in_the_time_zone_of_the_caller(store: MemoryStore, tmp_path: Path) -> None:
+async def test_date_placeholder_uses_the_time_zone_of_the_caller(
+    store: MemoryStore, tmp_path: Path
+) -> None:
     before = date_in(WEST)
     found = await shown_date(
         store,
@@ -332,7 +338,7 @@ def resolver_that_fails(token_id: str) -> None:
 
 
 @pytest.mark.parametrize("resolver", [resolver_without_a_user, resolver_that_fails])
-async def test_date_is_shown_although_the_caller_is_unknown(
+async def test_date_placeholder_is_replaced_if_the_caller_is_unknown(
     store: MemoryStore, tmp_path: Path, resolver: Callable[[str], None]
 ) -> None:
     before = date_in(EAST)

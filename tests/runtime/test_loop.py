@@ -30,7 +30,7 @@ def fail() -> None:
     raise ValueError("no luck")
 
 
-async def test_calls_have_records_and_results_in_the_models_order(
+async def test_records_and_results_have_the_order_in_which_the_model_chose_the_calls(
     open_bench: OpenBench,
 ) -> None:
     calls = [
@@ -73,7 +73,7 @@ async def test_calls_have_records_and_results_in_the_models_order(
     assert "Available: double, fail" in answers[3]["content"]
 
 
-async def test_calls_above_the_parallel_limit_are_queued(
+async def test_calls_above_the_limit_of_parallel_calls_wait(
     open_bench: OpenBench,
 ) -> None:
     running: list[int] = []
@@ -109,7 +109,7 @@ async def test_calls_above_the_parallel_limit_are_queued(
     assert most == 2
 
 
-async def test_call_end_is_recorded_before_its_batch_ends(
+async def test_end_of_a_call_is_recorded_while_other_calls_of_the_round_still_run(
     open_bench: OpenBench,
 ) -> None:
     let_go = asyncio.Event()
@@ -212,7 +212,9 @@ class Babbling:
         Generation(tool_calls=[ChosenCall("double", {"number": 1})]),  # type: ignore[arg-type]
     ],
 )
-async def test_malformed_answer_is_a_model_failure(open_bench: OpenBench, answer: Any) -> None:
+async def test_malformed_answer_of_a_model_fails_the_round(
+    open_bench: OpenBench, answer: Any
+) -> None:
     on = await open_bench(application(Babbling(answer), [double]))
 
     outcome = await on.launcher.run("Ask", agent="worker")
@@ -249,7 +251,7 @@ async def test_synchronous_tool_does_not_block_parallel_calls(open_bench: OpenBe
         ({"model": 7}, ("model", None)),
     ],
 )
-async def test_what_a_model_says_of_itself_never_costs_its_answer(
+async def test_invalid_metadata_of_a_model_answer_do_not_discard_the_answer(
     open_bench: OpenBench, store: MemoryStore, said: dict[str, Any], kept: tuple[str, object]
 ) -> None:
     on = await open_bench(application(ScriptedModel([script("Go", Turn("All well.", **said))])))

@@ -124,7 +124,9 @@ def returning(name: str, value: Any) -> Tool:
     return tool(name=name, description="Gives.")(give)
 
 
-async def test_any_tool_result_is_stored_or_described(pool: Pool, tmp_path: Path) -> None:
+async def test_any_tool_result_is_stored_as_json_or_as_a_description(
+    pool: Pool, tmp_path: Path
+) -> None:
     tools = [returning(name, value) for name, value in HOSTILE.items()]
     model = ScriptedModel([script("Go", [call(each.name) for each in tools], "done")])
 
@@ -151,7 +153,7 @@ async def check_messages_are_bounded(on: Bench, think_act: Any) -> None:
     assert len(huge) < 70_000
 
 
-async def test_however_tools_fail_it_is_stored_and_the_agent_goes_on(
+async def test_any_tool_failure_is_stored_and_the_agent_continues(
     pool: Pool, tmp_path: Path
 ) -> None:
     @tool

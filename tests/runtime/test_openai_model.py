@@ -38,7 +38,7 @@ ASKED = [Message("system", "You are the agent 'worker'."), Message("user", "How?
 SOON = {"retry-after-ms": "1"}
 
 
-async def test_adapter_run_has_the_tree_of_the_scripted_run(
+async def test_run_over_http_has_the_same_tree_as_with_the_scripted_model(
     open_bench: OpenBench,
 ) -> None:
     scripted = busy_application()
@@ -64,7 +64,7 @@ async def test_adapter_run_has_the_tree_of_the_scripted_run(
     assert len(rows.plans) == 5
 
 
-async def test_a_rate_limit_and_a_servers_error_are_waited_out(
+async def test_rate_limited_and_failed_requests_are_retried_after_a_delay(
     model: OpenAIModel, server: ChatServer
 ) -> None:
     server.faults.extend([Fault(429, headers=SOON), Fault(500, headers=SOON)])
@@ -77,7 +77,7 @@ async def test_a_rate_limit_and_a_servers_error_are_waited_out(
     assert len(server.requests) == 3
 
 
-async def test_retries_come_to_an_end(model: OpenAIModel, server: ChatServer) -> None:
+async def test_request_fails_after_the_last_retry(model: OpenAIModel, server: ChatServer) -> None:
     server.faults.extend([Fault(429, headers=SOON)] * 5)
 
     with pytest.raises(ModelError, match="429"):
@@ -100,7 +100,7 @@ async def test_rejected_request_is_not_retried_and_hides_the_key(
     assert len(server.requests) == 1
 
 
-async def test_missing_server_is_a_model_failure() -> None:
+async def test_unreachable_model_server_fails_the_round() -> None:
     model = OpenAIModel("gpt-test", base_url="http://127.0.0.1:9/v1", api_key=KEY, max_retries=0)
 
     with pytest.raises(ModelError, match="request to the model failed"):
@@ -121,7 +121,7 @@ async def test_missing_server_is_a_model_failure() -> None:
         b"",
     ],
 )
-async def test_an_answer_of_another_shape_fails_the_round_and_nothing_else(
+async def test_answer_of_an_unknown_form_fails_only_the_round(
     model: OpenAIModel, server: ChatServer, open_bench: OpenBench, body: bytes
 ) -> None:
     server.faults.append(Fault(200, body))
@@ -133,7 +133,7 @@ async def test_an_answer_of_another_shape_fails_the_round_and_nothing_else(
     assert (think_act["status"], think_act["reason"]) == ("failed", "model_error")
 
 
-async def test_calls_are_taken_as_odd_servers_send_them(
+async def test_tool_calls_in_nonstandard_forms_are_accepted(
     model: OpenAIModel, server: ChatServer
 ) -> None:
     function = {"name": "add", "arguments": {"a": 1}}
@@ -160,14 +160,16 @@ async def test_calls_are_taken_as_odd_servers_send_them(
     assert (answer.model, answer.input_tokens, answer.output_tokens) == (None, None, None)
 
 
-async def test_a_refusal_is_the_models_answer(model: OpenAIModel, server: ChatServer) -> None:
+async def test_refusal_text_of_the_model_is_its_answer(
+    model: OpenAIModel, server: ChatServer
+) -> None:
     message = {"role": "assistant", "content": None, "refusal": "I won't."}
     server.faults.append(Fault(200, json.dumps({"choices": [{"message": message}]}).encode()))
 
     assert (await model.complete(ASKED, [])).text == "I won't."
 
 
-async def test_each_result_reaches_the_server_under_an_id_of_its_own(
+async def test_results_of_calls_with_repeated_ids_are_sent_under_unique_ids(
     open_bench: OpenBench,
 ) -> None:
     @tool
@@ -198,7 +200,7 @@ async def test_each_result_reaches_the_server_under_an_id_of_its_own(
     assert offered["function"]["parameters"]["required"] == ["a", "b"]
 
 
-async def test_text_that_is_no_unicode_reaches_the_server_in_stored_form(
+async def test_text_with_lone_surrogates_is_sent_as_it_is_stored(
     model: OpenAIModel, server: ChatServer
 ) -> None:
     await model.complete([Message("user", "a\0b\ud800c")], [ToolSpec("t", "d", {})])
@@ -208,14 +210,14 @@ async def test_text_that_is_no_unicode_reaches_the_server_in_stored_form(
     assert request["tools"][0]["function"]["name"] == "t"
 
 
-def test_a_conversation_without_calls_is_plain_on_the_wire() -> None:
+def test_messages_without_tool_calls_are_sent_with_role_and_content_only() -> None:
     assert wire_messages([Message("user", "x"), Message("assistant", "")]) == [
         {"role": "user", "content": "x"},
         {"role": "assistant", "content": ""},
     ]
 
 
-def test_a_model_without_a_key_says_what_to_set(monkeypatch: Any) -> None:
+def test_missing_api_key_error_names_the_variable_to_set(monkeypatch: Any) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):

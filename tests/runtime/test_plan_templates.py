@@ -15,7 +15,7 @@ class Period(BaseModel):
     note: str | None = None
 
 
-def test_a_template_is_filled_with_the_text_of_its_values() -> None:
+def test_plan_template_is_filled_with_arguments_as_text() -> None:
     template = review_template(
         parameters=Period,
         title="Last {days} days",
@@ -46,7 +46,9 @@ def test_a_template_is_filled_with_the_text_of_its_values() -> None:
         ({"title": "{week:>10}"}, "placeholder {week:>10}"),
     ],
 )
-def test_a_template_that_cannot_be_filled_is_an_error_at_definition(wrong: Any, said: str) -> None:
+def test_plan_template_with_unknown_placeholder_is_rejected_at_definition(
+    wrong: Any, said: str
+) -> None:
     with pytest.raises(ValueError, match="review") as caught:
         review_template(**wrong)
 

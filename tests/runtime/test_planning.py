@@ -21,7 +21,7 @@ def planning(*answers: str) -> Script:
     return Script([Turn(each) for each in answers], agent="planner")
 
 
-async def test_planning_is_the_root_plans_first_step_and_wholly_recorded(
+async def test_planning_is_recorded_as_the_first_step_of_the_root_plan(
     open_bench: OpenBench,
 ) -> None:
     model = ScriptedModel([planning(PLAN), script("Look", "seen"), script("Sum up", "summed")])
@@ -51,7 +51,7 @@ async def test_planning_is_the_root_plans_first_step_and_wholly_recorded(
     assert "- Look\n  → seen" in told[2]
 
 
-async def test_the_steps_of_a_plan_are_pending_until_their_turn_comes(
+async def test_steps_of_a_plan_are_pending_until_they_start(
     open_bench: OpenBench,
 ) -> None:
     seen: list[Any] = []
@@ -81,7 +81,7 @@ async def test_the_steps_of_a_plan_are_pending_until_their_turn_comes(
         PLAN.replace('"agent": "worker"', '"agent": null, "why": "because"'),
     ],
 )
-async def test_a_plan_is_read_as_models_like_to_write_it(
+async def test_plan_in_any_form_that_models_write_is_read(
     open_bench: OpenBench, answer: str
 ) -> None:
     model = ScriptedModel([planning(answer), script("Look", "seen"), script("Sum up", "summed")])
@@ -99,7 +99,7 @@ async def test_a_plan_is_read_as_models_like_to_write_it(
         ('{"steps": [{"agent": "nobody", "request": "x"}]}', "no agent 'nobody'"),
     ],
 )
-async def test_planner_is_retried_with_the_errors_of_its_plan(
+async def test_planner_is_called_again_with_the_errors_of_its_invalid_plan(
     open_bench: OpenBench, answer: str, said: str
 ) -> None:
     good = '{"steps": [{"request": "Look"}]}'
@@ -114,7 +114,7 @@ async def test_planner_is_retried_with_the_errors_of_its_plan(
     assert said in (await on.messages(second))[-1]["content"]
 
 
-async def test_a_planning_that_fails_is_a_plan_that_failed(open_bench: OpenBench) -> None:
+async def test_run_fails_if_the_planner_returns_no_valid_plan(open_bench: OpenBench) -> None:
     model = ScriptedModel([planning("No.", "No!", "Never.")])
     on = await open_bench(application(model))
 
@@ -130,7 +130,7 @@ async def test_a_planning_that_fails_is_a_plan_that_failed(open_bench: OpenBench
     assert len(rows.think_acts) == 3
 
 
-async def test_a_planner_that_calls_a_tool_gets_an_answer_too(open_bench: OpenBench) -> None:
+async def test_planner_that_calls_a_tool_gets_its_result(open_bench: OpenBench) -> None:
     turns = [Turn(calls=[call("search")]), Turn('{"steps": [{"request": "Look"}]}')]
     model = ScriptedModel([Script(turns, agent="planner"), script("Look", "seen")])
     on = await open_bench(application(model))
@@ -145,7 +145,7 @@ async def test_a_planner_that_calls_a_tool_gets_an_answer_too(open_bench: OpenBe
 GIVEN: RunOptions = {"plan": ("Given", [(None, "Look"), ("worker", "Sum up"), (None, "Rest")])}
 
 
-async def test_a_given_plan_is_carried_out_as_it_is(open_bench: OpenBench) -> None:
+async def test_caller_supplied_plan_runs_without_the_planner(open_bench: OpenBench) -> None:
     model = ScriptedModel([script("Look", "seen"), script("Sum up", "ok"), script("Rest", "z")])
     on = await open_bench(application(model))
 
@@ -176,7 +176,7 @@ async def test_failed_step_stops_its_plan(
     assert [each["request"] for each in rows.steps] == ["Look", "Sum up", "Rest"]
 
 
-async def test_a_run_keeps_what_it_was_started_with(
+async def test_run_record_has_session_subject_tags_and_traceparent(
     open_bench: OpenBench, store: MemoryStore
 ) -> None:
     on = await open_bench(application(ScriptedModel([script("Week", "fine")])))
@@ -211,7 +211,7 @@ async def test_invalid_request_is_rejected_before_recording(
 
 
 @pytest.mark.parametrize("request_text", ["?", "x" * 100_000, "a\0b\ud800", "{0} {x} %s"])
-async def test_any_text_can_be_asked(open_bench: OpenBench, request_text: str) -> None:
+async def test_any_text_is_accepted_as_a_request(open_bench: OpenBench, request_text: str) -> None:
     on = await open_bench(application(ScriptedModel([script("", "fine")])))
 
     outcome = await on.launcher.run(request_text, agent="worker")
@@ -219,7 +219,7 @@ async def test_any_text_can_be_asked(open_bench: OpenBench, request_text: str) -
     assert outcome.status == "succeeded"
 
 
-def test_an_application_has_agents_with_names_of_their_own() -> None:
+def test_two_agents_with_one_name_are_rejected() -> None:
     model = ScriptedModel([])
     worker = Agent("worker", "Work.")
 

@@ -28,7 +28,7 @@ class Looking(ScriptedModel):
         return await super().complete(messages, tools)
 
 
-async def test_run_started_by_a_tool_is_separate_with_the_same_caller(
+async def test_run_started_within_a_tool_is_a_separate_run_with_the_same_caller(
     tmp_path: Path,
 ) -> None:
     @tool

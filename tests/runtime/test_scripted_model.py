@@ -22,7 +22,7 @@ def asked(request: str, *answers: str) -> list[Message]:
     return [SYSTEM, Message("user", request), *(Message("assistant", each) for each in answers)]
 
 
-async def test_conversations_side_by_side_each_get_their_own_turns() -> None:
+async def test_parallel_conversations_each_get_the_turns_of_their_script() -> None:
     model = ScriptedModel([script("A", "a0", "a1"), script("B", "b0", "b1")])
 
     conversations = [asked("B"), asked("A", "a0"), asked("B", "b0"), asked("A")]
@@ -32,7 +32,7 @@ async def test_conversations_side_by_side_each_get_their_own_turns() -> None:
     model.check_used_up()
 
 
-async def test_a_slow_turn_is_answered_when_its_gate_opens() -> None:
+async def test_scripted_turn_with_a_gate_is_answered_when_the_gate_opens() -> None:
     gate = Gate()
     model = ScriptedModel([script("A", Turn("late", gate=gate))])
 
@@ -65,7 +65,7 @@ async def test_unscripted_request_is_an_error_immediately_and_at_the_end(
         model.check_used_up()
 
 
-async def test_a_conversation_more_than_scripted_is_an_error() -> None:
+async def test_scripted_model_rejects_a_conversation_beyond_its_script() -> None:
     model = ScriptedModel([Script([Turn("x")], times=2)])
     await model.complete(asked("A"), [])
     await model.complete(asked("B"), [])
@@ -74,7 +74,7 @@ async def test_a_conversation_more_than_scripted_is_an_error() -> None:
         await model.complete(asked("C"), [])
 
 
-async def test_turns_that_nobody_asked_for_are_an_error_at_the_end() -> None:
+async def test_unused_scripted_turns_are_an_error_at_the_end() -> None:
     model = ScriptedModel([script("A", "a0", "a1")])
     await model.complete(asked("A"), [])
 
@@ -82,7 +82,7 @@ async def test_turns_that_nobody_asked_for_are_an_error_at_the_end() -> None:
         model.check_used_up()
 
 
-def test_calls_are_scripted_as_an_object_or_as_any_text() -> None:
+def test_scripted_call_arguments_can_be_an_object_or_text() -> None:
     assert call("t", {"a": 1}, "").arguments == '{"a":1}'
     assert call("t", "{broken").arguments == "{broken"
     assert call("t").arguments == "{}"

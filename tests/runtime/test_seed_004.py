@@ -82,7 +82,7 @@ def ending_of(row: Node) -> tuple[Any, ...]:
     return (row["status"], row["result"], row["shortCircuitedBy"])
 
 
-def test_the_toolkits_method_has_the_documents_schema() -> None:
+def test_toolkit_method_has_the_schema_of_the_seed_document() -> None:
     [tool] = CustomerDBTools().tools
     fields = tool.parameters["properties"]
 
@@ -94,7 +94,7 @@ def test_the_toolkits_method_has_the_documents_schema() -> None:
 
 
 @pytest.mark.parametrize("hook", [customer_management_hook, customer_management_hook_async])
-async def test_the_hook_creates_and_retrieves_without_the_tool_ever_running(
+async def test_hook_answers_create_and_retrieve_without_running_the_tool(
     hook: Any, tmp_path: Path
 ) -> None:
     def ask(**arguments: str) -> Any:

@@ -19,7 +19,9 @@ from tracer.tools.call.batch_tool import batch_tool
 from tracer.tools.definition.tool import Tool, tool
 
 
-async def test_sub_plans_of_one_batch_hang_each_under_its_own_call(open_bench: OpenBench) -> None:
+async def test_each_sub_plan_of_a_batch_is_linked_to_the_call_of_its_item(
+    open_bench: OpenBench,
+) -> None:
     calls = [call("review", {"week": week}, "same") for week in (1, 2, 3)]
     model = ScriptedModel(
         [script("Reviews", calls, "done")]
@@ -59,7 +61,7 @@ async def test_sub_plans_of_one_batch_hang_each_under_its_own_call(open_bench: O
     assert {each["parentPlanId"] for each in sub_plans} == {str(outcome.root_plan_id)}
 
 
-async def test_a_sub_plan_is_recorded_before_any_of_its_work(open_bench: OpenBench) -> None:
+async def test_sub_plan_is_recorded_before_its_first_step(open_bench: OpenBench) -> None:
     seen: list[Any] = []
 
     class Looking(ScriptedModel):
@@ -126,7 +128,7 @@ async def test_sub_plan_timeout_does_not_end_its_parent(
         assert (each["status"], each["reason"]) == ("failed", "timed_out")
 
 
-async def test_identity_and_the_earlier_deadline_are_handed_down(open_bench: OpenBench) -> None:
+async def test_sub_plan_inherits_identity_and_the_earlier_deadline(open_bench: OpenBench) -> None:
     seen: list[ToolContext] = []
 
     @tool
@@ -195,7 +197,7 @@ async def test_sub_plans_nest_up_to_the_depth_limit(
     assert offered == [True, True, True, False]
 
 
-async def test_a_sub_plan_that_would_open_itself_again_is_refused(open_bench: OpenBench) -> None:
+async def test_recursive_sub_plan_is_refused(open_bench: OpenBench) -> None:
     again = [call("review", {"week": 1})]
     other = [call("review", {"week": 2})]
     model = ScriptedModel(
@@ -219,7 +221,7 @@ async def test_a_sub_plan_that_would_open_itself_again_is_refused(open_bench: Op
 
 
 @pytest.mark.parametrize("made", [subplan_tool, lambda each: batch_tool(subplan_tool(each))])
-async def test_sub_plan_requires_a_tool_call_id_and_a_run(made: Any) -> None:
+async def test_sub_plan_tool_outside_a_run_or_without_a_tool_call_id_is_rejected(made: Any) -> None:
     opener: Tool = made(review_template())
     arguments = '{"items": [{"week": 1}]}' if opener.name == "review_each" else '{"week": 1}'
     place = some_context()
@@ -239,7 +241,7 @@ async def test_sub_plan_requires_a_tool_call_id_and_a_run(made: Any) -> None:
     assert without_run.error.type == "LineageError"
 
 
-async def test_plan_that_continues_after_failures_has_its_last_steps_status(
+async def test_plan_that_continues_after_a_failed_step_has_the_status_of_its_last_step(
     open_bench: OpenBench,
 ) -> None:
     template = review_template(

@@ -59,16 +59,16 @@ def _addresses(networks: list[str]) -> st.SearchStrategy[int]:
 
 
 @given(_addresses(INSIDE))
-def test_wrapped_inner_address_is_not_public(v4: int) -> None:
+def test_private_ipv4_address_embedded_in_ipv6_is_refused(v4: int) -> None:
     assert [wrapped for wrapped, wrap in WRAPPED.items() if is_public(wrap(v4))] == []
 
 
 @given(_addresses(OUTSIDE))
-def test_wrapped_public_address_is_public(v4: int) -> None:
+def test_public_ipv4_address_embedded_in_ipv6_is_allowed(v4: int) -> None:
     assert [wrapped for wrapped, wrap in WRAPPED.items() if not is_public(wrap(v4))] == []
 
 
-def test_special_addresses_and_other_text_are_not_public() -> None:
+def test_special_purpose_addresses_and_invalid_text_are_refused() -> None:
     inner = [
         "169.254.169.254",
         "168.63.129.16",
@@ -99,7 +99,7 @@ def test_special_addresses_and_other_text_are_not_public() -> None:
     assert [address for address in inner if is_public(address)] == []
 
 
-def test_public_hosts_of_ipv6_are_public() -> None:
+def test_public_ipv6_addresses_are_allowed() -> None:
     assert is_public("2606:4700:4700::1111")
     assert is_public("2a00:1450:4001:830::200e")
 
@@ -111,7 +111,7 @@ def _answering(*addresses: str) -> Callable[[str, int], Awaitable[list[str]]]:
     return look_up
 
 
-async def test_name_with_an_inner_address_is_refused() -> None:
+async def test_host_name_that_resolves_to_a_private_address_is_refused() -> None:
     answers = [
         ("93.184.216.34", "10.0.0.1"),
         ("2606:4700:4700::1111", "::ffff:127.0.0.1"),
@@ -124,7 +124,7 @@ async def test_name_with_an_inner_address_is_refused() -> None:
         assert not any(address in str(refused.value) for address in addresses)
 
 
-async def test_loopback_is_refused_in_every_spelling() -> None:
+async def test_loopback_address_is_refused_in_every_notation() -> None:
     hosts = [
         "127.0.0.1",
         "2130706433",
@@ -156,7 +156,7 @@ async def test_connection_uses_the_address_that_was_checked() -> None:
     assert asked == ["inner.example"]
 
 
-async def test_next_address_is_tried_when_one_does_not_answer() -> None:
+async def test_next_address_of_a_host_is_tried_if_one_does_not_answer() -> None:
     async with http_server(lambda _: reply(body="here")) as server:
         # Nothing listens on the first: the server is on one address of the loopback network.
         backend = GuardedBackend(["inner.example"], _answering("127.0.0.9", "127.0.0.1"))
@@ -165,7 +165,7 @@ async def test_next_address_is_tried_when_one_does_not_answer() -> None:
         await stream.aclose()
 
 
-async def test_name_without_addresses_is_a_connection_error() -> None:
+async def test_host_name_without_addresses_is_a_connection_error() -> None:
     async def look_up(host: str, port: int) -> list[str]:
         raise OSError("no such name")
 
@@ -174,7 +174,7 @@ async def test_name_without_addresses_is_a_connection_error() -> None:
             await backend.connect_tcp("nowhere.example", 80, timeout=5)
 
 
-async def test_lookup_ends_at_the_timeout() -> None:
+async def test_host_name_lookup_ends_at_the_timeout() -> None:
     async def look_up(host: str, port: int) -> list[str]:
         await asyncio.Event().wait()
         return []
@@ -183,7 +183,7 @@ async def test_lookup_ends_at_the_timeout() -> None:
         await GuardedBackend(resolve=look_up).connect_tcp("slow.example", 80, timeout=0.05)
 
 
-async def test_system_resolves_names() -> None:
+async def test_host_names_are_resolved_by_the_operating_system() -> None:
     assert "127.0.0.1" in await resolve("localhost", 80)
 
 

@@ -73,7 +73,7 @@ MISFITS = {
 """Arguments that do not fit, by the place that the model is told."""
 
 
-async def test_unfit_arguments_reach_no_hook_and_are_not_repeated(tmp_path: Path) -> None:
+async def test_invalid_arguments_reach_no_hook_and_are_not_in_the_error(tmp_path: Path) -> None:
     asked: list[str] = []
 
     def hook(next: Next, arguments: dict[str, Any], run_context: RunContext) -> Any:
@@ -120,7 +120,7 @@ async def test_unfit_arguments_reach_no_hook_and_are_not_repeated(tmp_path: Path
     assert failures == []
 
 
-async def test_model_is_not_told_where_the_tool_broke(tmp_path: Path) -> None:
+async def test_error_for_the_model_has_no_file_names_of_the_tool(tmp_path: Path) -> None:
     @tool
     def divide(number: int) -> float:
         return 1 / number

@@ -16,7 +16,9 @@ from tracer.tools.call.budget import Budget, BudgetLimits
     st.lists(st.none() | st.integers(0, 6), min_size=1, max_size=4),
     st.lists(st.integers(0, 3), max_size=30),
 )
-def test_no_budget_of_a_path_is_ever_overdrawn(limits: list[int | None], uses: list[int]) -> None:
+def test_call_is_refused_if_any_budget_above_it_is_used_up(
+    limits: list[int | None], uses: list[int]
+) -> None:
     path = [Budget(BudgetLimits(tool_calls=limits[0]))]
     for limit in limits[1:]:
         path.append(Budget(BudgetLimits(tool_calls=limit), path[-1]))
@@ -42,7 +44,7 @@ async def ask(budget: Budget, prompt: int, answer: int) -> None:
         use.tokens = prompt + answer
 
 
-async def test_model_requests_are_serial_until_their_cost_is_measured() -> None:
+async def test_model_calls_are_serial_until_the_first_cost_is_known() -> None:
     above = Budget(BudgetLimits(tokens=100))
     below = Budget(BudgetLimits(), above)
     async with above.reserved_tokens(50) as use:
@@ -57,7 +59,7 @@ async def test_model_requests_are_serial_until_their_cost_is_measured() -> None:
         await ask(below, 1, answer=1)
 
 
-async def test_a_question_that_broke_counts_as_estimated() -> None:
+async def test_failed_model_call_uses_its_estimated_tokens() -> None:
     budget = Budget(BudgetLimits(tokens=10))
     with pytest.raises(ValueError, match="away"):
         async with budget.reserved_tokens(6):
@@ -71,7 +73,7 @@ async def test_a_question_that_broke_counts_as_estimated() -> None:
     answer=st.integers(1, 60),
     prompts=st.lists(st.integers(0, 60), max_size=12),
 )
-async def test_answers_alike_are_never_too_many_however_many_ask_at_once(
+async def test_parallel_model_calls_of_equal_cost_stay_within_the_token_budget(
     limit: int, answer: int, prompts: list[int]
 ) -> None:
     root = Budget(BudgetLimits(tokens=limit))
@@ -90,6 +92,6 @@ async def test_answers_alike_are_never_too_many_however_many_ask_at_once(
 
 
 @pytest.mark.parametrize("name", ["tool_calls", "tokens", "seconds"])
-def test_less_than_nothing_is_no_budget(name: str) -> None:
+def test_negative_budget_is_rejected(name: str) -> None:
     with pytest.raises(RegistrationError):
         BudgetLimits(**{name: -1})

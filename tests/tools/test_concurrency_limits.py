@@ -55,7 +55,7 @@ def visiting(room: Room, name: str, **options: Any) -> Tool:
     return tool(name=name, **options)(visit)
 
 
-async def test_an_exclusive_call_is_a_barrier_in_its_batch(tmp_path: Path) -> None:
+async def test_exclusive_call_waits_for_earlier_calls_and_delays_later_ones(tmp_path: Path) -> None:
     room = Room()
     tools = [visiting(room, "shared"), visiting(room, "alone", concurrency=EXCLUSIVE)]
     names = [("shared", "a"), ("shared", "b"), ("alone", "c"), ("alone", "d"), ("shared", "e")]
@@ -75,7 +75,9 @@ async def test_an_exclusive_call_is_a_barrier_in_its_batch(tmp_path: Path) -> No
     assert [each["result"] for each in rows] == ["a", "b", "c", "d", "e"]
 
 
-async def test_calls_of_one_group_are_serial_and_others_parallel(tmp_path: Path) -> None:
+async def test_calls_of_one_concurrency_group_are_serial_and_others_parallel(
+    tmp_path: Path,
+) -> None:
     room, outside = Room(), Room()
     tools = [
         visiting(room, "read", concurrency="ledger"),
@@ -91,7 +93,7 @@ async def test_calls_of_one_group_are_serial_and_others_parallel(tmp_path: Path)
     assert outside.most == 4
 
 
-async def test_a_tools_own_limit_counts_over_all_runs(tmp_path: Path) -> None:
+async def test_concurrency_limit_of_a_tool_applies_across_runs(tmp_path: Path) -> None:
     room = Room()
     async with service(tmp_path, visiting(room, "visit", max_parallel=3)) as on:
         async with asyncio.timeout(PATIENCE):
@@ -115,7 +117,7 @@ def of_agents(
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-async def test_run_limit_counts_batch_items_sub_plans_and_nested_calls(
+async def test_limit_of_a_run_counts_calls_of_batches_sub_plans_and_tools(
     tmp_path: Path, limit: int
 ) -> None:
     room = Room()
@@ -152,7 +154,9 @@ async def test_run_limit_counts_batch_items_sub_plans_and_nested_calls(
 
 
 @pytest.mark.parametrize("name", ["outer", "outer_in_thread"])
-async def test_nested_call_uses_the_slot_of_its_outer_call(tmp_path: Path, name: str) -> None:
+async def test_nested_call_shares_the_slot_of_the_call_that_made_it(
+    tmp_path: Path, name: str
+) -> None:
     @tool(concurrency="ledger", max_parallel=1)
     async def inner(depth: int) -> Any:
         if depth == 0:
@@ -182,7 +186,7 @@ async def test_nested_call_uses_the_slot_of_its_outer_call(tmp_path: Path, name:
 @pytest.mark.parametrize(
     ("options", "limits"), [({"concurrency": "ledger"}, {}), ({}, {"max_parallel_calls": 1})]
 )
-async def test_sub_plan_uses_the_slots_of_its_opening_call(
+async def test_sub_plan_shares_the_slots_of_the_call_that_opened_it(
     tmp_path: Path, options: dict[str, Any], limits: dict[str, Any]
 ) -> None:
     review = subplan_tool(review_template())
@@ -226,7 +230,7 @@ def holding(let_go: asyncio.Event, held: asyncio.Event, **options: Any) -> Tool:
 
 
 @pytest.mark.parametrize("options", [{"concurrency": "ledger"}, {"max_parallel": 1}])
-async def test_waiting_for_a_place_ends_at_the_deadline_and_takes_none(
+async def test_call_that_waits_for_a_slot_times_out_and_takes_none(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     let_go, held = asyncio.Event(), asyncio.Event()
@@ -244,7 +248,7 @@ async def test_waiting_for_a_place_ends_at_the_deadline_and_takes_none(
     assert len(on.endings(late)) == 1
 
 
-async def test_call_cancelled_while_waiting_is_recorded_and_uses_no_slot(
+async def test_call_cancelled_while_it_waits_for_a_slot_is_recorded_and_takes_none(
     tmp_path: Path,
 ) -> None:
     let_go, held = asyncio.Event(), asyncio.Event()
@@ -298,7 +302,7 @@ async def test_waiting_call_is_pending_until_it_gets_a_slot(
     assert second["startedAt"] >= first["finishedAt"]
 
 
-async def test_a_chosen_call_whose_turn_never_came_has_not_started(tmp_path: Path) -> None:
+async def test_call_that_never_got_a_slot_has_no_start(tmp_path: Path) -> None:
     let_go, held = asyncio.Event(), asyncio.Event()
     limited = holding(let_go, held, max_parallel=1)
     model = ScriptedModel([script("Go", [call("hold"), call("hold")], times=None)])
@@ -313,7 +317,9 @@ async def test_a_chosen_call_whose_turn_never_came_has_not_started(tmp_path: Pat
     assert [each["startedAt"] is None for each in rows] == [False, True]
 
 
-async def test_slot_is_released_however_its_call_ends(tmp_path: Path) -> None:
+async def test_slot_is_released_after_success_failure_timeout_and_cancellation(
+    tmp_path: Path,
+) -> None:
     @tool(max_parallel=1)
     async def behave(how: str) -> None:
         if how == "raise":
@@ -333,14 +339,14 @@ async def test_slot_is_released_however_its_call_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"concurrency": EXCLUSIVE}, {"max_parallel": 2}])
-def test_tool_that_makes_calls_cannot_be_limited(options: dict[str, Any]) -> None:
+def test_concurrency_limit_on_a_tool_that_calls_tools_is_rejected(options: dict[str, Any]) -> None:
     async def run(arguments: dict[str, Any], context: ToolContext) -> None: ...
 
     with pytest.raises(RegistrationError, match="on the tools that it calls"):
         Tool("x", "", {}, run, tool_type=ToolType.SUBPLAN, ends_by_itself=True, **options)
 
 
-async def test_call_waiting_for_a_run_slot_does_not_block_nested_calls(
+async def test_nested_calls_proceed_while_another_call_waits_for_a_slot(
     tmp_path: Path,
 ) -> None:
     room = Room()

@@ -12,7 +12,7 @@ from tracer.context import Identity, current_tool_context
 from tracer.tools.definition.tool import tool
 
 
-async def test_the_context_is_current_in_tasks_and_threads_and_gone_afterwards() -> None:
+async def test_tool_context_is_set_in_tasks_and_threads_until_the_call_ends() -> None:
     def in_thread() -> Any:
         context = current_tool_context()
         return context and context.tool_call_id
@@ -35,7 +35,7 @@ async def test_the_context_is_current_in_tasks_and_threads_and_gone_afterwards()
     assert current_tool_context() is None
 
 
-async def test_calls_side_by_side_keep_their_contexts_apart() -> None:
+async def test_parallel_calls_have_separate_tool_contexts() -> None:
     everybody = asyncio.Barrier(8)
 
     @tool
@@ -50,7 +50,7 @@ async def test_calls_side_by_side_keep_their_contexts_apart() -> None:
     assert [each.result for each in endings] == [f'"{each.plan_id}"' for each in contexts]
 
 
-def test_who_the_caller_is_stays_in_the_process() -> None:
+def test_identity_is_not_serialized_with_the_tool_context() -> None:
     me = Identity("token-4711")
 
     assert me.reveal() == "token-4711"

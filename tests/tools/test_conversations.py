@@ -61,7 +61,7 @@ def digest(who: str) -> str:
 
 
 @pytest.mark.parametrize("tool_name", ["note", "keep"])
-async def test_callers_with_one_session_id_have_separate_conversations(
+async def test_two_callers_with_the_same_session_id_have_separate_conversations(
     tmp_path: Path, tool_name: str
 ) -> None:
     callers = [ANN, BERT, None]
@@ -75,7 +75,7 @@ async def test_callers_with_one_session_id_have_separate_conversations(
 
 @pytest.mark.parametrize("tool_name", ["note", "keep"])
 @pytest.mark.parametrize("who", [None, BERT])
-async def test_no_session_id_leads_into_another_callers_conversation(
+async def test_no_session_id_opens_the_conversation_of_another_caller(
     tmp_path: Path, tool_name: str, who: str | None
 ) -> None:
     guesses = [f"s@{digest(ANN)}", f"s@{digest(ANN)}@", "s@", f"s@{digest(BERT)}", "s"]
@@ -87,7 +87,7 @@ async def test_no_session_id_leads_into_another_callers_conversation(
 
 
 @pytest.mark.parametrize("who", [None, BERT])
-async def test_run_conversation_is_not_reachable_by_the_run_id(
+async def test_run_id_used_as_session_id_does_not_open_the_conversation_of_that_run(
     tmp_path: Path, who: str | None
 ) -> None:
     closed: list[list[str]] = []
@@ -102,7 +102,7 @@ async def test_run_conversation_is_not_reachable_by_the_run_id(
     assert sorted(closed) == [["mine"], ["private"]]
 
 
-async def test_a_conversation_ends_for_the_caller_who_ends_it(tmp_path: Path) -> None:
+async def test_ending_a_conversation_keeps_the_one_of_another_caller(tmp_path: Path) -> None:
     closed: list[list[str]] = []
     async with service(tmp_path, notebook(closed)) as on:
         for who in (ANN, BERT, None):

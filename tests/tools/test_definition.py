@@ -81,7 +81,7 @@ async def test_arguments_are_converted_to_the_declared_types() -> None:
     assert second == first
 
 
-async def test_model_is_told_why_arguments_do_not_fit_without_their_values() -> None:
+async def test_argument_error_for_the_model_has_reasons_without_values() -> None:
     reading = '"reading": {"systolic": 1, "diastolic": 1}'
     expected = {
         "{}": "reading: Field required; when: Field required",
@@ -105,7 +105,7 @@ async def test_model_is_told_why_arguments_do_not_fit_without_their_values() -> 
     assert failures == []
 
 
-async def test_tool_without_parameters_accepts_no_arguments_in_any_spelling() -> None:
+async def test_tool_without_parameters_accepts_every_form_of_empty_arguments() -> None:
     @tool
     def ping() -> str:
         return "pong"
@@ -114,7 +114,7 @@ async def test_tool_without_parameters_accepts_no_arguments_in_any_spelling() ->
     assert results == ["pong"] * 4
 
 
-async def test_context_is_injected_and_invisible_to_the_model() -> None:
+async def test_tool_context_is_injected_and_not_in_the_schema() -> None:
     @tool
     async def where(context: ToolContext, again: ToolContext | None = None) -> list[object]:
         assert again is not None
@@ -141,7 +141,7 @@ async def test_parameter_may_have_a_name_reserved_by_pydantic() -> None:
     assert (await Caller().call(odd, given)).result == '[1,"s",true,"y"]'
 
 
-def test_unresolvable_type_is_rejected_at_definition() -> None:
+def test_unresolvable_type_annotation_is_rejected_at_definition() -> None:
     class Local:
         pass
 
@@ -151,7 +151,7 @@ def test_unresolvable_type_is_rejected_at_definition() -> None:
         tool(hidden)
 
 
-def test_type_without_json_form_is_rejected_at_definition() -> None:
+def test_parameter_type_without_json_schema_is_rejected_at_definition() -> None:
     def odd(callback: ToolContextless) -> None: ...
 
     with pytest.raises(RegistrationError, match="'odd'"):
@@ -162,7 +162,7 @@ class ToolContextless:
     pass
 
 
-def test_decorator_takes_options() -> None:
+def test_tool_decorator_accepts_options() -> None:
     @tool(name="other", description="Does other things.", timeout=3, max_attempts=2)
     def something() -> None:
         """Something."""
@@ -175,7 +175,7 @@ async def _echo(arguments: dict[str, Any], context: ToolContext) -> Any:
     return arguments
 
 
-def test_own_schema_of_a_tool_is_enforced() -> None:
+def test_arguments_are_validated_against_an_explicit_schema() -> None:
     plain = Tool(
         "plain",
         "Echoes.",
@@ -189,7 +189,7 @@ def test_own_schema_of_a_tool_is_enforced() -> None:
     assert "4711" not in str(caught.value)
 
 
-def test_many_misfits_are_summarized() -> None:
+def test_error_for_many_invalid_arguments_is_a_summary() -> None:
     numbers = {"type": "object", "additionalProperties": {"type": "integer"}}
     plain = Tool("plain", "Echoes.", numbers, _echo)
 
@@ -202,6 +202,6 @@ def test_schema_with_a_remote_reference_is_rejected() -> None:
         Tool("remote", "", {"$ref": "http://127.0.0.1:1/schema.json"}, _echo)
 
 
-def test_two_tools_of_one_name_are_rejected() -> None:
+def test_two_tools_with_the_same_name_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="two tools named 'record'"):
         tools_by_name("The agent 'a'", [record, record])

@@ -80,7 +80,7 @@ async def test_one_tool_ends_in_all_conversations_of_the_caller(
                 assert sorted(closed) == sorted([[f"a {who} {each}"] for each in ("s", "t", "@")])
 
 
-async def test_ended_tool_waits_its_turn_and_is_then_replaced() -> None:
+async def test_end_tool_waits_for_queued_calls_and_the_next_call_gets_a_new_instance() -> None:
     threads, workshop = ThreadContextManager(close_seconds=PATIENCE), Workshop()
     current = await in_use(threads, "a", workshop.create)
     queued = asyncio.create_task(use(threads, "a", workshop.create))
@@ -100,7 +100,7 @@ async def test_ended_tool_waits_its_turn_and_is_then_replaced() -> None:
     assert other_tasks() == set()
 
 
-async def test_a_use_that_takes_too_long_loses_its_instance() -> None:
+async def test_instance_is_closed_if_its_current_call_exceeds_the_end_timeout() -> None:
     threads, workshop = ThreadContextManager(close_seconds=0.01), Workshop()
     using = await in_use(threads, "a", workshop.create)
     await threads.end_tool("bench", ["a"])
@@ -112,7 +112,7 @@ async def test_a_use_that_takes_too_long_loses_its_instance() -> None:
     assert workshop.closed == [0, 1]
 
 
-async def test_a_conversation_whose_last_tool_has_ended_is_not_kept() -> None:
+async def test_conversation_is_removed_when_its_last_tool_instance_ends() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     other = Using(threads, "b", "other", workshop.create)
     await use(threads, "a", workshop.create)
@@ -124,7 +124,7 @@ async def test_a_conversation_whose_last_tool_has_ended_is_not_kept() -> None:
     await threads.aclose()
 
 
-async def test_a_cancelled_end_of_a_tool_still_closes_its_instance() -> None:
+async def test_cancelled_end_tool_still_closes_the_instance() -> None:
     threads, workshop = ThreadContextManager(close_seconds=PATIENCE), Workshop()
     using = await in_use(threads, "a", workshop.create)
     ending = asyncio.create_task(threads.end_tool("bench", ["a"]))

@@ -164,7 +164,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.text() | st.sampled_from(["user_id", "userId", "ＵserId"]), json_values))
-def test_arguments_of_a_forbidden_name_and_nothing_else_are_removed(
+def test_only_arguments_with_hidden_names_are_removed(
     arguments: dict[str, Any],
 ) -> None:
     cleaned, forged = without_forged(arguments, frozenset({"userid"}))

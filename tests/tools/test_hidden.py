@@ -154,7 +154,7 @@ def test_visible_parameter_named_like_a_hidden_one_is_rejected() -> None:
     assert set(tool(kebab).parameters["properties"]) == {"it"}
 
 
-async def test_each_provider_fills_its_parameter(tmp_path: Path) -> None:
+async def test_each_provider_supplies_its_hidden_parameter(tmp_path: Path) -> None:
     @tool
     async def owners(
         one: Annotated[Ledger, Hidden(open_ledger)],
@@ -174,7 +174,7 @@ async def test_each_provider_fills_its_parameter(tmp_path: Path) -> None:
     assert outcome.result == "[false,true,false,true,true,true]"
 
 
-async def test_every_known_type_is_filled(tmp_path: Path) -> None:
+async def test_every_hidden_type_gets_its_value(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     @tool

@@ -176,7 +176,7 @@ async def on_all(on: Service, kinds: Kinds) -> AsyncIterator[list[str]]:
         await kinds.mcp.aclose()
 
 
-async def test_forged_token_reaches_no_tool_and_no_record(
+async def test_forged_token_argument_reaches_no_tool_and_no_record(
     tmp_path: Path, database_url: str
 ) -> None:
     failures = []
@@ -213,7 +213,7 @@ async def test_forged_token_reaches_no_tool_and_no_record(
     assert "mallory" not in stored
 
 
-async def test_calls_without_a_caller_are_rejected_for_every_kind(tmp_path: Path) -> None:
+async def test_call_without_a_caller_is_rejected_by_every_kind_of_executor(tmp_path: Path) -> None:
     async with (
         every_kind(tmp_path) as kinds,
         service(tmp_path, *kinds.tools) as on,
@@ -274,7 +274,7 @@ async def test_agent_never_shows_a_hidden_parameter_to_its_model(tmp_path: Path)
     assert rows.tool_calls[0]["forgedArguments"] == ["token_id"]
 
 
-async def test_fields_inside_an_argument_are_data(tmp_path: Path) -> None:
+async def test_nested_fields_with_hidden_names_are_kept(tmp_path: Path) -> None:
     @tool
     async def store_patients(patients: list[dict[str, str]], user_id: UserId) -> int:
         assert patients == [{"user_id": "u-9"}]
@@ -310,7 +310,7 @@ async def test_optional_identity_is_absent_for_an_anonymous_caller(tmp_path: Pat
     assert known == ["ann", '["ann",null]']
 
 
-def test_boolean_is_no_number() -> None:
+def test_boolean_is_rejected_for_a_number_parameter() -> None:
     @tool
     def count(number: int, numbers: list[int | float], flag: bool = False) -> None: ...
 
@@ -325,7 +325,9 @@ def test_boolean_is_no_number() -> None:
 CALLERS = 50
 
 
-async def test_fifty_callers_keep_their_tokens_by_every_way(tmp_path: Path) -> None:
+async def test_fifty_parallel_callers_use_only_their_own_tokens_in_every_executor(
+    tmp_path: Path,
+) -> None:
     async with (
         every_kind(tmp_path) as kinds,
         service(tmp_path, *kinds.tools, through_threads, through_executor) as on,

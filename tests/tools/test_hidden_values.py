@@ -49,9 +49,7 @@ texts = st.text(min_size=SHORTEST_SECRET) | st.text(
 
 
 @given(texts, st.text(), st.text())
-def test_a_secret_is_taken_out_of_whatever_is_made_of_it(
-    secret: str, before: str, after: str
-) -> None:
+def test_secret_is_redacted_from_text_json_and_repr(secret: str, before: str, after: str) -> None:
     secrets = Secrets()
     secrets.add(SecretStr(secret))
     whole = f"{before}{secret}{after}"
@@ -74,7 +72,7 @@ def test_a_secret_is_taken_out_of_whatever_is_made_of_it(
 
 
 @pytest.mark.parametrize("value", ["12345", "", 5, None, b"canary", object()])
-def test_what_may_be_anything_is_left_alone(value: object) -> None:
+def test_values_too_common_to_be_secrets_are_not_redacted(value: object) -> None:
     secrets = Secrets()
     secrets.add(value)
 

@@ -123,7 +123,7 @@ async def check(tmp_path: Path, hook: Hook, hook_async: Hook, expected: Expected
     assert failures == []
 
 
-async def test_hook_passes_the_call_on(tmp_path: Path) -> None:
+async def test_hook_that_only_calls_next_changes_nothing(tmp_path: Path) -> None:
     def hook(next: Next, arguments: dict[str, Any]) -> Any:
         return next(arguments)
 
@@ -157,7 +157,7 @@ async def test_hook_mutates_the_arguments(tmp_path: Path) -> None:
     await check(tmp_path, hook, hook_async, expected)
 
 
-async def test_hook_answers_without_the_tool(tmp_path: Path) -> None:
+async def test_hook_returns_a_result_without_calling_the_tool(tmp_path: Path) -> None:
     def hook(arguments: dict[str, Any]) -> Any:
         return f"instead of {arguments['number']}"
 
@@ -168,7 +168,7 @@ async def test_hook_answers_without_the_tool(tmp_path: Path) -> None:
     await check(tmp_path, hook, hook_async, expected)
 
 
-async def test_hook_without_a_return_value_answers_null(tmp_path: Path) -> None:
+async def test_hook_without_a_return_value_returns_null(tmp_path: Path) -> None:
     def hook(next: Next) -> None:
         return None
 
@@ -242,7 +242,7 @@ async def test_hook_falls_back_after_the_tool_failed(tmp_path: Path) -> None:
     await check(tmp_path, hook, hook_async, expected)
 
 
-async def test_hook_arguments_that_do_not_fit_fail_the_call(tmp_path: Path) -> None:
+async def test_invalid_arguments_from_a_hook_fail_the_call(tmp_path: Path) -> None:
     def hook(next: Next, arguments: dict[str, Any]) -> Any:
         return next({"number": "many"})
 

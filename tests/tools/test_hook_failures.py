@@ -31,7 +31,9 @@ def raising(error: BaseException) -> tuple[Callable[[], None], Callable[[], Awai
     return raise_it, raise_it_async
 
 
-async def test_errors_that_end_a_program_end_only_the_call(tmp_path: Path) -> None:
+async def test_system_exit_and_keyboard_interrupt_in_a_tool_fail_only_the_call(
+    tmp_path: Path,
+) -> None:
     def fine() -> None:
         return None
 
@@ -140,7 +142,7 @@ async def test_hanging_synchronous_hook_is_recorded_as_still_running(tmp_path: P
     assert (after["lateStatus"], after["lateResult"]) == ("succeeded", "late")
 
 
-async def test_synchronous_tool_past_its_timeout_is_still_running_inside_hooks(
+async def test_timed_out_synchronous_tool_inside_hooks_is_recorded_as_still_running(
     tmp_path: Path,
 ) -> None:
     async def given_up(hooks: list[Hook]) -> list[Any]:
@@ -189,7 +191,9 @@ async def carries_on_async(next: Next, arguments: dict[str, Any]) -> Any:
         return "as if nothing had happened"
 
 
-async def test_tool_that_cancels_itself_is_cancelled_inside_any_hook(tmp_path: Path) -> None:
+async def test_tool_that_raises_cancelled_error_is_recorded_as_cancelled_inside_any_hook(
+    tmp_path: Path,
+) -> None:
     tools = [
         tool(name=f"{function.__name__}_in_{hook.__name__}", hooks=[hook])(function)
         for hook in (carries_on, carries_on_async)
@@ -204,7 +208,9 @@ async def test_tool_that_cancels_itself_is_cancelled_inside_any_hook(tmp_path: P
 
 
 @pytest.mark.parametrize("hook", [carries_on, carries_on_async])
-async def test_hook_cannot_catch_the_cancellation_of_its_call(tmp_path: Path, hook: Hook) -> None:
+async def test_call_is_cancelled_even_if_its_hook_catches_the_cancellation(
+    tmp_path: Path, hook: Hook
+) -> None:
     begun = asyncio.Event()
 
     @tool(hooks=[hook])
@@ -253,7 +259,7 @@ async def test_next_raises_after_the_call_has_ended(tmp_path: Path, hook: Hook) 
     assert (outcome.result, ran) == ("at once", [])
 
 
-async def test_hook_that_continues_after_the_timeout_runs_no_tool(tmp_path: Path) -> None:
+async def test_hook_that_calls_next_after_the_timeout_runs_no_tool(tmp_path: Path) -> None:
     ran: list[int] = []
     begun, let_go = threading.Event(), threading.Event()
 

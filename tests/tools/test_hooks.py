@@ -131,7 +131,7 @@ def test_hook_with_unknown_parameters_is_rejected_at_registration() -> None:
     assert failures == []
 
 
-def test_hook_parameter_with_a_default_need_not_be_known() -> None:
+def test_unknown_hook_parameter_with_a_default_is_allowed() -> None:
     assert hook_of(partial(around, by="me")).wants == ("next", "arguments")
 
 
@@ -236,7 +236,7 @@ async def test_each_hook_has_its_own_copy_of_the_arguments(tmp_path: Path) -> No
     assert row["effectiveArguments"] == '{"numbers":[1,2,3]}'
 
 
-async def test_argument_of_another_type_but_equal_is_recorded_as_changed(tmp_path: Path) -> None:
+async def test_hook_change_from_1_to_true_is_recorded(tmp_path: Path) -> None:
     given: list[Any] = [True, 1.0]
 
     @tool(hooks=[lambda next, arguments: next({"value": given[-1]})])
@@ -289,7 +289,7 @@ async def test_context_variables_reach_hooks_and_the_tool(tmp_path: Path) -> Non
 # --- Threads -----------------------------------------------------------------------------------
 
 
-async def test_synchronous_hooks_need_no_tool_thread(tmp_path: Path) -> None:
+async def test_synchronous_hooks_run_outside_the_thread_pool_of_tools(tmp_path: Path) -> None:
     """More hooks block at the same time than there are threads for tools."""
     number = MAX_THREADS + 36
     everybody = threading.Barrier(number)
@@ -306,7 +306,7 @@ async def test_synchronous_hooks_need_no_tool_thread(tmp_path: Path) -> None:
     assert [each.result for each in outcomes] == [str(2 * each) for each in range(number)]
 
 
-async def test_synchronous_tools_that_call_tools_do_not_run_out_of_threads(
+async def test_nested_synchronous_tools_do_not_exhaust_the_thread_pool(
     tmp_path: Path,
 ) -> None:
     everybody = threading.Barrier(MAX_THREADS)

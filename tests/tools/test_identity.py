@@ -28,7 +28,9 @@ from tracer.tools.registry import ToolRegistry
 from tracer.tools.service import CallOutcome
 
 
-async def test_call_without_a_caller_runs_no_hook_provider_or_tool(tmp_path: Path) -> None:
+async def test_call_that_requires_a_caller_runs_no_hook_provider_or_tool_without_one(
+    tmp_path: Path,
+) -> None:
     asked: list[str] = []
 
     async def hook(next: Callable[..., Any], arguments: Any) -> Any:
@@ -52,12 +54,12 @@ async def test_call_without_a_caller_runs_no_hook_provider_or_tool(tmp_path: Pat
     assert len(on.endings(outcome)) == 1
 
 
-def test_an_empty_token_is_no_caller() -> None:
+def test_empty_token_is_rejected() -> None:
     with pytest.raises(ValueError, match="empty"), identity(token_id=""):
         pass
 
 
-async def test_a_scope_ends_for_whatever_was_started_in_it(tmp_path: Path) -> None:
+async def test_tasks_lose_the_identity_when_their_block_ends(tmp_path: Path) -> None:
     let_go = asyncio.Event()
 
     async def later(on: Service) -> CallOutcome:
@@ -75,7 +77,7 @@ async def test_a_scope_ends_for_whatever_was_started_in_it(tmp_path: Path) -> No
     check(outcome, None, "later")
 
 
-async def test_scopes_nest_and_the_inner_one_counts(tmp_path: Path) -> None:
+async def test_inner_identity_block_takes_precedence(tmp_path: Path) -> None:
     async with service(tmp_path, *ALL, resolve_token=resolve) as on:
         with identity(token_id=A):
             with identity(token_id=B):
@@ -86,7 +88,7 @@ async def test_scopes_nest_and_the_inner_one_counts(tmp_path: Path) -> None:
     check(outer, A, "outer")
 
 
-async def test_another_caller_within_a_run_is_a_run_of_its_own(tmp_path: Path) -> None:
+async def test_call_by_another_caller_within_a_run_is_a_separate_run(tmp_path: Path) -> None:
     async with service(tmp_path, *ALL, resolve_token=resolve) as on:
         with identity(token_id=A):
             async with on.tools.run("A's") as place:
@@ -100,7 +102,7 @@ async def test_another_caller_within_a_run_is_a_run_of_its_own(tmp_path: Path) -
     assert other.root_plan_id != place.root_plan_id
 
 
-async def test_a_run_keeps_its_caller_until_it_ends_and_no_longer(tmp_path: Path) -> None:
+async def test_run_has_its_caller_until_it_ends(tmp_path: Path) -> None:
     begun = asyncio.Event()
     scope_is_over = asyncio.Event()
 
@@ -125,7 +127,7 @@ async def test_a_run_keeps_its_caller_until_it_ends_and_no_longer(tmp_path: Path
     assert during.root_plan_id != after.root_plan_id
 
 
-async def test_a_scope_that_is_over_starts_no_run(tmp_path: Path) -> None:
+async def test_ended_identity_block_starts_no_run(tmp_path: Path) -> None:
     with identity(token_id=A) as who:
         pass
     async with Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder:
@@ -208,7 +210,7 @@ async def test_unknown_token_and_failing_resolver_have_different_reasons(
     assert "canary" not in shown
 
 
-async def test_a_lookup_that_failed_is_tried_again_by_the_next_call(tmp_path: Path) -> None:
+async def test_next_call_retries_a_failed_token_lookup(tmp_path: Path) -> None:
     answers: list[str | None] = [None, "ann"]
 
     async with service(tmp_path, *ALL, resolve_token=lambda token_id: answers.pop(0)) as on:
@@ -265,7 +267,9 @@ async def test_resolver_error_does_not_contain_the_token(tmp_path: Path) -> None
     assert "zyx" not in repr(outcome) + repr(on.events)
 
 
-async def test_nobody_finds_a_callers_conversation_by_what_it_is_kept_under(tmp_path: Path) -> None:
+async def test_internal_key_of_a_conversation_used_as_session_id_does_not_open_it(
+    tmp_path: Path,
+) -> None:
     @tool
     async def write(state: SessionState) -> None:
         state.set("note", "private")

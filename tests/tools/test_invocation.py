@@ -98,7 +98,7 @@ async def test_call_that_times_out_is_cancelled_and_cleans_up() -> None:
     assert caller.late == []
 
 
-async def test_deadline_of_the_plan_applies_to_the_call() -> None:
+async def test_call_ends_at_the_deadline_of_its_plan() -> None:
     seen = []
 
     @tool(timeout=100)
@@ -116,7 +116,7 @@ async def test_deadline_of_the_plan_applies_to_the_call() -> None:
     assert seen == [deadline]
 
 
-async def test_late_end_of_a_tool_that_ignores_its_cancellation_is_known() -> None:
+async def test_late_end_of_a_tool_that_ignores_its_cancellation_is_recorded() -> None:
     let_go = asyncio.Event()
 
     @tool(timeout=0.01)
@@ -140,7 +140,7 @@ async def test_late_end_of_a_tool_that_ignores_its_cancellation_is_known() -> No
     assert (late.status, late.result) == (Status.SUCCEEDED, "after all")
 
 
-async def test_late_end_of_a_synchronous_tool_is_known() -> None:
+async def test_late_end_of_a_timed_out_synchronous_tool_is_recorded() -> None:
     begun, let_go = threading.Event(), threading.Event()
 
     @tool
@@ -206,7 +206,7 @@ async def test_failure_is_retried_up_to_the_limit_of_the_tool() -> None:
     assert caller.retries == [2, 3]
 
 
-async def test_refusal_is_not_retried() -> None:
+async def test_denied_call_is_not_retried() -> None:
     @tool(max_attempts=3)
     def refusing() -> None:
         raise ToolError("No.")
@@ -256,7 +256,7 @@ async def test_call_that_times_out_waiting_for_a_thread_never_starts() -> None:
     assert begun == []
 
 
-async def test_tool_that_ends_by_itself_is_not_cancelled_at_its_deadline() -> None:
+async def test_tool_that_handles_its_own_timeout_is_not_cancelled_at_the_deadline() -> None:
     async def run(arguments: dict[str, Any], context: ToolContext) -> str:
         await asyncio.to_thread(time.sleep, seconds_left(context.deadline) or 0)
         return "done" if has_passed(context.deadline) else "early"
@@ -266,7 +266,7 @@ async def test_tool_that_ends_by_itself_is_not_cancelled_at_its_deadline() -> No
     assert (await Caller().call(ours)).result == "done"
 
 
-def test_endless_recursion_fails_the_call() -> None:
+def test_recursion_error_of_a_tool_fails_the_call() -> None:
     @tool
     def endless() -> Any:
         return endless_inner(0)

@@ -100,7 +100,7 @@ async def test_current_span_of_the_application_takes_precedence(connected: Conne
     assert received[CALL_ID_KEY] == str(context.tool_call_id)
 
 
-async def test_server_receives_no_id_outside_of_a_call(connected: Connected) -> None:
+async def test_mcp_server_receives_no_call_id_outside_a_call(connected: Connected) -> None:
     tool = await connected.tool("echo_meta")
     received = await tool.run({}, replace(some_context(), tool_call_id=None))
 
@@ -150,7 +150,7 @@ async def test_result_that_is_too_big_fails_the_call(connected: Connected) -> No
         assert not failed.value.may_pass
 
 
-async def test_concurrent_calls_get_their_own_answers(connected: Connected) -> None:
+async def test_concurrent_mcp_calls_each_get_their_own_result(connected: Connected) -> None:
     tool = await connected.tool("number")
     answers = await asyncio.gather(*(tool.run({"n": n}, some_context()) for n in range(20)))
 
@@ -185,7 +185,7 @@ async def test_server_is_notified_of_a_call_that_timed_out(connected: Connected)
     assert took < 30  # of 60 s
 
 
-async def test_changed_tools_are_listed_again(connected: Connected) -> None:
+async def test_tool_list_is_read_again_after_a_change_notification(connected: Connected) -> None:
     names = [f"new_{number}" for number in range(1_000)]
     add = await connected.tool("add_tool")
     # Over HTTP nobody can tell when the stream for notifications is open: hence more than once.
@@ -209,7 +209,7 @@ async def test_call_ends_by_the_timeout_of_its_server(tmp_path: Path) -> None:
     assert tool.timeout == 0.2
 
 
-async def test_next_calls_after_a_process_died_share_a_new_one(tmp_path: Path) -> None:
+async def test_calls_after_a_server_process_died_share_one_new_process(tmp_path: Path) -> None:
     async with live_server(tmp_path, "stdio") as live, McpServer(live.config()) as server:
         tools = await named(server)
         meanwhile = asyncio.ensure_future(tools["slow"].run({}, some_context()))
@@ -251,7 +251,7 @@ async def test_next_call_after_an_http_server_died_works(tmp_path: Path, protoco
     assert answers == ["20", "18", "19"]
 
 
-async def test_secrets_reach_the_server_and_nothing_else(
+async def test_secrets_reach_only_the_mcp_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MCP_TEST_SECRET", "s3cret")

@@ -63,7 +63,7 @@ async def test_server_that_cannot_be_started_is_logged(
     assert "mcp_server_unavailable" in caplog.text
 
 
-async def test_program_that_is_no_server_fails_at_once() -> None:
+async def test_program_that_does_not_speak_mcp_fails_immediately() -> None:
     config = McpConfig(
         name="absent", command=sys.executable, args=("-c", "print('hello')"), connect_timeout=120
     )
@@ -100,7 +100,7 @@ async def test_connecting_is_bounded_by_the_deadline_of_the_call() -> None:
     assert took < 30  # of 60 s
 
 
-async def test_server_that_starts_later_is_found(tmp_path: Path) -> None:
+async def test_mcp_server_that_starts_later_is_connected(tmp_path: Path) -> None:
     async with live_server(tmp_path, "http") as live:
         config = live.config()
         live.stop()
@@ -148,7 +148,7 @@ async def test_stderr_of_a_server_goes_only_to_its_file(
     assert capfd.readouterr() == ("", "")
 
 
-async def test_connection_has_no_context_of_the_first_call(tmp_path: Path) -> None:
+async def test_shared_mcp_connection_has_no_context_of_its_first_call(tmp_path: Path) -> None:
     caller = ContextVar[str]("caller")
     seen: list[str | None] = []
     async with live_server(tmp_path, "http") as live:

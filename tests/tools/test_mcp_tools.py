@@ -19,7 +19,9 @@ from tracer.tools.executors.mcp.server import McpConfig, McpServer
 from tracer.tools.executors.mcp.tools import local_name
 
 
-async def test_usable_tools_are_mirrored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_mcp_tools_with_valid_names_and_schemas_are_registered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with live_server(tmp_path, "http") as live:
         async with McpServer(live.config(max_attempts=3, tags={"odd"}, timeout=7)) as server:
             tools = {tool.name: tool for tool in await server.tools()}
@@ -73,7 +75,7 @@ def test_results_above_the_limit_are_rejected(texts: list[str], limit: int) -> N
             result_of(answer, limit)
 
 
-def test_error_without_text_is_an_error() -> None:
+def test_mcp_error_without_text_fails_the_call() -> None:
     with pytest.raises(ToolError, match="failed without a message"):
         result_of(CallToolResult(content=[], is_error=True), max_bytes=1_000)
 

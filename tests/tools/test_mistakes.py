@@ -111,7 +111,7 @@ def len_of(text: str) -> int:
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_mistake_is_rejected_with_what_to_write_instead(case: str) -> None:
+def test_error_for_a_wrong_definition_says_what_to_write_instead(case: str) -> None:
     make, message = MISTAKES[case]
     with pytest.raises(RegistrationError, match=message):
         make()
@@ -137,7 +137,7 @@ async def test_function_may_take_all_arguments_as_one_object(tmp_path: Path) -> 
     assert results == ["3", "3", "3", "3"]
 
 
-async def test_schema_is_narrowed_to_what_the_function_accepts(tmp_path: Path) -> None:
+async def test_schema_has_only_what_the_function_accepts(tmp_path: Path) -> None:
     def add(a: float, b: float = 0) -> float:
         return a + b
 

@@ -21,7 +21,7 @@ def _deprecated(folder: Path, text: str) -> tuple[ToolRegistry, list[str]]:
     return registry, str(warning.message).split("\n- ")[1:]
 
 
-def test_the_old_types_and_places_are_understood_and_deprecated_at_once(tmp_path: Path) -> None:
+def test_old_types_and_fields_are_accepted_with_one_deprecation_warning(tmp_path: Path) -> None:
     registry, said = _deprecated(
         tmp_path,
         """
@@ -78,14 +78,14 @@ def test_the_old_types_and_places_are_understood_and_deprecated_at_once(tmp_path
     ]
 
 
-def test_present_names_warn_of_nothing(tmp_path: Path) -> None:
+def test_current_names_give_no_deprecation_warning(tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         read(tmp_path, '[tools.add]\ntype = "STATELESS"\n')
 
     assert caught == []
 
 
-def test_old_timeouts_and_what_stands_twice_are_refused(tmp_path: Path) -> None:
+def test_old_timeouts_and_duplicate_settings_are_rejected(tmp_path: Path) -> None:
     problems = problems_of(
         tmp_path,
         """
@@ -188,7 +188,7 @@ def test_mcp_entry_with_a_missing_or_conflicting_server_is_rejected(
     ]
 
 
-def test_the_builtin_tools_code_has_to_be_handed_over(tmp_path: Path) -> None:
+def test_builtin_entry_without_its_function_is_rejected(tmp_path: Path) -> None:
     [problem] = problems_of(tmp_path, '[tools.calculator]\ntype = "BUILTIN"\n')
 
     assert problem == (

@@ -56,7 +56,7 @@ def test_registry_cannot_be_changed_through_its_tools() -> None:
     assert len(registry) == 1
 
 
-def test_second_tool_of_a_name_is_rejected() -> None:
+def test_second_tool_with_a_registered_name_is_rejected() -> None:
     first = named("a")
     registry = ToolRegistry([first])
 
@@ -164,7 +164,7 @@ def test_tool_that_could_never_run_is_rejected() -> None:
     assert failures == []
 
 
-def test_parameters_that_are_no_self_contained_schema_are_rejected() -> None:
+def test_parameter_schema_with_external_references_is_rejected() -> None:
     schemas: list[dict[str, Any]] = [
         {"type": "nonsense"},
         {"properties": {"a": {"$ref": "https://example.org/schema"}}},

@@ -68,7 +68,7 @@ async def test_json_is_returned_as_values_and_other_text_as_text() -> None:
     }
 
 
-async def test_charset_that_is_none_of_text_is_read_as_utf_8() -> None:
+async def test_response_with_a_binary_codec_as_charset_is_read_as_utf_8() -> None:
     # Decoding punycode takes time in the square of its length, and would stop the event loop.
     body = "grün-" + "x" * 1000
     charsets = ["punycode", "idna", "unicode_escape", "rot13", "base64", "no-such", "utf-7"]
@@ -79,7 +79,7 @@ async def test_charset_that_is_none_of_text_is_read_as_utf_8() -> None:
     assert await results_of(answers) == dict.fromkeys(charsets, body)
 
 
-async def test_answer_without_a_body_is_its_status() -> None:
+async def test_response_without_a_body_returns_its_status() -> None:
     assert await result_of(reply(204), method="DELETE") == {"status": 204}
     assert await result_of(reply(content_type="application/json"), method="HEAD") == {"status": 200}
 
@@ -97,7 +97,7 @@ async def test_result_is_extracted_as_the_configuration_says() -> None:
     assert await results_of(cases) == {str(place): result for place, result in expected}
 
 
-async def test_answer_without_the_configured_value_is_invalid() -> None:
+async def test_response_without_the_configured_result_path_is_invalid() -> None:
     places: list[Any] = ["/items/2", "items.x", "/items/-1", "/items/²", {"a": "b"}]
     cases = {str(place): (reply(json={"items": [1, 2]}), {"response": place}) for place in places}
     results = await results_of(cases)
@@ -106,7 +106,7 @@ async def test_answer_without_the_configured_value_is_invalid() -> None:
     )
 
 
-async def test_unreadable_answer_is_invalid() -> None:
+async def test_response_that_cannot_be_decoded_is_invalid() -> None:
     answers = {
         "broken json": reply(body="{", content_type="application/json"),
         "deep json": reply(body="[" * 100_000, content_type="application/json"),
@@ -128,7 +128,7 @@ async def test_compressed_answers_are_decompressed() -> None:
         assert inner.server.received[0].headers["accept-encoding"] == "gzip, deflate"
 
 
-async def test_answer_may_have_the_allowed_size_and_no_byte_more() -> None:
+async def test_response_one_byte_above_the_limit_is_rejected() -> None:
     assert await result_of(reply(body="x" * 10), max_bytes=10) == "x" * 10
     assert isinstance(await failure_of(reply(body="x" * 11), max_bytes=10), InvalidResult)
 
@@ -169,7 +169,7 @@ BEGINNINGS = [b"", head() + b"the beginning"]
 """The bytes that a server sends before it goes silent."""
 
 
-async def test_silence_is_retried_if_the_request_may_be_repeated() -> None:
+async def test_idempotent_request_without_a_response_is_retried() -> None:
     async def call(first: bytes, settings: dict[str, Any]) -> None:
         async with api(lambda _: silence(first)) as inner:
             with pytest.raises(ToolUnavailable, match=r"sent nothing for 0\.2 s"):
@@ -182,7 +182,7 @@ async def test_silence_is_retried_if_the_request_may_be_repeated() -> None:
     await asyncio.gather(*(call(*each) for each in product(BEGINNINGS, repeatable)))
 
 
-async def test_silence_after_a_post_is_not_retried() -> None:
+async def test_post_without_a_response_is_not_retried() -> None:
     async def call(first: bytes) -> None:
         async with api(lambda _: silence(first)) as inner:
             with pytest.raises(ToolError, match="may have been carried out") as failed:
@@ -194,7 +194,7 @@ async def test_silence_after_a_post_is_not_retried() -> None:
     await asyncio.gather(*map(call, BEGINNINGS))
 
 
-async def test_broken_connection_is_retried_unless_it_carried_a_post() -> None:
+async def test_broken_connection_is_retried_except_for_post() -> None:
     answers = {"empty": b"", "no http": b"what?\r\n\r\n", "short": head(content_length="10") + b"x"}
     cases = {
         f"{method} {name}": (answer, {"method": method})
@@ -207,7 +207,7 @@ async def test_broken_connection_is_retried_unless_it_carried_a_post() -> None:
     }
 
 
-async def test_unreachable_server_is_retried_even_for_a_post() -> None:
+async def test_refused_connection_is_retried_even_for_post() -> None:
     async with api(lambda _: b"") as inner:
         free_port = "127.0.0.2:1"
         with pytest.raises(ToolUnavailable, match="cannot be reached"):
@@ -219,7 +219,7 @@ async def test_unreachable_server_is_retried_even_for_a_post() -> None:
             )
 
 
-async def test_refusal_shows_the_status_and_the_start_of_the_body() -> None:
+async def test_error_for_a_4xx_has_the_status_and_the_start_of_the_body() -> None:
     said = "nope\r\n\0\x1b[31m\u202e " + "x" * 1000
     statuses = [400, 401, 404, 409, 422, 500, 501, 304]
     cases: dict[str, tuple[bytes, dict[str, Any]]] = {
@@ -237,7 +237,7 @@ async def test_refusal_shows_the_status_and_the_start_of_the_body() -> None:
             assert told.startswith(f"{status_line}: nope [31m xxx")
 
 
-async def test_busy_server_says_when_to_retry() -> None:
+async def test_retry_after_header_sets_the_delay() -> None:
     date = "Sun, 06 Nov 1994 08:49:37 GMT"
     expected: list[tuple[dict[str, str], float | None]] = [
         ({"retry_after": "7"}, 7),
@@ -264,12 +264,12 @@ async def test_busy_server_says_when_to_retry() -> None:
         assert {str(each)[-4:] for each in failures.values()} == {"busy"}
 
 
-async def test_busy_server_is_retried() -> None:
+async def test_response_503_is_retried() -> None:
     statuses = [429, 502, 503, 504]
     results = await results_of({str(status): (reply(status), {}) for status in statuses})
     assert {name: each.may_pass for name, each in results.items()} == dict.fromkeys(results, True)
 
 
-async def test_failure_is_reported_if_its_body_breaks_off() -> None:
+async def test_error_status_is_reported_even_if_the_body_breaks_off() -> None:
     failure = await failure_of(head(500, content_length="100") + b"beginning")
     assert str(failure).startswith("The API answered 500 Internal Server Error")

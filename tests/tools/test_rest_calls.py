@@ -26,14 +26,14 @@ async def test_attempts_carry_the_same_idempotency_key() -> None:
         assert [each.json for each in inner.server.received] == [{"a": 1}] * 3
 
 
-async def test_a_refusal_is_not_tried_again() -> None:
+async def test_response_4xx_is_not_retried() -> None:
     async with api(answering(reply(404))) as inner:
         ending = await Caller().call(inner.tool({"max_attempts": 3}), "{}", inner.context)
         assert (ending.status, ending.reason) == (Status.FAILED, "tool_error")
         assert len(inner.server.received) == 1
 
 
-async def test_a_post_that_got_no_answer_is_not_sent_again() -> None:
+async def test_recorded_post_without_a_response_is_sent_once() -> None:
     async with api(lambda _: silence()) as inner:
         tool = inner.tool(method="POST", read_timeout=0.1)
         ending = await Caller().call(tool, "{}", inner.context)
@@ -64,7 +64,7 @@ async def test_slow_response_ends_at_the_tool_timeout() -> None:
             await inner.server.left.wait()
 
 
-async def test_a_result_is_recorded_as_the_text_that_the_model_gets() -> None:
+async def test_recorded_rest_result_is_the_text_that_the_model_gets() -> None:
     async with api(lambda request: reply(json=request.query)) as inner:
         ending = await Caller().call(inner.tool(), json.dumps({"city": "Zürich"}), inner.context)
         assert ending.result == '[["city","Zürich"]]'

@@ -76,7 +76,7 @@ async def test_tls_and_host_header_use_the_name_not_the_address(tmp_path: Path) 
         ]
 
 
-async def test_a_server_that_no_authority_vouches_for_is_not_talked_to(tmp_path: Path) -> None:
+async def test_untrusted_tls_certificate_is_rejected(tmp_path: Path) -> None:
     served, _ = _certified("inner.example", tmp_path)
     async with http_server(lambda _: reply(body="here"), tls=served) as server:
         host = f"inner.example:{server.port}"
@@ -98,7 +98,7 @@ async def test_connection_opened_by_an_allow_list_is_not_reused_without_it() -> 
             await inner.call(allowed_hosts=set())
 
 
-async def test_no_cookie_of_one_call_goes_with_the_next() -> None:
+async def test_cookies_of_one_call_are_not_sent_with_the_next() -> None:
     async with api(lambda _: reply(body="", set_cookie="session=of-somebody; Path=/")) as inner:
         await inner.call()
         await inner.call()
@@ -118,7 +118,7 @@ async def test_proxies_and_passwords_of_the_environment_are_ignored(
         assert "authorization" not in inner.server.received[0].headers
 
 
-async def test_only_http_and_https_are_spoken() -> None:
+async def test_url_scheme_other_than_http_and_https_is_rejected() -> None:
     http = HttpClients()
     for url in ("ftp://example.com/", "file:///etc/passwd", "ws://example.com/"):
         with pytest.raises(httpx2.UnsupportedProtocol):
@@ -126,7 +126,7 @@ async def test_only_http_and_https_are_spoken() -> None:
     await http.aclose()
 
 
-async def test_a_client_of_httpx2_can_stand_on_the_guarded_transport() -> None:
+async def test_httpx2_client_works_with_the_guarded_transport() -> None:
     async with http_server(lambda _: reply(json={"a": 1})) as server:
         http = HttpClients()
         allowed = httpx2.AsyncClient(transport=http.transport([server.host]), trust_env=False)
@@ -139,7 +139,7 @@ async def test_a_client_of_httpx2_can_stand_on_the_guarded_transport() -> None:
         await http.aclose()
 
 
-async def test_nothing_is_opened_once_the_connections_are_closed() -> None:
+async def test_closed_connection_pool_opens_no_connection() -> None:
     http = HttpClients()
     http.transport()
     await http.aclose()
@@ -148,7 +148,7 @@ async def test_nothing_is_opened_once_the_connections_are_closed() -> None:
         http.transport()
 
 
-def test_a_call_outside_of_any_run_has_no_connections() -> None:
+def test_rest_call_outside_a_run_is_rejected() -> None:
     with pytest.raises(ConfigurationError):
         http_of(some_context())
 

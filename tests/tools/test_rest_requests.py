@@ -35,7 +35,7 @@ def target(arguments: dict[str, Any], **settings: Any) -> str:
     return rest_request(config, arguments, some_context(), Credential()).url.raw_path.decode()
 
 
-async def test_arguments_without_a_place_are_the_query_of_a_reading_request() -> None:
+async def test_unplaced_arguments_become_the_query_of_get_and_delete() -> None:
     arguments = {"city": "Zürich & more", "days": 3, "tags": ["a", "b"], "dry": True, "x": None}
     query = [
         ("city", "Zürich & more"),
@@ -49,7 +49,7 @@ async def test_arguments_without_a_place_are_the_query_of_a_reading_request() ->
         assert (request.method, request.query, request.body) == (method.upper(), query, b"")
 
 
-async def test_arguments_without_a_place_are_the_body_of_a_writing_request() -> None:
+async def test_unplaced_arguments_become_the_body_of_post_put_and_patch() -> None:
     arguments = {"id": 7, "note": "hohe\ud800 Werte", "values": [1, None], "deep": {"a": 1.5}}
     body = {key: each for key, each in arguments.items() if key != "id"}
     for method in ("POST", "PUT", "PATCH"):
@@ -58,7 +58,7 @@ async def test_arguments_without_a_place_are_the_body_of_a_writing_request() -> 
         assert got == ("/patients/7", "application/json", body), method
 
 
-async def test_templates_place_arguments() -> None:
+async def test_url_and_body_templates_are_filled_with_arguments() -> None:
     request = await sent(
         {"patient": "p 1", "unit": "mmHg", "systolic": 120, "tags": ["x"], "lang": "de", "n": None},
         method="post",
@@ -104,7 +104,7 @@ async def test_base_url_may_be_a_function() -> None:
 
 
 @given(value=st.text(min_size=1))
-def test_path_argument_stays_in_its_segment(value: str) -> None:
+def test_path_argument_with_slashes_stays_in_its_segment(value: str) -> None:
     try:
         path = target({"id": value}, path="/items/{id}/notes")
     except InvalidArguments:
@@ -153,7 +153,7 @@ def test_header_argument_with_line_break_or_non_ascii_text_is_rejected() -> None
     assert failures == []
 
 
-def test_arguments_that_cannot_be_in_a_url_are_rejected() -> None:
+def test_url_arguments_that_cannot_be_encoded_are_rejected() -> None:
     for value in ("\ud800", "x" * 70_000):
         with pytest.raises(InvalidArguments):
             target({"q": value})
@@ -170,7 +170,7 @@ def test_traceparent_contains_the_run_and_the_call() -> None:
     assert trace_headers(replace(context, tool_call_id=None)) == {}
 
 
-async def test_request_carries_the_trace() -> None:
+async def test_request_has_the_traceparent_header() -> None:
     request = await sent({})
     headers = trace_headers(some_context())
     assert {name: request.headers[name] for name in headers} == headers

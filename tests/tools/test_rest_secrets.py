@@ -71,14 +71,14 @@ def test_a_literal_secret_in_code_is_rejected_and_not_repeated(settings: Any) ->
     assert "canary" not in str(caught.value)
 
 
-def test_settings_about_secrets_and_templates_are_accepted() -> None:
+def test_secret_references_and_templates_in_settings_are_accepted() -> None:
     headers = {"X-Api-Key": "{key}", "X-Token-Count": "5", "X-Api-Key-Type": "user"}
     config = RestConfig(base_url="https://a.example", headers=headers, query={"max_tokens": 5})
 
     assert config.headers == headers
 
 
-async def test_the_secret_is_read_at_each_call(tmp_path: Path) -> None:
+async def test_secret_is_read_from_the_environment_at_each_call(tmp_path: Path) -> None:
     file = tmp_path / "token"
     async with api(lambda _: reply(json={})) as inner:
         tool = inner.tool(auth={"type": "bearer", "secret": f"file:{file}"})
@@ -89,7 +89,7 @@ async def test_the_secret_is_read_at_each_call(tmp_path: Path) -> None:
         assert shown == ["Bearer first", "Bearer second", "Bearer third"]
 
 
-async def test_a_missing_secret_is_named_and_nothing_is_sent(
+async def test_call_with_a_missing_secret_names_it_and_sends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -104,7 +104,7 @@ async def test_a_missing_secret_is_named_and_nothing_is_sent(
         assert inner.server.received == []
 
 
-async def test_a_secret_that_fits_no_header_is_named_and_not_shown(
+async def test_secret_that_is_invalid_in_a_header_is_named_and_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with api(lambda _: reply(json={})) as inner:
@@ -216,7 +216,7 @@ async def test_calls_log_neither_the_secret_nor_the_arguments(
     assert quote(QUESTION) not in caplog.text
 
 
-def test_a_secret_has_no_readable_representation() -> None:
+def test_repr_of_a_secret_does_not_show_it() -> None:
     secret = read_secret("env:X", {"X": TOKEN})
     assert TOKEN not in f"{secret} {secret!r}"
     assert secret.get_secret_value() == TOKEN

@@ -127,7 +127,7 @@ def test_other_values_become_json_or_a_description() -> None:
     assert failures == []
 
 
-def test_generator_is_described_and_not_run() -> None:
+def test_returned_generator_is_described_and_not_run() -> None:
     assert orjson.loads(result_text(endless()))["type"] == "builtins.generator"
 
 
@@ -148,7 +148,7 @@ def held_in(iterator: Iterator[int]) -> list[object]:
     ]
 
 
-def test_iterator_is_described_and_not_consumed() -> None:
+def test_returned_iterator_is_described_and_not_consumed() -> None:
     makers: list[Callable[[list[str]], Iterator[Any]]] = [
         iter,
         lambda items: (each for each in items),
@@ -172,7 +172,7 @@ class Streaming(BaseModel):
     key: str = Field("k-4711", exclude=True)
 
 
-def test_excluded_field_stays_excluded_next_to_an_iterator() -> None:
+def test_excluded_pydantic_field_is_not_in_a_result_with_an_iterator() -> None:
     told = orjson.loads(result_text(Streaming(stream=endless())))
 
     assert told == {"stream": {"type": "builtins.generator", "repr": told["stream"]["repr"]}}
@@ -189,7 +189,7 @@ class Meddling:
         return "Meddling()"
 
 
-def test_value_that_changes_while_it_is_written_is_complete() -> None:
+def test_result_that_changes_while_it_is_serialized_is_complete() -> None:
     held: dict[str, Any] = {}
     held |= {"a": Meddling(lambda: held.update({str(len(held)): 1})), "b": 2}
     items: list[Any] = []
@@ -199,7 +199,7 @@ def test_value_that_changes_while_it_is_written_is_complete() -> None:
     assert orjson.loads(result_text(items))[1] == 1
 
 
-def test_values_next_to_an_iterator_are_written_as_usual() -> None:
+def test_values_beside_an_iterator_in_a_result_are_serialized() -> None:
     told = orjson.loads(result_text({"rows": endless(), "at": datetime(2026, 1, 1, tzinfo=UTC)}))
 
     assert (told["at"], told["rows"]["type"]) == ("2026-01-01T00:00:00Z", "builtins.generator")
@@ -240,7 +240,7 @@ def test_error_without_a_usable_message_is_named_by_its_class() -> None:
     assert error_info(KeyError()).message == "KeyError"
 
 
-def test_model_sees_both_ends_of_a_long_result() -> None:
+def test_model_receives_start_and_end_of_a_long_result() -> None:
     view = model_view("a" * 100 + "b" * 100, limit=20)
 
     assert view == "a" * 10 + "\n[… 180 characters left out …]\n" + "b" * 10
@@ -251,7 +251,7 @@ class Picky(ValueError):
     reason = "ours, not theirs"
 
 
-def test_model_is_told_how_its_call_ended() -> None:
+def test_model_receives_the_outcome_of_its_call() -> None:
     expected: list[tuple[Ending, str]] = [
         (succeeded("fine"), "fine"),
         (succeeded(None), ""),

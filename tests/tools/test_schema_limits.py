@@ -57,11 +57,11 @@ def test_schema_with_unbounded_validation_time_is_rejected(
         {"allOf": [{}, {"$ref": "#/allOf/0"}], "dependentSchemas": {"x": {"type": "object"}}},
     ],
 )
-def test_a_schema_may_refer_to_itself(schema: dict[str, Any]) -> None:
+def test_schema_that_references_itself_is_accepted(schema: dict[str, Any]) -> None:
     assert schema_check(schema)({"below": {"below": {}}}) == {"below": {"below": {}}}
 
 
-def test_a_recursive_schema_is_held_against_every_level() -> None:
+def test_recursive_schema_validates_every_level() -> None:
     tree = {"type": "object", "properties": {"below": {"$ref": "#"}}, "additionalProperties": False}
 
     with pytest.raises(InvalidArguments, match=r"below\.below"):

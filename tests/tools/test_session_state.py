@@ -69,7 +69,7 @@ def visit_in_thread(run: RunContext) -> None:
     run.session_state.increment("visits")
 
 
-async def test_five_parallel_increments_through_the_service_make_five(
+async def test_five_parallel_increments_through_the_service_add_up_to_five(
     open_service: OpenService,
 ) -> None:
     everybody = asyncio.Barrier(5)
@@ -91,7 +91,7 @@ async def test_five_parallel_increments_through_the_service_make_five(
     assert [each["stateChanges"] for each in rows] == [change] * 5
 
 
-async def test_five_parallel_increments_of_an_agent_make_five(
+async def test_five_parallel_increments_of_an_agent_add_up_to_five(
     sessions: SessionStates, tmp_path: Path
 ) -> None:
     everybody = asyncio.Barrier(5)
@@ -124,7 +124,7 @@ async def test_five_parallel_increments_of_an_agent_make_five(
         assert [each["op"] for each in changes] == ["append", "increment"]
 
 
-async def test_a_run_without_a_conversation_keeps_its_state_for_itself(tmp_path: Path) -> None:
+async def test_state_of_a_run_without_a_session_is_not_shared(tmp_path: Path) -> None:
     async with service(tmp_path, visit, visit_in_thread) as on:
         async with on.tools.run("One") as one:
             first = await on.tools.call("visit")
@@ -296,7 +296,7 @@ async def test_second_of_two_compare_and_set_calls_gets_a_conflict(
     assert sorted(bool(each["stateChanges"]) for each in rows) == [False, True]
 
 
-async def test_a_conflict_that_shows_at_once_is_the_calls_failure(tmp_path: Path) -> None:
+async def test_conflicting_state_change_fails_its_call_immediately(tmp_path: Path) -> None:
     @tool
     async def add(state: SessionState) -> None:
         state.increment("name")
@@ -315,7 +315,7 @@ def counting(name: str, **options: Any) -> Tool:
     return tool(name=name, **options)(run)
 
 
-async def test_calls_within_calls_change_the_same_state_each_recording_its_own(
+async def test_nested_calls_change_one_state_and_each_records_its_own_changes(
     open_service: OpenService,
 ) -> None:
     @tool
@@ -334,7 +334,7 @@ async def test_calls_within_calls_change_the_same_state_each_recording_its_own(
     assert len(json.loads(rows["inner"]["stateChanges"])) == 1
 
 
-async def test_a_tool_that_only_reads_changes_nothing_and_records_nothing(tmp_path: Path) -> None:
+async def test_reading_the_session_state_records_no_change(tmp_path: Path) -> None:
     @tool
     async def read(state: SessionState) -> Any:
         copy.deepcopy(state["list"]).append("x")

@@ -89,7 +89,7 @@ def part_of(it: Any, path: list[str]) -> Any:
     STATES,
     st.lists(st.tuples(st.lists(KEYS, max_size=3), OBJECT_OPERATIONS, LIST_OPERATIONS), max_size=8),
 )
-def test_any_changes_of_views_equal_those_of_plain_data(
+def test_changes_through_state_views_equal_changes_of_plain_data(
     initial: dict[str, Any], steps: list[tuple[list[str], Operation, Operation]]
 ) -> None:
     plain, state = copy.deepcopy(initial), state_of(initial)
@@ -110,7 +110,7 @@ def test_any_changes_of_views_equal_those_of_plain_data(
 
 @settings(deadline=None)
 @given(STATES, STATES, st.lists(st.tuples(st.lists(KEYS, max_size=3), OBJECT_OPERATIONS)))
-def test_undone_attempt_restores_the_state_and_its_views(
+def test_failed_attempt_restores_the_state_and_its_views(
     initial: dict[str, Any], more: dict[str, Any], steps: list[tuple[list[str], Operation]]
 ) -> None:
     state = state_of(initial)
@@ -129,7 +129,7 @@ def test_undone_attempt_restores_the_state_and_its_views(
     assert apply(initial, state.changes) == before | {"after": {}}
 
 
-def test_views_read_like_plain_data_and_copies_of_them_are_plain() -> None:
+def test_state_views_equal_plain_data_and_their_copies_are_plain() -> None:
     profile = state_of()["profiles"]["123"]
 
     assert isinstance(profile, dict)
@@ -142,7 +142,7 @@ def test_views_read_like_plain_data_and_copies_of_them_are_plain() -> None:
     assert (type(copy.copy(profile)), type(copy.copy(profile["tags"]))) == (dict, list)
 
 
-def test_a_view_assigned_elsewhere_is_copied() -> None:
+def test_state_view_assigned_to_another_key_is_copied() -> None:
     state = state_of()
     profile = state["profiles"]["123"]
     state["latest"] = profile
@@ -167,7 +167,7 @@ def test_an_augmented_assignment_records_only_what_it_adds() -> None:
     ]
 
 
-def test_operations_by_path_show_in_the_views_that_are_held() -> None:
+def test_changes_by_path_are_visible_in_existing_state_views() -> None:
     state = state_of({"points": {"ann": 1}})
     points = state["points"]
     state.increment(("points", "ann"))
@@ -242,7 +242,7 @@ STALE: dict[str, Callable[[SessionState], Any]] = {
 
 
 @pytest.mark.parametrize("replace", STALE.values(), ids=STALE)
-def test_view_of_a_replaced_value_is_read_only(replace: Operation) -> None:
+def test_state_view_of_a_replaced_value_is_read_only(replace: Operation) -> None:
     state = state_of()
     profile = state["profiles"]["123"]
     replace(state)
@@ -256,7 +256,7 @@ def test_view_of_a_replaced_value_is_read_only(replace: Operation) -> None:
     assert state == before
 
 
-def test_a_view_held_over_a_failed_attempt_still_changes_the_state() -> None:
+def test_state_view_still_works_after_a_failed_attempt() -> None:
     state = state_of()
     profile, changes = state["profiles"]["123"], state.changes
     profile["name"] = "failed"
@@ -295,7 +295,7 @@ async def test_parallel_calls_that_change_nested_values_lose_nothing(tmp_path: P
     assert sorted(state["log"]) == [0, 1, 2, 3, 4]
 
 
-async def test_a_view_rejects_changes_after_its_call_has_ended(tmp_path: Path) -> None:
+async def test_state_view_rejects_changes_after_its_call_has_ended(tmp_path: Path) -> None:
     views: list[Any] = []
 
     @tool

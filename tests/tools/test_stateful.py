@@ -106,7 +106,7 @@ def in_thread(threads: ThreadContextManager, thread_id: str) -> ToolContext:
         (counter_with_context, [101, 103, 201, 106]),
     ],
 )
-async def test_the_calls_of_a_conversation_share_an_instance(
+async def test_calls_of_one_conversation_share_a_tool_instance(
     threads: ThreadContextManager, create: Callable[..., Any], counts: list[int]
 ) -> None:
     tool = stateful_tool(name="count", description="Counts.", parameters=BY, create=create)
@@ -176,7 +176,7 @@ async def test_synchronous_code_runs_in_threads_with_the_calls_context(
     assert seen == [(False, "a"), (False, "a"), (False, None)]
 
 
-async def test_arguments_may_have_any_name(threads: ThreadContextManager) -> None:
+async def test_stateful_tool_accepts_arguments_of_any_name(threads: ThreadContextManager) -> None:
     class Takes:
         def execute(self, **arguments: Any) -> dict[str, Any]:
             return arguments
@@ -187,7 +187,7 @@ async def test_arguments_may_have_any_name(threads: ThreadContextManager) -> Non
     assert await tool.run(arguments, in_thread(threads, "a")) == arguments
 
 
-async def test_a_call_outside_of_any_run_is_refused() -> None:
+async def test_stateful_tool_called_outside_a_run_is_refused() -> None:
     tool = stateful_tool(name="count", parameters=BY, create=Counter)
     with pytest.raises(LineageError, match="keeps an object between calls"):
         await tool.run({"by": 1}, some_context())
@@ -229,7 +229,7 @@ class Static:
     "create",
     [Counter, says_counter, says_counter_later, counter_with_context, Hides, Static],
 )
-def test_the_signature_of_execute_says_what_a_model_may_give(create: Callable[..., Any]) -> None:
+def test_schema_comes_from_the_signature_of_execute(create: Callable[..., Any]) -> None:
     tool = stateful_tool(name="count", create=create)
 
     assert list(tool.parameters["properties"]) == ["by"]
@@ -237,7 +237,7 @@ def test_the_signature_of_execute_says_what_a_model_may_give(create: Callable[..
     assert list(tool.hidden) == (["context"] if create is Hides else [])
 
 
-async def test_hidden_parameters_of_execute_reach_it(threads: ThreadContextManager) -> None:
+async def test_execute_receives_its_hidden_parameters(threads: ThreadContextManager) -> None:
     tool = stateful_tool(name="count", create=Hides)
     context = in_thread(threads, "a")
 
@@ -276,14 +276,14 @@ def says_nothing():  # type: ignore[no-untyped-def]
         (object, "cannot be derived. Give `parameters`"),
     ],
 )
-def test_what_cannot_work_is_refused_when_it_is_defined(
+def test_invalid_stateful_tool_is_rejected_at_definition(
     create: Callable[..., Any], says: str
 ) -> None:
     with pytest.raises(RegistrationError, match=says):
         stateful_tool(name="count", create=create)
 
 
-def test_the_options_of_any_tool_are_passed_on() -> None:
+def test_stateful_tool_accepts_the_options_of_other_tools() -> None:
     tool = stateful_tool(
         name="count", create=Counter, description="Mine.", timeout=3, max_attempts=2, tags=["x"]
     )

@@ -82,7 +82,7 @@ async def test_failing_cleanup_is_logged_without_its_message(
     assert "what nobody may read" not in str(line.__dict__)
 
 
-async def test_hanging_cleanup_is_cut_short_and_blocks_no_other(
+async def test_hanging_cleanup_is_ended_by_a_timeout_and_blocks_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     threads, workshop = ThreadContextManager(close_seconds=0.01), Workshop()
@@ -102,7 +102,7 @@ async def test_hanging_cleanup_is_cut_short_and_blocks_no_other(
     await until(lambda: not cleanups)  # nothing refers to a cleanup that has ended
 
 
-async def test_cleanup_in_a_thread_needs_no_tool_thread() -> None:
+async def test_synchronous_cleanup_runs_outside_the_thread_pool_of_tools() -> None:
     threads, let_go, closed = ThreadContextManager(close_seconds=PATIENCE), threading.Event(), []
     all_taken = threading.Barrier(MAX_THREADS + 1)
 
@@ -191,7 +191,7 @@ async def test_instance_is_cleaned_up_by_its_first_known_method(
     assert seen == log
 
 
-async def test_async_context_manager_creates_and_cleans_up() -> None:
+async def test_async_context_manager_creates_and_cleans_up_a_tool_instance() -> None:
     threads = ThreadContextManager()
     seen = []
 
@@ -209,7 +209,7 @@ async def test_async_context_manager_creates_and_cleans_up() -> None:
     assert seen == ["made", "cleaned up"]
 
 
-async def test_cleanup_has_no_caller() -> None:
+async def test_cleanup_of_a_tool_instance_runs_without_a_caller() -> None:
     threads = ThreadContextManager(max_threads=1, idle_seconds=0.01)
     seen = []
 

@@ -37,7 +37,7 @@ async def stream_of_run(on: Service, who: str) -> AsyncGenerator[CallOutcome]:
                 yield await on.tools.call("whoami", {"asked": f"{who}{turn}"})
 
 
-async def test_streams_that_are_read_alternately_keep_their_callers(on: Service) -> None:
+async def test_streams_read_alternately_each_keep_their_caller(on: Service) -> None:
     one, other = stream(on, A), stream(on, B)
     async with aclosing(one), aclosing(other):
         for turn in range(3):
@@ -48,7 +48,7 @@ async def test_streams_that_are_read_alternately_keep_their_callers(on: Service)
         assert f"of {B}" not in str(outcome.result)
 
 
-async def test_stream_keeps_its_caller_when_another_ends_before_it(on: Service) -> None:
+async def test_stream_keeps_its_caller_after_another_stream_ends(on: Service) -> None:
     one, other = stream(on, A), stream(on, B)
     check(await anext(one), A, f"{A}0")
     check(await anext(other), B, f"{B}0")
@@ -59,7 +59,7 @@ async def test_stream_keeps_its_caller_when_another_ends_before_it(on: Service) 
     assert current_identity() is None
 
 
-async def test_tasks_and_threads_of_a_stream_have_its_caller(on: Service) -> None:
+async def test_tasks_and_threads_started_by_a_stream_have_its_caller(on: Service) -> None:
     outcomes = [each async for each in stream(on, A)]
 
     for outcome in outcomes:
@@ -67,14 +67,14 @@ async def test_tasks_and_threads_of_a_stream_have_its_caller(on: Service) -> Non
     assert len(outcomes) == 5
 
 
-async def test_reader_does_not_act_as_the_caller_of_its_stream(on: Service) -> None:
+async def test_consumer_of_a_stream_does_not_get_the_identity_of_the_stream(on: Service) -> None:
     async for outcome in stream(on, A, turns=1):
         check(outcome, A, A)
         check(await on.tools.call("whoami", {"asked": "reader"}), None, "reader")
         break
 
 
-async def test_reader_with_an_identity_keeps_it(on: Service) -> None:
+async def test_consumer_of_a_stream_keeps_its_own_identity(on: Service) -> None:
     with identity(token_id=B):
         async for outcome in stream(on, A, turns=2):
             assert f"of {B}" not in str(outcome.result)
@@ -83,7 +83,7 @@ async def test_reader_with_an_identity_keeps_it(on: Service) -> None:
             assert f"of {A}" not in str(own.result)
 
 
-async def test_runs_of_streams_that_are_read_alternately_keep_their_calls(on: Service) -> None:
+async def test_runs_of_streams_read_alternately_each_keep_their_calls(on: Service) -> None:
     one, other = stream_of_run(on, A), stream_of_run(on, B)
     runs: dict[str, set[object]] = {A: set(), B: set()}
     async with aclosing(one), aclosing(other):
@@ -105,7 +105,7 @@ def numbers(who: str) -> Generator[str | None]:
             yield None if current is None else str(current.reveal())
 
 
-def test_generators_that_are_read_alternately_keep_their_callers() -> None:
+def test_generators_read_alternately_each_keep_their_caller() -> None:
     one, other = numbers(A), numbers(B)
 
     assert [next(one), next(other), next(one), next(other)] == [A, B, A, B]
@@ -115,7 +115,7 @@ def test_generators_that_are_read_alternately_keep_their_callers() -> None:
     other.close()
 
 
-async def test_context_manager_binds_its_caller_for_its_block(on: Service) -> None:
+async def test_generator_context_manager_has_its_caller_in_the_block(on: Service) -> None:
     @contextmanager
     def session() -> Iterator[None]:
         with identity(token_id=A):

@@ -35,7 +35,7 @@ async def test_each_tool_has_its_own_instance_in_a_conversation() -> None:
     await threads.aclose()
 
 
-async def test_concurrent_uses_share_one_instance_and_take_turns() -> None:
+async def test_concurrent_calls_share_one_tool_instance_one_at_a_time() -> None:
     threads, workshop = ThreadContextManager(), Workshop(turns=3)
     numbers = await asyncio.gather(*(use(threads, "a", workshop.create) for _ in range(50)))
     await threads.aclose()
@@ -60,7 +60,7 @@ async def test_ended_conversations_leave_no_task_and_no_instance() -> None:
     assert other_tasks() == set()
 
 
-async def test_open_conversations_end_with_the_manager() -> None:
+async def test_closing_the_instance_manager_ends_all_conversations() -> None:
     threads, workshop = ThreadContextManager(max_threads=100), Workshop()
     with new_garbage() as collect:
         for number in range(1000):
@@ -73,7 +73,7 @@ async def test_open_conversations_end_with_the_manager() -> None:
     assert other_tasks() == set()
 
 
-async def test_next_use_retries_after_creation_failed() -> None:
+async def test_next_call_creates_the_instance_again_after_a_failure() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     failures = 0
 
@@ -109,7 +109,7 @@ async def test_conversation_without_instance_is_not_kept() -> None:
     await threads.aclose()
 
 
-async def test_nested_use_of_the_same_instance_is_rejected() -> None:
+async def test_nested_call_of_the_same_tool_instance_is_rejected() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     async with threads.instance("a", "bench", workshop.create):
         with pytest.raises(ToolError, match="within a call of itself"):
@@ -137,7 +137,7 @@ async def test_task_started_by_a_call_may_use_the_instance_afterwards() -> None:
     await threads.aclose()
 
 
-async def test_instance_created_for_a_cancelled_caller_is_kept() -> None:
+async def test_instance_is_kept_if_the_call_that_created_it_is_cancelled() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     begun, let_go = threading.Event(), threading.Event()
 
@@ -158,7 +158,7 @@ async def test_instance_created_for_a_cancelled_caller_is_kept() -> None:
     assert workshop.closed == [0]
 
 
-async def test_kept_instance_does_not_reference_the_run() -> None:
+async def test_kept_tool_instance_does_not_reference_its_run() -> None:
     class Run:
         pass
 
@@ -188,7 +188,7 @@ async def test_conversation_used_after_its_end_gets_a_new_instance() -> None:
     await threads.aclose()
 
 
-async def test_the_youngest_instance_is_closed_first() -> None:
+async def test_tool_instances_are_closed_in_reverse_order_of_creation() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     for tool_name in ("x", "y", "z", "x"):
         async with threads.instance("a", tool_name, workshop.create):
@@ -199,7 +199,7 @@ async def test_the_youngest_instance_is_closed_first() -> None:
     await threads.aclose()
 
 
-async def test_ending_waits_for_current_and_queued_uses() -> None:
+async def test_ending_a_conversation_waits_for_current_and_queued_calls() -> None:
     threads, workshop = ThreadContextManager(close_seconds=PATIENCE), Workshop()
     first = await in_use(threads, "a", workshop.create)
     second = Using(threads, "a", "bench", workshop.create)
@@ -216,7 +216,7 @@ async def test_ending_waits_for_current_and_queued_uses() -> None:
     await threads.aclose()
 
 
-async def test_ending_is_bounded_and_rejects_queued_uses() -> None:
+async def test_ending_a_conversation_times_out_and_rejects_queued_calls() -> None:
     threads, workshop = ThreadContextManager(close_seconds=0.01), Workshop()
     first = await in_use(threads, "a", workshop.create)
     second = Using(threads, "a", "bench", workshop.create)
@@ -232,7 +232,7 @@ async def test_ending_is_bounded_and_rejects_queued_uses() -> None:
     assert other_tasks() == set()
 
 
-async def test_instance_created_after_the_end_is_closed_at_once() -> None:
+async def test_instance_whose_creation_outlasts_its_conversation_is_closed() -> None:
     threads, workshop = ThreadContextManager(close_seconds=0.01), Workshop()
     begun, let_go = asyncio.Event(), asyncio.Event()
 
@@ -252,7 +252,7 @@ async def test_instance_created_after_the_end_is_closed_at_once() -> None:
     assert other_tasks() == set()
 
 
-async def test_closed_manager_rejects_every_use() -> None:
+async def test_closed_instance_manager_rejects_every_use() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     await threads.aclose()
     await threads.aclose()
@@ -262,7 +262,7 @@ async def test_closed_manager_rejects_every_use() -> None:
     assert workshop.begun == 0
 
 
-async def test_cancelled_close_finishes_before_it_raises() -> None:
+async def test_cancelled_close_of_the_instance_manager_finishes_before_it_raises() -> None:
     threads, workshop = ThreadContextManager(close_seconds=PATIENCE), Workshop()
     using = await in_use(threads, "a", workshop.create)
     ending = asyncio.create_task(threads.aclose())

@@ -10,7 +10,7 @@ from tests.tools.stateful_instances import Moment, Workshop, in_use, other_tasks
 from tracer.tools.executors.stateful.thread_context import ThreadContextManager
 
 
-async def test_idle_conversation_ends_without_another_call() -> None:
+async def test_idle_conversation_ends_after_its_timeout_without_another_call() -> None:
     moment, workshop = Moment(), Workshop()
     threads = ThreadContextManager(idle_seconds=0.01, clock=moment)
     await use(threads, "a", workshop.create)
@@ -73,7 +73,7 @@ async def test_conversation_in_use_is_never_evicted() -> None:
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
-async def test_no_timer_is_left_without_open_conversations(is_closed: bool) -> None:
+async def test_no_timer_remains_after_the_last_conversation_ends(is_closed: bool) -> None:
     with new_garbage() as collect:
         moment, workshop = Moment(), Workshop()
         threads = ThreadContextManager(idle_seconds=60, clock=moment)

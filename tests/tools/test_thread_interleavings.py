@@ -13,7 +13,7 @@ from tracer.tools.executors.stateful.thread_context import ThreadContextManager
 
 
 @pytest.mark.parametrize("whom", ["first", "second", "ending", "all"])
-async def test_cancelling_at_any_turn_leaves_no_lock_and_no_instance(
+async def test_cancellation_at_any_turn_of_the_event_loop_leaves_no_lock_or_instance(
     whom: str,
 ) -> None:
     turns, was_cancelled = 0, True
@@ -52,7 +52,7 @@ async def test_cancelling_at_any_turn_leaves_no_lock_and_no_instance(
     assert turns > 8
 
 
-async def test_closing_cancelled_at_any_turn_closes_every_instance() -> None:
+async def test_close_cancelled_at_any_turn_of_the_event_loop_closes_every_instance() -> None:
     turns, was_cancelled = 0, True
     while was_cancelled:
         threads, workshop = ThreadContextManager(close_seconds=PATIENCE), Workshop(turns=1)
@@ -84,7 +84,7 @@ STEP = st.one_of(
 
 
 @given(steps=st.lists(STEP, max_size=40), max_threads=st.integers(0, 3))
-async def test_any_order_of_uses_and_ends_closes_each_instance_once(
+async def test_any_order_of_calls_and_ends_closes_each_instance_once(
     steps: list[tuple[Any, ...]], max_threads: int
 ) -> None:
     moment, workshop = Moment(), Workshop(turns=1)

@@ -33,7 +33,7 @@ async def _service(folder: Path, registry: ToolRegistry) -> AsyncIterator[ToolSe
         yield tools
 
 
-async def test_a_function_gives_a_tool_what_the_file_leaves_out(tmp_path: Path) -> None:
+async def test_function_supplies_what_a_tool_file_omits(tmp_path: Path) -> None:
     registry = read(tmp_path, '[tools.add]\ntype = "STATELESS"\n')
 
     found = registry.read("add")
@@ -42,7 +42,7 @@ async def test_a_function_gives_a_tool_what_the_file_leaves_out(tmp_path: Path) 
     assert (await Caller().call(found, '{"a": 2}')).result == "3"
 
 
-def test_a_tool_has_all_that_the_file_says(tmp_path: Path) -> None:
+def test_tool_has_every_setting_of_the_tool_file(tmp_path: Path) -> None:
     registry = read(
         tmp_path,
         """
@@ -77,13 +77,13 @@ def _first(arguments: Any) -> Any:
     return arguments
 
 
-def test_a_list_of_tools_says_the_same_as_tables(tmp_path: Path) -> None:
+def test_tool_file_as_a_list_equals_the_one_with_tables(tmp_path: Path) -> None:
     registry = read(tmp_path, '[[tools]]\nname = "add"\ntype = "STATELESS"\n')
 
     assert [each.name for each in registry] == ["add"]
 
 
-def test_a_schema_may_stand_in_a_file_beside(tmp_path: Path) -> None:
+def test_tool_file_can_reference_a_schema_file(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     (tmp_path / "add.json").write_text(json.dumps(schema))
 
@@ -92,7 +92,7 @@ def test_a_schema_may_stand_in_a_file_beside(tmp_path: Path) -> None:
     assert registry.read("add").parameters["properties"] == schema["properties"]
 
 
-def test_a_function_may_be_named_by_its_module(
+def test_tool_file_names_a_function_as_module_and_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "clinic_sums.py").write_text("class Sums:\n    def double(a: int): return 2 * a\n")
@@ -125,7 +125,9 @@ async def test_hidden_parameters_stay_hidden_with_a_schema_file(
     assert refused.reason == "missing_identity"
 
 
-async def test_a_stateful_tool_has_an_instance_for_each_conversation(tmp_path: Path) -> None:
+async def test_stateful_tool_of_a_tool_file_has_an_instance_per_conversation(
+    tmp_path: Path,
+) -> None:
     registry = read(tmp_path, '[tools.count]\ntype = "STATEFUL"\ncreate = "Counter"\n')
 
     async with _service(tmp_path, registry) as tools:
@@ -135,7 +137,7 @@ async def test_a_stateful_tool_has_an_instance_for_each_conversation(tmp_path: P
     assert results == ["1", "2", "1"]
 
 
-async def test_a_rest_tool_sends_its_request(tmp_path: Path) -> None:
+async def test_rest_tool_of_a_tool_file_sends_its_request(tmp_path: Path) -> None:
     async with http_server(lambda request: reply(json={"path": request.target})) as server:
         registry = read(
             tmp_path,
@@ -180,7 +182,7 @@ async def test_tools_of_a_server_are_read(tmp_path: Path) -> None:
     assert tagged == {"get_current_time", "convert_time"}
 
 
-def test_entries_of_one_server_share_it(tmp_path: Path) -> None:
+def test_entries_of_one_mcp_server_share_its_connection(tmp_path: Path) -> None:
     registry = read(
         tmp_path,
         """

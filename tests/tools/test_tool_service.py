@@ -69,7 +69,7 @@ def links(rows: TreeRows) -> dict[str, tuple[Any, ...]]:
         ("nowhere", {}, "failed", "unknown_tool"),
     ],
 )
-async def test_call_outside_of_a_run_is_its_own_run(
+async def test_call_outside_a_run_is_a_separate_run(
     tmp_path: Path, name: str, arguments: Any, status: str, reason: str | None
 ) -> None:
     async with service(tmp_path, add, add_in_thread, deny, cancel, hang) as on:
@@ -97,7 +97,7 @@ async def test_call_outside_of_a_run_is_its_own_run(
         ({"a": "你好 \0\ud800"}, None),
     ],
 )
-async def test_arguments_are_values_or_the_text_of_a_model(
+async def test_service_accepts_arguments_as_values_or_json_text(
     tmp_path: Path, given: Any, text: str | None
 ) -> None:
     @tool
@@ -144,7 +144,7 @@ async def test_calls_inside_a_run_belong_to_it_in_order(tmp_path: Path) -> None:
         (asyncio.CancelledError(), "cancelled", None),
     ],
 )
-async def test_run_whose_body_raises_fails_and_raises(
+async def test_run_whose_block_raises_is_recorded_as_failed_and_raises(
     tmp_path: Path, error: BaseException, status: str, reason: str | None
 ) -> None:
     places: list[ToolContext] = []
@@ -225,7 +225,7 @@ async def test_call_made_by_a_tool_is_a_child_of_its_call(tmp_path: Path, is_asy
             assert {each["stepId"] for each in chain} == {rows.steps[0]["stepId"]}
 
 
-async def test_call_after_the_end_of_its_run_is_its_own_run(tmp_path: Path) -> None:
+async def test_call_made_after_its_run_ended_is_a_separate_run(tmp_path: Path) -> None:
     let_go = asyncio.Event()
 
     async def later(on: Service) -> CallOutcome:
@@ -244,7 +244,7 @@ async def test_call_after_the_end_of_its_run_is_its_own_run(tmp_path: Path) -> N
     assert rows.tool_calls == []
 
 
-async def test_call_for_another_conversation_is_its_own_run(tmp_path: Path) -> None:
+async def test_call_with_another_session_within_a_run_is_a_separate_run(tmp_path: Path) -> None:
     threads: list[str] = []
 
     @tool
@@ -276,7 +276,7 @@ async def test_timeout_of_the_call_applies_if_it_is_shorter(
     assert (outcome.status, outcome.reason) == ("failed", "timed_out")
 
 
-async def test_cancelled_tool_is_waited_for_no_longer_than_the_grace_period(
+async def test_service_waits_for_a_cancelled_tool_until_the_grace_period_ends(
     tmp_path: Path,
 ) -> None:
     @tool(timeout=0.01)
@@ -381,7 +381,7 @@ async def test_call_cancelled_at_any_turn_leaves_no_open_record(
     assert turns > 20
 
 
-async def test_run_cancelled_while_it_ends_is_over(tmp_path: Path) -> None:
+async def test_run_cancelled_during_its_end_is_ended(tmp_path: Path) -> None:
     async with service(tmp_path, add) as on:
         turns = 0
         was_cancelled = True

@@ -52,7 +52,7 @@ def application(*agents: Agent, model: ScriptedModel | None = None, **more: Any)
     return Application(name="match", agents=agents, model=model or ScriptedModel([]), **more)
 
 
-async def test_an_agent_has_a_toolkits_tools_instructions_and_state(tmp_path: Path) -> None:
+async def test_agent_gets_tools_instructions_and_state_of_its_toolkit(tmp_path: Path) -> None:
     model = ScriptedModel(
         [script("Go", [call("add_point", {"player": "ann"}), call("now")], "Counted.")]
     )
@@ -70,7 +70,7 @@ async def test_an_agent_has_a_toolkits_tools_instructions_and_state(tmp_path: Pa
     assert 'You count.\n\nPoints so far: {"ann":1}.' in messages[0]["content"]
 
 
-async def test_a_registered_toolkit_brings_its_tools_and_its_state(tmp_path: Path) -> None:
+async def test_registered_toolkit_adds_its_tools_and_session_state(tmp_path: Path) -> None:
     async with service(tmp_path, Scores()) as on:
         outcome = await on.tools.call("add_point", {"player": "ann"}, thread_id="s")
 
@@ -83,7 +83,7 @@ async def test_a_registered_toolkit_brings_its_tools_and_its_state(tmp_path: Pat
     assert found.timeout == 5
 
 
-def test_two_toolkits_that_disagree_about_the_state_are_rejected() -> None:
+def test_toolkits_with_conflicting_initial_state_are_rejected() -> None:
     one, other = Agent("one", "", tools=(Scores(),)), Agent("other", "", tools=(Ranks({}),))
     with pytest.raises(RegistrationError, match=r"Scores and Ranks.*'points'"):
         application(one, other)
@@ -96,7 +96,7 @@ def test_two_toolkits_that_disagree_about_the_state_are_rejected() -> None:
     assert (len(registry), len(registry.toolkits)) == (0, 1)
 
 
-def test_an_applications_own_state_takes_precedence() -> None:
+def test_state_of_the_application_overrides_that_of_a_toolkit() -> None:
     agents = [Agent("one", "", tools=(Scores(),)), Agent("other", "", tools=(Ranks({"ann": 1}),))]
 
     assert application(*agents).initial_state == {"points": {"ann": 1}, "ranks": []}
@@ -104,7 +104,7 @@ def test_an_applications_own_state_takes_precedence() -> None:
     assert own.initial_state == {"points": {"bob": 2}, "ranks": []}
 
 
-async def test_a_toolkit_may_be_registered_while_its_service_runs(tmp_path: Path) -> None:
+async def test_toolkit_can_be_registered_while_the_service_is_open(tmp_path: Path) -> None:
     async with service(tmp_path, initial_state={"own": 1}) as on:
         on.tools.registry.register(Scores())
 
@@ -121,7 +121,7 @@ class Untyped(Toolkit):
         """Find a customer."""
 
 
-def test_what_cannot_be_a_toolkit_is_rejected_when_it_is_made() -> None:
+def test_invalid_toolkit_is_rejected_at_definition() -> None:
     with pytest.raises(RegistrationError, match="two tools named 'now'"):
         Toolkit([now, now])
     with pytest.raises(RegistrationError, match="existing tool 'now'"):

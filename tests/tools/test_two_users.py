@@ -45,7 +45,7 @@ class Worker:
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(each, marks=pytest.mark.thorough) for each in range(1, 5))]
 )
-async def test_concurrent_callers_are_kept_apart(tmp_path: Path, seed: int) -> None:
+async def test_concurrent_calls_each_see_their_own_caller(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     counts: Counter[str | None] = Counter()
 
@@ -101,7 +101,7 @@ async def test_concurrent_callers_are_kept_apart(tmp_path: Path, seed: int) -> N
         check(outcome, who, asked)
 
 
-async def test_worker_has_the_caller_of_its_scope_until_the_scope_ends(
+async def test_worker_task_has_the_caller_of_its_identity_block_until_the_block_ends(
     tmp_path: Path,
 ) -> None:
     async with service(tmp_path, *ALL, resolve_token=resolve) as on, asyncio.timeout(PATIENCE):
@@ -125,7 +125,9 @@ async def test_worker_has_the_caller_of_its_scope_until_the_scope_ends(
         check(outcome, who, asked)
 
 
-async def test_thread_and_executor_have_the_caller_of_their_block(tmp_path: Path) -> None:
+async def test_threads_and_executors_have_the_caller_of_their_identity_block(
+    tmp_path: Path,
+) -> None:
     outcomes: list[CallOutcome] = []
 
     async with service(tmp_path, *ALL, resolve_token=resolve) as on:
@@ -148,7 +150,7 @@ async def test_thread_and_executor_have_the_caller_of_their_block(tmp_path: Path
         check(outcome, who, "thread")
 
 
-async def test_plain_threads_of_many_tools_do_not_wait_for_each_other(tmp_path: Path) -> None:
+async def test_plain_threads_of_parallel_tools_do_not_block_each_other(tmp_path: Path) -> None:
     @tool
     def in_thread(asked: str) -> str:
         results: list[str] = []
@@ -174,7 +176,7 @@ async def test_plain_threads_of_many_tools_do_not_wait_for_each_other(tmp_path: 
         check(outcome, A, f"{number}")
 
 
-async def test_abandoned_generator_leaves_no_caller_behind(
+async def test_unfinished_generator_leaves_no_identity_behind(
     tmp_path: Path,
 ) -> None:
     closed = asyncio.Event()
