@@ -216,6 +216,38 @@ async def test_new_runs_wait_above_whoever_reads_further_down(
     await expect(button).to_have_count(0)
 
 
+async def test_sorted_list_announces_new_runs(page: Page, site: Site, records: Records) -> None:
+    old = await records.record(sample_run(sub_plans=3, title="Ranked old"))
+    await _open(page, site.address, "?q=Ranked&sort=-toolCalls&columns=toolCalls")
+    await expect(_run(page, old)).to_be_visible()
+    new = await records.record(sample_run(sub_plans=0, title="Ranked new"))
+
+    button = page.get_by_role("button", name="1 new run")
+    await expect(button).to_be_visible()
+    await expect(page.get_by_text("2 runs", exact=True)).to_be_visible()
+    await expect(_run(page, new)).to_have_count(0)
+    await button.click()
+    await expect(_run(page, new)).to_be_visible()
+    await expect(button).to_have_count(0)
+
+
+async def test_run_is_read_while_its_row_is_pointed_at(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(title="Pointed at"))
+    await _open(page, site.address, "?q=Pointed")
+    async with page.expect_response(f"**/api/plans/{run.root}/tree"):
+        await _run(page, run).hover()
+    trees: list[str] = []
+    page.on(
+        "request", lambda request: trees.append(request.url) if "/tree" in request.url else None
+    )
+
+    await _run(page, run).click()
+    await expect(page.get_by_role("tree")).to_be_visible()
+    assert trees == []
+
+
 async def test_runs_picked_by_keyboard_compare_with_the_older_left(
     page: Page, site: Site, records: Records
 ) -> None:

@@ -1,9 +1,11 @@
 /** Answers of the API that pages share: cached, and asked for again while they are shown. */
 import { keepPreviousData, useQuery, type QueryClient } from '@tanstack/vue-query'
-import { computed, type Ref } from 'vue'
+import { computed, shallowRef, watch, type Ref } from 'vue'
 import type { Failure, Outcome } from './outcome'
 
 const RETRY = 3_000
+/** For how long an answer that was asked for ahead is used. */
+const FRESH = 5_000
 
 interface Question<Answer> {
   /** Identifies the question. Its answer is shown until the next one has been answered. */
@@ -32,17 +34,38 @@ export function useServerState<Answer>({ key, ask, again }: Question<Answer>) {
     },
     // A server on this machine answers without a network.
     networkMode: 'always',
+    refetchOnReconnect: 'always',
     // A tree may nest more deeply than a recursion may go.
     structuralSharing: false,
     shallow: true,
   })
+  /** Stays while a question without an answer is asked again: the page must not flicker. */
+  const failure = shallowRef<Failure | null>(null)
+  watch(
+    [query.status, query.error],
+    ([status, error]) => {
+      if (status !== 'pending') failure.value = error
+    },
+    { immediate: true },
+  )
   return {
     answer: computed(() => query.data.value ?? null) as Readonly<Ref<Answer | null>>,
-    failure: query.error,
+    failure: failure as Readonly<Ref<Failure | null>>,
     answeredAt: query.dataUpdatedAt,
     /** Whether the answer is that of the question before. */
     isStale: query.isPlaceholderData,
     askNow: () => void query.refetch(),
+  }
+}
+
+function aheadOf<Answer>(key: readonly unknown[], ask: () => Promise<Outcome<Answer>>) {
+  return {
+    queryKey: key,
+    queryFn: () => answerOf(ask()),
+    staleTime: FRESH,
+    retry: false,
+    networkMode: 'always' as const,
+    structuralSharing: false,
   }
 }
 
@@ -52,5 +75,20 @@ export function askAhead<Answer>(
   key: readonly unknown[],
   ask: () => Promise<Outcome<Answer>>,
 ): void {
-  void client.prefetchQuery({ queryKey: key, queryFn: () => answerOf(ask()), staleTime: 5_000 })
+  void client.prefetchQuery(aheadOf(key, ask))
+}
+
+/** Takes an answer that was asked for ahead, once, or asks. */
+export async function takeAhead<Answer>(
+  client: QueryClient,
+  key: readonly unknown[],
+  ask: () => Promise<Outcome<Answer>>,
+): Promise<Outcome<Answer>> {
+  try {
+    return { ok: true, value: await client.fetchQuery(aheadOf(key, ask)) }
+  } catch (failure) {
+    return { ok: false, failure: failure as Failure }
+  } finally {
+    client.removeQueries({ queryKey: key, exact: true })
+  }
 }

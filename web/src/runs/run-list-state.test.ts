@@ -1,6 +1,7 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { effectScope, nextTick, shallowRef, type EffectScope } from 'vue'
+import { withQueries } from '../api/with-queries'
 import { NO_FILTERS } from './run-filters'
 import type { Sorting } from './run-columns'
 import { useRunList } from './run-list-state'
@@ -36,6 +37,7 @@ beforeEach(() => {
       .filter((id) => id.includes(searchParams.get('q') ?? ''))
       .map((rootPlanId) => ({
         rootPlanId,
+        startedAt: new Date(rootPlanId.charCodeAt(0)).toISOString(),
         status: failed.includes(rootPlanId) ? 'failed' : 'succeeded',
       }))
       .reverse()
@@ -50,7 +52,7 @@ afterEach(() => {
 })
 
 async function open(filters = shallowRef(NO_FILTERS)) {
-  const list = scope.run(() => useRunList(filters))!
+  const list = withQueries(scope, () => useRunList(filters))
   await vi.advanceTimersByTimeAsync(0)
   const ids = () => list.runs.value.map((run) => run.rootPlanId).join('')
   return { list, ids, filters }
@@ -83,21 +85,27 @@ test('other filters are asked for at once, and what is shown stays until they ar
   expect([...asked[0]!.keys()]).toEqual(['limit'])
 })
 
-test('a sorted list asks for its order, keeps it, and updates its runs', async () => {
+test('a sorted list keeps its order and announces new runs', async () => {
   const sorting = shallowRef<Sorting | null>({ key: 'cost', descending: true })
-  const list = scope.run(() => useRunList(shallowRef(NO_FILTERS), sorting))!
+  const list = withQueries(scope, () => useRunList(shallowRef(NO_FILTERS), sorting))
   await vi.advanceTimersByTimeAsync(0)
-  expect(asked.at(-1)!.get('sort')).toBe('-cost')
+  expect(asked.map((query) => query.get('sort'))).toEqual(['-cost', null])
 
   recorded.push('d')
   await vi.advanceTimersByTimeAsync(5_000)
   expect(list.runs.value.map((run) => run.rootPlanId).join('')).toBe('cba')
+  expect([list.waiting.value, list.histogram.value!.count]).toEqual([1, 4])
+  list.showNew()
+  await vi.advanceTimersByTimeAsync(0)
+  expect(list.runs.value.map((run) => run.rootPlanId).join('')).toBe('dcba')
+  expect(list.waiting.value).toBe(0)
 
+  recorded.push('e')
   sorting.value = null
   await vi.advanceTimersByTimeAsync(0)
   expect(asked.at(-1)!.has('sort')).toBe(false)
-  expect(list.runs.value.map((run) => run.rootPlanId).join('')).toBe('dcba')
-  expect(list.histogram.value!.count).toBe(4)
+  expect(list.runs.value.map((run) => run.rootPlanId).join('')).toBe('edcba')
+  expect(list.waiting.value).toBe(0)
 })
 
 test('runs are counted again when one of them fails, and not while nothing changes', async () => {

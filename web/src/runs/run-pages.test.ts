@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Run, RunPage } from '../api/shapes'
-import { appendPage, below, NO_RUNS, refreshPage, worthReading } from './run-pages'
+import { appendPage, below, newerThan, NO_RUNS, refreshPage, worthReading } from './run-pages'
 
 /** When the run was recorded that is called so. */
 function at(id: string): string {
@@ -79,6 +79,18 @@ test('new runs wait above the one that was on top, until that one is gone', () =
   expect(below(page('edcba', null), 'c').runs.map((run) => run.rootPlanId)).toEqual([...'cba'])
   expect(below(page('edcba', null), 'e').waiting).toBe(0)
   for (const top of [null, 'z']) expect(below(page('cba', null), top).runs).toHaveLength(3)
+})
+
+test('new runs are those that start after the latest known, without those that move up', () => {
+  const newer = (before: string, now: string, listed = '') =>
+    newerThan(page(before, null).items, page(now, null).items, page(listed, null).items)
+      .map((run) => run.rootPlanId)
+      .join('')
+
+  expect(newer('dc', 'fed')).toBe('fe')
+  expect(newer('dc', 'ca')).toBe('')
+  expect(newer('dc', 'ed', 'e')).toBe('')
+  expect(newer('', 'a')).toBe('a')
 })
 
 test('as many runs are read again as may still change, and new ones may come', () => {

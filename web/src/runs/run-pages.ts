@@ -18,7 +18,6 @@ export function appendPage(loaded: RunPage, next: RunPage): RunPage {
  * Takes over the newest runs, read again. Older loaded ones stay below them if the two meet;
  * where so many new ones came that they do not, only the fresh ones stay, so that none is skipped.
  * Search results are replaced as far as the search reached; older ones stay.
- *
  */
 export function refreshPage(loaded: RunPage, fresh: RunPage): RunPage {
   if (fresh.searchedBackTo) {
@@ -41,6 +40,24 @@ export function refreshPage(loaded: RunPage, fresh: RunPage): RunPage {
 export function updatePage(loaded: RunPage, fresh: RunPage): RunPage {
   const updated = new Map(fresh.items.map((run) => [run.rootPlanId, run]))
   return { ...loaded, items: loaded.items.map((run) => updated.get(run.rootPlanId) ?? run) }
+}
+
+/**
+ * Returns the runs that are new since a sorted list was loaded.
+ *
+ * @param before The latest runs when the list was loaded.
+ * @param now The latest runs now.
+ * @param listed The runs of the list.
+ */
+export function newerThan(
+  before: readonly Run[],
+  now: readonly Run[],
+  listed: readonly Run[],
+): readonly Run[] {
+  const known = new Set([...before, ...listed].map((run) => run.rootPlanId))
+  // Where a run was deleted, an older one moves up among the latest.
+  const oldest = before.length > 0 ? placeOf(before.at(-1)!) : -Infinity
+  return now.filter((run) => !known.has(run.rootPlanId) && placeOf(run) >= oldest)
 }
 
 /** The start of a run, by which the list is ordered; without a start, its first record. */

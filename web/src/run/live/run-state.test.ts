@@ -1,6 +1,7 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { effectScope, type EffectScope } from 'vue'
+import { withQueries } from '../../api/with-queries'
 import { nested, plan, toolCall, withParents } from '../forest/example-tree'
 import { PlayedEventSource } from './event-sources'
 
@@ -52,7 +53,7 @@ function stream(): PlayedEventSource {
 
 async function open() {
   const { useRun } = await import('./run-state')
-  const state = scope.run(() => useRun('root'))!
+  const state = withQueries(scope, () => useRun('root'))
   await vi.advanceTimersByTimeAsync(0)
   return state
 }

@@ -1,13 +1,16 @@
 /** One run and its tree, kept up to date while something in it may still change. */
+import { useQueryClient } from '@tanstack/vue-query'
+import { useEventListener } from '@vueuse/core'
 import { computed, onScopeDispose, shallowRef } from 'vue'
 import { activityOf, type Activity } from '../../api/activity'
 import { readRun, readTree } from '../../api/client'
 import type { Failure } from '../../api/outcome'
+import { takeRun } from '../../api/run-ahead'
 import type { PlanNode, RunChanges, SingleRun } from '../../api/shapes'
-import { retryDelay, usePolling } from '../../page/polling'
 import { useNow } from '../../ui/now'
 import { applyChanges, readRecords, type Records } from '../forest/records'
 import { buildForest, EMPTY_FOREST, treeActivity, type Forest } from '../forest/rows'
+import { retryDelay, usePolling } from './polling'
 import { useRunStream } from './run-stream'
 
 /** How often to ask for the run without a stream. */
@@ -28,6 +31,7 @@ export function useRun(rootPlanId: string) {
   const answeredAt = shallowRef(0)
   const lookedAtSince = shallowRef(Date.now())
   const now = useNow()
+  const client = useQueryClient()
   let failures = 0
   /** The revision that `records` include at least. */
   let revision = -1
@@ -91,10 +95,10 @@ export function useRun(rootPlanId: string) {
   }
 
   async function ask(): Promise<number | null> {
-    const asking = readRun(rootPlanId)
     // A reader who opens the page waits for both at once.
-    const first = records === null ? readTree(rootPlanId) : null
-    const answer = await asking
+    const ahead = records === null ? takeRun(client, rootPlanId) : null
+    const first = ahead?.tree ?? null
+    const answer = await (ahead?.run ?? readRun(rootPlanId))
     if (!answer.ok) return failed(answer.failure)
     if (first) run.value = answer.value
     if (first || mustRead || (answer.value.revision > revision && !isComing())) {
@@ -148,15 +152,12 @@ export function useRun(rootPlanId: string) {
     return null
   }
 
-  function onVisibility() {
+  useEventListener(document, 'visibilitychange', () => {
     if (!document.hidden) lookedAtSince.value = Date.now()
-  }
-
-  document.addEventListener('visibilitychange', onVisibility)
+  })
   onScopeDispose(() => {
     clearTimeout(figures)
     if (frame !== undefined) cancelAnimationFrame(frame)
-    document.removeEventListener('visibilitychange', onVisibility)
   })
   const { askNow } = usePolling(ask)
   return { run, forest, failure, answeredAt, activity, askNow }

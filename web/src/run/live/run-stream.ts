@@ -1,4 +1,5 @@
 /** The stream of what changes in a run, open while the page is looked at. */
+import { useEventListener } from '@vueuse/core'
 import { onScopeDispose } from 'vue'
 import type { RunChanges } from '../../api/shapes'
 
@@ -97,16 +98,11 @@ export function useRunStream(rootPlanId: string, hearer: StreamHearer) {
     leftAloneUntil = Date.now() + LEFT_ALONE
   }
 
-  function onVisibility() {
+  useEventListener(document, 'visibilitychange', () => {
     if (document.hidden) close()
     else connect()
-  }
-
-  document.addEventListener('visibilitychange', onVisibility)
-  onScopeDispose(() => {
-    close()
-    document.removeEventListener('visibilitychange', onVisibility)
   })
+  onScopeDispose(close)
   /** Whether new changes can be expected from it. */
   function isUp(): boolean {
     return source !== null && !isBroken
