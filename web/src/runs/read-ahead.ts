@@ -1,6 +1,6 @@
 /** Reads a run, and the code of its page, while its row is pointed at. */
 import { useQueryClient } from '@tanstack/vue-query'
-import { useDebounceFn } from '@vueuse/core'
+import { useTimeoutFn } from '@vueuse/core'
 import { loadRouteLocation, useRouter } from 'vue-router'
 import { readRunAhead } from '../api/run-ahead'
 import type { Run } from '../api/shapes'
@@ -11,10 +11,18 @@ const PASSING = 80
 export function useReadAhead(): (run: Run) => void {
   const client = useQueryClient()
   const router = useRouter()
-  const read = useDebounceFn((run: Run) => {
-    readRunAhead(client, run)
-    const { rootPlanId } = run
+  let pointed: Run | null = null
+  const reading = useTimeoutFn(read, PASSING, { immediate: false })
+
+  function read() {
+    if (!pointed) return
+    readRunAhead(client, pointed)
+    const { rootPlanId } = pointed
     void loadRouteLocation(router.resolve({ name: 'run', params: { rootPlanId } }))
-  }, PASSING)
-  return (run) => void read(run)
+  }
+
+  return (run) => {
+    pointed = run
+    reading.start()
+  }
 }
