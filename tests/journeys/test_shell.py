@@ -151,6 +151,7 @@ async def test_palette_performs_commands_and_gives_the_keyboard_back(
     await row(page, run.root).focus()
 
     await page.keyboard.press("Control+k")
+    await expect(_palette(page).get_by_role("combobox")).to_be_focused()
     await page.keyboard.press("Escape")
     await expect_focus(page, run.root)
     await _find(page, "search this page")
@@ -457,6 +458,22 @@ async def test_phone_has_all_filters_behind_one_button(
     await phone.get_by_role("button", name="Show or hide the filters").tap()
     await status.select_option("failed")
     await phone.wait_for_url("**status=failed*")
+    await _expect_fit(phone)
+
+
+async def test_phone_sorts_the_list(phone: Page, site: Site, records: Records) -> None:
+    short = await records.record(sample_run(sub_plans=0, title="Handy short"))
+    long = await records.record(sample_run(sub_plans=3, title="Handy long"))
+    await phone.goto(f"{site.address}/runs?q=Handy")
+    order = phone.get_by_role("combobox", name="Order")
+    await expect(order).to_be_hidden()
+    await phone.get_by_role("button", name="Show or hide the filters").tap()
+    for choice, first in (("Tool calls: lowest first", short), ("Tool calls: highest first", long)):
+        await order.select_option(choice)
+        await expect(phone.locator("tbody a").first).to_have_attribute(
+            "href", f"/runs/{first.root}"
+        )
+    await phone.wait_for_url("**sort=-toolCalls*")
     await _expect_fit(phone)
 
 

@@ -66,7 +66,7 @@ async def test_runs_of_a_tool_respect_the_time_range(
     await _call(records, "ranged_tool", 1)
     since = "2026-01-01T00:00:00.000Z"
     await page.goto(f"{site.address}/tools?tool=ranged_tool&from={since}")
-    await page.get_by_role("link", name="Runs that called it").click()
+    await page.get_by_role("link", name="Runs that started in this time and called it").click()
 
     await expect_query(page, **{"tool": "ranged_tool", "from": since})
 
