@@ -28,7 +28,7 @@ HOME = Path("home")
 URL = "postgresql://tracer:old@db:5432/traces"
 
 
-def test_the_spool_path_is_the_same_after_a_change_of_credentials() -> None:
+def test_spool_path_does_not_depend_on_the_credentials() -> None:
     urls = (
         "postgresql://tracer:new@db:5432/traces",
         "postgresql://other:a%40b@db:5432/traces",
@@ -79,7 +79,7 @@ async def answer(
 OPENAI = "openai:gpt-test"
 
 
-async def test_model_of_the_application_wins_and_a_warning_is_logged(
+async def test_model_of_the_application_overrides_the_environment_with_a_warning(
     database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = application(model=answering("own"), fallback_model=answering("fallback"))
@@ -90,7 +90,7 @@ async def test_model_of_the_application_wins_and_a_warning_is_logged(
 
 
 @pytest.mark.parametrize("fallback", [None, answering("fallback")])
-async def test_environment_names_the_model_if_the_application_does_not(
+async def test_model_comes_from_the_environment_if_the_application_has_none(
     database_url: str, tmp_path: Path, openai: ChatServer, fallback: ScriptedModel | None
 ) -> None:
     unnamed = application(fallback_model=fallback)

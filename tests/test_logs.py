@@ -44,7 +44,7 @@ def _lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_line_is_one_json_object_with_level_logger_and_time(stream: io.StringIO) -> None:
+def test_log_line_is_one_json_object_with_level_logger_and_time(stream: io.StringIO) -> None:
     logger.info("spool drained", events=3, name="any field name will do")
     logger.debug("not written")
     [line] = _lines(stream)
@@ -58,7 +58,7 @@ def test_a_line_is_one_json_object_with_level_logger_and_time(stream: io.StringI
     }
 
 
-def test_the_message_contains_the_fields_if_the_program_configures_logging(
+def test_log_message_contains_the_fields_if_the_program_configured_logging(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     logger.warning("lease_not_renewed", error="ConnectError", password="s3cret", share="100%s")
@@ -68,7 +68,7 @@ def test_the_message_contains_the_fields_if_the_program_configures_logging(
     ]
 
 
-def test_a_terminal_gets_readable_lines() -> None:
+def test_terminal_log_has_text_lines_instead_of_json() -> None:
     stream = Terminal()
     configure_logs(stream=stream)
     logger.warning("spool is full", events=3)
@@ -89,7 +89,7 @@ TIME = r"\d\d:\d\d:\d\d"
 AN_ID = "01939d1c-7a3e-7000-8000-00000000abcd"
 
 
-def test_a_request_is_one_short_line_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_log_shows_a_request_as_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     stream = Terminal()
     configure_logs(stream=stream)
@@ -127,7 +127,7 @@ def test_terminal_lines_have_colors_if_the_terminal_has_them(
     assert [("\x1b[" in line) for line in stream.getvalue().splitlines()] == [has_colors] * 2
 
 
-def test_a_terminal_gets_the_traceback_of_an_error() -> None:
+def test_terminal_log_shows_the_traceback_of_an_error() -> None:
     stream = Terminal()
     configure_logs(stream=stream)
     try:
@@ -147,7 +147,7 @@ def test_field_values_are_logged_as_json_or_as_text(stream: io.StringIO) -> None
     assert values == [0.5, 2**53, None, str(an_id), "a"]
 
 
-def test_any_text_can_be_written_to_an_ascii_stream() -> None:
+def test_log_line_with_any_text_can_be_written_to_an_ascii_stream() -> None:
     written = io.BytesIO()
     configure_logs(stream=io.TextIOWrapper(written, "ascii", write_through=True))
     logger.info("done", name="Ærø \N{PILE OF POO}\u2028", count=3)
@@ -160,7 +160,7 @@ CIRCLE: dict[str, Any] = {}
 CIRCLE["itself"] = CIRCLE
 
 
-def test_a_value_that_json_cannot_represent_is_logged_as_text(stream: io.StringIO) -> None:
+def test_log_value_that_json_cannot_represent_is_logged_as_text(stream: io.StringIO) -> None:
     values: list[object] = [2**64, "half \ud83d", {(1, 2): 3}, CIRCLE]
     for value in values:
         logger.info("done", odd=value, count=3)
@@ -189,12 +189,12 @@ async def _log(event: str) -> None:
     logger.info(event)
 
 
-def test_payloads_are_withheld(stream: io.StringIO) -> None:
+def test_log_lines_do_not_contain_payloads(stream: io.StringIO) -> None:
     logger.info("called", arguments={"pin": "hush"}, result="hush")
     assert "hush" not in stream.getvalue()
 
 
-def test_a_traceback_is_logged_without_the_text_of_foreign_errors(stream: io.StringIO) -> None:
+def test_logged_traceback_omits_the_messages_of_other_libraries_errors(stream: io.StringIO) -> None:
     try:
         try:
             raise ExceptionGroup("hush-group", [ValueError("hush-" + "value")])

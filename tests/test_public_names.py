@@ -114,7 +114,7 @@ def _imports_for_type_checkers() -> dict[str, str]:
     }
 
 
-def test_the_public_names_are_exactly_these() -> None:
+def test_public_names_match_the_documented_list() -> None:
     assert set(tracer.__all__) == NAMES
     assert len(tracer.__all__) == len(NAMES)
     assert set(dir(tracer)) >= NAMES
@@ -129,7 +129,7 @@ def test_public_name_is_importable_and_documented(name: str) -> None:
     assert doc != inspect.getdoc(NewType)
 
 
-def test_type_checkers_find_the_objects_that_programs_get() -> None:
+def test_type_checker_and_runtime_resolve_public_names_to_the_same_objects() -> None:
     modules = _imports_for_type_checkers()
 
     assert set(modules) == NAMES

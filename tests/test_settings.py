@@ -14,7 +14,7 @@ def _empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def test_defaults_are_the_demonstration_and_an_embedded_database() -> None:
+def test_default_settings_use_the_demonstration_and_an_embedded_database() -> None:
     settings = read_settings()
     assert settings.database_url is None
     assert settings.model is None
@@ -28,7 +28,7 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
     assert read_settings() == Settings()
 
 
-def test_root_stores_data_where_the_database_user_has_access(
+def test_default_data_folder_of_root_is_accessible_to_the_database_user(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -37,7 +37,7 @@ def test_root_stores_data_where_the_database_user_has_access(
     assert read_settings().home != Path("/var/lib/tracer")
 
 
-def test_values_are_read_and_normalised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_read_from_variables_and_normalised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACER_DATABASE_URL", "postgresql+psycopg://u:p@db/x")
     monkeypatch.setenv("TRACER_HOME", "~/records")
     monkeypatch.setenv("TRACER_MODEL", "openai:gpt-5-mini")

@@ -55,7 +55,7 @@ def calls(node: Node) -> str:
     return f"{node['own']['toolCalls']}/{node['cumulative']['toolCalls']}"
 
 
-def test_nodes_are_below_their_parents_and_counted_in_them() -> None:
+def test_tree_nodes_are_below_their_parents_and_in_their_totals() -> None:
     rows = TreeRows(
         plans=[
             plan("root"),
@@ -111,7 +111,7 @@ def test_batch_items_and_their_sub_plans_are_nested() -> None:
     )
 
 
-def test_a_hand_off_is_below_the_step_that_opened_it() -> None:
+def test_tree_puts_a_hand_off_below_the_step_that_opened_it() -> None:
     rows = TreeRows(
         plans=[plan("root"), plan("other", openedByStepId="s")], steps=[step("s", "root")]
     )
@@ -139,7 +139,7 @@ def test_records_without_a_parent_are_counted_in_the_root() -> None:
     assert tree["cumulative"]["failures"] == 1
 
 
-def test_plans_that_open_each_other_are_cut_and_shown_once() -> None:
+def test_tree_cuts_circles_of_plans_and_shows_each_plan_once() -> None:
     rows = TreeRows(
         plans=[plan("root"), plan("a", "in-b"), plan("b", "in-a"), plan("below", "in-below")],
         steps=[step("sa", "a"), step("sb", "b")],
@@ -151,7 +151,7 @@ def test_plans_that_open_each_other_are_cut_and_shown_once() -> None:
     assert tree["cumulative"]["toolCalls"] == 3
 
 
-def test_a_sub_plan_that_opens_itself_is_shown_once() -> None:
+def test_tree_shows_a_sub_plan_that_opens_itself_once() -> None:
     rows = TreeRows(
         plans=[plan("self", "inside")], steps=[step("s", "self")], tool_calls=[call("inside", "s")]
     )
@@ -161,7 +161,7 @@ def test_a_sub_plan_that_opens_itself_is_shown_once() -> None:
     )
 
 
-def test_the_depth_limits_the_nodes_but_not_the_totals() -> None:
+def test_depth_limits_the_nodes_of_a_tree_but_not_its_totals() -> None:
     def rows() -> TreeRows:
         return TreeRows(
             plans=[plan("root"), plan("a", "c0"), plan("b", "c1")],
@@ -184,7 +184,7 @@ def test_the_depth_limits_the_nodes_but_not_the_totals() -> None:
         assert tree["agentExecutions"][0]["toolCalls"][0]["subPlanCount"] == 1
 
 
-def test_top_sub_plan_names_its_opening_call() -> None:
+def test_tree_of_a_sub_plan_names_the_call_that_opened_it() -> None:
     opener = call("opens", None, arguments='{"a":1}')
     tree = build_tree(TreeRows(plans=[plan("sub", "opens")], opener=opener), "sub")
 
@@ -206,7 +206,7 @@ links = names | st.none()
     st.dictionaries(names, links),
     st.dictionaries(names, st.tuples(links, links)),
 )
-def test_a_tree_shows_each_of_its_rows_once(
+def test_tree_has_each_record_once(
     plans: dict[str, str | None],
     steps: dict[str, str | None],
     tool_calls: dict[str, tuple[str | None, str | None]],

@@ -114,7 +114,7 @@ async def test_a_run_has_no_differences_from_itself(events: list[Event]) -> None
 
 @settings(max_examples=scaled(30))
 @given(runs=two_runs)
-async def test_the_reverse_diff_is_the_mirror_image(
+async def test_diff_of_swapped_runs_is_mirrored(
     runs: tuple[list[Event], list[Event]],
 ) -> None:
     left, right = await trees(*runs)
@@ -128,7 +128,7 @@ words = st.lists(st.sampled_from("abc"), max_size=12)
 
 
 @given(left=words, right=words)
-def test_alignment_preserves_the_order_of_both_sides(left: list[str], right: list[str]) -> None:
+def test_diff_preserves_the_order_of_both_runs(left: list[str], right: list[str]) -> None:
     def key(word: str) -> tuple[object, ...]:
         return (word,)
 
@@ -158,7 +158,7 @@ def changes(diff: Entry) -> list[tuple[str, str | None, str, list[str]]]:
     ]
 
 
-async def test_runs_that_differ_only_in_ids_are_the_same() -> None:
+async def test_runs_that_differ_only_in_ids_have_no_differences() -> None:
     one, other = again(sub_plans=3)
 
     diff = diff_trees(*await trees(one.events, other.events))
@@ -171,7 +171,7 @@ async def test_runs_that_differ_only_in_ids_are_the_same() -> None:
     )
 
 
-async def test_an_additional_sub_plan_is_the_only_difference() -> None:
+async def test_diff_shows_only_the_additional_sub_plan() -> None:
     one, other = sample_run(sub_plans=2), sample_run(sub_plans=3)
 
     diff = diff_trees(*await trees(one.events, other.events))
@@ -183,7 +183,7 @@ async def test_an_additional_sub_plan_is_the_only_difference() -> None:
     assert diff["root"]["changedBelow"] == 2
 
 
-async def test_a_call_that_failed_differs_in_outcome_and_result() -> None:
+async def test_diff_shows_status_and_result_of_a_call_that_failed_in_one_run() -> None:
     one, other = again(sub_plans=1)
     [end] = [e for e in other.events if isinstance(e, ToolCallFinished) and e.result == "well"]
     outcome = {"status": Status.FAILED, "reason": Reason.TOOL_ERROR, "result": None}
@@ -195,7 +195,7 @@ async def test_a_call_that_failed_differs_in_outcome_and_result() -> None:
     assert changes(diff) == [("toolCall", "check", "changed", ["outcome", "result"])]
 
 
-async def test_a_call_with_other_arguments_is_changed_not_replaced() -> None:
+async def test_diff_shows_a_call_with_other_arguments_as_changed() -> None:
     one, other = again(sub_plans=2)
     events = [
         event.model_copy(
@@ -218,7 +218,7 @@ async def test_a_call_with_other_arguments_is_changed_not_replaced() -> None:
     assert changes(diff) == [("toolCall", "check", "changed", ["arguments"])]
 
 
-async def test_a_sub_plan_with_another_title_is_changed_not_replaced() -> None:
+async def test_diff_shows_a_sub_plan_with_another_title_as_changed() -> None:
     one, other = again(sub_plans=1)
     events = [
         event.model_copy(update={"title": "Look into it", "agent_name": "surgeon"})
@@ -232,7 +232,7 @@ async def test_a_sub_plan_with_another_title_is_changed_not_replaced() -> None:
     assert changes(diff) == [("plan", "Check 0", "changed", ["name"])]
 
 
-async def test_durations_differ_if_one_is_notably_longer() -> None:
+async def test_diff_shows_durations_only_if_one_is_notably_longer() -> None:
     one, other = again(sub_plans=0)
     [left, right] = await trees(one.events, other.events)
     for ours, theirs, differs in ((1000, 1249, False), (1000, 1250, True), (10, 60, False)):
@@ -242,7 +242,7 @@ async def test_durations_differ_if_one_is_notably_longer() -> None:
             assert ("duration" in found) is differs
 
 
-def test_ten_thousand_siblings_of_one_name_are_aligned_quickly() -> None:
+def test_diff_of_ten_thousand_siblings_with_one_name_is_fast() -> None:
     def numbered(start: int) -> list[tuple[str, int]]:
         return [("measure", number) for number in range(start, start + 10_000)]
 
@@ -307,7 +307,7 @@ async def compared(left: list[Event], right: list[Event]) -> Entry:
         ('{"a":{"b":1,"c":null}}', ' {"a": {"c": null, "b": 1}}'),
     ],
 )
-async def test_space_and_key_order_of_json_are_no_difference(left: str, right: str) -> None:
+async def test_diff_ignores_white_space_and_key_order_of_json(left: str, right: str) -> None:
     assert changes(await compared(told(left), told(right, call_id="b"))) == []
 
 
@@ -321,13 +321,13 @@ async def test_space_and_key_order_of_json_are_no_difference(left: str, right: s
         ("NaN ", "NaN"),
     ],
 )
-async def test_other_values_and_texts_differ(left: str, right: str) -> None:
+async def test_diff_shows_different_values_and_texts(left: str, right: str) -> None:
     diff = await compared(told(left), told(right))
 
     assert changes(diff) == [("toolCall", "measure", "changed", ["arguments"])]
 
 
-async def test_rounds_are_named_by_what_they_said() -> None:
+async def test_diff_names_rounds_by_their_answers() -> None:
     diff = await compared(told("{}"), told("{}", answer="It is stormy."))
     first, second = [entry for entry in walked(diff) if entry["kind"] == "thinkAct"]
 
@@ -336,7 +336,7 @@ async def test_rounds_are_named_by_what_they_said() -> None:
     assert (str(second["change"]), second["differs"]) == ("changed", ["result"])
 
 
-async def test_new_message_to_a_model_differs_in_the_round_that_first_has_it() -> None:
+async def test_diff_shows_a_new_message_in_the_first_round_that_has_it() -> None:
     diff = await compared(told("{}"), told("{}", result='{"pulse": 81}'))
 
     assert changes(diff) == [
@@ -345,7 +345,7 @@ async def test_new_message_to_a_model_differs_in_the_round_that_first_has_it() -
     ]
 
 
-def test_earlier_messages_and_ids_of_calls_are_no_difference() -> None:
+def test_diff_ignores_repeated_messages_and_call_ids() -> None:
     def sent(question: str, call_id: str) -> list[Any]:
         return [
             {"role": "user", "content": question},
@@ -370,7 +370,7 @@ json_values = st.recursive(
 
 
 @given(text=st.text() | st.builds(json.dumps, json_values), indent=st.integers(0, 3))
-def test_a_digest_depends_on_the_value_alone(text: str, indent: int) -> None:
+def test_digest_depends_only_on_the_json_value(text: str, indent: int) -> None:
     try:
         other = json.dumps(json.loads(text), indent=indent)
     except ValueError:

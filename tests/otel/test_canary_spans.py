@@ -166,7 +166,7 @@ def test_replaced_value_is_stored_without_its_secret() -> None:
     assert kept == []
 
 
-def test_card_numbers_are_found_among_bytes_that_look_like_numbers() -> None:
+def test_card_number_between_digit_bytes_is_redacted() -> None:
     leaked = []
     for before in (b"", b"\x18\xff\xff\xff\xff\xff", b"!1234567", b"\x18\xff\xff\xff\xff\xff\x18"):
         for value in (AnyValue(int_value=CARD), AnyValue(double_value=CARD)):
@@ -181,7 +181,7 @@ def test_card_numbers_are_found_among_bytes_that_look_like_numbers() -> None:
     assert leaked == []
 
 
-def test_a_card_number_in_a_padded_varint_is_masked() -> None:
+def test_card_number_in_a_padded_varint_is_redacted() -> None:
     padded = _varint(CARD)[:-1] + bytes([_varint(CARD)[-1] | 0x80, 0x80, 0x00])
     value = bytes_field(2, b"\x18" + padded)
     span = bytes_field(1, b"t" * 16) + bytes_field(2, b"12345678")

@@ -33,7 +33,7 @@ def test_only_inferred_links_are_marked_as_inferred(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOST_WITHIN_THE_TRACE)
-def test_orphan_agent_without_content_is_linked_by_time(name: str) -> None:
+def test_orphan_agent_without_content_is_linked_by_its_time(name: str) -> None:
     bare = [_without_content(span) for span in spans_of(name)]
 
     (run,) = projected(bare)

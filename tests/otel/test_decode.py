@@ -29,7 +29,7 @@ from tracer.records.record_classes import Kind
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_imported_export_is_identical(name: str) -> None:
+def test_exported_spans_decode_and_encode_to_the_same_bytes(name: str) -> None:
     spans = list(merge_spans(spans_of(name)).values())
 
     exported = encode_protobuf(spans)
@@ -46,7 +46,7 @@ def test_json_and_protobuf_give_the_same_spans(name: str) -> None:
     assert spans_in(decode_json(encode_json(spans))) == spans
 
 
-def test_json_has_hex_ids_and_numbers_for_enums() -> None:
+def test_otlp_json_has_hexadecimal_ids_and_numeric_enums() -> None:
     (span,) = spans_from(made(7, "chat", {"n": 5}, parent=1, kind=3))
 
     exported = json.loads(encode_json([span]))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
@@ -57,7 +57,7 @@ def test_json_has_hex_ids_and_numbers_for_enums() -> None:
     assert (exported["kind"], exported["attributes"][0]["value"]) == (3, {"intValue": "5"})
 
 
-def test_integers_may_be_text_and_unknown_fields_are_ignored() -> None:
+def test_otlp_json_accepts_integers_as_text_and_unknown_fields() -> None:
     span = made(1, "x")
     span["startTimeUnixNano"] = 17
     span["attributes"] = [{"key": "n", "value": {"intValue": 5}}]
@@ -85,7 +85,7 @@ INVALID_FIELDS: list[tuple[str, Any]] = [
 ]
 
 
-def test_a_span_with_an_invalid_field_is_refused_alone() -> None:
+def test_only_the_span_with_an_invalid_field_is_rejected() -> None:
     failures = []
     for field, value in INVALID_FIELDS:
         bad = {**made(2, "b"), field: value}
@@ -106,7 +106,7 @@ def test_times_from_zero_to_the_largest_are_kept() -> None:
         assert len(projection_of(span).records) == 4, end
 
 
-def test_an_invalid_string_refuses_its_span_alone() -> None:
+def test_only_the_span_with_an_invalid_string_is_rejected() -> None:
     body = encode_protobuf(spans_from(made(1, "fine"), made(2, "b@d"), made(3, "also fine")))
 
     decoded = decode_protobuf(body.replace(b"b@d", b"b\xffd"))
@@ -117,7 +117,7 @@ def test_an_invalid_string_refuses_its_span_alone() -> None:
     ]
 
 
-def test_a_value_nested_deeper_than_47_levels_refuses_its_span_alone() -> None:
+def test_only_the_span_with_a_value_deeper_than_47_levels_is_rejected() -> None:
     deep_span, flat_span = spans_from(made(1, "deep"), made(2, "flat"))
     for depth in (30, 44, 46, 47, 48, 49, 60, 10_000):
         value = AnyValue(string_value="bottom").SerializeToString()
@@ -154,7 +154,7 @@ def test_json_that_nests_too_deeply_is_refused() -> None:
         decode_json(b"[" * 100_000)
 
 
-def test_json_that_is_not_a_trace_request_is_refused_whole() -> None:
+def test_json_that_is_not_a_trace_request_is_rejected() -> None:
     decoded = []
     for body in (
         b"",
@@ -192,7 +192,9 @@ def test_nul_and_lone_surrogates_are_kept() -> None:
 
 @given(st.sampled_from(NAMES), st.data())
 @settings(max_examples=scaled(200))
-def test_a_damaged_body_is_refused_or_decoded_without_error(name: str, data: st.DataObject) -> None:
+def test_damaged_body_is_rejected_or_decoded_without_another_error(
+    name: str, data: st.DataObject
+) -> None:
     body = bytearray(data.draw(st.sampled_from(bodies(name))))
     for _ in range(data.draw(st.integers(0, 5))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
@@ -209,7 +211,7 @@ def test_a_damaged_body_is_refused_or_decoded_without_error(name: str, data: st.
 
 @given(st.binary(max_size=200))
 @settings(max_examples=scaled(200))
-def test_random_bytes_are_refused_or_decoded_without_error(body: bytes) -> None:
+def test_random_bytes_are_rejected_or_decoded_without_another_error(body: bytes) -> None:
     for decode in (decode_protobuf, decode_json):
         with suppress(UndecodableTraces):
             decode(body)
@@ -236,7 +238,9 @@ _JSON = st.recursive(
     st.fixed_dictionaries({}, optional={"resource": _JSON, "schemaUrl": _JSON}),
 )
 @settings(max_examples=scaled(200))
-def test_random_json_is_refused_or_decoded_without_error(span: dict[str, Any], around: Any) -> None:
+def test_random_json_is_rejected_or_decoded_without_another_error(
+    span: dict[str, Any], around: Any
+) -> None:
     request = json.loads(body_of({**made(1, "x"), **span}))
     request["resourceSpans"][0].update(around)
 

@@ -31,7 +31,7 @@ def with_a_large_resource(spans: int, size: int) -> ExportTraceServiceRequest:
     return request
 
 
-def test_a_resource_shared_by_many_spans_counts_for_each_of_them() -> None:
+def test_size_bound_counts_a_shared_resource_for_each_span() -> None:
     body = with_a_large_resource(spans=100, size=10 * KIB).SerializeToString()
 
     assert len(spans_in(decode_protobuf(body, 2000 * KIB))) == 100
@@ -57,7 +57,7 @@ def is_too_large(decode: Callable[[bytes, int], object], body: bytes, bound: int
     return False
 
 
-def test_invalid_spans_count_towards_the_bound() -> None:
+def test_invalid_spans_count_towards_the_size_bound() -> None:
     failures = []
     for item in ("1", "{}", '{"traceId": "00"}'):
         spans = ",".join([item] * 10_000)
@@ -69,7 +69,7 @@ def test_invalid_spans_count_towards_the_bound() -> None:
     assert failures == []
 
 
-def test_tiny_spans_and_attributes_count_with_their_overhead() -> None:
+def test_size_bound_counts_the_overhead_of_tiny_spans_and_attributes() -> None:
     request = with_a_large_resource(spans=1000, size=0)
     with pytest.raises(TooLarge):
         decode_protobuf(request.SerializeToString(), 500 * KIB)
@@ -123,7 +123,7 @@ def test_many_empty_json_values_exceed_the_bound() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_decoded_size_of_a_capture_is_near_its_encoded_size(name: str) -> None:
+def test_estimated_decoded_size_of_a_capture_is_near_its_encoded_size(name: str) -> None:
     spans = spans_of(name)
 
     decoded = decode_protobuf(encode_protobuf(spans), 2**30)
@@ -149,7 +149,7 @@ def test_large_resource_counts_once_per_scope_without_accepted_spans() -> None:
     assert is_too_large(decode_protobuf, by_parts, 1000 * KIB)
 
 
-def test_a_large_resource_counts_for_each_scope_of_a_json_request() -> None:
+def test_size_bound_counts_a_large_resource_for_each_scope_of_a_json_request() -> None:
     resource = {"attributes": [{"key": "k", "value": {"stringValue": "x" * 10 * KIB}}]}
     scopes: list[Any] = [{"spans": [{}]}] * 100
     body = json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": scopes}]}).encode()

@@ -99,7 +99,7 @@ def test_mcp_spans_merge_into_the_tool_span_above() -> None:
     assert run.record_of[bytes(7) + b"\4"] == run.record_of[bytes(7) + b"\2"]
 
 
-def test_mcp_span_without_a_tool_span_is_the_call() -> None:
+def test_mcp_span_without_a_tool_span_becomes_the_tool_call() -> None:
     mcp = {"mcp.method.name": "tools/call", "error.type": "tool_error"}
     run = projection_of(
         made(1, "invoke_agent a", {"gen_ai.operation.name": "invoke_agent"}),
@@ -177,7 +177,7 @@ def test_messages_in_span_events_are_read() -> None:
     assert (the_call(run)["provider_call_id"], the_call(run)["inferred"]) == ("c1", False)
 
 
-def test_pydantic_ai_of_format_version_two_is_read() -> None:
+def test_pydantic_ai_format_version_2_is_read() -> None:
     events = [
         {"event.name": "gen_ai.user.message", "content": "Plan a day", "role": "user"},
         {
@@ -231,7 +231,7 @@ def test_pydantic_ai_of_format_version_two_is_read() -> None:
     assert run.records[Kind.PLAN][run.root_plan_id]["user_request"] == "Plan a day"
 
 
-def test_adks_older_schema_is_read() -> None:
+def test_older_google_adk_attributes_are_read() -> None:
     llm = {"gen_ai.system": "gcp.vertex.agent", "gen_ai.request.model": "gemini"}
     response = {
         "content": {
@@ -297,7 +297,7 @@ def test_adks_older_schema_is_read() -> None:
     assert run.records[Kind.PLAN][run.root_plan_id]["user_request"] == "Plan a day"
 
 
-def test_claude_codes_parts_of_a_tool_are_not_calls() -> None:
+def test_spans_within_a_claude_code_tool_are_no_calls() -> None:
     run = projection_of(
         made(1, "claude_code.interaction", {"session.id": "s"}),
         made(2, "claude_code.llm_request", {"model": "m", "input_tokens": 3}, parent=1, at=(0, 1)),

@@ -125,7 +125,7 @@ async def delegation() -> list[Span]:
     return list(exported_spans(told))
 
 
-async def test_exported_spans_show_the_same_tree_without_records() -> None:
+async def test_exported_spans_without_embedded_records_give_the_same_tree() -> None:
     spans = await delegation()
 
     assert calls_of(project(spans)) == {
@@ -174,7 +174,9 @@ async def test_records_are_independent_of_span_order_and_repetition(
     assert project(decoded) == project(spans)
 
 
-async def test_other_spans_of_such_a_trace_make_no_records(run: SampleRun) -> None:
+async def test_spans_without_embedded_records_in_an_exported_trace_make_no_records(
+    run: SampleRun,
+) -> None:
     spans = await spans_of_run(run)
     other = made(1, "execute_tool x", {"gen_ai.operation.name": "execute_tool"}, parent=2)
     others = spans_from({**other, "traceId": run.root.hex})

@@ -112,7 +112,7 @@ def test_two_unused_transfers_to_one_agent_make_no_link() -> None:
     assert evidence(run) == []
 
 
-def test_remote_client_and_server_are_one_agent_of_the_caller() -> None:
+def test_remote_agents_client_and_server_spans_are_one_agent() -> None:
     client = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "refund",
@@ -210,7 +210,7 @@ def test_workflow_takes_its_name_from_either_attribute() -> None:
         assert run.records[Kind.PLAN][run.root_plan_id]["agent_name"] == "desk"
 
 
-def test_created_agent_is_no_work() -> None:
+def test_create_agent_span_makes_no_record() -> None:
     run = projection_of(
         agent(1, "a"), made(2, "create_agent b", {"gen_ai.operation.name": "create_agent"})
     )
@@ -249,7 +249,7 @@ def test_retrieval_and_memory_have_query_and_result(
         "delete_memory",
     ],
 )
-def test_each_memory_operation_is_a_call_that_no_round_chose(operation: str) -> None:
+def test_each_memory_operation_is_a_tool_call_without_a_choosing_round(operation: str) -> None:
     run = projection_of(
         agent(1, "a"),
         chat(2, parent=1, at=(0, 1)),
@@ -268,7 +268,7 @@ def test_each_memory_operation_is_a_call_that_no_round_chose(operation: str) -> 
         "gen_ai.usage.cache_creation_input_tokens",
     ],
 )
-def test_kinds_of_tokens_have_current_and_older_names(written: str) -> None:
+def test_current_and_older_names_of_token_counts_are_read(written: str) -> None:
     usage = {
         "gen_ai.usage.input_tokens": 100,
         "gen_ai.usage.output_tokens": 40,

@@ -76,7 +76,7 @@ def test_growing_trace_shows_open_spans_as_running(name: str) -> None:
 
 @given(data=st.data())
 @settings(max_examples=scaled(60))
-def test_any_part_of_a_trace_in_any_order_is_projected(data: st.DataObject) -> None:
+def test_any_subset_of_a_trace_in_any_order_is_projected(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(ALONE))
     traces = list(by_trace(merge_spans(spans_of(name)).values()).values())
     told = _told(data.draw(st.sampled_from(traces)))
@@ -113,7 +113,7 @@ def test_truncated_trace_shows_each_started_call(name: str) -> None:
                 assert openers.items() <= _openers(final).items()
 
 
-def test_starts_before_a_crash_keep_the_whole_lineage() -> None:
+def test_starts_received_before_a_crash_give_the_complete_lineage() -> None:
     name = "pydantic-ai-default-single"
     spans = list(merge_spans(spans_of(name)).values())
     searches = sorted(

@@ -84,7 +84,7 @@ CALLS: dict[Callable[[int], Made], Callable[[int], int]] = {
 @pytest.mark.timeout(SOON)
 @pytest.mark.parametrize("size", [2_000, pytest.param(12_000, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("trace", CALLS)
-def test_a_trace_made_to_block_a_server_is_projected(
+def test_expensive_trace_is_projected_with_every_call(
     trace: Callable[[int], Made], size: int
 ) -> None:
     run = project_run([encode_protobuf(spans_from(*trace(size)))])
@@ -101,7 +101,7 @@ def test_spans_that_arrive_above_many_waiting_ones_are_projected(size: int) -> N
     assert not project([*waiting, *spans_from(*above)]).is_agent_work
 
 
-def test_large_arguments_are_copied_to_few_calls() -> None:
+def test_large_arguments_of_a_round_are_copied_to_a_limited_number_of_calls() -> None:
     small, large = "{}", json.dumps({"a": "x" * LARGE_CHARACTERS})
     calls = [tool(10 + each, "t", None, "c", parent=1, at=(2, 3)) for each in range(20)]
     others = [tool(100 + each, "t", None, "d", parent=1, at=(2, 3)) for each in range(20)]
@@ -114,7 +114,7 @@ def test_large_arguments_are_copied_to_few_calls() -> None:
     assert all(call["think_act_id"] for call in run.records[Kind.TOOL_CALL].values())
 
 
-def test_calls_with_own_arguments_use_up_no_copies() -> None:
+def test_calls_with_their_own_arguments_do_not_count_towards_the_copy_limit() -> None:
     large = json.dumps({"a": "x" * LARGE_CHARACTERS})
     saying = [tool(10 + each, "t", "{}", "c", parent=1, at=(2, 3)) for each in range(MOST_COPIES)]
     asking = chat(2, ("c", "t", large), parent=1, at=(1, 2))
@@ -127,7 +127,7 @@ def test_calls_with_own_arguments_use_up_no_copies() -> None:
     assert kept == ["{}"] * MOST_COPIES + [large]
 
 
-def test_call_with_many_siblings_has_its_own_arguments() -> None:
+def test_each_of_many_sibling_calls_has_its_own_arguments() -> None:
     given = json.dumps([{"name": "t", "id": "1", "args": {"a": "x" * 200_000}}])
     call = {"openinference.span.kind": "TOOL", "tool.name": "t", "input.value": '{"own": 1}'}
     node = made(1, "tools", {"openinference.span.kind": "CHAIN", "input.value": given})

@@ -52,7 +52,7 @@ def test_langchain_workflow_inside_its_agent_is_the_same_agent() -> None:
     assert outline(run) == ["plan planner", "  step planner", "    round 3"]
 
 
-def test_fields_of_a_naming_sibling_span_are_merged() -> None:
+def test_fields_of_a_sibling_span_that_names_the_agent_are_merged() -> None:
     said = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "b",
@@ -222,7 +222,7 @@ def test_retrievers_embeddings_rerankers_and_guardrails_are_typed_calls() -> Non
     assert [call["tool_type"] for call in kept] == [*kinds, "EMBEDDING"]
 
 
-def test_redacted_value_is_absent() -> None:
+def test_value_redacted_by_the_emitter_is_null() -> None:
     run = projection_of(
         made(
             1,

@@ -120,7 +120,7 @@ def test_malformed_record_is_rejected_alone() -> None:
     assert [each.index for each in decoded.refused] == [0, 1]
 
 
-def test_deep_values_and_lone_surrogates_affect_no_other_record() -> None:
+def test_log_record_with_a_deep_value_or_lone_surrogate_affects_no_other() -> None:
     deep = '{"arrayValue":{"values":[' * 60 + "{}" + "]}}" * 60
     body = (
         '{"resourceLogs":[{"scopeLogs":[{"logRecords":['
@@ -132,7 +132,7 @@ def test_deep_values_and_lone_surrogates_affect_no_other_record() -> None:
     assert len(records_in(decoded)) == 1
 
 
-def test_requests_of_another_shape_are_undecodable() -> None:
+def test_log_request_of_another_form_is_rejected() -> None:
     for body in (b"[]", b"7", b'{"resourceLogs": 7}', b'{"resourceLogs": [7]}', b"{"):
         with pytest.raises(UndecodableTraces):
             decode_logs_json(body)
@@ -168,7 +168,7 @@ def test_records_without_a_trace_go_to_the_run_of_their_session() -> None:
     assert len(decode_logs_protobuf(request.SerializeToString()).refused) == 2
 
 
-def test_the_run_of_a_session_has_no_records() -> None:
+def test_run_made_only_from_the_log_records_of_a_session_has_no_records() -> None:
     logs = logs_as_traces(
         made_log("codex.sse_event", 1, trace_id=NO_TRACE, conversation__id="c-1"),
         scope="codex_otel",
@@ -186,7 +186,7 @@ def test_log_records_in_a_trace_request_are_not_stored() -> None:
     assert len(spans_of([trace.message])) == 1
 
 
-def test_repacking_keeps_each_item_once_in_any_order() -> None:
+def test_repacked_requests_have_each_item_once_in_any_order() -> None:
     [spans] = traces_of(spans_from(agent(1, "planner"), made(2, "x", parent=1)))
     [logs] = logs_as_traces(*(made_log(f"e{n}", n, span_id=1) for n in range(9)))
     alone = [each.message for each in (*single_spans(spans), *single_spans(logs))]

@@ -80,7 +80,7 @@ def test_agent_with_two_possible_openers_is_not_linked() -> None:
     ]
 
 
-def test_hand_off_with_a_call_request_remains_a_hand_off() -> None:
+def test_hand_off_stays_a_hand_off_if_a_call_has_the_same_request() -> None:
     run = projection_of(
         agent(1, "a", asked="plan"),
         tool(2, "search", '{"q":"plan"}', parent=1, at=(1, 2)),
@@ -90,7 +90,7 @@ def test_hand_off_with_a_call_request_remains_a_hand_off() -> None:
     assert outline(run)[2:] == ['    call search {"q":"plan"}', "    plan b", "      step b"]
 
 
-def test_call_that_starts_the_named_agent_is_the_opener() -> None:
+def test_call_with_the_request_of_an_agent_that_starts_within_it_is_its_opener() -> None:
     run = projection_of(
         agent(1, "a"),
         tool(2, "delegate", '{"to":"b","task":"plan"}', parent=1, at=(1, 2)),
@@ -111,7 +111,7 @@ def test_repeated_request_is_not_linked_to_a_call_with_an_agent() -> None:
     assert outline(run)[-3:] == ["unplaced", "  plan b unknown", "    step b"]
 
 
-def test_work_below_a_lost_span_is_matched_by_request() -> None:
+def test_work_below_a_missing_span_is_linked_by_its_request() -> None:
     """So Strands tells of a cancelled agent: not of the cycle that it was in."""
     cancelled = {
         "gen_ai.operation.name": "invoke_agent",

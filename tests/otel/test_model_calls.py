@@ -106,7 +106,7 @@ def test_a_model_call_has_provider_parameters_tools_and_kinds_of_tokens(
         assert (first_token - found["started_at"]).total_seconds() == 0.25
 
 
-def test_tools_that_repeat_are_stored_once_in_a_run() -> None:
+def test_equal_offered_tools_are_stored_once_per_run() -> None:
     others = {**GENAI, "gen_ai.tool.definitions": json.dumps([{"name": "search"}])}
     run = projection_of(
         made(1, "chat", GENAI, at=(1, 2)),
@@ -140,7 +140,7 @@ def test_separate_instructions_become_the_first_message() -> None:
     ]
 
 
-def test_the_node_of_a_graph_is_recorded() -> None:
+def test_graph_node_of_a_model_call_is_recorded() -> None:
     node = {**OPENINFERENCE, "metadata": json.dumps({"langgraph_node": "model"})}
     (found,) = projection_of(made(1, "ChatOpenAI", node)).records[Kind.THINK_ACT].values()
     assert found["node"] == "model"

@@ -179,7 +179,7 @@ def test_agent_after_a_hand_off_is_below_the_named_agent(
     ]
 
 
-def test_a_hand_off_needs_no_call_in_the_trace() -> None:
+def test_hand_off_without_a_call_in_the_trace_is_recognized() -> None:
     run = projection_of(
         node(2, "triage", parent=1, at=(0, 3)),
         node(4, "expert", "triage", parent=1, at=(4, 6)),

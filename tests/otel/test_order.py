@@ -92,7 +92,7 @@ def test_no_order_of_the_requests_changes_the_records(data: st.DataObject) -> No
 
 @given(data=st.data())
 @settings(max_examples=scaled(100))
-def test_any_part_of_a_trace_makes_valid_records(data: st.DataObject) -> None:
+def test_any_subset_of_a_trace_gives_valid_records(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(NAMES))
     spans = data.draw(st.sampled_from(list(by_trace(spans_of(name)).values())))
     part = data.draw(st.lists(st.sampled_from(spans), min_size=1, unique_by=id))
@@ -117,7 +117,7 @@ def test_any_part_of_a_trace_makes_valid_records(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-def test_latest_end_then_greatest_bytes_wins(
+def test_version_of_a_span_with_the_latest_end_then_the_greatest_bytes_is_used(
     data: st.DataObject,
 ) -> None:
     (span, *_) = spans_of(NAMES[0])
@@ -130,7 +130,7 @@ def test_latest_end_then_greatest_bytes_wins(
     assert merge_spans(data.draw(st.permutations(versions))) == merge_spans(versions)
 
 
-def test_pending_spans_that_announce_each_other_are_placed_in_any_order() -> None:
+def test_pending_spans_that_announce_each_other_give_equal_records_in_any_order() -> None:
     chat = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "chat"}
     call = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "execute_tool"}
     spans = spans_from(made(1, "chat", chat, parent=2), made(2, "execute_tool x", call, parent=1))

@@ -99,7 +99,7 @@ def test_cached_tokens_are_read_from_each_convention() -> None:
     assert seen == [Decimal("0.002175")] * 3
 
 
-def test_a_cost_repeated_by_wrappers_counts_once() -> None:
+def test_cost_repeated_by_wrapper_spans_counts_once() -> None:
     inner = {**CHAT, "gen_ai.usage.cost": 0.25}
 
     assert costs(made(1, "chat", CHAT), made(2, "chat", CHAT, parent=1)) == [PRICE]
@@ -136,7 +136,7 @@ def test_the_cost_does_not_depend_on_the_order_of_spans() -> None:
     assert min(seen(once)) > 0
 
 
-def test_a_span_without_a_start_uses_the_earliest_price() -> None:
+def test_round_without_a_start_uses_the_earliest_price() -> None:
     (span,) = spans_from({**made(1, "chat", CHAT), "startTimeUnixNano": "0"})
 
     (fields,) = project([span]).records[Kind.THINK_ACT].values()

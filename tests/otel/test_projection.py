@@ -15,7 +15,7 @@ def test_trace_id_is_the_root_plans_id() -> None:
     assert run.root_plan_id in run.records[Kind.PLAN]
 
 
-def test_record_ids_of_a_trace_are_adjacent() -> None:
+def test_record_ids_of_a_trace_share_their_leading_bytes() -> None:
     run = projection_of(agent(1, "a"), chat(2, parent=1), tool(3, "x", parent=1, at=(1, 2)))
 
     ids = [record_id for kind in run.records.values() for record_id in kind]
@@ -72,7 +72,7 @@ def test_trace_without_agent_work_has_only_a_root_plan() -> None:
     assert outline(run) == ["plan GET /"]
 
 
-def test_colliding_call_ids_are_told_apart_by_round_and_arguments() -> None:
+def test_calls_with_the_same_id_are_matched_by_round_and_arguments() -> None:
     run = projection_of(
         agent(1, "a"),
         chat(2, ("call_0", "x", '{"n":1}'), ("call_0", "x", '{"n":2}'), parent=1, at=(0, 1)),
@@ -104,7 +104,7 @@ def test_empty_call_ids_are_ignored() -> None:
     assert outline(run)[2:4] == ["    round 1", '      call x {"n":1}']
 
 
-def test_unrequested_call_is_inferred_to_belong_to_the_latest_round() -> None:
+def test_call_that_no_round_chose_is_inferred_to_belong_to_the_latest_round() -> None:
     run = projection_of(
         agent(1, "a"),
         chat(2, parent=1, at=(0, 1)),
@@ -251,14 +251,14 @@ def test_a_span_that_is_its_own_parent_is_a_root() -> None:
     assert outline(run) == ["plan a", "  step a"]
 
 
-def test_three_nested_spans_of_an_agent_are_one_agent() -> None:
+def test_three_nested_spans_with_one_agent_name_are_one_agent() -> None:
     inner = [agent(each, "a", parent=each - 1, at=(each, 9)) for each in (2, 3)]
     run = projection_of(agent(1, "a"), *inner, chat(4, parent=3, at=(4, 5)))
 
     assert outline(run) == ["plan a", "  step a", "    round 1"]
 
 
-def test_run_fields_of_a_span_inside_a_round_are_used() -> None:
+def test_session_and_subject_of_a_span_inside_a_round_are_used() -> None:
     said = {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "s", "user.id": "u"}
     run = projection_of(agent(1, "a"), chat(2, parent=1), made(3, "chat", said, parent=2))
 
@@ -282,7 +282,7 @@ def test_conversation_and_user_become_session_and_subject() -> None:
     assert run.run == {"session_id": "s", "subject": "u"}
 
 
-def test_missing_answer_is_that_of_the_last_round_without_calls() -> None:
+def test_answer_of_an_agent_defaults_to_its_last_round_without_calls() -> None:
     said = {
         "gen_ai.operation.name": "chat",
         "gen_ai.output.messages": '[{"content": "low at six"}]',

@@ -47,7 +47,7 @@ def test_root_agent_without_a_service_takes_the_earliest_one() -> None:
         ({"service.name": "a\0b"}, ("a␛0000b", None, None)),
     ],
 )
-def test_unset_and_old_attributes(
+def test_run_without_service_attributes_has_none_and_old_names_are_read(
     attributes: dict[str, Any], expected: tuple[str | None, str | None, str | None]
 ) -> None:
     assert services(with_resource(agent(1, "planner"), **attributes)) == expected

@@ -37,7 +37,7 @@ def below_call(*parents: tuple[int, str | None], call: UUID) -> list[Span]:
 
 
 @given(st.permutations(range(40)))
-def test_deep_span_is_placed_below_its_call_in_any_order(order: list[int]) -> None:
+def test_deeply_nested_span_belongs_to_its_call_in_any_order(order: list[int]) -> None:
     call = new_id()
     chain: list[tuple[int, str | None]] = [(1, "call")]
     chain += [(number, f"{number - 1:016x}") for number in range(2, 41)]
@@ -52,7 +52,7 @@ def native(call: UUID) -> dict[Kind, set[UUID]]:
     return {Kind.PLAN: {UUID(TRACE_ID)}, Kind.STEP: {new_id()}, Kind.TOOL_CALL: {call}}
 
 
-def test_circles_and_unrelated_spans_belong_to_no_record() -> None:
+def test_spans_in_circles_and_unrelated_spans_have_no_record() -> None:
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
     spans = spans_from(
         {**made(1, "circle"), "parentSpanId": f"{2:016x}"},
@@ -64,5 +64,5 @@ def test_circles_and_unrelated_spans_belong_to_no_record() -> None:
     assert places_of(spans, native(new_id())) == {}
 
 
-def test_a_run_without_spans_has_no_places() -> None:
+def test_run_without_spans_has_an_empty_span_index() -> None:
     assert places_of([], {}) == {}

@@ -357,12 +357,12 @@ TREES: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("trace", RULES)
-def test_rare_traces_make_the_same_rows_in_any_split(trace: str) -> None:
+def test_handwritten_traces_make_the_same_rows_in_any_split(trace: str) -> None:
     assert_same(spans_from(*RULES[trace]))
 
 
 @pytest.mark.parametrize("trace", RULES)
-def test_rare_traces_make_the_right_tree(trace: str) -> None:
+def test_handwritten_traces_give_the_expected_tree(trace: str) -> None:
     assert outline(projection_of(*RULES[trace])) == TREES[trace]
 
 
@@ -376,7 +376,7 @@ def test_spans_with_canaries_make_equal_rows_in_any_split() -> None:
 
 
 @pytest.mark.parametrize("finished", [True, False])
-async def test_spans_that_carry_records_make_the_same_rows_in_any_split(*, finished: bool) -> None:
+async def test_exported_spans_make_the_same_rows_in_any_split(*, finished: bool) -> None:
     run = sample_run(ids=sequential_ids(), finished=finished)
     store = MemoryStore()
     await store.write(list(run.events))
@@ -388,12 +388,12 @@ async def test_spans_that_carry_records_make_the_same_rows_in_any_split(*, finis
         _assert_same([*others, *messages[count:]], random.Random(count))
 
 
-def test_span_without_a_valid_record_matches_the_oracle() -> None:
+def test_span_without_a_valid_embedded_record_matches_the_reference_projection() -> None:
     assert_same(spans_from(agent(1, "a"), made(2, "x", {"tracer.record": "no record"}, parent=1)))
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_later_end_then_greater_bytes_wins(order: int) -> None:
+def test_span_version_with_the_later_end_then_the_greater_bytes_is_used(order: int) -> None:
     versions = [
         made(1, "x", {"gen_ai.tool.name": name, "gen_ai.operation.name": "execute_tool"}, at=at)
         for name, at in [

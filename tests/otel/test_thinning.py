@@ -42,7 +42,7 @@ def is_unchanged(items: Sequence[Item]) -> bool:
     return (one.run, one.rows) == (other.run, other.rows)
 
 
-def test_spans_outside_of_agent_work_are_removed() -> None:
+def test_thinning_removes_spans_outside_agent_work() -> None:
     spans = spans_from(
         made(1, "POST /chat"),
         agent(2, "planner", parent=1),
@@ -63,11 +63,11 @@ def test_spans_outside_of_agent_work_are_removed() -> None:
     ]
 
 
-def test_trace_without_agent_work_is_removed_completely() -> None:
+def test_thinning_removes_a_trace_without_agent_work() -> None:
     assert names_after(spans_from(made(1, "GET /"), made(2, "SELECT", parent=1))) is None
 
 
-def test_log_records_are_never_removed() -> None:
+def test_thinning_keeps_log_records() -> None:
     [logs] = logs_as_traces(made_log("asked", 1, span_id=3))
     spans = spans_from(agent(1, "planner"), made(3, "SELECT", parent=1))
     left = thinned(items_of(traces_of(spans)[0].message, logs.message))
@@ -76,14 +76,14 @@ def test_log_records_are_never_removed() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_records_of_captures_are_unchanged(name: str) -> None:
+def test_thinning_does_not_change_the_records_of_captures(name: str) -> None:
     for spans in by_trace(spans_of(name)).values():
         assert is_unchanged(items_of(*(trace.message for trace in traces_of(spans))))
 
 
 @settings(max_examples=scaled(40))
 @given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32))
-def test_records_are_unchanged_for_any_part_of_a_trace(name: str, seed: int) -> None:
+def test_thinning_any_subset_of_a_trace_does_not_change_its_records(name: str, seed: int) -> None:
     chance = random.Random(seed)
     for spans in by_trace(spans_of(name)).values():
         some = chance.sample(spans, chance.randint(1, len(spans)))

@@ -90,7 +90,7 @@ def check_traces(decoded: Decoded, sent: list[Any]) -> None:
 
 @given(requests())
 @settings(max_examples=scaled(300))
-def test_any_request_gives_messages_with_exactly_its_accepted_spans(
+def test_stored_messages_have_exactly_the_accepted_spans_of_a_request(
     request: ExportTraceServiceRequest,
 ) -> None:
     body = request.SerializeToString()
@@ -118,7 +118,7 @@ def test_any_request_gives_messages_with_exactly_its_accepted_spans(
 
 @given(requests())
 @settings(max_examples=scaled(100))
-def test_a_malformed_span_changes_nothing_for_the_others(
+def test_malformed_span_does_not_affect_other_spans_of_the_request(
     request: ExportTraceServiceRequest,
 ) -> None:
     body = request.SerializeToString()

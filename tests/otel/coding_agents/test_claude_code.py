@@ -174,7 +174,7 @@ def test_contents_of_finished_work_are_as_expected(name: str) -> None:
         assert plan["summary"] or plan["status"] is Status.FAILED
 
 
-def test_absent_content_is_absent() -> None:
+def test_content_that_the_agent_does_not_export_is_null() -> None:
     seen = Seen(messages_of("claude-code-nested-content-off"))
 
     texts = [
@@ -208,7 +208,7 @@ def test_order_split_and_repetition_change_no_record(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @given(chance=st.randoms(use_true_random=False))
 @settings(max_examples=scaled(20), deadline=None)
-def test_any_split_makes_the_same_records(name: str, chance: random.Random) -> None:
+def test_any_split_of_a_capture_gives_the_same_records(name: str, chance: random.Random) -> None:
     parts = single(messages_of(name))
     by_trace: dict[bytes, list[bytes]] = {}
     for trace_id, message in parts:
@@ -224,7 +224,7 @@ def test_any_split_makes_the_same_records(name: str, chance: random.Random) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_prefix_of_a_capture_has_a_wrong_link(name: str) -> None:
+def test_no_prefix_of_a_capture_gives_a_wrong_link(name: str) -> None:
     truth = truth_run(name)
     for messages in (messages_of(name), single(messages_of(name))):
         for end in range(1, len(messages) + 1):
@@ -232,7 +232,7 @@ def test_no_prefix_of_a_capture_has_a_wrong_link(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_part_of_a_capture_has_a_wrong_link(name: str) -> None:
+def test_no_subset_of_a_capture_gives_a_wrong_link(name: str) -> None:
     truth, parts = truth_run(name), single(messages_of(name))
     chance = random.Random(name)
     for _ in range(40):
@@ -307,7 +307,7 @@ def test_calls_with_the_same_provider_call_id_keep_their_own_content(name: str) 
 
 
 @pytest.mark.parametrize("signals", [(), ("traces",), ("logs",)])
-def test_an_agent_whose_last_request_failed_has_failed(signals: tuple[str, ...]) -> None:
+def test_agent_fails_if_its_last_model_call_failed(signals: tuple[str, ...]) -> None:
     seen = Seen(messages_of("claude-code-broken-content-on", *signals))
 
     (agent,) = (plan for plan in seen.plans.values() if plan["depth"] == 1)
@@ -317,7 +317,7 @@ def test_an_agent_whose_last_request_failed_has_failed(signals: tuple[str, ...])
     assert seen.runs[0].whole_run["failures"] == 1
 
 
-def test_a_call_that_was_not_permitted_is_denied() -> None:
+def test_call_that_the_user_did_not_permit_is_denied() -> None:
     seen = Seen(messages_of("claude-code-denied-content-on"))
 
     assert {call["name"]: (call["status"], call["reason"]) for call in seen.calls.values()} == {
@@ -326,7 +326,7 @@ def test_a_call_that_was_not_permitted_is_denied() -> None:
     }
 
 
-def test_a_background_agent_outlives_the_interaction() -> None:
+def test_background_agent_ends_after_the_interaction_that_started_it() -> None:
     name = "claude-code-background-content-on"
     parts = single(messages_of(name))
     (agent,) = truth_run(name)["sub_agents"]

@@ -68,7 +68,7 @@ def message(part: WireSpan | WireLogRecord) -> bytes:
 @given(chance=st.randoms(use_true_random=False))
 @settings(max_examples=scaled(200), deadline=None)
 @pytest.mark.parametrize("name", NAMES)
-def test_changed_parts_raise_nothing_and_keep_the_order_irrelevant(
+def test_mutated_captures_raise_nothing_and_give_equal_records_in_any_order(
     name: str, chance: random.Random
 ) -> None:
     spans, logs = parts_of(name)
@@ -156,11 +156,11 @@ def segments_of_one_agent(size: int) -> Parts:
     "parts_of_size",
     [orphans_and_open_calls, calls_with_one_id, agents_within_agents, segments_of_one_agent],
 )
-def test_large_sessions_take_linear_time(parts_of_size: Callable[[int], Parts]) -> None:
+def test_large_sessions_are_projected_in_linear_time(parts_of_size: Callable[[int], Parts]) -> None:
     project_run([message(part) for part in parts_of_size(20_000)])
 
 
-def test_agents_that_opened_each_other_are_cut() -> None:
+def test_circle_of_agents_that_opened_each_other_is_cut() -> None:
     parts: Parts = [
         span(1, "tool", 4, agent_id="a"),
         span(2, "tool.execution", 1),

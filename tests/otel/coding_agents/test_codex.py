@@ -192,7 +192,7 @@ def test_sub_agents_have_their_names_and_requests(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FINISHED)
-def test_a_call_belongs_to_the_round_that_its_span_is_in(name: str) -> None:
+def test_call_belongs_to_the_round_whose_span_contains_it(name: str) -> None:
     calls = run_of(name).records[Kind.TOOL_CALL].values()
 
     assert all(call["think_act_id"] and not call["inferred"] for call in calls)
@@ -220,7 +220,7 @@ def test_traces_alone_give_lineage_and_tokens(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_logs_alone_give_content_lineage_and_tokens_under_the_same_ids(name: str) -> None:
+def test_log_records_alone_give_content_lineage_and_tokens_with_the_same_ids(name: str) -> None:
     whole, run = run_of(name), run_of(name, "logs")
 
     links: Sequence[str] = (
@@ -287,7 +287,7 @@ def test_any_order_split_and_repetition_gives_the_same_records(
 
 
 @pytest.mark.parametrize("name", ["codex-crash", "codex-crash-late", "codex-parallel-subagents"])
-def test_no_intermediate_state_has_a_wrong_link(name: str) -> None:
+def test_no_prefix_of_an_export_gives_a_wrong_link(name: str) -> None:
     """No link, in whatever prefix, is another one than in the end; ids stay as they are."""
     whole = run_of(name)
     logs, every = singles(name, "logs"), singles(name)
@@ -324,7 +324,7 @@ def test_shuffled_items_are_projected_after_each_one(name: str) -> None:
 # --- Kinds of runs that no capture has -----------------------------------------------------------
 
 
-def test_completions_of_another_turn_of_the_conversation_are_not_counted() -> None:
+def test_tokens_of_other_turns_of_the_conversation_are_not_counted() -> None:
     logs = singles("codex-crash", "logs")
     later = changed(
         [each for each in logs if each[0] != run_of("codex-crash").root_plan_id.bytes],
@@ -341,7 +341,7 @@ def _move(wire: WireLogRecord, nanoseconds: int) -> None:
     wire.observed_time_unix_nano += nanoseconds
 
 
-def test_killed_request_does_not_get_the_next_answer() -> None:
+def test_interrupted_request_does_not_get_the_answer_of_the_next() -> None:
     """The turn died before its second answer; the conversation was resumed in another trace."""
     second = [record for record in _records("codex-crash") if record.name == "codex.api_request"][1]
 
@@ -367,7 +367,7 @@ def _records(name: str) -> list[Any]:
     ]
 
 
-def test_a_prompt_that_is_not_logged_is_absent() -> None:
+def test_request_is_null_if_the_prompt_is_not_logged() -> None:
     def redact(wire: WireLogRecord) -> None:
         prompt = attribute(wire, "prompt")
         if prompt is not None:
@@ -379,7 +379,7 @@ def test_a_prompt_that_is_not_logged_is_absent() -> None:
     assert (plan["title"], plan["user_request"]) == (None, None)
 
 
-def test_a_request_that_fails_is_a_failed_round() -> None:
+def test_failed_model_request_is_a_failed_round() -> None:
     def fail(wire: WireLogRecord) -> None:
         status = attribute(wire, "http.response.status_code")
         if status is not None:
@@ -410,7 +410,7 @@ def test_an_aborted_call_is_cancelled() -> None:
     assert {call["status"] for call in calls} == {Status.CANCELLED}
 
 
-def test_a_call_without_a_result_below_a_finished_turn_was_interrupted() -> None:
+def test_call_without_a_result_in_a_finished_turn_is_interrupted() -> None:
     lost = {"codex.tool_result"}
     spans = [
         each for each in singles("codex-two-tools", "traces") if b"codex.tool.phase" not in each[1]
@@ -430,7 +430,7 @@ def test_a_call_without_a_result_below_a_finished_turn_was_interrupted() -> None
     assert all(call["finished_at"] for call in calls)
 
 
-def test_ids_of_calls_that_repeat_in_a_conversation_are_told_apart() -> None:
+def test_repeated_call_ids_in_a_conversation_are_separate_calls() -> None:
     def rename(wire: WireSpan | WireLogRecord) -> None:
         call_id = attribute(wire, "call_id")
         if call_id is not None:
@@ -450,7 +450,7 @@ def _in_order(runs: Sequence[Projected]) -> list[Fields]:
 
 @pytest.mark.parametrize("name", ["codex-crash", "codex-crash-late", "codex-two-tools"])
 @pytest.mark.parametrize("seed", range(8))
-def test_attributes_and_links_of_any_kind_are_projected(seed: int, name: str) -> None:
+def test_attributes_and_span_links_of_any_type_are_projected(seed: int, name: str) -> None:
     """Hostile items: attributes that miss or are others', parents in circles, equal times."""
     chance = random.Random(seed)
     messages = list(singles(name))

@@ -26,7 +26,7 @@ def test_a_captured_run_has_its_rounds_and_calls() -> None:
     assert '"command"' in calls[0]["arguments"]
 
 
-def test_order_does_not_matter() -> None:
+def test_records_are_equal_for_any_order_of_the_requests() -> None:
     (run,) = projected(messages_of(NAME))
     messages = single(messages_of(NAME))
     random.Random(0).shuffle(messages)

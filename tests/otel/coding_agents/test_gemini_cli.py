@@ -37,7 +37,7 @@ def test_captured_rounds_and_calls_are_read_and_share_a_session() -> None:
     assert '"file_path":"/srv/demo3/missing.txt"' in calls[1]["arguments"]
 
 
-def test_order_does_not_matter() -> None:
+def test_records_are_equal_for_any_order_of_the_requests() -> None:
     messages = single(messages_of(NAME))
     random.Random(0).shuffle(messages)
 

@@ -176,7 +176,7 @@ def test_session_that_a_second_call_resumes_is_a_second_agent() -> None:
 
 
 @pytest.mark.parametrize("name", [*COMPLETE, *STOPPED, *CUT_SHORT])
-def test_naming_of_the_session_is_an_agent_that_no_call_opened(name: str) -> None:
+def test_agent_that_names_the_session_has_no_opening_call(name: str) -> None:
     run = seen(messages_of(name))
     titles = [(key, plan) for key, plan in run.plans.items() if plan["agent_name"] == "title"]
     [(plan_id, plan)] = titles
@@ -200,7 +200,7 @@ def test_agent_whose_last_model_call_failed_has_failed() -> None:
     assert (root["status"], root["error_message"]) == (Status.FAILED, "The model is broken.")
 
 
-def test_turns_that_one_process_answers_are_handed_over_by_it() -> None:
+def test_turns_answered_by_one_process_are_hand_offs_of_its_agent() -> None:
     run = seen(messages_of(TURNS))
     root = run.plans[run.run.root_plan_id]
     assert (root["agent_name"], root["status"]) == ("opencode", Status.SUCCEEDED)
@@ -221,7 +221,7 @@ def test_turns_that_one_process_answers_are_handed_over_by_it() -> None:
 # --- Runs that lost their last spans -------------------------------------------------------------
 
 
-def test_killed_run_shows_what_arrived_and_keeps_running() -> None:
+def test_killed_run_has_the_received_records_with_status_running() -> None:
     (truth,) = truth_of("opencode-crash")["runs"]
     run = seen(messages_of("opencode-crash"))
     root = run.plans[run.run.root_plan_id]
@@ -287,7 +287,7 @@ def test_log_records_alone_have_agents_rounds_and_openers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_no_order_or_split_or_repetition_changes_a_record(name: str) -> None:
+def test_order_split_and_repetition_do_not_change_the_records(name: str) -> None:
     messages = messages_of(name)
     (expected,) = projected(messages)
     singles = single(messages)
@@ -322,7 +322,7 @@ def test_no_split_of_a_run_changes_a_record(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", QUICK_OR_THOROUGH)
-def test_every_beginning_of_a_run_has_only_links_that_stay(name: str) -> None:
+def test_links_of_every_prefix_of_a_run_remain_in_the_whole_run(name: str) -> None:
     messages = single(messages_of(name))
     final = seen(messages)
     _assert_beginnings_are_true(messages, final, parts=12)
@@ -342,7 +342,7 @@ def test_plans_and_openers_keep_their_ids_as_a_run_grows(name: str) -> None:
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 5))]
 )
-def test_any_part_of_a_run_has_only_links_that_stay(name: str, seed: int) -> None:
+def test_links_of_any_subset_of_a_run_remain_in_the_whole_run(name: str, seed: int) -> None:
     messages = single(messages_of(name))
     final = seen(messages)
     random.Random(seed).shuffle(messages)
