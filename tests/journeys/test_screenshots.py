@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
+from playwright.async_api import Browser, Locator, Page, Route, ViewportSize, expect
 
 from tests.api.commands import serving_here
 from tests.journeys.conftest import ROOT, record_demo
@@ -186,20 +186,49 @@ async def _picture_frame(look: _Look, run: str, admin: NewKey, reader: NewKey) -
     await look.sign_in(reader)
     await look.open("/keys")
     await look.take("state-no-permission")
-    await page.route("**/api/runs**", lambda route: route.abort())
-    await page.goto(f"{look.address}/runs")
-    await expect(page.get_by_role("alert")).to_be_visible()
-    await look.take("state-away-list")
-    await page.route("**/api/plans/**", lambda route: route.abort())
-    await page.goto(f"{look.address}/runs/{run}")
-    await expect(page.get_by_role("alert")).to_be_visible()
-    await look.take("state-away-run")
+    await page.route("**/api/**", lambda route: route.abort())
+    for name, path in (
+        ("list", "/runs"),
+        ("run", f"/runs/{run}"),
+        ("tools", "/tools"),
+        ("compare", f"/compare/{run}/{run}"),
+    ):
+        await page.goto(look.address + path)
+        await expect(page.get_by_role("alert")).to_be_visible()
+        await page.screenshot(path=look.folder / f"state-away-{name}.png", animations="disabled")
     await page.unroute_all()
+    await _picture_answers(look, run)
     # An answer that does not come: what is shown meanwhile.
     await page.route("**/api/runs**", lambda _: None)
     await page.goto(f"{look.address}/runs")
     await expect(page.locator(".skeleton")).to_be_visible()
     await page.screenshot(path=look.folder / "state-loading-list.png", animations="disabled")
+
+
+async def _picture_answers(look: _Look, run: str) -> None:
+    """Take pictures of answers that a small server does not give: they are made up here."""
+    page = look.page
+
+    async def not_allowed(route: Route) -> None:
+        problem = {"detail": "This key lacks the read scope.", "code": "not_allowed"}
+        await route.fulfill(status=403, json=problem)
+
+    await page.route("**/api/runs**", not_allowed)
+    await page.goto(f"{look.address}/runs")
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await look.take("state-not-allowed-list")
+    await page.unroute_all()
+
+    async def too_large(route: Route) -> None:
+        answer = await (await route.fetch()).json()
+        error = "The trace has 250,000 spans; at most 200,000 are turned into records."
+        await route.fulfill(json={**answer, "projectionError": error})
+
+    await page.route(f"**/api/runs/{run}", too_large)
+    await page.route("**/api/plans/**", lambda route: route.fulfill(status=404, json={}))
+    await page.goto(f"{look.address}/runs/{run}")
+    await look.take("state-too-large-run")
+    await page.unroute_all()
 
 
 async def test_frame_and_states_are_pictured(

@@ -32,6 +32,19 @@ test('the error message of the server is used', async () => {
   })
 })
 
+test('a missing scope and a large answer are told apart from other problems', async () => {
+  for (const [status, kind] of [
+    [403, 'notAllowed'],
+    [413, 'tooLarge'],
+    [409, 'refused'],
+  ] as const) {
+    expect(await outcomeOf(answer(status, problem('why')))).toEqual({
+      ok: false,
+      failure: { kind, detail: 'why' },
+    })
+  }
+})
+
 test('an unknown id and a malformed one are both not found', async () => {
   const malformed = problem('', { errors: [{ loc: ['path', 'rootPlanId'] }] })
   const badQuery = problem('limit', { errors: [{ loc: ['query', 'limit'] }] })

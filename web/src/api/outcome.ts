@@ -8,7 +8,11 @@ export type Failure =
   | { kind: 'notFound'; detail: string }
   /** The reader is not signed in. */
   | { kind: 'notIdentified'; detail: string }
-  /** The server answered with a problem. */
+  /** The reader's key lacks a scope. */
+  | { kind: 'notAllowed'; detail: string }
+  /** The answer would be larger than the server makes one. */
+  | { kind: 'tooLarge'; detail: string }
+  /** The server answered with another problem. */
   | { kind: 'refused'; detail: string }
 
 export type Outcome<T> = { ok: true; value: T } | { ok: false; failure: Failure }
@@ -36,6 +40,8 @@ function failureOf(status: number, body: unknown): Failure {
   const detail = isProblem(body) ? body.detail : ''
   if (status === 404 || (status === 422 && isAboutPath(body))) return { kind: 'notFound', detail }
   if (status === 401) return { kind: 'notIdentified', detail }
+  if (status === 403) return { kind: 'notAllowed', detail: detail || `HTTP ${status}` }
+  if (status === 413) return { kind: 'tooLarge', detail: detail || `HTTP ${status}` }
   if (!detail && status >= 502 && status <= 504) return { kind: 'away' }
   return { kind: 'refused', detail: detail || `HTTP ${status}` }
 }

@@ -1,0 +1,46 @@
+"""What a page shows while it has nothing else to show: a sentence, and what the reader can do."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.journeys.conftest import Records, Site
+from tests.sample_runs import sample_run
+from tracer.records.ids import new_id
+
+
+@pytest.mark.parametrize("name", ["list", "run", "call", "tools", "compare", "picks"])
+async def test_page_says_that_the_server_is_away_and_tries_again(
+    page: Page, site: Site, records: Records, name: str
+) -> None:
+    run = await records.record(sample_run())
+    other = await records.record(sample_run())
+    path = {
+        "list": "/runs",
+        "run": f"/runs/{run.root}",
+        "call": f"/tool-calls/{run.failed_call}",
+        "tools": "/tools",
+        "compare": f"/compare/{run.root}/{other.root}",
+        "picks": f"/compare/{run.root}",
+    }[name]
+    await page.route("**/api/**", lambda route: route.abort())
+    await page.goto(site.address + path)
+    alert = page.get_by_role("alert")
+    await expect(alert).to_have_count(1)
+    await expect(alert).to_contain_text("The server does not answer.")
+    box = await alert.bounding_box()
+    assert box is not None
+    assert box["width"] > 300
+
+    await page.unroute_all()
+    await alert.get_by_role("button", name="Try again").click()
+    await expect(alert).to_have_count(0)
+    await expect(page.locator(".skeleton")).to_have_count(0)
+
+
+async def test_run_that_is_not_there_leads_to_the_list(page: Page, site: Site) -> None:
+    await page.goto(f"{site.address}/runs/{new_id()}")
+    await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+    await page.get_by_role("link", name="To the run list").click()
+    await page.wait_for_url("**/runs")
