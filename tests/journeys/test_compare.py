@@ -53,7 +53,7 @@ def _row(page: Page, key: object) -> Locator:
     return page.locator(f'[role="row"][data-key="{key}"]')
 
 
-async def test_two_runs_are_aligned_and_what_differs_is_named(
+async def test_comparison_aligns_two_runs_and_names_the_differences(
     page: Page, site: Site, records: Records
 ) -> None:
     left, right = await _pair(records)
@@ -85,7 +85,7 @@ async def test_differences_only_switch_is_in_the_link(
 
 
 @pytest.mark.thorough
-async def test_the_treegrid_is_walked_without_a_mouse(
+async def test_comparison_rows_are_reached_by_keyboard(
     page: Page, site: Site, records: Records
 ) -> None:
     left, right = await _pair(records)
@@ -111,7 +111,7 @@ async def test_the_treegrid_is_walked_without_a_mouse(
 
 
 @pytest.mark.thorough
-async def test_next_difference_opens_what_hides_it_and_shows_both_sides(
+async def test_next_difference_opens_collapsed_rows_and_shows_both_sides(
     page: Page, site: Site, records: Records
 ) -> None:
     left, right = await _pair(records)
@@ -163,7 +163,7 @@ async def test_changed_words_are_marked_and_announced(
 
 
 @pytest.mark.thorough
-async def test_sides_link_to_records_and_can_be_swapped(
+async def test_comparison_sides_link_to_records_and_can_be_swapped(
     page: Page, site: Site, records: Records
 ) -> None:
     left, right = await _pair(records)
@@ -179,7 +179,7 @@ async def test_sides_link_to_records_and_can_be_swapped(
     await expect(selected(page)).to_have_attribute("data-key", str(left.opening_calls[1]))
 
 
-async def test_a_run_is_offered_those_of_its_title_to_compare_with(
+async def test_comparison_offers_runs_with_the_same_title(
     page: Page, site: Site, records: Records
 ) -> None:
     first = await records.record(sample_run(title="Offered twice"))
@@ -195,7 +195,7 @@ async def test_a_run_is_offered_those_of_its_title_to_compare_with(
 
 
 @pytest.mark.thorough
-async def test_a_run_compared_with_itself_does_not_differ(
+async def test_comparison_of_a_run_with_itself_has_no_differences(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(title="Alone"))
@@ -206,7 +206,7 @@ async def test_a_run_compared_with_itself_does_not_differ(
 
 
 @pytest.mark.thorough
-async def test_unknown_duration_does_not_compare_as_equal(
+async def test_unknown_duration_is_not_shown_as_an_equal_duration(
     page: Page, site: Site, records: Records
 ) -> None:
     left = await records.record(sample_run(title="Ended"))
@@ -219,7 +219,7 @@ async def test_unknown_duration_does_not_compare_as_equal(
 
 
 @pytest.mark.thorough
-async def test_a_comparison_with_a_run_that_is_not_there_says_which(
+async def test_comparison_with_an_unknown_run_names_it(
     page: Page, site: Site, records: Records
 ) -> None:
     run, missing = await records.record(sample_run()), sample_run()
@@ -229,7 +229,9 @@ async def test_a_comparison_with_a_run_that_is_not_there_says_which(
 
 
 @pytest.mark.thorough
-async def test_thousands_of_rows_are_a_small_page(page: Page, site: Site, records: Records) -> None:
+async def test_comparison_of_thousands_of_rows_renders_only_visible_ones(
+    page: Page, site: Site, records: Records
+) -> None:
     left, right = [
         await records.record(sample_run(sub_plans=1_000, title="Long compared")) for _ in range(2)
     ]
@@ -249,7 +251,7 @@ async def test_thousands_of_rows_are_a_small_page(page: Page, site: Site, record
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("locale", "name"), [("en-US", "Compare"), ("zh-CN", "对比")])
-async def test_the_comparison_speaks_both_languages(
+async def test_comparison_is_in_english_and_chinese(
     browser: Browser, site: Site, records: Records, locale: str, name: str
 ) -> None:
     left, right = await _pair(records)
@@ -263,7 +265,7 @@ async def test_the_comparison_speaks_both_languages(
 
 
 @pytest.mark.thorough
-async def test_a_small_screen_shows_whole_in_what_records_differ(
+async def test_comparison_on_a_small_screen_does_not_cut_the_differences(
     page: Page, site: Site, records: Records
 ) -> None:
     left, right = await _pair(records)

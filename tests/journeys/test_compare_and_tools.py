@@ -36,7 +36,7 @@ def _row(page: Page, key: object) -> Locator:
     return page.locator(f'[role="row"][data-key="{key}"]')
 
 
-async def test_what_changed_since_the_previous_run_is_found_in_three_actions(
+async def test_change_since_the_previous_run_is_found_in_three_actions(
     page: Page, site: Site, records: Records
 ) -> None:
     left, right = await _pair(records, answer="Your week was stormy.", pulse=91)
@@ -79,7 +79,7 @@ async def test_a_picked_run_is_compared_with_the_previous_of_its_session(
     await page.wait_for_url(f"**/compare/{left.root}/{right.root}*")
 
 
-async def test_a_first_run_has_no_previous_one_and_others_are_offered(
+async def test_first_run_of_a_session_offers_other_runs_to_compare(
     page: Page, site: Site, records: Records
 ) -> None:
     left, _ = await _pair(records)
@@ -89,7 +89,7 @@ async def test_a_first_run_has_no_previous_one_and_others_are_offered(
 
 
 @pytest.mark.parametrize("width", [1440, 1024, 390])
-async def test_no_badge_of_a_comparison_is_cut(
+async def test_badges_of_a_comparison_are_not_truncated(
     page: Page, site: Site, records: Records, width: int
 ) -> None:
     left, right = await _pair(records, answer="Your week was stormy.", pulse=91)
@@ -106,7 +106,7 @@ async def test_no_badge_of_a_comparison_is_cut(
     assert not wide
 
 
-async def test_a_difference_is_found_with_the_keyboard_alone(
+async def test_difference_between_two_runs_is_found_by_keyboard(
     page: Page, site: Site, records: Records
 ) -> None:
     left, right = await _pair(records, answer="Your week was stormy.")
@@ -136,7 +136,7 @@ async def _themed(browser: Browser, language: str, theme: str) -> Page:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("language", "theme"), LOOKS)
-async def test_axe_finds_nothing_wrong_with_comparisons(
+async def test_axe_finds_no_violation_in_comparisons(
     browser: Browser, site: Site, records: Records, language: str, theme: str
 ) -> None:
     left, right = await _pair(records, answer="Your week was stormy.", pulse=91)
@@ -227,7 +227,7 @@ async def test_tool_and_its_runs_are_opened_by_keyboard(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("width", [1440, 1024, 390])
-async def test_no_column_of_the_tools_page_is_cut(
+async def test_columns_of_the_tools_page_are_not_truncated(
     page: Page, site: Site, records: Records, width: int
 ) -> None:
     await _weeks(records)
@@ -245,7 +245,7 @@ async def test_no_column_of_the_tools_page_is_cut(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("language", "theme"), LOOKS)
-async def test_axe_finds_nothing_wrong_with_tools(
+async def test_axe_finds_no_violation_on_the_tools_page(
     browser: Browser, site: Site, records: Records, language: str, theme: str
 ) -> None:
     await _weeks(records)

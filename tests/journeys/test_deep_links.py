@@ -19,7 +19,7 @@ from tests.journeys.tree_page import (
 from tests.sample_runs import sample_run
 
 
-async def test_a_link_brings_back_selection_open_rows_search_and_time(
+async def test_link_restores_selection_open_rows_search_and_time_range(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -42,7 +42,7 @@ async def test_a_link_brings_back_selection_open_rows_search_and_time(
 
 
 @pytest.mark.thorough
-async def test_back_and_forward_go_through_what_was_selected_and_nothing_else(
+async def test_back_and_forward_visit_only_earlier_selections(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -71,7 +71,9 @@ async def test_back_and_forward_go_through_what_was_selected_and_nothing_else(
 
 
 @pytest.mark.thorough
-async def test_walking_by_keys_leaves_no_trail(page: Page, site: Site, records: Records) -> None:
+async def test_moving_by_arrow_keys_adds_no_history_entries(
+    page: Page, site: Site, records: Records
+) -> None:
     run = await records.record(sample_run())
     await open_run(page, site.address, run.root)
     before = await page.evaluate("history.length")
@@ -84,7 +86,7 @@ async def test_walking_by_keys_leaves_no_trail(page: Page, site: Site, records: 
 
 
 @pytest.mark.thorough
-async def test_link_contains_the_level_and_exceptions_to_it(
+async def test_link_contains_the_open_level_and_rows_opened_or_closed_by_hand(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -102,7 +104,7 @@ async def test_link_contains_the_level_and_exceptions_to_it(
 
 
 @pytest.mark.thorough
-async def test_a_nonsense_link_is_a_link_to_the_run(
+async def test_link_with_invalid_parameters_opens_the_run(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

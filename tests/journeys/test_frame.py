@@ -41,7 +41,9 @@ async def _open(page: Page, address: str) -> None:
 
 
 @pytest.mark.thorough
-async def test_no_page_breaks_the_policy(page: Page, site: Site, records: Records) -> None:
+async def test_no_page_violates_the_content_security_policy(
+    page: Page, site: Site, records: Records
+) -> None:
     run, other = [await records.record(sample_run()) for _ in range(2)]
     await page.add_init_script(
         "window.broken = []; addEventListener('securitypolicyviolation',"
@@ -52,7 +54,9 @@ async def test_no_page_breaks_the_policy(page: Page, site: Site, records: Record
         assert await page.evaluate("window.broken") == [], path
 
 
-async def test_the_policy_lets_nothing_run_that_is_not_the_viewers(page: Page, site: Site) -> None:
+async def test_content_security_policy_blocks_foreign_scripts_and_styles(
+    page: Page, site: Site
+) -> None:
     # What the browser refuses it also reports, which would fail a page of the usual fixture.
     context = await page.context.browser.new_context() if page.context.browser else page.context
     probe = await context.new_page()
@@ -89,7 +93,7 @@ async def test_the_policy_lets_nothing_run_that_is_not_the_viewers(page: Page, s
         for number in range(9)
     ],
 )
-async def test_axe_finds_nothing_wrong_on_any_page(
+async def test_axe_finds_no_violation_on_any_page(
     browser: Browser, site: Site, records: Records, scheme: str, width: int, number: int
 ) -> None:
     run = await records.record(sample_run())
@@ -109,7 +113,7 @@ async def test_axe_finds_nothing_wrong_on_any_page(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("width", "height"), [(1440, 600), (360, 800)])
-async def test_no_page_scrolls_on_into_nothing_below_what_it_shows(
+async def test_no_page_has_empty_space_below_its_content(
     page: Page, site: Site, records: Records, width: int, height: int
 ) -> None:
     run, other = [await records.record(sample_run()) for _ in range(2)]
@@ -158,7 +162,9 @@ async def test_hostile_content_is_text_on_every_page(
 
 
 @pytest.mark.thorough
-async def test_the_chosen_theme_is_kept_and_painted_from_the_start(page: Page, site: Site) -> None:
+async def test_chosen_theme_is_kept_and_applied_before_the_first_paint(
+    page: Page, site: Site
+) -> None:
     await page.goto(site.address)
     background = "getComputedStyle(document.body).backgroundColor"
     day = await page.evaluate(background)
@@ -179,7 +185,7 @@ async def test_the_chosen_theme_is_kept_and_painted_from_the_start(page: Page, s
     assert await page.evaluate(background) == NIGHT
 
 
-async def test_the_pages_are_reached_by_keyboard_and_skipped_to(
+async def test_skip_link_and_page_links_work_by_keyboard(
     page: Page, site: Site, records: Records
 ) -> None:
     await records.record(sample_run())
@@ -199,7 +205,7 @@ async def test_the_pages_are_reached_by_keyboard_and_skipped_to(
 
 
 @pytest.mark.thorough
-async def test_the_tab_says_that_a_listed_run_goes_on(
+async def test_tab_title_shows_that_a_listed_run_is_running(
     page: Page, site: Site, records: Records
 ) -> None:
     await records.record(sample_run(title="Signalled", finished=False))

@@ -19,9 +19,7 @@ HTML = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</
 TRICKS = f"{HTML} \x1b[31mred\x00 \u202eexe.txt"
 
 
-async def test_what_an_agent_recorded_is_shown_as_text(
-    page: Page, site: Site, records: Records
-) -> None:
+async def test_recorded_html_is_shown_as_text(page: Page, site: Site, records: Records) -> None:
     run = sample_run(sub_plans=0, title=TRICKS, finished=False, start=utc_now())
     await records.record(run)
     call = new_id()
@@ -123,7 +121,7 @@ async def test_a_result_of_megabytes_is_loaded_on_demand(
 
 
 @pytest.mark.thorough
-async def test_placeholders_and_records_without_a_place_are_shown_and_explained(
+async def test_placeholders_and_orphans_are_shown_and_explained(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

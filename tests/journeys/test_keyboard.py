@@ -47,7 +47,7 @@ async def test_n_moves_focus_between_failures(page: Page, site: Site, records: R
 
 
 @pytest.mark.thorough
-async def test_a_failure_that_is_closed_away_is_opened_to(
+async def test_n_opens_the_collapsed_rows_above_a_failure(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _with_two_failures(records)
@@ -61,7 +61,9 @@ async def test_a_failure_that_is_closed_away_is_opened_to(
 
 
 @pytest.mark.thorough
-async def test_p_leads_to_the_tool_call_above(page: Page, site: Site, records: Records) -> None:
+async def test_p_selects_the_tool_call_that_opened_a_sub_plan(
+    page: Page, site: Site, records: Records
+) -> None:
     run = await records.record(sample_run())
     await open_run(page, site.address, run.root, select=run.sub_plans[1])
     await expect(row(page, run.sub_plans[1])).to_be_visible()
@@ -73,7 +75,7 @@ async def test_p_leads_to_the_tool_call_above(page: Page, site: Site, records: R
 
 
 @pytest.mark.thorough
-async def test_a_star_opens_all_rows_beside_the_selected_one(
+async def test_asterisk_expands_the_siblings_of_the_selected_row(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -89,7 +91,7 @@ async def test_a_star_opens_all_rows_beside_the_selected_one(
 
 
 @pytest.mark.thorough
-async def test_which_rows_are_open_is_chosen_from_a_menu_by_keyboard(
+async def test_menu_of_open_levels_works_by_keyboard(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -143,7 +145,7 @@ async def test_shortcut_list_opens_by_keyboard_and_disables_shortcuts(
     await _expect_selected(page, run.root)
 
 
-async def test_no_key_acts_while_text_is_typed_in_a_field(
+async def test_shortcuts_do_nothing_while_text_is_typed(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -158,7 +160,7 @@ async def test_no_key_acts_while_text_is_typed_in_a_field(
 
 
 @pytest.mark.thorough
-async def test_typed_name_in_the_tree_accepts_any_letter(
+async def test_typing_a_row_name_with_shortcut_letters_selects_the_row(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(title="Weekly"))
@@ -173,7 +175,7 @@ async def test_typed_name_in_the_tree_accepts_any_letter(
 
 
 @pytest.mark.thorough
-async def test_shift_with_a_shortcut_letter_starts_a_name(
+async def test_shift_and_a_shortcut_letter_select_a_row_by_name(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

@@ -51,7 +51,7 @@ async def test_every_sub_plan_of_the_demonstration_names_its_tool(
 
 
 @pytest.mark.thorough
-async def test_the_breadcrumbs_lead_from_the_root_plan_down_to_a_record(
+async def test_breadcrumbs_show_the_path_from_the_root_plan_to_a_record(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -63,7 +63,9 @@ async def test_the_breadcrumbs_lead_from_the_root_plan_down_to_a_record(
     await expect(selected(page)).to_have_attribute("data-key", str(run.step))
 
 
-async def test_tool_call_link_opens_its_run_there(page: Page, site: Site, records: Records) -> None:
+async def test_link_to_a_tool_call_opens_its_run_with_the_call_selected(
+    page: Page, site: Site, records: Records
+) -> None:
     run = await records.record(sample_run(sub_plans=100))
     call = run.opening_calls[99]
     await page.goto(f"{site.address}/tool-calls/{call}")
@@ -83,7 +85,7 @@ async def test_failed_call_shows_its_error_and_provider_id(
         await expect(details(page)).to_contain_text(text)
 
 
-async def test_a_think_act_shows_its_thought_its_tokens_and_its_messages(
+async def test_details_of_a_round_show_thought_tokens_and_messages(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -95,7 +97,7 @@ async def test_a_think_act_shows_its_thought_its_tokens_and_its_messages(
     await expect(shown.get_by_role("listitem").filter(has_text="User")).to_contain_text("Review")
 
 
-async def test_an_unknown_id_is_not_found_and_leads_back(page: Page, site: Site) -> None:
+async def test_page_of_an_unknown_id_says_so_and_links_to_the_list(page: Page, site: Site) -> None:
     unknown: UUID = new_id()
     for path in (f"/runs/{unknown}", f"/tool-calls/{unknown}", "/runs/nonsense"):
         await page.goto(site.address + path)
@@ -105,7 +107,7 @@ async def test_an_unknown_id_is_not_found_and_leads_back(page: Page, site: Site)
 
 
 @pytest.mark.thorough
-async def test_a_selection_that_the_run_does_not_have_says_so(
+async def test_link_to_a_record_that_the_run_lacks_says_so(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

@@ -61,7 +61,7 @@ def _new_sub_plan(run: SampleRun, number: int) -> PlanStarted:
     )
 
 
-async def test_a_running_run_is_updated_until_it_ends(
+async def test_page_of_a_running_run_is_updated_until_the_run_ends(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(finished=False))
@@ -128,7 +128,7 @@ async def test_update_does_not_move_the_visible_row(
     assert await settled_box(row(page, watched)) == before
 
 
-async def test_run_stays_during_an_outage_and_then_catches_up(
+async def test_page_keeps_the_run_during_an_outage_and_then_catches_up(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(finished=False))

@@ -43,7 +43,7 @@ async def recording(site: Site) -> AsyncIterator[LiveRecording]:
 
 
 @pytest.mark.thorough
-async def test_every_record_appears_though_the_server_is_restarted_in_between(
+async def test_every_record_appears_after_a_restart_of_the_server(
     page: Page, database_url: str, tmp_path: Path
 ) -> None:
     server = start_server(database_url, tmp_path)
@@ -75,7 +75,7 @@ async def test_every_record_appears_though_the_server_is_restarted_in_between(
 
 
 @pytest.mark.thorough
-async def test_neither_selection_nor_scroll_nor_focus_is_lost_while_rows_come(
+async def test_selection_scroll_and_focus_stay_while_rows_arrive(
     page: Page, site: Site, recording: LiveRecording
 ) -> None:
     await recording.begin(calls=100)
@@ -94,7 +94,7 @@ async def test_neither_selection_nor_scroll_nor_focus_is_lost_while_rows_come(
     await expect(row(page, watched)).to_be_focused()
 
 
-async def test_where_no_stream_comes_through_the_page_asks_instead(
+async def test_page_polls_if_the_event_stream_is_blocked(
     page: Page, site: Site, recording: LiveRecording
 ) -> None:
     async def no_stream(route: Route) -> None:
@@ -109,7 +109,7 @@ async def test_where_no_stream_comes_through_the_page_asks_instead(
     await expect(page.get_by_role("alert")).to_have_count(0)
 
 
-async def test_the_page_of_a_run_that_is_deleted_says_so(
+async def test_page_of_a_deleted_run_says_so(
     page: Page, site: Site, recording: LiveRecording
 ) -> None:
     await recording.begin(calls=1)
@@ -120,7 +120,7 @@ async def test_the_page_of_a_run_that_is_deleted_says_so(
 
 
 @pytest.mark.thorough
-async def test_thousands_of_changes_leave_nothing_in_memory(
+async def test_memory_does_not_grow_over_thousands_of_changes(
     page: Page, site: Site, recording: LiveRecording
 ) -> None:
     await recording.begin(calls=200)

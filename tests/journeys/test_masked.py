@@ -16,7 +16,7 @@ from tracer.records.ids import new_id
 from tracer.records.status import Status
 
 
-async def test_the_details_say_where_something_was_masked(
+async def test_details_say_where_a_value_was_redacted(
     page: Page, site: Site, records: Records
 ) -> None:
     run, call = await records.record(sample_run(sub_plans=0)), new_id()

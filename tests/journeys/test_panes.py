@@ -33,7 +33,7 @@ async def _drag(page: Page, divider: Locator, distance: float) -> None:
     await page.mouse.up()
 
 
-async def test_divider_drag_persists_until_a_double_click(
+async def test_dragged_divider_keeps_its_position_until_a_double_click(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

@@ -12,7 +12,7 @@ from tests.sample_runs import sample_run
 
 
 @pytest.mark.thorough
-async def test_a_reader_who_prefers_chinese_gets_it(browser: Browser, site: Site) -> None:
+async def test_browser_that_prefers_chinese_gets_chinese(browser: Browser, site: Site) -> None:
     context = await browser.new_context(locale="zh-CN")
     page = await context.new_page()
     await page.goto(site.address)
@@ -36,7 +36,7 @@ async def test_a_chosen_language_is_kept(page: Page, site: Site, records: Record
 @pytest.mark.thorough
 @pytest.mark.parametrize("width", [1440, 360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_axe_finds_nothing_wrong(
+async def test_axe_finds_no_violation_on_list_and_run(
     browser: Browser, site: Site, records: Records, scheme: str, width: int
 ) -> None:
     run = await records.record(sample_run(finished=False))
@@ -87,7 +87,7 @@ async def test_axe_passes_during_and_after_an_outage(
 
 @pytest.mark.parametrize("width", [1440, pytest.param(360, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(("scheme", "language"), [("light", "en-US"), ("dark", "zh-CN")])
-async def test_axe_finds_nothing_wrong_with_search_waterfall_menu_and_keys(
+async def test_axe_finds_no_violation_in_search_waterfall_menu_and_shortcuts(
     browser: Browser, site: Site, records: Records, scheme: str, language: str, width: int
 ) -> None:
     run = await records.record(sample_run())
@@ -116,7 +116,7 @@ async def test_axe_finds_nothing_wrong_with_search_waterfall_menu_and_keys(
 
 
 @pytest.mark.thorough
-async def test_a_small_screen_scrolls_only_what_is_made_to_scroll(
+async def test_small_screen_scrolls_only_scrollable_panes(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

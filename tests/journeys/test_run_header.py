@@ -15,7 +15,7 @@ from tracer.records.status import Status
 pytestmark = pytest.mark.thorough
 
 
-async def test_a_run_names_its_conversation_and_whom_it_is_about(
+async def test_run_header_shows_session_and_subject(
     page: Page, site: Site, records: Records
 ) -> None:
     root = new_id()
@@ -65,7 +65,7 @@ async def test_run_header_links_to_lists_of_related_runs(
         await expect(field).to_have_value(value)
 
 
-async def test_a_run_without_a_conversation_names_none(
+async def test_run_header_without_a_session_shows_none(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

@@ -46,7 +46,7 @@ async def test_a_new_run_appears_without_a_reload(page: Page, site: Site, record
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("demo_run")
-async def test_while_the_server_is_away_the_list_stays_and_says_so(page: Page, site: Site) -> None:
+async def test_list_keeps_its_rows_and_says_that_the_server_is_away(page: Page, site: Site) -> None:
     await page.goto(site.address)
     await expect(page.get_by_role("table")).to_be_visible()
     await page.context.set_offline(True)
@@ -59,7 +59,7 @@ async def test_while_the_server_is_away_the_list_stays_and_says_so(page: Page, s
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
-async def test_the_list_fits_every_width_and_shows_what_little_runs_cost(
+async def test_list_fits_every_width_and_shows_costs_below_one_cent(
     browser: Browser, site: Site, records: Records, language: str
 ) -> None:
     root, step = new_id(), new_id()
@@ -89,7 +89,7 @@ async def test_the_list_fits_every_width_and_shows_what_little_runs_cost(
 
 
 @pytest.mark.thorough
-async def test_going_back_to_the_list_leads_to_where_it_was_left(
+async def test_going_back_to_the_list_restores_its_scroll_position(
     page: Page, site: Site, records: Records
 ) -> None:
     runs = [await records.record(sample_run(sub_plans=0, title=f"Berth {n}")) for n in range(80)]

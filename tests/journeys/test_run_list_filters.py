@@ -159,7 +159,7 @@ async def test_runs_are_found_by_session_subject_tag_and_service(
 
 
 @pytest.mark.thorough
-async def test_where_no_run_matches_the_filters_can_be_reset(
+async def test_list_without_matches_offers_to_reset_the_filters(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(title="Resettable", start=utc_now()))
@@ -172,7 +172,7 @@ async def test_where_no_run_matches_the_filters_can_be_reset(
 
 
 @pytest.mark.thorough
-async def test_older_runs_come_by_scrolling_and_each_once(
+async def test_scrolling_loads_each_older_run_once(
     page: Page, site: Site, records: Records
 ) -> None:
     runs = [
@@ -195,7 +195,7 @@ async def test_older_runs_come_by_scrolling_and_each_once(
 
 
 @pytest.mark.thorough
-async def test_new_runs_wait_above_whoever_reads_further_down(
+async def test_new_runs_are_announced_without_moving_a_scrolled_list(
     page: Page, site: Site, records: Records
 ) -> None:
     runs = [await records.record(sample_run(sub_plans=0, title=f"Awaited {n}")) for n in range(40)]
@@ -231,9 +231,7 @@ async def test_sorted_list_announces_new_runs(page: Page, site: Site, records: R
     await expect(button).to_have_count(0)
 
 
-async def test_run_is_read_while_its_row_is_pointed_at(
-    page: Page, site: Site, records: Records
-) -> None:
+async def test_hovering_a_row_prefetches_its_run(page: Page, site: Site, records: Records) -> None:
     run = await records.record(sample_run(title="Pointed at"))
     await _open(page, site.address, "?q=Pointed")
     async with page.expect_response(f"**/api/plans/{run.root}/tree"):
@@ -248,7 +246,7 @@ async def test_run_is_read_while_its_row_is_pointed_at(
     assert trees == []
 
 
-async def test_runs_picked_by_keyboard_compare_with_the_older_left(
+async def test_comparison_of_two_picked_runs_has_the_older_one_left(
     page: Page, site: Site, records: Records
 ) -> None:
     older, newer = [
@@ -269,7 +267,7 @@ async def test_runs_picked_by_keyboard_compare_with_the_older_left(
 
 
 @pytest.mark.thorough
-async def test_the_other_traces_are_listed_on_demand(page: Page, site: Site) -> None:
+async def test_traces_without_agent_work_are_listed_on_demand(page: Page, site: Site) -> None:
     await _open(page, site.address)
     fields = await _more(page)
     await fields.get_by_role("checkbox", name="Other traces").check()
@@ -279,7 +277,7 @@ async def test_the_other_traces_are_listed_on_demand(page: Page, site: Site) -> 
 
 
 @pytest.mark.thorough
-async def test_the_empty_list_offers_lines_for_this_very_server(
+async def test_empty_list_shows_commands_with_the_address_of_this_server(
     page: Page, empty_site: str
 ) -> None:
     await page.goto(empty_site)
@@ -297,7 +295,9 @@ async def test_the_empty_list_offers_lines_for_this_very_server(
 
 
 @pytest.mark.thorough
-async def test_time_is_local_and_exact_on_hover(page: Page, site: Site, records: Records) -> None:
+async def test_list_shows_local_time_and_the_exact_time_on_hover(
+    page: Page, site: Site, records: Records
+) -> None:
     start = datetime(2026, 2, 3, 4, 5, 6, 789_000, tzinfo=UTC)
     run = await records.record(sample_run(title="Zoned", start=start))
     await _open(page, site.address, "?q=Zoned")

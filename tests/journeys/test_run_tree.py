@@ -42,7 +42,7 @@ async def test_tree_nests_records_from_plan_to_sub_plan(
 
 
 @pytest.mark.thorough
-async def test_the_demonstration_is_open_as_far_as_fits_the_screen(
+async def test_demonstration_run_is_expanded_as_far_as_it_fits_the_screen(
     page: Page, site: Site, demo_run: str
 ) -> None:
     await open_run(page, site.address, demo_run)
@@ -54,7 +54,7 @@ async def test_the_demonstration_is_open_as_far_as_fits_the_screen(
 
 
 @pytest.mark.thorough
-async def test_each_row_says_its_place_among_its_siblings(
+async def test_each_row_has_its_position_among_its_siblings_for_screen_readers(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _recorded(records)
@@ -65,7 +65,7 @@ async def test_each_row_says_its_place_among_its_siblings(
     await expect(call).to_have_attribute("aria-posinset", "3")
 
 
-async def test_the_whole_tree_can_be_walked_by_keyboard(
+async def test_every_row_of_the_tree_is_reached_by_keyboard(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _recorded(records)
@@ -94,7 +94,7 @@ async def test_the_whole_tree_can_be_walked_by_keyboard(
 
 
 @pytest.mark.thorough
-async def test_left_closes_an_open_row_and_right_opens_it_again(
+async def test_left_arrow_collapses_and_right_arrow_expands_a_row(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _recorded(records)
@@ -110,7 +110,7 @@ async def test_left_closes_an_open_row_and_right_opens_it_again(
 
 
 @pytest.mark.thorough
-async def test_the_arrow_opens_a_row_and_the_rest_of_it_selects(
+async def test_click_on_the_arrow_expands_a_row_and_elsewhere_selects_it(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _recorded(records)

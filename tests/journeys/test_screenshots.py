@@ -68,7 +68,9 @@ async def _record_weeks(database_url: str) -> list[WeekRun]:
     return runs
 
 
-async def test_every_page_is_pictured(browser: Browser, database_url: str, tmp_path: Path) -> None:
+async def test_screenshots_of_every_page_are_taken(
+    browser: Browser, database_url: str, tmp_path: Path
+) -> None:
     now = utc_now()
     demo = [await record_demo(database_url, tmp_path) for _ in range(2)]
     failed = failing_run(start=now - timedelta(minutes=2))
@@ -231,7 +233,7 @@ async def _picture_answers(look: _Look, run: str) -> None:
     await page.unroute_all()
 
 
-async def test_frame_and_states_are_pictured(
+async def test_screenshots_of_the_shell_and_of_page_states_are_taken(
     browser: Browser, database_url: str, tmp_path: Path
 ) -> None:
     failed = failing_run(start=utc_now() - timedelta(minutes=2))
@@ -259,7 +261,7 @@ async def test_frame_and_states_are_pictured(
                     await context.close()
 
 
-async def test_the_pictures_of_the_documentation_are_taken(
+async def test_screenshots_for_the_documentation_are_taken(
     browser: Browser, database_url: str, tmp_path: Path
 ) -> None:
     now = utc_now()

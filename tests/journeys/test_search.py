@@ -107,7 +107,7 @@ async def test_escape_ends_the_search_and_returns_to_the_tree(
 
 
 @pytest.mark.thorough
-async def test_what_only_the_start_of_is_searched_is_said(
+async def test_search_says_which_values_are_searched_only_at_their_start(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _with_results(records, "x" * 5_000 + "needle", "needle")
@@ -120,7 +120,7 @@ async def test_what_only_the_start_of_is_searched_is_said(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("language", "none"), [("en-US", "no hits"), ("zh-CN", "无匹配")])
-async def test_a_search_without_hits_says_so_in_both_languages(
+async def test_search_without_hits_says_so_in_english_and_chinese(
     browser: Browser, site: Site, records: Records, language: str, none: str
 ) -> None:
     run = await _with_results(records, "血压")

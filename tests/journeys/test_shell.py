@@ -143,7 +143,7 @@ async def test_palette_finds_agents_and_tools(page: Page, site: Site, records: R
     await page.wait_for_url("**/tools?*tool=http_get*")
 
 
-async def test_palette_performs_commands_and_gives_the_keyboard_back(
+async def test_palette_runs_a_command_and_restores_the_focus(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -171,7 +171,7 @@ async def test_palette_says_that_nothing_matches(page: Page, site: Site) -> None
     await expect(_palette(page)).to_contain_text("Nothing matches “nothing-is-called-so”")
 
 
-async def test_j_and_k_walk_through_the_rows_of_list_and_tree(
+async def test_j_and_k_move_through_the_rows_of_list_and_tree(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(title="First row of its list", start=utc_now()))
@@ -191,7 +191,7 @@ async def test_j_and_k_walk_through_the_rows_of_list_and_tree(
     await expect_focus(page, run.root)
 
 
-async def test_no_key_acts_with_a_modifier_or_in_a_field(
+async def test_shortcuts_do_nothing_with_a_modifier_or_in_a_field(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -206,7 +206,7 @@ async def test_no_key_acts_with_a_modifier_or_in_a_field(
     await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-async def test_e_exports_the_run(page: Page, site: Site, records: Records) -> None:
+async def test_e_downloads_the_export_of_the_run(page: Page, site: Site, records: Records) -> None:
     run = await records.record(sample_run())
     await open_run(page, site.address, run.root)
 
@@ -342,7 +342,7 @@ async def _tab_to(page: Page, place: Locator) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "language"), LOOKS)
-async def test_shell_is_accessible(
+async def test_axe_finds_no_violation_in_the_shell(
     browser: Browser, guarded: Guarded, scheme: str, language: str
 ) -> None:
     context = await browser.new_context(
@@ -399,7 +399,7 @@ async def _expect_fit(page: Page) -> None:
     assert small == [], "\n".join(small)
 
 
-async def test_phone_shows_list_then_tree_then_details(
+async def test_phone_shows_list_tree_and_details_one_at_a_time(
     phone: Page, site: Site, records: Records
 ) -> None:
     run = await _failing(records)
@@ -434,7 +434,7 @@ async def test_phone_goes_back_from_details_to_the_tree(
     await expect(phone.get_by_role("tree")).to_be_visible()
 
 
-async def test_phone_header_of_a_run_is_one_line_that_opens(
+async def test_phone_header_of_a_run_is_one_line_that_expands(
     phone: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

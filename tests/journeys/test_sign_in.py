@@ -90,7 +90,7 @@ async def test_link_leads_through_sign_in_and_back(page: Page, closed: Closed, k
 
 
 @pytest.mark.thorough
-async def test_a_revoked_key_leads_back_to_the_sign_in(
+async def test_revoked_key_leads_back_to_the_sign_in_page(
     page: Page, closed: Closed, keys: ApiKeys, key: NewKey
 ) -> None:
     await page.goto(f"{closed.address}/sign-in")
@@ -112,7 +112,7 @@ async def test_a_revoked_key_leads_back_to_the_sign_in(
         pytest.param("dark", "en", marks=pytest.mark.thorough),
     ],
 )
-async def test_the_page_keeps_the_policy_and_is_accessible(
+async def test_sign_in_page_follows_the_content_security_policy_and_axe(
     browser: Browser, closed: Closed, key: NewKey, language: str, scheme: str
 ) -> None:
     context = await browser.new_context(

@@ -51,7 +51,7 @@ async def test_inferred_place_is_marked_and_explained(
 
 
 @pytest.mark.thorough
-async def test_captured_team_marks_members_placed_by_time(
+async def test_team_members_that_were_linked_by_time_are_marked_as_inferred(
     page: Page, site: Site, records: Records
 ) -> None:
     async with httpx2.AsyncClient(base_url=site.address, timeout=60) as client:
@@ -85,7 +85,9 @@ async def test_the_original_spans_of_a_record_can_be_opened(
 
 
 @pytest.mark.thorough
-async def test_a_run_without_spans_offers_none(page: Page, site: Site, records: Records) -> None:
+async def test_run_without_spans_offers_no_span_list(
+    page: Page, site: Site, records: Records
+) -> None:
     run = await records.record(sample_run(sub_plans=0))
     await open_run(page, site.address, run.root, select=run.failed_call)
     await expect(details(page)).to_contain_text("the cuff is loose")

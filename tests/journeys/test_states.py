@@ -39,7 +39,7 @@ async def test_page_says_that_the_server_is_away_and_tries_again(
     await expect(page.locator(".skeleton")).to_have_count(0)
 
 
-async def test_run_that_is_not_there_leads_to_the_list(page: Page, site: Site) -> None:
+async def test_page_of_an_unknown_run_links_to_the_list(page: Page, site: Site) -> None:
     await page.goto(f"{site.address}/runs/{new_id()}")
     await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
     await page.get_by_role("link", name="To the run list").click()

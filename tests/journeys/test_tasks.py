@@ -39,7 +39,7 @@ async def _list(page: Page, site: Site, query: str = "") -> None:
     await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
 
 
-async def test_the_run_that_answered_a_question_is_found_by_its_answer(
+async def test_run_is_found_by_words_of_its_answer(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _conversation(records)
@@ -51,7 +51,7 @@ async def test_the_run_that_answered_a_question_is_found_by_its_answer(
     await expect(found).to_contain_text("INV-00001")
 
 
-async def test_a_failed_run_leads_to_where_its_failure_began(
+async def test_failed_run_leads_to_the_origin_of_its_failure_in_one_action(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _failed(records)
@@ -171,7 +171,7 @@ async def test_a_link_to_one_record_is_copied_with_a_key(
     assert query_of(page)["select"] == str(run.origin)
 
 
-async def test_the_way_to_a_failure_needs_no_mouse(
+async def test_origin_of_a_failure_is_reached_by_keyboard(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _failed(records)
@@ -205,7 +205,7 @@ async def test_the_accessibility_tree_names_level_and_status_of_each_row(
         assert any(status in item["name"]["value"] for status in STATUSES), item["name"]
 
 
-async def test_a_run_that_fell_silent_is_not_shown_as_live(
+async def test_run_without_heartbeats_is_not_shown_as_live(
     page: Page, site: Site, records: Records
 ) -> None:
     await page.clock.install()
@@ -222,7 +222,9 @@ async def test_a_run_that_fell_silent_is_not_shown_as_live(
 
 
 @pytest.mark.thorough
-async def test_a_run_is_deleted_after_a_question(page: Page, site: Site, records: Records) -> None:
+async def test_run_is_deleted_after_a_confirmation(
+    page: Page, site: Site, records: Records
+) -> None:
     run = await _failed(records)
     await open_run(page, site.address, run.root)
     await page.get_by_role("button", name="More actions").click()
@@ -236,7 +238,7 @@ async def test_a_run_is_deleted_after_a_question(page: Page, site: Site, records
 
 
 @pytest.mark.thorough
-async def test_a_deep_lineage_begins_at_a_lower_row_and_leads_back(
+async def test_deep_row_becomes_the_root_and_breadcrumbs_lead_back(
     page: Page, site: Site, records: Records
 ) -> None:
     events = deep_run(15, start=utc_now())

@@ -48,7 +48,7 @@ def _row(page: Page, name: str) -> Locator:
     return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
 
 
-async def test_each_tool_is_shown_with_how_its_calls_went(
+async def test_tools_page_shows_calls_failures_and_durations_of_each_tool(
     page: Page, site: Site, records: Records
 ) -> None:
     for seconds, error in [(1, None), (2, None), (3, None), (4, "it is stuck")]:
@@ -72,7 +72,7 @@ async def test_runs_of_a_tool_respect_the_time_range(
 
 
 @pytest.mark.thorough
-async def test_table_sorts_by_keyboard_with_order_in_the_link(
+async def test_tools_table_sorts_by_keyboard_with_the_order_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
     for name, seconds in [("sorted_quick", 1), ("sorted_quick", 1), ("sorted_slow", 3_000)]:
@@ -142,7 +142,7 @@ async def test_a_tools_charts_can_be_read_as_a_table(
 
 
 @pytest.mark.thorough
-async def test_a_time_narrows_the_statistics_and_is_in_the_link(
+async def test_time_range_limits_the_tool_statistics_and_is_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
     await _call(records, "old_tool", 1, ago=timedelta(days=90))
@@ -166,7 +166,7 @@ async def test_a_time_narrows_the_statistics_and_is_in_the_link(
 
 
 @pytest.mark.thorough
-async def test_a_link_to_a_tool_that_was_never_called_says_so(page: Page, site: Site) -> None:
+async def test_page_of_a_tool_that_was_never_called_says_so(page: Page, site: Site) -> None:
     await page.goto(f"{site.address}/tools?tool=no/such%20tool")
 
     await expect(page.get_by_text("This tool was not called in this time.")).to_be_visible()

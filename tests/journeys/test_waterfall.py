@@ -56,7 +56,7 @@ async def test_bar_shows_own_time_and_the_critical_path(
 
 
 @pytest.mark.thorough
-async def test_bars_stay_visible_with_unusual_times(
+async def test_bars_are_visible_for_records_with_unusual_times(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -81,7 +81,7 @@ async def test_bars_stay_visible_with_unusual_times(
 
 
 @pytest.mark.thorough
-async def test_what_runs_grows_with_the_time(page: Page, site: Site, records: Records) -> None:
+async def test_bar_of_a_running_record_grows(page: Page, site: Site, records: Records) -> None:
     run = sample_run(finished=False, start=datetime.now(UTC))
     await records.record(run)
     await open_run(page, site.address, run.root)
@@ -91,7 +91,7 @@ async def test_what_runs_grows_with_the_time(page: Page, site: Site, records: Re
     assert (await extent(page, run.opening_calls[0]))[1] > (await extent(page, run.failed_call))[1]
 
 
-async def test_time_is_zoomed_by_buttons_keys_wheel_and_a_drawn_range(
+async def test_waterfall_zooms_by_buttons_keys_wheel_and_a_drawn_range(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -138,7 +138,7 @@ async def _lane(page: Page, key: object) -> tuple[float, float, float]:
 
 
 @pytest.mark.thorough
-async def test_dragging_the_rows_moves_in_time_and_selects_nothing(
+async def test_dragging_a_zoomed_waterfall_moves_the_time_and_selects_nothing(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -164,7 +164,7 @@ async def test_dragging_the_rows_moves_in_time_and_selects_nothing(
 
 
 @pytest.mark.thorough
-async def test_drag_selects_the_row_if_all_time_is_shown(
+async def test_dragging_an_unzoomed_waterfall_selects_the_row(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -179,7 +179,7 @@ async def test_drag_selects_the_row_if_all_time_is_shown(
 
 
 @pytest.mark.thorough
-async def test_a_finger_moves_in_time_sideways(
+async def test_horizontal_swipe_moves_the_time_of_the_waterfall(
     browser: Browser, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -237,7 +237,7 @@ async def test_a_closed_row_says_how_many_failures_it_hides(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("width", [360, 1280])
-async def test_time_scale_has_at_least_two_whole_labels(
+async def test_time_axis_has_at_least_two_complete_labels(
     page: Page, site: Site, demo_run: str, width: int
 ) -> None:
     await page.set_viewport_size({"width": width, "height": 800})
