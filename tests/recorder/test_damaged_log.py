@@ -79,7 +79,7 @@ def damaged(log: bytes, where: str) -> bytes:
         "two zeroed blocks",
     ],
 )
-async def test_damage_is_reported_and_a_copy_is_kept(
+async def test_damaged_spool_log_is_reported_and_copied(
     where: str,
     recorder: Recorder,
     spool: Spool,
@@ -102,7 +102,7 @@ async def test_damage_is_reported_and_a_copy_is_kept(
     assert await held(Spool(copy)) == found
 
 
-async def test_damage_is_reported_once(
+async def test_damaged_spool_log_is_reported_once(
     recorder: Recorder,
     spool: Spool,
     spool_path: Path,
@@ -128,7 +128,7 @@ TORN: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("how", TORN)
-async def test_a_torn_transaction_is_no_damage(
+async def test_incomplete_transaction_in_the_spool_log_is_no_damage(
     how: str,
     recorder: Recorder,
     spool: Spool,
@@ -145,7 +145,7 @@ async def test_a_torn_transaction_is_no_damage(
     assert copies_set_aside(path) == []
 
 
-async def test_frames_of_an_earlier_use_of_the_log_are_no_damage(
+async def test_old_frames_in_a_reused_spool_log_are_no_damage(
     recorder: Recorder, spool: Spool, spool_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(30):  # 6 MB: SQLite starts the log again after 4 MiB

@@ -135,7 +135,7 @@ async def test_calls_of_a_killed_process_are_abandoned_within_two_leases(
     assert took < 2 * LEASE_SECONDS + BUSY_SECONDS
 
 
-async def test_a_process_that_stood_still_takes_its_calls_back(
+async def test_suspended_process_reopens_its_abandoned_calls_when_it_continues(
     server: Callable[[int], Server], database_url: str, tmp_path: Path
 ) -> None:
     database = Database(database_url)
@@ -148,7 +148,7 @@ async def test_a_process_that_stood_still_takes_its_calls_back(
         await until(lambda: _is_running(database, root))
 
 
-async def test_a_server_that_was_away_for_long_judges_nobody_who_lives(
+async def test_server_after_a_long_outage_abandons_no_live_recorder(
     server: Callable[[int], Server], database_url: str, tmp_path: Path
 ) -> None:
     database = Database(database_url)

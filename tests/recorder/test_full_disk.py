@@ -57,7 +57,7 @@ async def test_spool_that_cannot_be_written_is_delivered_once_and_deleted(tmp_pa
 
 
 @pytest.mark.parametrize("max_bytes", [2**15, 100_000, 2**20])
-async def test_spool_that_reached_its_bound_can_be_emptied(
+async def test_full_spool_can_be_delivered_and_emptied(
     max_bytes: int, store: CommandedStore, spool_path: Path
 ) -> None:
     sizes = random.Random(max_bytes)

@@ -33,7 +33,7 @@ async def killed_process(path: Path, number: int) -> list[Event]:
     return [EVENT.validate_json(line) for line in written.splitlines()]
 
 
-async def test_the_next_process_drains_what_a_killed_one_left(
+async def test_next_process_delivers_the_spool_of_a_killed_one(
     store: CommandedStore, spool: Spool, spool_path: Path
 ) -> None:
     events = await killed_process(spool_path, 20)

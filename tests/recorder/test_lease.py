@@ -26,7 +26,7 @@ async def test_a_recorder_that_recorded_nothing_has_no_lease(
     assert store.renewals == []
 
 
-async def test_open_recorder_renews_its_lease_at_the_stores_interval(
+async def test_recorder_renews_its_lease_at_the_interval_of_the_store(
     store: CommandedStore, spool: Spool
 ) -> None:
     store.lease = timedelta(milliseconds=30)
@@ -38,7 +38,7 @@ async def test_open_recorder_renews_its_lease_at_the_stores_interval(
     assert [each for each in asyncio.all_tasks() if each.get_name() == "tracer-lease"] == []
 
 
-async def test_unavailable_store_is_retried_at_the_next_interval(
+async def test_lease_renewal_is_retried_at_the_next_interval(
     store: CommandedStore, spool: Spool, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.lease = timedelta(milliseconds=30)
@@ -57,7 +57,7 @@ async def test_unavailable_store_is_retried_at_the_next_interval(
     assert (recorder.counts.write_failures, recorder.counts.dropped) == (0, 0)
 
 
-async def test_a_renewal_that_hangs_holds_up_no_event(spool: Spool) -> None:
+async def test_hanging_lease_renewal_does_not_delay_events(spool: Spool) -> None:
     class Hanging(CommandedStore):
         async def renew(self, recorder_id: UUID) -> Lease:
             await asyncio.Event().wait()

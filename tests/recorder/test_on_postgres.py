@@ -23,7 +23,7 @@ async def titles(database_url: str) -> list[str]:
         return [title for (title,) in await cursor.fetchall()]
 
 
-async def test_the_row_is_committed_when_record_returns(database_url: str, spool: Spool) -> None:
+async def test_row_is_committed_when_record_returns(database_url: str, spool: Spool) -> None:
     async with (
         open_pool(database_url) as pool,
         Recorder(PostgresWriter(ProjectPool(pool)), spool, patience=30) as recorder,
@@ -60,7 +60,7 @@ async def transactions(database_url: str) -> int:
 
 
 @pytest.mark.parametrize("how", ["locked", "refusing connections"])
-async def test_a_database_in_trouble_gets_everything_once_the_trouble_is_over(
+async def test_events_recorded_during_database_failures_are_all_stored_later(
     how: str, database_url: str, spool: Spool
 ) -> None:
     async with (

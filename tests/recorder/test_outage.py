@@ -38,7 +38,7 @@ async def test_events_are_spooled_during_an_outage_and_then_drained(
     assert counts.write_failures > 0
 
 
-async def test_a_late_write_whose_events_were_drained_meanwhile_counts_once(
+async def test_event_written_late_and_delivered_from_the_spool_counts_once(
     store: CommandedStore, spool: Spool
 ) -> None:
     counts = RecorderCounts()
@@ -70,7 +70,7 @@ async def test_direct_writes_resume_when_the_store_is_back(
         assert recorder.counts.spooled == spooled_before
 
 
-async def test_unavailable_store_is_not_tried_for_each_event(
+async def test_unavailable_store_is_retried_at_intervals_not_per_event(
     store: CommandedStore, spool: Spool
 ) -> None:
     async with Recorder(store, spool, patience=60) as recorder:
@@ -90,7 +90,7 @@ async def test_unavailable_store_is_not_tried_for_each_event(
         store.down = False
 
 
-async def test_hanging_store_delays_a_call_by_the_patience_at_most(
+async def test_hanging_store_delays_a_call_by_at_most_the_store_timeout(
     store: CommandedStore, spool: Spool
 ) -> None:
     async with Recorder(store, spool, patience=0.05) as recorder:
@@ -113,7 +113,7 @@ async def test_hanging_store_delays_a_call_by_the_patience_at_most(
     assert recorder.counts.stored == recorder.counts.drained == recorder.counts.spooled == 20
 
 
-async def test_a_cancelled_calls_events_are_spooled_when_the_store_hangs(
+async def test_events_of_a_cancelled_call_are_spooled_if_the_store_hangs(
     store: CommandedStore, spool: Spool
 ) -> None:
     async with Recorder(store, spool, patience=0.02) as recorder:
@@ -129,7 +129,7 @@ async def test_a_cancelled_calls_events_are_spooled_when_the_store_hangs(
         await store.holds([cancelled, other])
 
 
-async def test_a_late_write_that_fails_leaves_its_events_in_the_spool(
+async def test_late_failure_of_a_write_leaves_its_events_in_the_spool(
     store: CommandedStore, spool: Spool
 ) -> None:
     async with Recorder(store, spool, patience=0.02) as recorder:
@@ -146,7 +146,7 @@ async def test_a_late_write_that_fails_leaves_its_events_in_the_spool(
     assert recorder.counts.dropped == 0
 
 
-async def test_an_event_that_the_store_breaks_on_is_dropped_alone(
+async def test_event_that_crashes_the_store_is_dropped_alone(
     store: CommandedStore, spool: Spool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Recorder(store, spool) as recorder:
@@ -180,9 +180,7 @@ async def test_event_that_crashes_the_store_does_not_block_later_events(
     assert recorder.counts.dropped == 0
 
 
-async def test_a_store_that_lacks_migrations_costs_no_event(
-    store: CommandedStore, spool: Spool
-) -> None:
+async def test_missing_migrations_lose_no_event(store: CommandedStore, spool: Spool) -> None:
     async with Recorder(store, spool) as recorder:
         store.breaks_on, store.breaks_with = lambda event: True, SchemaOutOfDate()
         event = plan_started(recorder)
@@ -193,7 +191,7 @@ async def test_a_store_that_lacks_migrations_costs_no_event(
 
 
 @pytest.mark.parametrize("failure", [asyncio.CancelledError(), ConnectionResetError()])
-async def test_a_drain_that_fails_in_any_way_is_tried_again(
+async def test_failed_delivery_of_the_spool_is_retried(
     failure: BaseException, store: CommandedStore, spool: Spool
 ) -> None:
     recorder = Recorder(store, spool)
@@ -210,7 +208,7 @@ async def test_a_drain_that_fails_in_any_way_is_tried_again(
     assert recorder.counts.dropped == 0
 
 
-async def test_a_store_that_answers_with_a_cancellation_costs_no_event(
+async def test_cancellation_raised_by_the_store_loses_no_event(
     store: CommandedStore, spool: Spool
 ) -> None:
     async with Recorder(store, spool, patience=10) as recorder:
@@ -256,7 +254,7 @@ async def test_closing_does_not_wait_long_for_a_store_that_hangs(
     assert store.events == []
 
 
-async def test_cancelling_the_closing_cuts_it_short_and_loses_nothing(
+async def test_cancelled_close_ends_early_and_loses_no_event(
     store: CommandedStore, spool: Spool
 ) -> None:
     store.may_write.clear()

@@ -100,7 +100,7 @@ class Trouble:
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-async def test_a_server_that_goes_away_under_load_costs_nothing(
+async def test_outage_of_the_server_under_load_loses_no_event(
     how: str, database_url: str, tmp_path: Path
 ) -> None:
     spool = Spool(tmp_path / "spool.sqlite3")

@@ -25,14 +25,18 @@ async def test_an_event_is_stored_when_record_returns(store: CommandedStore, spo
         assert (recorder.counts.stored, recorder.counts.spooled) == (1, 0)
 
 
-async def test_recording_nothing_asks_nobody(store: CommandedStore, spool: Spool) -> None:
+async def test_recording_no_events_does_not_call_the_store(
+    store: CommandedStore, spool: Spool
+) -> None:
     async with Recorder(store, spool) as recorder:
         await recorder.record()
 
         assert store.attempts == 0
 
 
-def test_a_stamp_carries_the_time_and_the_recorders_id(store: CommandedStore, spool: Spool) -> None:
+def test_event_fields_have_the_time_and_the_id_of_the_recorder(
+    store: CommandedStore, spool: Spool
+) -> None:
     now = datetime(2026, 1, 2, tzinfo=UTC)
     recorder = Recorder(store, spool, clock=stepping_clock(now), ids=sequential_ids())
 
@@ -41,7 +45,7 @@ def test_a_stamp_carries_the_time_and_the_recorders_id(store: CommandedStore, sp
     assert recorder.stamp()["at"] > now
 
 
-async def test_what_is_recorded_during_a_write_goes_together_in_the_next(
+async def test_events_recorded_during_a_write_share_the_next_batch(
     store: CommandedStore, spool: Spool
 ) -> None:
     async with Recorder(store, spool, patience=10) as recorder:
@@ -59,7 +63,7 @@ async def test_what_is_recorded_during_a_write_goes_together_in_the_next(
         assert store.events == events
 
 
-async def test_a_batch_is_bounded_but_one_call_is_never_divided(
+async def test_batch_size_is_limited_without_splitting_one_record_call(
     store: CommandedStore, spool: Spool
 ) -> None:
     async with Recorder(store, spool, patience=10) as recorder:
@@ -70,9 +74,7 @@ async def test_a_batch_is_bounded_but_one_call_is_never_divided(
         assert [len(batch) for batch in store.batches] == [2500, 3]
 
 
-async def test_the_events_of_a_cancelled_call_are_stored_all_the_same(
-    store: CommandedStore, spool: Spool
-) -> None:
+async def test_events_of_a_cancelled_call_are_stored(store: CommandedStore, spool: Spool) -> None:
     async with Recorder(store, spool, patience=10) as recorder:
         store.may_write.clear()
         under_way, queued = plans_started(recorder, 2)
@@ -137,7 +139,9 @@ class Place(Stamp):
     plan_id: UUID
 
 
-async def test_closing_writes_what_waits(store: CommandedStore, spool: Spool) -> None:
+async def test_closing_the_recorder_writes_waiting_events(
+    store: CommandedStore, spool: Spool
+) -> None:
     recorder = Recorder(store, spool, patience=10)
     async with recorder:
         events = plans_started(recorder, 5)
@@ -174,7 +178,7 @@ async def test_a_recorder_can_be_used_again(store: CommandedStore, spool: Spool)
     assert store.events == events
 
 
-async def test_events_that_wait_are_spooled_when_the_loop_is_torn_down(
+async def test_waiting_events_are_spooled_when_the_event_loop_closes(
     store: CommandedStore, spool: Spool
 ) -> None:
     """As at the end of `asyncio.run`, which cancels whatever still runs."""

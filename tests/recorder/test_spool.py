@@ -35,7 +35,7 @@ async def held(spool: Spool) -> list[Event | None]:
     return [event for _, event in await spool.oldest(10_000)]
 
 
-async def test_events_come_back_exactly_and_in_their_order(
+async def test_spool_returns_events_unchanged_and_in_order(
     recorder: Recorder, spool: Spool
 ) -> None:
     run, step = new_id(), new_id()
@@ -75,7 +75,7 @@ async def test_ids_of_removed_events_are_never_reused(recorder: Recorder, spool:
     assert await held(spool) == [event]
 
 
-async def test_reading_is_bounded_by_number_and_by_size(recorder: Recorder, spool: Spool) -> None:
+async def test_spool_reads_are_limited_by_count_and_bytes(recorder: Recorder, spool: Spool) -> None:
     large = [plan_started(recorder, title="x" * 5 * 2**20) for _ in range(3)]
     await spool.append([*plans_started(recorder, 5), *large])
 
@@ -85,7 +85,7 @@ async def test_reading_is_bounded_by_number_and_by_size(recorder: Recorder, spoo
     assert await spool.oldest(100, skip=8) == []
 
 
-async def test_only_its_owner_can_read_it(
+async def test_only_the_owner_can_read_the_spool_file(
     recorder: Recorder, spool: Spool, spool_path: Path
 ) -> None:
     await spool.append([plan_started(recorder)])
@@ -96,7 +96,7 @@ async def test_only_its_owner_can_read_it(
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
-async def test_what_was_drained_leaves_nothing_in_the_file(
+async def test_delivered_events_leave_no_content_in_the_spool_file(
     recorder: Recorder, spool: Spool, spool_path: Path
 ) -> None:
     kept = (await spool.append([plan_started(recorder, title="hypertension" * 5000)])).ids
@@ -108,7 +108,7 @@ async def test_what_was_drained_leaves_nothing_in_the_file(
     assert len(content(spool_path)) < 20_000
 
 
-async def test_a_full_spool_keeps_what_fits_and_names_the_rest(
+async def test_full_spool_stores_what_fits_and_returns_the_rest(
     recorder: Recorder, spool_path: Path
 ) -> None:
     spool = Spool(spool_path, max_bytes=200_000)
@@ -135,7 +135,7 @@ async def test_a_full_spool_has_room_again_once_it_is_drained(
     assert len(content(spool_path)) <= 200_000
 
 
-async def test_what_a_full_spool_cannot_take_is_counted_and_logged(
+async def test_events_that_a_full_spool_rejects_are_counted_and_logged(
     store: CommandedStore, spool_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Recorder(store, Spool(spool_path, max_bytes=100_000)) as recorder:
@@ -152,7 +152,7 @@ async def test_what_a_full_spool_cannot_take_is_counted_and_logged(
         assert len(dropped) == counts.dropped
 
 
-async def test_an_event_that_cannot_be_written_down_is_left_out_alone(
+async def test_event_that_cannot_be_encoded_is_dropped_alone(
     recorder: Recorder, spool: Spool
 ) -> None:
     good, bad = plan_started(recorder), plan_started(recorder)
@@ -164,7 +164,7 @@ async def test_an_event_that_cannot_be_written_down_is_left_out_alone(
 
 
 @pytest.mark.parametrize("damage", ["no database", "torn pages", "a directory", "read-only"])
-async def test_recording_goes_on_whatever_is_wrong_with_the_file(
+async def test_recording_continues_with_any_damage_of_the_spool_file(
     damage: str, store: CommandedStore, spool: Spool, spool_path: Path
 ) -> None:
     store.down = True
@@ -207,7 +207,7 @@ def damage_file(path: Path, damage: str) -> None:
             path.parent.write_bytes(b"a file where the directory should be")
 
 
-async def test_a_file_that_breaks_while_it_is_open_is_moved_aside(
+async def test_spool_damaged_while_open_is_moved_aside(
     store: CommandedStore, spool: Spool, spool_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = Recorder(store, spool)
@@ -220,7 +220,7 @@ async def test_a_file_that_breaks_while_it_is_open_is_moved_aside(
     assert "spool_corrupted" in caplog.text
 
 
-async def test_truncated_write_ahead_log_loses_only_its_tail(
+async def test_truncated_spool_log_loses_only_its_tail(
     recorder: Recorder, spool: Spool, spool_path: Path, tmp_path: Path
 ) -> None:
     """What the disk holds after the machine died within a write."""
@@ -255,7 +255,9 @@ async def test_invalid_spooled_event_is_dropped_without_blocking(
     assert recorder.counts.dropped == 1
 
 
-async def test_several_processes_may_share_the_file(recorder: Recorder, spool_path: Path) -> None:
+async def test_several_processes_can_share_a_spool_file(
+    recorder: Recorder, spool_path: Path
+) -> None:
     """Use several spools of one process, since SQLite locks per connection."""
     # SQLite's lock has no queue: on a slow disk, one spool may wait for long.
     spools = [Spool(spool_path, busy_seconds=60) for _ in range(6)]
@@ -268,7 +270,7 @@ async def test_several_processes_may_share_the_file(recorder: Recorder, spool_pa
     await asyncio.gather(*(spool.close() for spool in spools))
 
 
-def test_unwritable_directory_is_named_with_the_user_and_the_remedy() -> None:
+def test_error_for_an_unwritable_spool_folder_says_what_to_do() -> None:
     root, user = os.geteuid(), os.geteuid() or 65534  # root may write everywhere
 
     with tempfile.TemporaryDirectory() as home:  # which other users may enter, unlike `tmp_path`

@@ -97,7 +97,7 @@ APIS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_messages_of_each_api_are_the_same_conversation(api: str) -> None:
+def test_messages_of_every_provider_api_give_the_same_conversation(api: str) -> None:
     found = conversation(json.dumps(APIS[api]))
 
     assert found is not None
@@ -124,7 +124,7 @@ def test_messages_of_each_api_are_the_same_conversation(api: str) -> None:
         {"type": "blob", "mime_type": "image/png", "modality": "image", "content": PIXEL},
     ],
 )
-def test_an_image_is_a_file_with_its_size(part: dict[str, Any]) -> None:
+def test_conversation_shows_an_image_as_a_file_with_its_size(part: dict[str, Any]) -> None:
     [message] = conversation(json.dumps([{"role": "user", "content": [part]}])) or []
     assert [each.model_dump(by_alias=True) for each in message.parts] == [
         {
@@ -137,7 +137,7 @@ def test_an_image_is_a_file_with_its_size(part: dict[str, Any]) -> None:
     ]
 
 
-def test_a_large_file_is_named_without_its_data() -> None:
+def test_conversation_shows_a_large_file_without_its_data() -> None:
     data = "A" * (MAX_FILE_CHARACTERS + 4)
     part = {"type": "file", "file": {"filename": "a.pdf", "file_data": data}}
     [message] = conversation(json.dumps([{"role": "user", "content": [part]}])) or []
@@ -145,7 +145,7 @@ def test_a_large_file_is_named_without_its_data() -> None:
     assert (found["name"], found["uri"], found["size"]) == ("a.pdf", None, len(data) * 3 // 4)
 
 
-def test_reasoning_is_apart_from_text_and_unknown_parts_are_kept() -> None:
+def test_conversation_separates_reasoning_and_keeps_unknown_parts() -> None:
     content = [
         {"type": "thinking", "thinking": "Hm.", "signature": "x"},
         {"type": "text", "text": "Yes."},
@@ -165,6 +165,6 @@ def test_text_that_is_not_json_has_no_conversation() -> None:
     assert conversation("[" * 2000) is None
 
 
-def test_any_json_is_read_without_an_error() -> None:
+def test_conversation_of_any_json_raises_no_error() -> None:
     for odd in ("1", '"a"', "{}", "[1, null, [], [[]], {}]", '[{"role": 1, "content": 2}]'):
         assert conversation(odd) is not None

@@ -55,13 +55,13 @@ def not_rejected(
     ]
 
 
-def test_every_event_is_the_same_after_the_wire() -> None:
+def test_every_event_survives_encoding_and_decoding() -> None:
     for event in sample_run().events:
         assert EVENT.validate_json(event_json(event)) == event
 
 
 @given(st.text(st.characters(codec=None)))
-def test_any_string_survives_the_wire(text: str) -> None:
+def test_any_string_survives_encoding_and_decoding(text: str) -> None:
     event = ToolCallFinished(**CALL, status=Status.SUCCEEDED, result=text)
     wire = EVENT.dump_python(event, mode="json", by_alias=True)
 
@@ -77,7 +77,7 @@ def test_stored_form_is_escaped_in_python_but_not_on_the_wire() -> None:
     assert EVENT.validate_json(event_json(made)) == made
 
 
-def test_a_plan_with_an_inconsistent_place_is_rejected() -> None:
+def test_plan_with_missing_or_contradictory_parent_ids_is_rejected() -> None:
     table: list[tuple[dict[str, UUID], str]] = [
         ({"plan_id": ROOT, "tool_call_id": OTHER}, "a root plan"),
         ({"plan_id": ROOT, "parent_plan_id": OTHER}, "a root plan"),
@@ -106,7 +106,7 @@ def test_a_plan_with_an_inconsistent_place_is_rejected() -> None:
     assert failures == []
 
 
-def test_a_time_without_zone_or_outside_the_calendar_is_rejected() -> None:
+def test_time_without_zone_or_outside_the_calendar_is_rejected() -> None:
     times = [
         "2026-01-01T00:00:00",
         "0001-01-01T00:00:00+14:00",
@@ -134,7 +134,7 @@ def test_messages_that_are_no_array_are_rejected() -> None:
     assert not_rejected(ThoughtStarted, {**_thought(), "position": 0}, "messages", messages) == []
 
 
-def test_messages_may_be_an_array_or_its_text() -> None:
+def test_messages_can_be_a_json_array_or_its_text() -> None:
     array = [{"role": "user", "content": "wie geht's? \0 \ud800"}]
 
     event = ThoughtStarted.model_validate({**_thought(), "position": 0, "messages": array})
@@ -160,7 +160,7 @@ def test_an_invalid_position_is_rejected() -> None:
     assert not_rejected(ThoughtStarted, _thought(), "position", [-1, 2**31, "first"]) == []
 
 
-def test_equal_costs_have_one_spelling() -> None:
+def test_equal_costs_are_encoded_equally() -> None:
     spelled = {"0.10": "0.1", "0": "0", "0.0": "0", "120": "120", "1e2": "100"}
     events = [
         ThoughtRecorded.model_validate({**_ended_thought(), "cost_usd": cost}) for cost in spelled
@@ -168,7 +168,7 @@ def test_equal_costs_have_one_spelling() -> None:
     assert [str(event.cost_usd) for event in events] == list(spelled.values())
 
 
-def test_an_ending_with_an_invalid_field_is_rejected() -> None:
+def test_end_event_with_an_invalid_field_is_rejected() -> None:
     endings: list[dict[str, Any]] = [
         {"status": "running"},
         {"status": "abandoned"},
@@ -188,7 +188,7 @@ def test_an_ending_with_an_invalid_field_is_rejected() -> None:
     assert failures == []
 
 
-def test_not_still_running_is_always_none() -> None:
+def test_still_running_false_is_stored_as_none() -> None:
     fields = [{"stillRunning": fact} for fact in (True, False, None)] + [{}]
     wire = {"type": "tool_call_finished", "status": "failed", **CALL}
     events = [EVENT.validate_python(wire | each) for each in fields]
@@ -202,7 +202,7 @@ def test_state_changes_that_are_no_array_are_rejected() -> None:
     assert not_rejected(ToolCallFinished, ended, "state_changes", changes) == []
 
 
-def test_a_late_end_is_the_same_after_the_wire() -> None:
+def test_late_end_event_survives_encoding_and_decoding() -> None:
     event = LateEndNoted(**CALL, status=Status.SUCCEEDED, result="at last")
 
     assert EVENT.validate_json(event_json(event)) == event

@@ -63,7 +63,7 @@ def test_merging_a_version_again_changes_nothing(drawn: tuple[Kind, list[Fields]
     assert merged(kind, once, once) == once
 
 
-def test_the_fields_of_an_ending_are_never_mixed() -> None:
+def test_end_fields_of_two_events_are_never_mixed() -> None:
     cancelled = {"status": Status.CANCELLED, "reason": "cancel_requested", "result": None}
     done = {"status": Status.SUCCEEDED, "reason": None, "result": "120/80", "finished_at": MOMENT}
 
@@ -93,7 +93,7 @@ def test_every_merged_field_is_a_field_of_the_record() -> None:
             assert fields == named
 
 
-def test_the_events_of_a_run_produce_each_of_its_records() -> None:
+def test_events_of_a_run_produce_every_record() -> None:
     run = sample_run(sub_plans=2)
 
     reduced = merge_records(partial_records(run.events))

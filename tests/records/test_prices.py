@@ -42,7 +42,7 @@ def test_cached_tokens_have_their_own_prices() -> None:
     assert cost(400, 600) == cost(400, 0) + cost(0, 600) - cost(0, 0)
 
 
-def test_tokens_of_reasoning_have_their_own_price() -> None:
+def test_reasoning_tokens_have_their_own_price() -> None:
     usage = TokenUsage(1000, 100, reasoning=60)
     # $2 a million of input, $8 of output, $3 of reasoning.
     by_hand = (Decimal(2) * 1000 + Decimal(8) * 40 + Decimal(3) * 60) / 1_000_000
@@ -77,7 +77,7 @@ REQUEST = TokenUsage(
         ("mistral-large-latest", "mistral_ai", "0.1 * 2 + 0.02 * 6"),
     ],
 )
-def test_cached_request_with_reasoning_costs_the_rates(
+def test_cost_of_a_cached_request_with_reasoning_equals_the_rates(
     model: str, provider: str, by_hand: str
 ) -> None:
     """The numbers are millions of tokens times dollars per million."""

@@ -53,7 +53,7 @@ def outcome(state: dict[str, Any], *parts: list[StateChange]) -> object:
 
 
 @given(STATES, st.lists(CHANGES, max_size=5), st.integers(0, 5))
-def test_changes_have_the_same_result_at_once_and_in_two_parts(
+def test_state_changes_applied_together_equal_those_applied_in_two_steps(
     state: dict[str, Any], changes: list[StateChange], cut: int
 ) -> None:
     assert outcome(state, changes[:cut], changes[cut:]) == outcome(state, changes)
@@ -72,7 +72,7 @@ def test_applying_changes_mutates_nothing_and_the_result_can_be_stored(
 
 
 @given(st.lists(CHANGES, max_size=5))
-def test_changes_are_recorded_completely_as_a_json_array(changes: list[StateChange]) -> None:
+def test_state_changes_are_recorded_as_a_json_array(changes: list[StateChange]) -> None:
     recorded = json.loads(changes_json(changes))
 
     assert [StateChange(each["op"], tuple(each["path"]), each["value"]) for each in recorded] == [
@@ -83,7 +83,7 @@ def test_changes_are_recorded_completely_as_a_json_array(changes: list[StateChan
     ]
 
 
-def test_a_change_is_recorded_as_compact_json() -> None:
+def test_state_change_is_recorded_as_compact_json() -> None:
     changes = [
         StateChange("increment", ("visits",), 1),
         StateChange("compare_and_set", ("a", "字"), "b"),
@@ -95,7 +95,7 @@ def test_a_change_is_recorded_as_compact_json() -> None:
     )
 
 
-def test_each_change_has_its_effect_and_creates_missing_parents() -> None:
+def test_state_changes_apply_and_create_missing_objects() -> None:
     before = {"object": {"key": True}, "number": 2, "list": [1], "null": None}
     table: list[tuple[StateChange, dict[str, Any]]] = [
         (StateChange("set", ("new", "deep"), 1), {"new": {"deep": 1}}),
@@ -139,7 +139,7 @@ CONFLICTING = [
 """Changes that do not fit the state of the next test."""
 
 
-def test_a_conflict_names_the_path_and_no_value_and_changes_nothing() -> None:
+def test_state_conflict_names_the_path_without_values_and_changes_nothing() -> None:
     state = {
         "object": {"key": True},
         "flag": True,
@@ -172,7 +172,7 @@ def error_of(operation: Any, path: Any, value: object) -> str:
     return "accepted"
 
 
-def test_a_change_without_a_valid_path_or_json_value_is_rejected() -> None:
+def test_state_change_without_a_valid_path_or_json_value_is_rejected() -> None:
     table: list[tuple[object, object, str]] = [
         ((), 1, "keys"),
         ("text", 1, "keys"),
@@ -195,7 +195,7 @@ def test_an_increment_by_anything_but_a_number_is_rejected() -> None:
     assert [error for error in errors if "number" not in error] == []
 
 
-def test_a_change_keeps_its_value_if_the_original_is_mutated() -> None:
+def test_state_change_keeps_its_value_if_the_original_object_is_mutated() -> None:
     value: dict[str, object] = {"list": (1, 2)}
     change = StateChange("set", ("a",), value)
     value["list"] = ()
@@ -203,7 +203,7 @@ def test_a_change_keeps_its_value_if_the_original_is_mutated() -> None:
     assert apply({}, [change]) == {"a": {"list": [1, 2]}}
 
 
-def test_state_too_large_or_deep_or_not_json_is_rejected() -> None:
+def test_session_state_too_large_or_deep_or_not_json_is_rejected() -> None:
     room = MAX_STATE_BYTES - len('{"a":""}')
     assert len(state_text({"a": "x" * room})) == MAX_STATE_BYTES
     too_deep = apply({}, [StateChange("set", ("a",) * 101, 1)])

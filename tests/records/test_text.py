@@ -59,7 +59,7 @@ def test_escaped_text_has_the_form_that_the_protocol_defines() -> None:
 
 
 @given(st.text(), st.integers(min_value=1, max_value=64))
-def test_a_preview_is_a_start_of_the_text_within_the_limit(text: str, limit: int) -> None:
+def test_preview_is_the_start_of_the_text_within_the_limit(text: str, limit: int) -> None:
     start = preview(text, limit)
 
     assert text.startswith(start)
@@ -71,7 +71,7 @@ def test_a_preview_does_not_split_an_escape() -> None:
     assert preview("abcd␛0000", 9) == "abcd"
 
 
-def test_the_depth_of_json_is_counted_outside_strings() -> None:
+def test_json_depth_ignores_brackets_in_strings() -> None:
     too_deep = {
         "[" * 10 + "]" * 10: False,
         "[" * 11 + "]" * 11: True,

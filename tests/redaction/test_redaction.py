@@ -186,7 +186,7 @@ def test_redacting_redacted_text_changes_nothing(text: str) -> None:
 
 
 @given(VALUES.filter(lambda value: isinstance(value, (dict, list))), st.booleans())
-def test_redacted_json_is_valid_and_locates_its_masks(value: Any, is_ascii: bool) -> None:
+def test_redacted_json_is_valid_and_lists_the_redacted_paths(value: Any, is_ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=is_ascii)
     masked = REDACTION.text(text)
     kept = json.loads(masked)
@@ -265,7 +265,7 @@ AROUND_MASKS = re.compile(r"""[\\"']*\[masked: [a-z_]+\][\\"']*""")
 
 
 @given(st.one_of(nested_secrets(), TEXTS))
-def test_everything_outside_of_masks_is_unchanged(text: str) -> None:
+def test_text_outside_redaction_markers_is_unchanged(text: str) -> None:
     first, *others = AROUND_MASKS.split(REDACTION.text(text))
     assert text.startswith(first)
     at = len(first)
@@ -326,7 +326,7 @@ def test_deep_json_and_invalid_unicode_are_redacted() -> None:
     assert REDACTION.text('{"password": "a\\u0000\\ud800"}') == '{"password": "[masked: password]"}'
 
 
-def test_masks_below_a_long_key_have_one_place() -> None:
+def test_redacted_values_below_a_long_key_have_one_path() -> None:
     text = json.dumps({"k" * 1_000_000: [mask("jwt"), *[""] * 100_000]})
     assert masked_paths({"result": text}, ["result"]) == ["result"]
 
@@ -343,7 +343,7 @@ HOSTILE_UNITS = [
     ("length", "seconds"),
     [(50_000, 0.5), pytest.param(500_000, 2, marks=pytest.mark.thorough)],
 )
-def test_hostile_text_takes_linear_time(length: int, seconds: float) -> None:
+def test_redaction_of_hostile_text_takes_linear_time(length: int, seconds: float) -> None:
     for unit in HOSTILE_UNITS:
         for before in ("", '{"secret": "', "password="):
             started = time.process_time()
@@ -423,7 +423,7 @@ def test_json_stays_json_whatever_a_configured_pattern_matches(
     assert type(json.loads(masked)) is type(value)
 
 
-def test_marks_of_the_original_size_are_unchanged() -> None:
+def test_markers_of_the_original_size_are_unchanged() -> None:
     for text in (
         f"{'x' * 30}[masked: rest of 12345678 bytes]",
         '{"password": "[masked: pass[masked: rest of 5000 bytes]',

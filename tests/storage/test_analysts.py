@@ -102,7 +102,7 @@ async def test_an_analyst_sees_one_project_in_every_table_and_view(ward: Ward) -
     assert ward.ask(f"SELECT * FROM trace.lineage_of('{ward.unseen.root}')") == []
 
 
-async def test_views_show_the_blocks_of_runs_and_what_is_pending(ward: Ward) -> None:
+async def test_views_show_span_blocks_and_pending_runs(ward: Ward) -> None:
     [(spans, size, stored, arrived_at)] = ward.ask(
         "SELECT spans, bytes, stored_bytes, arrived_at FROM trace.blocks"
     )
@@ -159,7 +159,7 @@ async def test_analyst_cannot_write_or_change_roles(ward: Ward) -> None:
     assert ward.ask("SELECT count(*) FROM run") == [(2,)]
 
 
-async def test_a_condition_of_an_analysts_own_sees_no_row_of_others(ward: Ward) -> None:
+async def test_where_clause_of_an_analyst_sees_no_row_of_other_projects(ward: Ward) -> None:
     with psycopg.connect(ward.url) as connection:
         connection.execute("""
             CREATE FUNCTION pg_temp.told(integer) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS
@@ -169,7 +169,7 @@ async def test_a_condition_of_an_analysts_own_sees_no_row_of_others(ward: Ward) 
     assert shown == [(2,)]
 
 
-async def test_program_policy_applies_to_no_other_role_after_migrating(ward: Ward) -> None:
+async def test_row_policy_of_the_program_applies_to_no_other_role(ward: Ward) -> None:
     with psycopg.connect(ward.owner_url, autocommit=True) as owner:
         owner.execute("ALTER POLICY of_its_project ON run TO PUBLIC")  # as it was before 0011
     choose = "SET tracer.project_id = 1; SELECT count(*) FROM run WHERE project_id = 1"
@@ -205,7 +205,9 @@ async def test_open_transactions_and_temporary_views_of_analysts_delay_no_migrat
     assert ward.ask("SELECT count(*) FROM trace.runs") == [(2,)]
 
 
-async def test_access_stays_revoked_if_the_role_cannot_be_dropped(ward: Ward, pool: Pool) -> None:
+async def test_analyst_access_stays_revoked_if_its_role_cannot_be_dropped(
+    ward: Ward, pool: Pool
+) -> None:
     name = sql.Identifier(ward.role)
     with psycopg.connect(ward.owner_url, autocommit=True) as owner:
         owner.execute("CREATE SCHEMA scratch")
@@ -228,7 +230,7 @@ async def test_access_stays_revoked_if_the_role_cannot_be_dropped(ward: Ward, po
         owner.execute(sql.SQL("DROP ROLE {}").format(name))
 
 
-async def test_removing_drops_a_role_with_rights_and_temporary_objects(
+async def test_removing_an_analyst_drops_its_role_with_rights_and_temporary_objects(
     ward: Ward, pool: Pool
 ) -> None:
     with psycopg.connect(ward.owner_url, autocommit=True) as owner:
@@ -277,7 +279,7 @@ async def test_an_owner_without_superuser_rights_adds_and_removes_analysts(
             superuser.execute(sql.SQL("DROP ROLE {}").format(name))
 
 
-async def test_removing_keeps_a_role_that_existed_before(ward: Ward, pool: Pool) -> None:
+async def test_removing_an_analyst_keeps_a_role_that_existed_before(ward: Ward, pool: Pool) -> None:
     role = f"{ward.role}, before"
     name = sql.Identifier(role)
     async with pool.connection() as connection:
@@ -294,7 +296,7 @@ async def test_removing_keeps_a_role_that_existed_before(ward: Ward, pool: Pool)
             await connection.execute(sql.SQL("DROP ROLE {}").format(name))
 
 
-async def test_a_role_with_more_rights_is_rejected(ward: Ward, pool: Pool) -> None:
+async def test_analyst_role_with_additional_rights_is_rejected(ward: Ward, pool: Pool) -> None:
     role = f"{ward.role}, more"
     name = sql.Identifier(role)
     async with pool.connection() as connection:
@@ -369,7 +371,7 @@ async def test_analyst_queries_use_indexes(ward: Ward) -> None:
             assert index in _plan(connection, f"SELECT * FROM trace.{question}")
 
 
-async def test_the_lineage_of_one_run_reads_no_other(ward: Ward) -> None:
+async def test_lineage_query_of_an_analyst_reads_rows_of_one_run_only(ward: Ward) -> None:
     with psycopg.connect(ward.url, autocommit=True) as connection:
         connection.execute("SET enable_seqscan = off")
         of_one = f"SELECT * FROM trace.lineage WHERE root_plan_id = '{ward.seen.root}'"

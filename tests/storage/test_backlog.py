@@ -55,7 +55,7 @@ async def test_pending_spans_are_counted_until_they_are_projected(
     assert (found.size, found.runs, found.lag) == (0, 0, 0.0)
 
 
-async def test_project_above_its_share_is_rejected_and_another_is_not(
+async def test_backlog_limit_rejects_only_the_project_above_its_share(
     database_url: str, pool: Pool
 ) -> None:
     trace = small_trace()
@@ -68,7 +68,7 @@ async def test_project_above_its_share_is_rejected_and_another_is_not(
     assert not is_rejected(backlog, OTHER_ID)
 
 
-async def test_projects_that_fill_the_server_together_reject_everybody(pool: Pool) -> None:
+async def test_full_backlog_of_all_projects_rejects_every_project(pool: Pool) -> None:
     backlog = Backlog(pool, 100)
     for project_id in range(1, 6):
         backlog.add(project_id, 25)
@@ -77,7 +77,9 @@ async def test_projects_that_fill_the_server_together_reject_everybody(pool: Poo
     assert not is_rejected(backlog, 7)
 
 
-async def test_accepted_spans_count_before_the_database_is_read(pool: Pool) -> None:
+async def test_backlog_counts_accepted_spans_before_it_is_read_from_the_database(
+    pool: Pool,
+) -> None:
     backlog = Backlog(pool, 400)
     backlog.add(DEFAULT_PROJECT_ID, 100)
     assert not is_rejected(backlog)
@@ -85,7 +87,7 @@ async def test_accepted_spans_count_before_the_database_is_read(pool: Pool) -> N
     assert is_rejected(backlog)
 
 
-async def test_accepted_spans_count_while_the_database_is_away() -> None:
+async def test_backlog_counts_accepted_spans_while_the_database_is_away() -> None:
     async with open_pool("postgresql://nobody@127.0.0.1:1/nothing", answer_seconds=0.1) as away:
         backlog = Backlog(away, 400)
         backlog.add(DEFAULT_PROJECT_ID, 101)
@@ -94,7 +96,7 @@ async def test_accepted_spans_count_while_the_database_is_away() -> None:
         assert is_rejected(backlog)
 
 
-async def test_runs_that_failed_for_good_do_not_count(database_url: str, pool: Pool) -> None:
+async def test_backlog_excludes_runs_whose_projection_failed(database_url: str, pool: Pool) -> None:
     await accept(database_url, small_trace())
     await execute(database_url, b"UPDATE pending_run SET due_at = 'infinity'")
     backlog = Backlog(pool, 4)
@@ -123,7 +125,7 @@ async def test_old_pending_run_is_logged_once_and_rejects_nothing(
         assert caplog.text.count("projection_late") == 2
 
 
-async def test_run_that_is_only_projected_again_is_never_late(
+async def test_run_that_waits_for_reprojection_is_not_reported_as_late(
     database_url: str, pool: Pool, caplog: pytest.LogCaptureFixture
 ) -> None:
     long_ago = utc_now() - timedelta(seconds=LATE_SECONDS + 10)
@@ -134,7 +136,7 @@ async def test_run_that_is_only_projected_again_is_never_late(
     assert "projection_late" not in caplog.text
 
 
-async def test_backlog_is_read_again_only_while_something_waits(
+async def test_backlog_is_read_again_only_while_spans_are_pending(
     database_url: str, pool: Pool, asked: list[str]
 ) -> None:
     backlog = Backlog(pool, 2**30)
@@ -153,7 +155,7 @@ async def test_backlog_is_read_again_only_while_something_waits(
     assert len([each for each in asked if "pending_run WHERE due_at" in each]) == 3
 
 
-async def test_projectors_of_all_servers_are_counted(database_url: str, pool: Pool) -> None:
+async def test_backlog_counts_the_projectors_of_all_servers(database_url: str, pool: Pool) -> None:
     backlog = Backlog(pool, 2**30)
     assert await backlog.count_projectors() == 0
     async with projectors(database_url, "thread"), projectors(database_url, "thread"):

@@ -45,7 +45,9 @@ def connection(postgres_server_url: str) -> Iterator[psycopg.Connection]:
 
 @settings(max_examples=scaled(150))
 @given(st.lists(_texts, min_size=50, max_size=50))
-def test_flag_agrees_with_postgres(connection: psycopg.Connection, texts: list[str]) -> None:
+def test_castable_json_flag_is_true_exactly_if_postgres_can_cast_the_text(
+    connection: psycopg.Connection, texts: list[str]
+) -> None:
     query = "SELECT text, pg_input_is_valid(text, 'jsonb') FROM unnest(%s::text[]) AS text"
     for text, is_valid in connection.execute(query, [texts]):
         assert fits_jsonb(text) == is_valid, text
@@ -64,6 +66,6 @@ def test_flag_agrees_with_postgres(connection: psycopg.Connection, texts: list[s
     ],
     ids=lambda value: repr(value)[:12],
 )
-def test_hostile_megabyte_takes_linear_time(text: str, fits: bool) -> None:
+def test_castable_json_check_of_a_hostile_megabyte_takes_linear_time(text: str, fits: bool) -> None:
     # Without an assertion about time: in quadratic time the test does not end.
     assert fits_jsonb(text) == fits

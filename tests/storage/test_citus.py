@@ -128,13 +128,13 @@ def test_migrating_again_changes_nothing(citus_url: str) -> None:
         assert connection.execute(query).fetchall() == before
 
 
-def test_a_cluster_without_workers_is_not_migrated(unmigrated_url: str) -> None:
+def test_migrating_a_citus_cluster_without_workers_is_rejected(unmigrated_url: str) -> None:
     make_cluster(unmigrated_url, [])
     with pytest.raises(ConfigurationError, match="citus_add_node"):
         upgrade(unmigrated_url)
 
 
-async def test_the_parts_of_other_workers_are_written_while_one_is_away() -> None:
+async def test_runs_of_available_citus_workers_are_written_while_one_is_away() -> None:
     async def write(part: list[Numbered[str]]) -> list[Refusal]:
         if "lost" in dict(part).values():
             raise psycopg.errors.ConnectionFailure
@@ -154,7 +154,7 @@ async def test_the_parts_of_other_workers_are_written_while_one_is_away() -> Non
         ([[(0, "a"), (1, "b")]], psycopg.errors.ConnectionFailure),
     ],
 )
-async def test_a_write_fails_if_no_part_can_be_written(
+async def test_write_fails_if_all_citus_workers_are_away(
     parts: list[list[Numbered[str]]], error: type[psycopg.Error]
 ) -> None:
     async def write(part: list[Numbered[str]]) -> list[Refusal]:
@@ -164,7 +164,7 @@ async def test_a_write_fails_if_no_part_can_be_written(
         await write_parts(parts, write)
 
 
-async def test_existing_rows_are_distributed_on_a_new_coordinator(
+async def test_migration_to_citus_distributes_existing_rows(
     cluster: str, unmigrated_url: str
 ) -> None:
     await asyncio.to_thread(upgrade, unmigrated_url)
@@ -181,7 +181,7 @@ async def test_existing_rows_are_distributed_on_a_new_coordinator(
 
 
 @pytest.mark.parametrize("payloads", [Payloads.PREVIEW, Payloads.FULL])
-async def test_tree_is_byte_identical_to_that_of_one_postgres(
+async def test_tree_on_citus_is_byte_identical_to_the_one_on_one_postgres(
     pool: Pool, postgres_server_url: str, payloads: Payloads
 ) -> None:
     run = sample_run(sub_plans=5)
@@ -244,7 +244,9 @@ IS_OF_NO_RUN = ("plan.plan_id = %(plan)s", "FROM project", "recorder_lease", "mi
 """What goes by a bare id, or is no query of runs."""
 
 
-async def test_queries_of_a_run_go_to_one_shard(pool: Pool, citus_url: str, asked: Asked) -> None:
+async def test_queries_of_a_run_use_one_citus_shard(
+    pool: Pool, citus_url: str, asked: Asked
+) -> None:
     run = sample_run()
     writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
     await writer.write(run.events)
@@ -267,7 +269,7 @@ async def test_queries_of_a_run_go_to_one_shard(pool: Pool, citus_url: str, aske
     assert {query: counts for query, counts in tasks.items() if counts != {1}} == {}
 
 
-async def test_lists_and_statistics_ask_all_shards(pool: Pool) -> None:
+async def test_lists_and_statistics_include_all_citus_shards(pool: Pool) -> None:
     runs = [sample_run(title=f"run {number}") for number in range(12)]
     await _written(pool, *runs)
     reader = PostgresReader(ProjectPool(pool))
@@ -277,7 +279,7 @@ async def test_lists_and_statistics_ask_all_shards(pool: Pool) -> None:
     assert listed == [run.root for run in runs[::-1]]
 
 
-async def test_workers_show_a_project_its_own_rows_alone(pool: Pool) -> None:
+async def test_row_level_security_holds_on_citus_workers(pool: Pool) -> None:
     mine, theirs = sample_run(), sample_run()
     await PostgresWriter(ProjectPool(pool, 1)).write(mine.events)
     await PostgresWriter(ProjectPool(pool, 2)).write(theirs.events)
@@ -286,7 +288,7 @@ async def test_workers_show_a_project_its_own_rows_alone(pool: Pool) -> None:
         assert await cursor.fetchall() == [(mine.root,)]
 
 
-async def test_a_worker_that_is_away_loses_nothing_that_was_acknowledged(
+async def test_acknowledged_events_survive_the_outage_of_a_citus_worker(
     cluster: str, unmigrated_url: str
 ) -> None:
     hosts = {urlsplit(cluster).hostname, *(host for host, _ in workers_of(cluster))}

@@ -69,7 +69,7 @@ def everything(
     ]
 
 
-async def test_database_outage_is_reported_soon_and_recovers_alone(
+async def test_outage_is_reported_within_seconds_and_ends_without_a_restart(
     postgres_server_url: str, database_url: str
 ) -> None:
     async with open_pool(database_url, answer_seconds=1) as pool:
@@ -104,7 +104,7 @@ async def test_a_pool_opens_while_the_database_is_down(
                 await PostgresReader(ProjectPool(pool)).check()
 
 
-async def test_connections_that_died_idle_are_replaced_unseen(
+async def test_dead_idle_connections_are_replaced_without_an_error(
     database_url: str, pool: Pool, writer: PostgresWriter
 ) -> None:
     await asyncio.gather(*(writer.write([Moments().plan_started()]) for _ in range(20)))
@@ -130,7 +130,7 @@ def held(database_url: str, run: Moments) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-async def test_a_writer_whose_backend_is_killed_has_stored_all_or_nothing(
+async def test_write_whose_backend_is_killed_stores_all_or_nothing(
     database_url: str, writer: PostgresWriter, reader: PostgresReader
 ) -> None:
     run = Moments()
@@ -151,7 +151,7 @@ async def test_a_writer_whose_backend_is_killed_has_stored_all_or_nothing(
 @pytest.mark.parametrize(
     "times", [2, *(pytest.param(times, marks=pytest.mark.thorough) for times in (1, 3))]
 )
-async def test_a_cancelled_writer_leaves_the_pool_as_good_as_new(
+async def test_cancelled_writer_leaves_no_broken_connection_in_the_pool(
     database_url: str, times: int
 ) -> None:
     async with open_pool(database_url, max_size=2) as pool:
@@ -174,7 +174,9 @@ async def test_a_cancelled_writer_leaves_the_pool_as_good_as_new(
         await PostgresReader(ProjectPool(pool)).read_run(run.root)
 
 
-async def test_a_cancelled_scope_leaves_the_pool_as_good_as_new(database_url: str) -> None:
+async def test_cancelled_transaction_leaves_no_broken_connection_in_the_pool(
+    database_url: str,
+) -> None:
     async with open_pool(database_url, max_size=1) as pool:
         writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         run = sample_run()
@@ -200,7 +202,7 @@ async def test_cancelled_pipeline_leaves_no_unread_results(
         await PostgresReader(ProjectPool(pool)).check()
 
 
-async def test_missing_record_leaves_no_open_transaction(
+async def test_reading_a_missing_record_leaves_no_open_transaction(
     reader: PostgresReader, caplog: pytest.LogCaptureFixture
 ) -> None:
     for read in (reader.read_plan, reader.read_tool_call, reader.read_think_act):
@@ -257,7 +259,7 @@ async def through(way: Way, database_url: str) -> AsyncIterator[str]:
 
 
 @pytest.mark.thorough
-async def test_frozen_database_is_soon_reported_unavailable(database_url: str) -> None:
+async def test_frozen_database_is_reported_unavailable_within_seconds(database_url: str) -> None:
     way = Way(database_url)
     async with through(way, database_url) as url, open_pool(url, max_size=1) as pool:
         reader = PostgresReader(ProjectPool(pool))
@@ -270,7 +272,7 @@ async def test_frozen_database_is_soon_reported_unavailable(database_url: str) -
 
 
 @pytest.mark.thorough
-async def test_read_of_a_large_answer_from_a_frozen_database_ends(
+async def test_reading_a_large_result_from_a_frozen_database_times_out(
     database_url: str,
 ) -> None:
     way = Way(database_url)
@@ -285,7 +287,7 @@ async def test_read_of_a_large_answer_from_a_frozen_database_ends(
         assert len(await answer(pool, MUCH)) == ROWS
 
 
-async def test_readers_leave_connections_for_writers(
+async def test_readers_cannot_use_all_connections_of_the_pool(
     database_url: str,
 ) -> None:
     async with open_pool(database_url, max_size=5, answer_seconds=1) as pool:

@@ -47,7 +47,7 @@ from tracer.tools.definition.hidden_parameters import User
 
 
 @pytest.mark.parametrize("max_rows", [3, 1_000, pytest.param(1, marks=pytest.mark.thorough)])
-async def test_nothing_is_left_of_a_deleted_run_in_any_table(pool: Pool, max_rows: int) -> None:
+async def test_deleted_run_has_no_rows_in_any_table(pool: Pool, max_rows: int) -> None:
     run, events = rich_run()
     await record(pool, *events)
     trace = spans_from(*(made(each, "a tool") for each in range(1, 7)))
@@ -93,7 +93,7 @@ async def test_tombstone_does_not_contain_the_subject(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("max_rows", [3, 1_000])
-async def test_run_is_gone_for_everybody_while_its_rows_are_deleted(
+async def test_run_is_not_readable_while_its_rows_are_deleted(
     pool: Pool,
     reader: PostgresReader,
     writer: PostgresWriter,
@@ -193,7 +193,7 @@ async def test_session_state_is_deleted_with_its_last_run(pool: Pool) -> None:
     assert await left_after(alone.root) == {"of nobody"}
 
 
-async def test_a_subject_s_conversations_are_forgotten_whoever_else_took_part(pool: Pool) -> None:
+async def test_erasing_a_subject_deletes_its_sessions_with_other_participants(pool: Pool) -> None:
     mine, others = Moments(), Moments()
     await record(pool, mine.plan_started(session_id="s", subject="p-1"))
     await record(pool, others.plan_started(session_id="s", subject="p-2"))
@@ -208,7 +208,7 @@ async def test_a_subject_s_conversations_are_forgotten_whoever_else_took_part(po
     assert await rows(pool, "SELECT count(*) FROM run WHERE deleted_at IS NULL") == [(1,)]
 
 
-async def test_erasing_a_subject_names_the_runs_that_are_not_projected(pool: Pool) -> None:
+async def test_erasing_a_subject_returns_the_runs_with_pending_spans(pool: Pool) -> None:
     settled, failed = UUID(int=1), UUID(int=2)
     for run in (settled, failed):
         await store_run(pool, run)
@@ -232,7 +232,7 @@ async def test_erasing_a_subject_names_the_runs_that_are_not_projected(pool: Poo
     assert (await deletion.erase_subject("p-1")).unprojected == [failed]
 
 
-async def test_spans_that_arrive_after_an_erasure_began_are_not_waited_for(pool: Pool) -> None:
+async def test_erasure_does_not_wait_for_spans_that_arrive_after_it_began(pool: Pool) -> None:
     run = UUID(int=1)
     await store_run(pool, run)
     await make_pending(pool, run, since=LONG_AGO + timedelta(days=1))
@@ -272,7 +272,7 @@ async def test_erasing_a_subject_again_continues_an_interrupted_erasure(
 
 
 @pytest.mark.parametrize("max_rows", [1, 12, 60, 1_000])
-async def test_runs_that_are_too_many_for_one_transaction_are_counted_once(
+async def test_deletion_in_several_transactions_counts_each_run_once(
     pool: Pool, max_rows: int
 ) -> None:
     runs = [rich_run(calls=calls, subject="p-1") for calls in (0, 4, 1, 0, 2)]
@@ -288,7 +288,7 @@ async def test_runs_that_are_too_many_for_one_transaction_are_counted_once(
     assert set((await left_of(pool, ids)).values()) == {0}
 
 
-async def test_records_that_refer_to_each_other_in_a_circle_are_deleted(pool: Pool) -> None:
+async def test_records_with_circular_references_are_deleted(pool: Pool) -> None:
     first, second = Moments(), Moments()
     for run in (first, second):
         one, other = new_id(), new_id()
@@ -305,7 +305,7 @@ async def test_records_that_refer_to_each_other_in_a_circle_are_deleted(pool: Po
 
 
 @pytest.mark.thorough
-async def test_deletions_of_a_run_at_the_same_time_delete_it_once(pool: Pool) -> None:
+async def test_concurrent_deletions_of_a_run_delete_it_once(pool: Pool) -> None:
     run, events = rich_run(calls=30, subject="p-1")
     await record(pool, *events)
     small = PostgresDeletion(ProjectPool(pool), max_rows=10)

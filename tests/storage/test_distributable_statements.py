@@ -52,13 +52,13 @@ _TABLE = rf"\b(?:FROM|JOIN|UPDATE|USING)\s+({'|'.join(DISTRIBUTED)})\b"
 _NAMES_RUNS = r"root_plan_id = ANY\((?:\$\d+|%\(runs\)s)"
 
 
-def test_all_statements_are_found() -> None:
+def test_distribution_check_finds_the_sql_statements_of_the_package() -> None:
     assert len(STATEMENTS) > 40
     assert set(OF_ALL_SHARDS) <= {name for name, _ in STATEMENTS}
 
 
 @pytest.mark.parametrize(("name", "statement"), STATEMENTS)
-def test_each_table_of_a_statement_is_restricted_to_its_runs(name: str, statement: str) -> None:
+def test_every_table_in_a_statement_is_filtered_by_run(name: str, statement: str) -> None:
     if name in OF_ALL_SHARDS:
         assert not re.search(r"INSERT|UPDATE|DELETE", statement)
         return
@@ -68,7 +68,7 @@ def test_each_table_of_a_statement_is_restricted_to_its_runs(name: str, statemen
 
 
 @pytest.mark.parametrize(("name", "statement"), STATEMENTS)
-def test_assignments_use_no_clock_and_no_time_zone(name: str, statement: str) -> None:
+def test_update_assignments_use_no_clock_and_no_time_zone(name: str, statement: str) -> None:
     assigned = statement.partition(" SET ")[2]
     assert not re.search(r"(statement|clock|transaction)_timestamp|\bnow\(\)", assigned)
     intervals = re.findall(r"interval '", assigned)

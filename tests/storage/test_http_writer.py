@@ -34,7 +34,7 @@ def stored(request: Received) -> bytes:
     return reply(json={"stored": 1, "refused": []})
 
 
-async def test_a_write_is_one_request_packed_where_that_pays() -> None:
+async def test_write_is_one_request_compressed_if_large() -> None:
     small, large = plan_started(), plan_started("x" * PACKED_BYTES)
     async with http_server(stored) as server, aclosing(HttpWriter(server.url, "k3y")) as writer:
         await writer.write([small])
@@ -52,7 +52,7 @@ async def test_a_write_is_one_request_packed_where_that_pays() -> None:
         assert request.headers["authorization"] == "Bearer k3y"
 
 
-async def test_a_server_may_stand_below_a_path_and_want_no_key() -> None:
+async def test_http_writer_works_with_a_url_path_and_without_a_key() -> None:
     async with http_server(stored) as server, aclosing(HttpWriter(f"{server.url}/t")) as writer:
         await writer.write([plan_started()])
 
@@ -60,7 +60,7 @@ async def test_a_server_may_stand_below_a_path_and_want_no_key() -> None:
     assert "authorization" not in server.received[0].headers
 
 
-async def test_proxies_of_the_environment_are_for_other_traffic(
+async def test_http_writer_ignores_proxy_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
@@ -97,7 +97,7 @@ def problem(status: int, code: str) -> bytes:
         b"",
     ],
 )
-async def test_unclear_response_is_an_error_so_events_are_kept(answer: bytes) -> None:
+async def test_unexpected_response_is_an_error_and_events_are_kept(answer: bytes) -> None:
     async with (
         http_server(lambda request: answer) as server,
         aclosing(HttpWriter(server.url)) as writer,
@@ -123,7 +123,7 @@ async def test_server_without_migrations_raises_schema_out_of_date() -> None:
             await writer.write([plan_started()])
 
 
-async def test_absent_server_is_unavailable_and_the_error_hides_the_key() -> None:
+async def test_error_for_an_unreachable_server_does_not_contain_the_key() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     async with aclosing(HttpWriter(f"http://127.0.0.1:{port}", "s3cret")) as writer:
@@ -181,7 +181,7 @@ async def test_event_that_is_not_json_is_rejected_alone() -> None:
 
 
 @pytest.mark.thorough
-async def test_a_real_server_takes_what_it_can_of_many_megabytes(
+async def test_real_server_accepts_a_write_of_many_megabytes_in_parts(
     database_url: str, tmp_path: Path
 ) -> None:
     # Random, so that it is as large on its way as it is unpacked.

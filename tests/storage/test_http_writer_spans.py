@@ -75,11 +75,11 @@ async def test_all_traces_are_sent_in_one_request() -> None:
     assert await written(lambda _: None, trace_of(3, ONE), trace_of(40, OTHER)) == ([], 43, 1)
 
 
-async def test_no_trace_is_stored_without_a_request() -> None:
+async def test_storing_no_traces_sends_no_request() -> None:
     assert await written(lambda _: None) == ([], 0, 0)
 
 
-async def test_a_few_rejected_spans_are_named_from_one_answer() -> None:
+async def test_rejected_spans_are_identified_from_one_response() -> None:
     def rejection(span: Span) -> str | None:
         return "run_deleted" if span.trace_id == OTHER and by_number(span) != 2 else None
 
@@ -90,7 +90,7 @@ async def test_a_few_rejected_spans_are_named_from_one_answer() -> None:
 
 
 @pytest.mark.parametrize("size", [11, 50])
-async def test_a_deleted_run_of_many_spans_is_rejected_whole(size: int) -> None:
+async def test_every_span_of_a_deleted_run_is_rejected(size: int) -> None:
     refused, stored, requests = await written(
         lambda span: "run_deleted" if span.trace_id == OTHER else None,
         *(trace_of(5, ONE), trace_of(size, OTHER), trace_of(5, ONE)),
@@ -104,7 +104,7 @@ async def test_a_deleted_run_of_many_spans_is_rejected_whole(size: int) -> None:
     assert requests < 6
 
 
-async def test_many_rejected_spans_among_others_of_a_trace_are_named() -> None:
+async def test_many_rejected_spans_of_a_trace_are_identified() -> None:
     def rejection(span: Span) -> str | None:
         return ("one", "other")[by_number(span) % 2] if by_number(span) > 3 else None
 
@@ -143,7 +143,7 @@ async def test_a_trace_with_too_many_secrets_is_sent_in_parts() -> None:
         assert await writer.write_spans([trace_of(10, ONE)]) == WriteAnswer(10)
 
 
-async def test_a_rejection_without_reasons_keeps_the_spans() -> None:
+async def test_rejection_without_reasons_keeps_the_spans_for_a_retry() -> None:
     def answer(request: Received) -> bytes:
         encoding = Encoding.of(request.headers["content-type"], TRACES)
         content = b"\x0a\x04\x08\x01\x12\x00"  # one rejected span and an empty message

@@ -30,7 +30,7 @@ async def test_concurrent_large_answers_are_complete(database_url: str) -> None:
     assert {row for each in answers for row in each} == {("x" * 1000,)}
 
 
-async def test_failure_amid_a_large_answer_is_raised(database_url: str) -> None:
+async def test_error_during_a_large_result_is_raised(database_url: str) -> None:
     async with open_pool(database_url, answer_seconds=60) as pool:
         for _ in range(5):  # more often than there are connections
             with pytest.raises(psycopg.errors.DivisionByZero):
@@ -68,7 +68,7 @@ async def test_read_that_takes_too_long_ends_its_query(
         await until_asleep(database_url, 0)
 
 
-async def test_cancelled_reads_waiting_for_a_thread_are_not_sent(
+async def test_cancelled_reads_that_wait_for_a_thread_send_no_query(
     database_url: str,
 ) -> None:
     async with open_pool(database_url, answer_seconds=60) as pool:
@@ -82,7 +82,7 @@ async def test_cancelled_reads_waiting_for_a_thread_are_not_sent(
         assert len(await answer(pool, MUCH)) == ROWS
 
 
-async def test_connections_that_the_server_closed_are_replaced(database_url: str) -> None:
+async def test_connections_closed_by_the_server_are_replaced(database_url: str) -> None:
     async with open_pool(database_url, answer_seconds=60) as pool:
         await asyncio.gather(*(answer(pool, MUCH) for _ in range(20)))
         with psycopg.connect(database_url, autocommit=True) as connection:

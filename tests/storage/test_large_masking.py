@@ -53,7 +53,7 @@ def calling_in_a_span(arguments: str) -> Sequence[TraceSpans]:
     return traces_of(spans_from(made(1, "execute_tool measure", attributes)))
 
 
-async def test_small_events_and_spans_are_masked_in_the_event_loop(masker: Masker) -> None:
+async def test_small_events_and_spans_are_redacted_in_the_event_loop(masker: Masker) -> None:
     await masker.writer.write(asking(SMALL))
     assert masker.threads == {threading.get_ident()}
 
@@ -63,21 +63,21 @@ async def test_small_events_and_spans_are_masked_in_the_event_loop(masker: Maske
     assert masker.threads == {threading.get_ident()}
 
 
-async def test_large_events_are_masked_in_a_thread(masker: Masker) -> None:
+async def test_large_events_are_redacted_in_a_thread(masker: Masker) -> None:
     await masker.writer.write(asking(LARGE))
 
     assert masker.threads
     assert threading.get_ident() not in masker.threads
 
 
-async def test_large_spans_are_masked_in_a_thread(masker: Masker) -> None:
+async def test_large_spans_are_redacted_in_a_thread(masker: Masker) -> None:
     await masker.writer.write_spans(calling_in_a_span(LARGE))
 
     assert masker.threads
     assert threading.get_ident() not in masker.threads
 
 
-async def test_imports_are_masked_in_a_thread(masker: Masker) -> None:
+async def test_imports_are_redacted_in_a_thread(masker: Masker) -> None:
     run_id = sample_run().root
     fields = {"subject": SMALL, "recorded_at": START}
     await masker.writer.restore([ExportedRecord(Kind.RUN, run_id, run_id, fields)])

@@ -41,7 +41,7 @@ def many_runs(database_url: str) -> None:
         connection.execute(MANY)
 
 
-async def test_search_continues_over_pages_until_it_finds(
+async def test_search_continues_over_rows_until_a_match(
     writer: PostgresWriter, reader: PostgresReader, many_runs: None
 ) -> None:
     run = sample_run()
@@ -61,7 +61,7 @@ async def test_search_continues_over_pages_until_it_finds(
         assert pages[-1].searched_back_to is None
 
 
-async def test_a_full_page_is_not_searched_further(
+async def test_search_stops_when_the_page_is_full(
     reader: PostgresReader, many_runs: None, asked: list[str]
 ) -> None:
     page = await reader.list_runs(RunFilter(status="succeeded"), 50, None)
@@ -85,7 +85,7 @@ async def test_histogram_and_sorted_page_take_a_constant_number_of_queries(
     assert len(asked) == 5
 
 
-async def test_a_page_of_open_runs_costs_six_queries_at_most(
+async def test_page_of_open_runs_takes_at_most_six_queries(
     writer: PostgresWriter, reader: PostgresReader, many_runs: None, asked: list[str]
 ) -> None:
     run = Moments()
@@ -189,7 +189,7 @@ async def test_runs_of_a_session_or_subject_use_their_index(
 
 @on_one_postgres
 @pytest.mark.parametrize("status", [None, "failed"])
-async def test_calls_with_a_provider_call_id_come_out_of_its_index(
+async def test_calls_with_a_provider_call_id_are_read_from_its_index(
     pool: Pool, status: str | None
 ) -> None:
     wanted = ToolCallFilter(provider_call_id="x", name="search", since=DAY, status=status)

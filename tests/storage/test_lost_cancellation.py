@@ -24,6 +24,6 @@ class Deaf(PeriodicJob):
             return
 
 
-async def test_job_ends_although_a_cancellation_is_lost() -> None:
+async def test_job_stops_even_if_its_cancellation_is_lost() -> None:
     async with asyncio.timeout(60), Deaf() as job:
         await job.looks.wait()

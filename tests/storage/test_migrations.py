@@ -132,7 +132,7 @@ def test_migration_timeout_names_the_session_with_the_lock(
     upgrade(empty_database_url, lock_seconds=5)
 
 
-def test_a_migration_again_changes_nothing_and_spares_the_records(database_url: str) -> None:
+def test_migrating_twice_keeps_schema_and_records(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute(
             "INSERT INTO run VALUES (1, gen_random_uuid(), 'unknown', NULL, NULL, NULL,"
@@ -275,7 +275,7 @@ def test_text_stored_as_jsonb_by_older_versions_is_cast(
         assert connection.execute(query.format("act_tool_info").encode()).fetchall() == before
 
 
-def test_an_upgrade_names_views_that_depend_on_those_that_it_replaces(
+def test_upgrade_error_names_views_that_depend_on_replaced_views(
     empty_database_url: str,
 ) -> None:
     upgrade(empty_database_url)
@@ -369,7 +369,7 @@ def catalog(database_url: str) -> Catalog:
     return read_catalog(database_url)
 
 
-def test_the_schema_is_fit_for_citus(catalog: Catalog) -> None:
+def test_schema_meets_the_requirements_of_citus(catalog: Catalog) -> None:
     assert {row[0] for row in catalog["tables"]} == RECORD_TABLES | SHARED_TABLES | {
         "otel_block",
         "otel_session",
@@ -405,14 +405,14 @@ def test_foreign_keys_include_the_run_and_are_deferred(catalog: Catalog) -> None
         ), (table, definition)
 
 
-def test_every_table_of_projects_is_behind_the_wall(catalog: Catalog) -> None:
+def test_every_table_with_a_project_has_row_level_security(catalog: Catalog) -> None:
     of_projects = {row[0] for row in catalog["columns"] if row[1] == "project_id"}
     assert len(of_projects) == 18
     assert {row[0] for row in catalog["policies"] if row[3] == POLICY} == of_projects
     assert {row[1] for row in catalog["policies"]} == {True}
 
 
-def test_every_table_and_every_column_is_explained(catalog: Catalog) -> None:
+def test_every_table_and_column_has_a_comment(catalog: Catalog) -> None:
     assert [row[0] for row in catalog["tables"] if not row[2]] == []
     assert [row[:2] for row in catalog["columns"] if not row[6]] == []
 

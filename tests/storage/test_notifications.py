@@ -71,7 +71,7 @@ async def test_write_wakes_watchers_of_another_process(database_url: str, pool: 
             await woken_by(writer, run, woken)
 
 
-async def test_a_listener_that_was_cut_off_listens_again(database_url: str, pool: Pool) -> None:
+async def test_disconnected_listener_listens_again(database_url: str, pool: Pool) -> None:
     run = Moments()
     async with (
         process(database_url, pool) as (writer, _),
@@ -118,7 +118,7 @@ async def test_notifications_of_many_runs_have_a_bounded_size(
                 await last.wait()
 
 
-async def test_a_watcher_of_the_same_process_is_woken_without_anybody_listening(
+async def test_watcher_in_the_writing_process_is_woken_without_a_listener(
     pool: Pool,
 ) -> None:
     run = Moments()
@@ -127,7 +127,7 @@ async def test_a_watcher_of_the_same_process_is_woken_without_anybody_listening(
             await woken_by(writer, run, woken)
 
 
-async def test_polling_finds_changes_without_notification(database_url: str, pool: Pool) -> None:
+async def test_polling_finds_changes_without_notifications(database_url: str, pool: Pool) -> None:
     run = Moments()
     untold = PostgresWriter(ProjectPool(pool))
     async with process(NOBODY, pool, poll_seconds=0.01) as (_, watch):

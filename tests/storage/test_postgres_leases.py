@@ -37,7 +37,7 @@ async def left_of_leases(pool: Pool) -> tuple[int, int]:
 
 
 @pytest.mark.thorough
-async def test_reapers_at_once_mark_each_run_once(store: Living, pool: Pool) -> None:
+async def test_concurrent_reapers_mark_each_run_once(store: Living, pool: Pool) -> None:
     recorder_id = new_id()
     runs = [Moments() for _ in range(2 * AT_ONCE + 50)]
     for run in runs:
@@ -58,7 +58,7 @@ async def test_reapers_at_once_mark_each_run_once(store: Living, pool: Pool) -> 
 
 
 @pytest.mark.thorough
-async def test_a_reaper_waits_for_no_writer(store: Living, database_url: str) -> None:
+async def test_reaper_skips_rows_that_a_writer_has_locked(store: Living, database_url: str) -> None:
     recorder_id = new_id()
     held, free = await in_flight(store, recorder_id), await in_flight(store, recorder_id)
     async with await psycopg.AsyncConnection.connect(database_url) as writer:

@@ -111,7 +111,7 @@ async def test_run_is_complete_after_catching_up(
     assert (await reader.read_run(run)).tool_calls == 3
 
 
-async def test_record_ids_lead_to_their_pending_run(
+async def test_reading_a_record_id_projects_its_pending_run(
     projection: PostgresProjection, writer: PostgresWriter, reader: PostgresReader
 ) -> None:
     for span_id in (1, 2):
@@ -123,7 +123,7 @@ async def test_record_ids_lead_to_their_pending_run(
         assert (await reader.read_run(run)).tool_calls == 1
 
 
-async def test_record_with_a_custom_id_leads_to_its_pending_run(
+async def test_reading_a_custom_record_id_projects_its_pending_run(
     projection: PostgresProjection,
     writer: PostgresWriter,
     database_url: str,
@@ -141,7 +141,7 @@ async def test_record_with_a_custom_id_leads_to_its_pending_run(
     assert projections == [[run], [run]]
 
 
-async def test_runs_whose_ids_begin_alike_are_all_projected(
+async def test_runs_with_a_common_id_prefix_are_all_projected(
     projection: PostgresProjection, writer: PostgresWriter, projections: list[Any]
 ) -> None:
     first, second, other = (new_id().bytes for _ in range(3))
@@ -155,7 +155,7 @@ async def test_runs_whose_ids_begin_alike_are_all_projected(
     assert sorted(projections) == sorted([UUID(bytes=each)] for each in alike)
 
 
-async def test_root_plan_leads_to_its_run_alone(
+async def test_reading_a_root_plan_projects_only_its_run(
     projection: PostgresProjection, writer: PostgresWriter, projections: list[Any]
 ) -> None:
     first, second = new_id().bytes, new_id().bytes
@@ -167,7 +167,7 @@ async def test_root_plan_leads_to_its_run_alone(
     assert projections == [[run]]
 
 
-async def test_nothing_pending_takes_one_query(
+async def test_read_without_pending_spans_takes_one_additional_query(
     projection: PostgresProjection, writer: PostgresWriter, asked: list[str]
 ) -> None:
     run, events = await accept(writer), sample_run()
@@ -217,7 +217,7 @@ async def test_more_runs_than_projectors_are_all_projected(
 
 
 @pytest.mark.parametrize("state", ["large", "with open attempts"])
-async def test_large_or_attempted_run_is_left_to_a_projector(
+async def test_large_or_already_attempted_run_is_left_to_a_projector(
     projection: PostgresProjection,
     writer: PostgresWriter,
     database_url: str,
@@ -237,7 +237,7 @@ async def test_large_or_attempted_run_is_left_to_a_projector(
     assert await reading is None
 
 
-async def test_large_run_is_due_at_once_if_it_is_read(
+async def test_reading_a_large_pending_run_makes_it_due_immediately(
     projection: PostgresProjection, writer: PostgresWriter, database_url: str
 ) -> None:
     run = await accept(writer, calls=1000)
@@ -251,7 +251,7 @@ async def test_large_run_is_due_at_once_if_it_is_read(
     assert await reading is None
 
 
-async def test_over_5000_pending_spans_are_behind_unless_unlimited(
+async def test_read_reports_a_run_with_over_5000_pending_spans_as_behind(
     projection: PostgresProjection, writer: PostgresWriter, database_url: str
 ) -> None:
     run = await accept(writer, calls=5000)
@@ -280,7 +280,7 @@ async def test_read_that_times_out_reports_pending_spans(
     assert behind.since.tzinfo is not None
 
 
-async def test_run_that_another_process_has_claimed_is_left_to_it(
+async def test_run_claimed_by_another_process_is_not_projected(
     projection: PostgresProjection,
     writer: PostgresWriter,
     database_url: str,

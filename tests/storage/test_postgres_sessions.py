@@ -54,7 +54,7 @@ async def test_session_row_has_revision_and_time_of_its_change(
     assert updated_at > RECORDED
 
 
-async def test_masking_a_secret_within_a_number_leaves_valid_state(pool: Pool) -> None:
+async def test_redacting_a_secret_within_a_number_leaves_valid_state(pool: Pool) -> None:
     redaction = Redaction((), configured_patterns(r"\d{4}-?\d{4}"))
     sessions = PostgresSessions(ProjectPool(pool), redactor=WriteRedactor(redaction))
     change = StateChange("set", ("numbers",), [1234567890, "is 1234-5678.", 7])

@@ -47,7 +47,7 @@ async def test_the_number_of_statements_does_not_depend_on_spans_or_runs(
     assert len(counts) == 1
 
 
-async def test_several_writers_of_a_run_make_the_records_of_one(
+async def test_concurrent_writers_of_a_run_make_the_same_records_as_one(
     writer: PostgresWriter, pool: Pool, reader: PostgresReader
 ) -> None:
     spans = _decoded(trace(1, 600))
@@ -60,7 +60,7 @@ async def test_several_writers_of_a_run_make_the_records_of_one(
     assert await _records(reader) == await _records_in_memory(spans)
 
 
-async def test_copied_rows_equal_those_of_the_statements_that_merge(
+async def test_rows_written_by_copy_equal_rows_written_by_upsert(
     writer: PostgresWriter, pool: Pool, reader: PostgresReader
 ) -> None:
     spans = _decoded(trace(2, 700))
@@ -76,7 +76,7 @@ async def test_copied_rows_equal_those_of_the_statements_that_merge(
     [(r'{"name": "\u0000"}', False), ("[1e-16384]", False), ("[1e400]", True), ("[" * 600, False)],
 )
 @pytest.mark.parametrize("first", [30, 100], ids=["merged", "copied"])
-async def test_view_casts_copied_and_merged_texts_alike(
+async def test_view_casts_texts_written_by_copy_and_upsert_equally(
     writer: PostgresWriter, pool: Pool, first: int, result: str, is_cast: bool
 ) -> None:
     spans = trace(3, 100)

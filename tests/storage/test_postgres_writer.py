@@ -33,7 +33,7 @@ async def rows(pool: Pool, query: str, *values: Any) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("writers", "turns"), [(4, 10), pytest.param(8, 30, marks=pytest.mark.thorough)]
 )
-async def test_overlapping_writers_in_opposite_order_lose_nothing(
+async def test_overlapping_writers_in_opposite_order_store_every_event(
     pool: Pool, reader: PostgresReader, writers: int, turns: int
 ) -> None:
     runs = [Moments() for _ in range(12)]
@@ -62,7 +62,7 @@ async def test_overlapping_writers_in_opposite_order_lose_nothing(
     assert calls == len(runs) * writers * turns
 
 
-async def test_processes_that_tell_the_same_run_end_in_one_count(
+async def test_counts_are_correct_if_two_processes_send_the_same_run(
     database_url: str, pool: Pool, reader: PostgresReader
 ) -> None:
     run = sample_run(sub_plans=20)
@@ -138,7 +138,7 @@ async def test_cached_parents_are_not_written_again(
     assert not any("agent_execution_record" in statement for statement in asked)
 
 
-async def test_a_step_that_is_known_and_gone_is_there_again(
+async def test_missing_row_of_a_cached_step_is_written_again(
     pool: Pool, writer: PostgresWriter
 ) -> None:
     run = Moments()
@@ -149,7 +149,7 @@ async def test_a_step_that_is_known_and_gone_is_there_again(
     assert steps == [("unknown", run.root)]
 
 
-async def test_a_run_that_is_known_and_gone_is_there_again(
+async def test_missing_row_of_a_cached_run_is_written_again(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader
 ) -> None:
     run = Moments()
@@ -160,7 +160,7 @@ async def test_a_run_that_is_known_and_gone_is_there_again(
     assert (await reader.read_run(run.root)).tool_calls == 1
 
 
-async def test_a_known_run_that_another_process_deletes_takes_no_more_events(
+async def test_cached_run_that_another_process_deleted_rejects_events(
     pool: Pool, writer: PostgresWriter
 ) -> None:
     run, other = Moments(), Moments()
@@ -172,7 +172,7 @@ async def test_a_known_run_that_another_process_deletes_takes_no_more_events(
         assert answer.stored == 1
 
 
-async def test_concurrent_writes_share_commits_and_get_their_own_refusals(
+async def test_concurrent_writes_share_commits_and_get_their_own_rejections(
     writer: PostgresWriter, reader: PostgresReader
 ) -> None:
     run, bad = Moments(), Moments()
@@ -186,7 +186,7 @@ async def test_concurrent_writes_share_commits_and_get_their_own_refusals(
 
 
 @pytest.mark.parametrize("size", [2_500, pytest.param(20_000, marks=pytest.mark.thorough)])
-async def test_a_huge_batch_is_stored_at_once(
+async def test_huge_batch_is_stored_in_one_transaction(
     writer: PostgresWriter, reader: PostgresReader, size: int
 ) -> None:
     run = Moments()
@@ -198,7 +198,7 @@ async def test_a_huge_batch_is_stored_at_once(
     await writer.delete_run(run.root)
 
 
-async def test_more_text_than_one_statement_takes_is_still_one_write(
+async def test_write_with_more_text_than_one_statement_holds_is_atomic(
     writer: PostgresWriter, reader: PostgresReader
 ) -> None:
     run = Moments()
@@ -252,7 +252,7 @@ async def test_view_casts_the_text_that_wins_a_merge(pool: Pool, writer: Postgre
     assert await rows(pool, CAST_TEXTS) == [(None, None)]
 
 
-async def test_a_tombstone_keeps_nothing_but_keys(pool: Pool, writer: PostgresWriter) -> None:
+async def test_tombstone_has_only_its_keys(pool: Pool, writer: PostgresWriter) -> None:
     run = sample_run()
     await writer.write(run.events)
     await writer.request_cancel(sample := await one_more(writer))
@@ -275,7 +275,7 @@ async def one_more(writer: PostgresWriter) -> Any:
     return run.root
 
 
-async def test_the_database_itself_refuses_a_sub_plan_without_its_opener(
+async def test_foreign_key_rejects_a_sub_plan_without_its_tool_call(
     database_url: str, writer: PostgresWriter
 ) -> None:
     run = sample_run()
@@ -293,7 +293,9 @@ async def test_the_database_itself_refuses_a_sub_plan_without_its_opener(
             connection.execute("DELETE FROM act_tool_info WHERE name = 'check'")
 
 
-async def test_time_that_goes_backwards_harms_nothing(pool: Pool, reader: PostgresReader) -> None:
+async def test_runs_are_listed_if_the_server_clock_goes_backwards(
+    pool: Pool, reader: PostgresReader
+) -> None:
     moments = iter([START, START - timedelta(days=1), START - timedelta(days=2)])
     writer = PostgresWriter(ProjectPool(pool), clock=lambda: next(moments))
     runs = [Moments() for _ in range(3)]
@@ -304,7 +306,7 @@ async def test_time_that_goes_backwards_harms_nothing(pool: Pool, reader: Postgr
     assert [run.root_plan_id for run in listed] == sorted((run.root for run in runs), reverse=True)
 
 
-async def test_a_deadlock_with_a_stranger_is_got_over_in_silence(
+async def test_deadlock_with_another_session_is_retried(
     pool: Pool, writer: PostgresWriter, database_url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     first, second = sorted([Moments(), Moments()], key=lambda run: run.root)

@@ -34,7 +34,7 @@ from tracer.store import RunFilter
 WHO = "SELECT current_user::text, current_setting('tracer.project_id', true)"
 
 
-async def test_nothing_of_a_project_stays_with_a_connection(pool: Pool) -> None:
+async def test_released_connection_keeps_no_project(pool: Pool) -> None:
     project = ProjectPool(pool, 7)
     for door in (in_project, reading, snapshot):
         async with door(project) as connection:
@@ -50,7 +50,7 @@ async def test_nothing_of_a_project_stays_with_a_connection(pool: Pool) -> None:
     assert await executed(project, [(WHO, [])]) == [[(PROGRAM_ROLE, "7")]]
 
 
-async def test_an_error_takes_a_write_back(pool: Pool) -> None:
+async def test_error_in_a_transaction_rolls_back_its_write(pool: Pool) -> None:
     async def fail() -> None:
         async with in_project(ProjectPool(pool)) as connection:
             await connection.execute("INSERT INTO session_state VALUES (1, 's', '{}', 1, now())")
@@ -63,7 +63,7 @@ async def test_an_error_takes_a_write_back(pool: Pool) -> None:
         assert await cursor.fetchone() == (0,)
 
 
-async def test_the_role_sees_and_takes_its_project_alone_and_no_digest(pool: Pool) -> None:
+async def test_program_role_accesses_only_its_project_and_no_key_digests(pool: Pool) -> None:
     made_key = await ApiKeys(ProjectPool(pool)).create("k", [Scope.READ])
     for statement in (
         "INSERT INTO session_state VALUES (2, 's', '{}', 1, now())",
@@ -79,7 +79,7 @@ async def test_the_role_sees_and_takes_its_project_alone_and_no_digest(pool: Poo
     assert made_key.key.scopes == [Scope.READ]
 
 
-async def test_a_transaction_that_names_no_project_sees_nothing(pool: Pool) -> None:
+async def test_transaction_without_a_project_sees_no_rows(pool: Pool) -> None:
     async def forget() -> None:
         async with pooled_connection(pool) as connection, connection.transaction():
             await connection.execute(f"SET LOCAL ROLE {PROGRAM_ROLE}")
@@ -89,7 +89,7 @@ async def test_a_transaction_that_names_no_project_sees_nothing(pool: Pool) -> N
         await forget()
 
 
-async def test_copied_rows_belong_to_the_transaction_s_project(pool: Pool) -> None:
+async def test_rows_written_by_copy_belong_to_the_project_of_the_transaction(pool: Pool) -> None:
     spans = spans_from(*(tool(number, "a tool") for number in range(1, 100)))
     await PostgresWriter(ProjectPool(pool, 7)).write_spans(traces_of(spans))
     await project_in(pool)
@@ -102,7 +102,7 @@ async def test_copied_rows_belong_to_the_transaction_s_project(pool: Pool) -> No
 
 
 @pytest.mark.parametrize("column", ["name", "provider_call_id"])
-async def test_names_are_found_by_their_index_behind_the_wall(pool: Pool, column: str) -> None:
+async def test_names_are_found_by_index_under_row_level_security(pool: Pool, column: str) -> None:
     query = (
         f"EXPLAIN SELECT FROM act_tool_info AS call WHERE project_id = 1"
         f" AND {column}::name = 'x'::text::name AND {column} = 'x'"

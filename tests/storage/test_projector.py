@@ -211,14 +211,14 @@ def assert_projected(server: Server, spans: list[Span]) -> None:
         }
 
 
-def test_accept_at_any_step_of_a_projection_is_projected(server: Server) -> None:
+def test_spans_accepted_at_any_step_of_a_projection_are_projected(server: Server) -> None:
     first, second = parts_of_a_trace()
     for _ in server.interleave(lambda: server.accept(first), lambda: server.accept(second)):
         server.project()
         assert_projected(server, first + second)
 
 
-def test_second_projector_at_any_step_changes_nothing(server: Server) -> None:
+def test_second_projector_at_any_step_of_a_projection_changes_nothing(server: Server) -> None:
     first, second = parts_of_a_trace()
 
     def prepare() -> None:
@@ -232,7 +232,7 @@ def test_second_projector_at_any_step_changes_nothing(server: Server) -> None:
         assert server.observer.execute("SELECT revision FROM run").fetchall() == [(3,)]
 
 
-def test_projection_without_its_claim_is_not_written_twice(server: Server) -> None:
+def test_projection_that_lost_its_claim_is_not_written(server: Server) -> None:
     first, second = parts_of_a_trace()
 
     def prepare() -> None:
@@ -249,7 +249,7 @@ def test_projection_without_its_claim_is_not_written_twice(server: Server) -> No
         assert_projected(server, first + second)
 
 
-def test_deletion_at_any_step_leaves_no_row(server: Server) -> None:
+def test_deletion_at_any_step_of_a_projection_leaves_no_row(server: Server) -> None:
     first, second = parts_of_a_trace()
 
     def prepare() -> None:
@@ -309,7 +309,7 @@ def run_row(url: str, *columns: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.usefixtures("faulty_dialect")
-def test_dialect_error_leaves_spans_and_records_and_reports_why(server: Server) -> None:
+def test_dialect_error_keeps_spans_and_records_and_is_reported(server: Server) -> None:
     good, _ = parts_of_a_trace()
     server.accept(good)
     project_all(server.url)
@@ -357,7 +357,7 @@ def test_failed_run_recovers_when_its_spans_can_be_read(
     assert_projected(server, first + second)
 
 
-def test_run_whose_projections_end_the_process_is_given_up(server: Server) -> None:
+def test_run_that_repeatedly_crashes_projectors_is_marked_as_failed(server: Server) -> None:
     good, _ = parts_of_a_trace()
     server.accept(good)
     server.accept(other_trace(1))
@@ -383,7 +383,7 @@ def test_run_whose_projections_end_the_process_is_given_up(server: Server) -> No
     assert is_over
 
 
-def test_row_that_postgres_rejects_costs_only_its_own_run(server: Server) -> None:
+def test_row_that_postgres_rejects_fails_only_its_own_run(server: Server) -> None:
     with psycopg.connect(**connection_options(server.url)) as connection:
         connection.execute("ALTER TABLE act_tool_info ADD CHECK (name <> 'search')")
     server.accept(other_trace(1))
@@ -394,7 +394,7 @@ def test_row_that_postgres_rejects_costs_only_its_own_run(server: Server) -> Non
     assert "CheckViolation" in run_row(server.url, "projection_error")[0]
 
 
-def test_run_with_too_many_spans_keeps_its_records(
+def test_run_above_the_span_limit_keeps_its_records(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = parts_of_a_trace()
@@ -411,7 +411,7 @@ def test_run_with_too_many_spans_keeps_its_records(
     )
 
 
-def test_older_program_leaves_records_of_a_newer_one(
+def test_older_program_keeps_records_of_a_newer_projection_version(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = parts_of_a_trace()
@@ -426,7 +426,7 @@ def test_older_program_leaves_records_of_a_newer_one(
     assert run_row(server.url, "arrived", "attempts") == (2, 0)
 
 
-def test_damaged_block_costs_only_its_own_run(server: Server) -> None:
+def test_damaged_span_block_fails_only_its_own_run(server: Server) -> None:
     server.accept(parts_of_a_trace()[0])
     server.accept(other_trace(1))
     with psycopg.connect(**connection_options(server.url)) as connection:
@@ -452,7 +452,7 @@ def make_endless(patched: pytest.MonkeyPatch, pattern: str | None = None) -> Non
 
 
 @pytest.mark.parametrize("pattern", [None, r"(a+)+$"])
-def test_endless_projection_costs_only_its_own_run(
+def test_projection_that_does_not_end_fails_only_its_own_run(
     server: Server, monkeypatch: pytest.MonkeyPatch, pattern: str | None
 ) -> None:
     make_endless(monkeypatch, pattern)
@@ -471,7 +471,7 @@ def test_endless_projection_costs_only_its_own_run(
     )
 
 
-def test_runs_are_written_before_the_next_endless_one_can_delay_them(
+def test_finished_projections_are_written_before_the_next_slow_run(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_endless(monkeypatch)
@@ -491,7 +491,7 @@ def test_runs_are_written_before_the_next_endless_one_can_delay_them(
     assert groups == [(3, 3), (1, 2)]  # the first is written before the third begins
 
 
-def test_run_that_ended_a_process_goes_alone_and_last(server: Server) -> None:
+def test_run_that_crashed_a_projector_is_projected_alone_and_last(server: Server) -> None:
     server.accept(parts_of_a_trace()[0])
     server.accept(other_trace(1))
     computed: list[ProjectRunKey] = []

@@ -95,14 +95,14 @@ async def test_accepted_runs_are_projected_and_counted(
     assert counts.seconds > 0
 
 
-async def test_zero_projectors_leave_the_work_to_others(database_url: str) -> None:
+async def test_server_with_zero_projectors_projects_nothing(database_url: str) -> None:
     async with projectors(database_url, 0):
         runs = await accept(database_url, small_trace())
         assert children() == []
     assert await pending(database_url) == runs
 
 
-async def test_advisory_locks_of_others_keep_no_projector_from_starting(
+async def test_foreign_advisory_locks_do_not_prevent_projectors_from_starting(
     database_url: str,
 ) -> None:
     async with await AsyncConnection.connect(database_url) as other:
@@ -112,7 +112,7 @@ async def test_advisory_locks_of_others_keep_no_projector_from_starting(
             await until_projected(database_url)
 
 
-async def test_projector_ends_with_its_standard_input(database_url: str) -> None:
+async def test_projector_ends_when_its_standard_input_closes(database_url: str) -> None:
     process = await start_projector(database_url)
     input_of(process).close()
     assert await process.wait() == 0
@@ -249,7 +249,7 @@ async def value_of(url: str, query: str, *given: object) -> object:
 
 
 @pytest.mark.thorough
-async def test_bad_runs_stop_no_other_run(
+async def test_failing_runs_do_not_stop_other_runs(
     database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "_COMMAND", (sys.executable, "-c", FAULTY))

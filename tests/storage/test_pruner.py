@@ -133,7 +133,7 @@ async def test_run_with_pending_spans_is_kept_unless_its_projection_failed(pool:
     assert set((await left_of(pool, [failed, projected])).values()) == {0}
 
 
-async def test_open_run_is_not_pruned_before_its_recorder_is_judged(pool: Pool) -> None:
+async def test_open_run_is_not_pruned_before_its_lease_expires(pool: Pool) -> None:
     run, recorder_id = Moments(), new_id()
     started = run.plan_started().model_copy(update={"recorder_id": recorder_id})
     await record(pool, started, at=days_ago(90))
@@ -161,7 +161,7 @@ async def judged(pool: Pool, recorder_id: UUID, at: datetime) -> None:
     await reaper.expire_leases(at)
 
 
-async def test_prune_leaves_the_newest_runs_up_to_the_limit(pool: Pool) -> None:
+async def test_pruning_keeps_the_newest_runs_up_to_the_limit(pool: Pool) -> None:
     runs = [await finished(pool, days_ago(age), days_ago(age)) for age in range(30)]
     assert (await pruned(pool, ProjectSettings(keep_runs=30))).runs == 0
     both = ProjectSettings(keep_days=27, keep_runs=7)
@@ -171,7 +171,7 @@ async def test_prune_leaves_the_newest_runs_up_to_the_limit(pool: Pool) -> None:
 
 
 @pytest.mark.thorough
-async def test_pruners_at_once_share_the_work(pool: Pool) -> None:
+async def test_concurrent_pruners_share_the_work(pool: Pool) -> None:
     runs = []
     for _ in range(3 * RUNS_AT_ONCE + 5):
         run, events = rich_run(calls=1)
@@ -284,7 +284,7 @@ async def test_pruner_covers_all_projects_and_interrupted_deletions(pool: Pool) 
 
 
 @pytest.mark.thorough
-async def test_leases_of_recorders_without_runs_are_forgotten(pool: Pool) -> None:
+async def test_leases_of_recorders_without_runs_are_deleted(pool: Pool) -> None:
     run, recorder_id = Moments(), new_id()
     started = run.plan_started().model_copy(update={"recorder_id": recorder_id})
     await record(pool, started, at=days_ago(90))
@@ -316,7 +316,7 @@ async def test_old_tombstones_are_deleted(pool: Pool, database_url: str) -> None
     assert there == {new.root, half.root}
 
 
-async def test_a_pruner_works_in_the_background_until_it_is_left(pool: Pool) -> None:
+async def test_pruner_runs_in_the_background_until_its_context_ends(pool: Pool) -> None:
     gone = await finished(pool, days_ago(900), days_ago(900))
     await SettingsOfProject(ProjectPool(pool)).change(keep_days=1)
 
@@ -327,7 +327,7 @@ async def test_a_pruner_works_in_the_background_until_it_is_left(pool: Pool) -> 
         await until(is_gone)
 
 
-async def test_pruning_settings_that_make_no_sense_prune_nothing(pool: Pool) -> None:
+async def test_pruning_with_the_largest_limits_prunes_nothing(pool: Pool) -> None:
     run = await finished(pool, days_ago(0), days_ago(0))
     assert await pruned(pool, ProjectSettings(keep_days=36_500, keep_runs=2**62)) == PurgeResult()
     assert await kept(pool) == {run}

@@ -16,7 +16,7 @@ from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.writer import PostgresWriter
 
 
-async def test_a_text_full_of_secrets_is_stored_whatever_the_store_timeout(pool: Pool) -> None:
+async def test_text_full_of_secrets_is_stored_despite_a_short_store_timeout(pool: Pool) -> None:
     """This text took 2.7 seconds of processor time, more than the timeout of a second."""
     started = next(each for each in sample_run().events if isinstance(each, PlanStarted))
     text = "password=x " * (3_000_000 // 11)
@@ -31,7 +31,7 @@ async def test_a_text_full_of_secrets_is_stored_whatever_the_store_timeout(pool:
     assert plan.masked == ["userRequest"]
 
 
-async def test_a_cancelled_caller_waits_for_its_thread() -> None:
+async def test_cancelled_caller_waits_for_its_redaction_thread() -> None:
     begun, end = threading.Event(), threading.Event()
 
     def redact() -> None:
@@ -49,7 +49,7 @@ async def test_a_cancelled_caller_waits_for_its_thread() -> None:
         await caller
 
 
-async def test_a_cancelled_caller_leaves_the_queue_at_once() -> None:
+async def test_cancelled_caller_leaves_the_redaction_queue_immediately() -> None:
     end, ran = threading.Event(), threading.Event()
     blocking = [asyncio.create_task(in_redaction_thread(end.wait)) for _ in range(MAX_THREADS)]
     queued = asyncio.create_task(in_redaction_thread(ran.set))
@@ -63,7 +63,7 @@ async def test_a_cancelled_caller_leaves_the_queue_at_once() -> None:
     assert not ran.is_set()
 
 
-async def test_an_error_in_the_thread_reaches_the_caller() -> None:
+async def test_error_in_a_redaction_thread_is_raised_to_the_caller() -> None:
     def redact() -> None:
         raise ValueError("not redacted")
 

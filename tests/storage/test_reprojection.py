@@ -49,7 +49,7 @@ async def projected(
     return waiting.failed
 
 
-async def test_projecting_again_restores_records_and_changes_nothing_else(
+async def test_reprojection_restores_records_and_changes_nothing_else(
     pool: Pool, reprojection: Reprojection
 ) -> None:
     run = await accepted(pool)
@@ -79,7 +79,7 @@ async def test_projecting_again_restores_records_and_changes_nothing_else(
     assert [name for _, name, _, _ in await rows(pool, records)] == ["planner"]
 
 
-async def test_only_runs_of_spans_that_exist_are_made_pending(
+async def test_reprojection_makes_only_existing_span_runs_pending(
     pool: Pool, reprojection: Reprojection
 ) -> None:
     run = await accepted(pool)
@@ -129,7 +129,7 @@ async def test_new_request_clears_the_failure_of_a_run(
     assert await rows(pool, "SELECT projection_error, revision FROM run") == [(None, 2)]
 
 
-async def test_settling_names_the_runs_that_cannot_be_projected(
+async def test_waiting_for_projection_returns_the_runs_that_failed(
     pool: Pool, reprojection: Reprojection
 ) -> None:
     run, failed, damaged = await accepted(pool), UUID(int=1), UUID(int=2)
@@ -149,7 +149,9 @@ async def test_settling_names_the_runs_that_cannot_be_projected(
     assert [each for each, _, done, _ in await rows(pool, STATE) if done] == [run]
 
 
-async def test_deleted_run_is_not_waited_for(pool: Pool, reprojection: Reprojection) -> None:
+async def test_reprojection_does_not_wait_for_a_deleted_run(
+    pool: Pool, reprojection: Reprojection
+) -> None:
     run = await accepted(pool)
     waiting = await reprojection.request([run])
     await PostgresDeletion(ProjectPool(pool)).erase_run(run)
@@ -169,7 +171,7 @@ async def pending(pool: Pool) -> list[UUID]:
     return [run for (run,) in await rows(pool, PENDING)]
 
 
-async def test_background_projects_outdated_runs_a_few_at_a_time(
+async def test_background_job_reprojects_outdated_runs_in_small_batches(
     pool: Pool, reprojection: Reprojection
 ) -> None:
     runs = await outdated(pool, 5)
@@ -192,7 +194,7 @@ async def test_background_projects_outdated_runs_a_few_at_a_time(
     assert {versions[run] for run in runs} == {PROJECTION_VERSION}
 
 
-async def test_background_waits_until_nothing_is_due(pool: Pool) -> None:
+async def test_background_job_waits_until_no_run_is_due(pool: Pool) -> None:
     runs = await outdated(pool, 2)
     busy = UUID(int=50)
     await store_run(pool, busy)
@@ -205,7 +207,7 @@ async def test_background_waits_until_nothing_is_due(pool: Pool) -> None:
     assert await pending(pool) == [*runs, busy]
 
 
-async def test_background_tries_failed_runs_of_older_versions_again(pool: Pool) -> None:
+async def test_background_job_retries_failed_runs_of_older_projection_versions(pool: Pool) -> None:
     [run] = await outdated(pool, 1)
     await make_pending(pool, run, "infinity")
     await Reprojector(pool).run_once()
@@ -213,7 +215,9 @@ async def test_background_tries_failed_runs_of_older_versions_again(pool: Pool) 
     assert await rows(pool, due) == [(run,)]
 
 
-async def test_costs_change_only_with_prices(pool: Pool, reprojection: Reprojection) -> None:
+async def test_reprojection_changes_costs_only_if_prices_changed(
+    pool: Pool, reprojection: Reprojection
+) -> None:
     model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}
     usage = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 10}
     spans = spans_from(made(1, "chat gpt-4o", model | usage))

@@ -75,7 +75,7 @@ async def held(url: str, table: str) -> AsyncIterator[None]:
 @pytest.mark.thorough
 @settings(max_examples=scaled(60))
 @given(before=beginnings, history=happenings)
-async def test_statistics_equal_a_fresh_count_after_any_history(
+async def test_tool_statistics_equal_a_recount_after_any_history(
     pool: Pool, before: list[Happening], history: list[Happening]
 ) -> None:
     project = await CallHistory.new(pool)
@@ -87,7 +87,7 @@ async def test_statistics_equal_a_fresh_count_after_any_history(
     await project.run_once(EVER)
 
 
-async def test_statistics_follow_every_kind_of_change(pool: Pool) -> None:
+async def test_tool_statistics_include_every_kind_of_change(pool: Pool) -> None:
     project = await CallHistory.new(pool)
     run, late, other = Moments(), Moments(), new_id()
     minute = 1 / 24 / 60
@@ -134,7 +134,7 @@ async def test_rolled_up_hours_are_combined_with_live_counts(
     assert await calls(reader) == 3
 
 
-async def test_a_deleted_run_is_subtracted_at_once(
+async def test_deleting_a_run_subtracts_its_calls_from_the_roll_ups_immediately(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader
 ) -> None:
     run = Moments()
@@ -175,7 +175,7 @@ async def test_write_during_a_roll_up_is_neither_blocked_nor_lost(
 
 
 @pytest.mark.thorough
-async def test_a_run_whose_writer_has_not_committed_is_visited_again(
+async def test_roll_up_visits_a_run_again_after_its_writer_commits(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader, database_url: str
 ) -> None:
     run = Moments()
@@ -191,7 +191,7 @@ async def test_a_run_whose_writer_has_not_committed_is_visited_again(
 
 
 @pytest.mark.thorough
-async def test_concurrent_writers_and_jobs_leave_nothing_out(
+async def test_concurrent_writers_and_roll_up_jobs_count_every_call(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader
 ) -> None:
     runs = [Moments() for _ in range(3)]
@@ -215,9 +215,7 @@ async def test_concurrent_writers_and_jobs_leave_nothing_out(
     assert await rows(pool, "SELECT sum(calls)::int FROM tool_hour") == [(75,)]
 
 
-async def test_a_pass_ends_although_new_runs_keep_coming(
-    pool: Pool, writer: PostgresWriter
-) -> None:
+async def test_roll_up_pass_ends_while_new_runs_arrive(pool: Pool, writer: PostgresWriter) -> None:
     for _ in range(3):
         await record_call(writer, Moments())
     batches = 0
@@ -227,7 +225,7 @@ async def test_a_pass_ends_although_new_runs_keep_coming(
     assert batches == 3
 
 
-async def test_the_job_rolls_up_all_projects_and_logs_it(
+async def test_roll_up_job_covers_all_projects_and_logs_its_work(
     pool: Pool, writer: PostgresWriter, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -243,7 +241,7 @@ async def test_the_job_rolls_up_all_projects_and_logs_it(
 
 
 @pytest.mark.thorough
-async def test_the_job_works_in_the_background(pool: Pool, writer: PostgresWriter) -> None:
+async def test_roll_up_job_runs_in_the_background(pool: Pool, writer: PostgresWriter) -> None:
     await record_call(writer, Moments())
 
     async def is_done() -> bool:

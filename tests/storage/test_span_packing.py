@@ -180,7 +180,7 @@ async def settle(pool: Pool, at: str = "-1 second") -> None:
 
 
 @pytest.mark.parametrize("part_bytes", [SMALL, 10**9])
-async def test_merging_keeps_the_spans_that_readers_see(
+async def test_merging_span_blocks_keeps_every_span(
     pool: Pool, reader: PostgresReader, part_bytes: int
 ) -> None:
     versions = [*trace(40), *trace(40, name="renamed", failed="later"), *trace(10)]
@@ -209,7 +209,7 @@ async def test_merging_keeps_the_spans_that_readers_see(
     ]
 
 
-async def test_merging_again_changes_nothing(pool: Pool) -> None:
+async def test_merging_span_blocks_twice_changes_nothing(pool: Pool) -> None:
     for each in trace(30):
         await store_block(pool, [each])
     packing = SpanPacking(ProjectPool(pool), block_bytes=SMALL)
@@ -257,7 +257,7 @@ async def test_spans_of_one_resource_share_it_in_a_block(pool: Pool) -> None:
     assert len(unpack_block(body)) == size < bodies[0][0]
 
 
-async def test_run_without_spans_has_none(pool: Pool, reader: PostgresReader) -> None:
+async def test_run_without_spans_has_no_span_blocks(pool: Pool, reader: PostgresReader) -> None:
     run = UUID(int=7)
     await store_run(pool, run)
     await settle(pool)

@@ -32,7 +32,7 @@ async def test_tree_query_count_is_independent_of_sub_plan_count(
     assert counts == {(3, True): 5, (300, True): 5, (3, False): 6, (300, False): 6}
 
 
-async def test_tree_of_many_rows_is_whole_and_in_order(
+async def test_tree_of_many_rows_is_complete_and_ordered(
     writer: PostgresWriter, reader: PostgresReader
 ) -> None:
     run = Moments()
@@ -47,7 +47,7 @@ async def test_tree_of_many_rows_is_whole_and_in_order(
     assert len(whole.records[Kind.TOOL_CALL]) == len(calls)
 
 
-async def test_a_whole_run_takes_as_many_queries_at_any_size(
+async def test_tree_of_a_run_takes_a_constant_number_of_queries(
     writer: PostgresWriter, reader: PostgresReader, asked: list[str]
 ) -> None:
     counts = set()
@@ -61,7 +61,7 @@ async def test_a_whole_run_takes_as_many_queries_at_any_size(
     assert counts == {8}
 
 
-async def test_a_call_s_lineage_takes_as_many_queries_at_any_depth(
+async def test_lineage_of_a_call_takes_a_constant_number_of_queries(
     writer: PostgresWriter, reader: PostgresReader, asked: list[str]
 ) -> None:
     counts = set()

@@ -52,7 +52,7 @@ async def call_in(reader: TraceReader, events: Sequence[Event]) -> ActToolInfo:
     return (await reader.read_tool_call(call_id)).call
 
 
-async def test_masked_places_of_all_versions_are_stored_in_any_order() -> None:
+async def test_paths_of_redacted_values_are_stored_in_any_order() -> None:
     found = []
     for order in permutations(conflicting()):
         store = MemoryStore()
@@ -64,7 +64,9 @@ async def test_masked_places_of_all_versions_are_stored_in_any_order() -> None:
     assert [[each for each in masked if each in wanted] for masked in found] == [wanted] * 6
 
 
-async def test_postgres_and_memory_store_the_same_masked_places(database_url: str) -> None:
+async def test_postgres_and_memory_store_the_same_paths_of_redacted_values(
+    database_url: str,
+) -> None:
     events = canary_events()
     memory = MemoryStore()
     await memory.write(events)
@@ -123,14 +125,14 @@ async def test_payloads_are_stored_by_the_policy_of_the_project(
     assert [row["argumentsBytes"] for row in tree.tool_calls] == [size]
 
 
-def test_a_long_payload_with_a_forged_size_mark_is_cut() -> None:
+def test_long_payload_with_a_forged_size_marker_is_truncated() -> None:
     long = f"{'x' * 5000}[masked: rest of 7 bytes]"
     cut = stored_payload(long, PayloadPolicy.PREVIEW)
     assert cut == f"{'x' * 2048}[masked: rest of {len(long)} bytes]"
     assert stored_payload(cut, PayloadPolicy.PREVIEW) == cut
 
 
-def test_a_preview_ends_before_a_mask_and_keeps_the_original_size() -> None:
+def test_preview_ends_before_a_redaction_marker_and_keeps_the_original_size() -> None:
     redaction = Redaction()
     start = '{"a": "'
     for before in range(2_000, 2_060):
@@ -168,7 +170,7 @@ async def test_spans_are_stored_by_the_policy_of_the_project() -> None:
     assert with_dropped_payloads == [PayloadPolicy.DROP]
 
 
-async def test_imported_records_of_spans_are_masked(database_url: str) -> None:
+async def test_records_embedded_in_imported_spans_are_redacted(database_url: str) -> None:
     spans = spans_from(made(1, "a tool"))
     async with open_pool(database_url) as pool:
         writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))

@@ -24,7 +24,7 @@ SECONDS = 20
 
 
 @pytest.mark.thorough
-async def test_what_a_killed_server_acknowledged_by_grpc_is_there(
+async def test_spans_acknowledged_by_a_killed_grpc_server_are_stored(
     database_url: str, tmp_path: Path
 ) -> None:
     port, http_port = free_port(), free_port()

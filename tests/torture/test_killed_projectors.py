@@ -89,7 +89,7 @@ class Killer:
         return self.kills >= MOST_KILLS
 
 
-async def test_killed_projectors_lose_and_duplicate_nothing(database_url: str) -> None:
+async def test_killed_projectors_neither_lose_nor_duplicate_records(database_url: str) -> None:
     load = load_of(events=0, spans=SPANS)
     killer = Killer(database_url)
 

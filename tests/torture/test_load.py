@@ -20,7 +20,7 @@ class Forgetful(MemoryStore):
         return WriteAnswer(len(events)) if self.writes == 2 else await super().write(events)
 
 
-async def test_a_store_that_keeps_what_it_acknowledges_differs_in_nothing() -> None:
+async def test_load_check_finds_no_difference_in_a_correct_store() -> None:
     load = load_of(300)
     store = MemoryStore()
     await deliver(load, [store])
@@ -29,7 +29,7 @@ async def test_a_store_that_keeps_what_it_acknowledges_differs_in_nothing() -> N
     assert await difference(load, store) == Difference(lost=0, duplicated=0)
 
 
-async def test_a_batch_that_was_not_kept_is_found() -> None:
+async def test_load_check_finds_a_missing_batch() -> None:
     load = load_of(300)
     store = Forgetful()
     await deliver(load, [store])
@@ -37,7 +37,7 @@ async def test_a_batch_that_was_not_kept_is_found() -> None:
     assert (await difference(load, store)).lost > 0
 
 
-async def test_event_counted_twice_is_detected() -> None:
+async def test_load_check_finds_an_event_counted_twice() -> None:
     load = load_of(300)
     store = MemoryStore()
     await deliver(load, [store])

@@ -71,7 +71,7 @@ def test_spans_are_read_from_protobuf_and_json_in_any_wrapping() -> None:
         assert [span.body for span in spans_read(data)] == [span.body for span in SPANS]
 
 
-def test_protobuf_that_starts_like_json_is_read_as_protobuf() -> None:
+def test_protobuf_file_that_starts_with_a_json_character_is_read_as_protobuf() -> None:
     # 0x0a 0x7b is a line break and a brace, and a field of 123 bytes.
     [span] = spans_in(decode_json(body_of(made(1, "x" * 65))))
     data = encode_protobuf([span])
@@ -104,7 +104,7 @@ UNKNOWN_FILES = [
 ]
 
 
-def test_file_of_an_unknown_format_is_one_fault() -> None:
+def test_file_of_an_unknown_format_is_reported_as_one_error() -> None:
     failures = [
         f"{data!r}: expected one fault, got {read(data)}"
         for data in UNKNOWN_FILES
@@ -129,7 +129,7 @@ async def test_complete_records_of_a_truncated_file_are_read() -> None:
     assert faults_in(encode_json(SPANS)[:-9])[0][0] == "the file"
 
 
-async def test_lines_that_are_no_records_are_told_without_quoting_them() -> None:
+async def test_invalid_lines_are_reported_without_their_content() -> None:
     first = (await lines()).splitlines()[1]
     good = json.loads(first)
     cases = [
@@ -160,7 +160,7 @@ async def test_lines_that_are_no_records_are_told_without_quoting_them() -> None
 
 
 @given(data=st.data())
-async def test_no_damage_to_a_file_breaks_the_import(data: st.DataObject) -> None:
+async def test_damaged_file_is_imported_or_reported(data: st.DataObject) -> None:
     whole = data.draw(st.sampled_from([await lines(), encode_protobuf(SPANS[:4])]))
     place = data.draw(st.integers(0, len(whole)))
     noise = data.draw(st.binary(max_size=6))

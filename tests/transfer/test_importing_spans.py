@@ -53,7 +53,7 @@ FORMS = {"lines": as_lines, "protobuf": encode_protobuf, "json": encode_json}
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_batch_has_one_message_per_trace(form: str) -> None:
+async def test_span_import_batch_has_one_message_per_trace(form: str) -> None:
     store, spans = Noting(), interleaved()
 
     imported = await import_into(store, FORMS[form](spans))
@@ -67,7 +67,7 @@ async def test_a_batch_has_one_message_per_trace(form: str) -> None:
     assert imported == Imported({root_plan_id(each) for each in (spans[0].trace_id, OTHER)}, 0, 7)
 
 
-async def test_rejected_spans_are_named_by_their_lines() -> None:
+async def test_rejected_spans_are_reported_with_their_lines() -> None:
     store, spans = Noting(), interleaved()
     await import_into(store, as_lines(spans))
     await store.delete_run(root_plan_id(OTHER))
@@ -83,7 +83,7 @@ async def test_rejected_spans_are_named_by_their_lines() -> None:
     ]
 
 
-async def test_a_large_message_of_a_file_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_span_message_of_a_file_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_SPANS_BYTES", 100)
     spans = interleaved()
     store = Noting()

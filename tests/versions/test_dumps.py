@@ -91,7 +91,7 @@ def test_database_of_a_newer_version_is_refused_with_what_to_upgrade(
     assert "Upgrade tracer-lineage-server" in done.stderr
 
 
-def test_every_migration_has_its_locks_written_down() -> None:
+def test_locks_of_every_migration_are_documented() -> None:
     assert list(json.loads(locks.FILE.read_text("utf-8"))) == revisions()[1:], (
         "run `python -m tests.versions.locks`"
     )
@@ -99,7 +99,7 @@ def test_every_migration_has_its_locks_written_down() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("revision", revisions()[1:])
-def test_written_locks_are_those_that_a_migration_takes(
+def test_documented_locks_equal_the_locks_that_a_migration_takes(
     revision: str, postgres_server_url: str
 ) -> None:
     written = json.loads(locks.FILE.read_text("utf-8"))

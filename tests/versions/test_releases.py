@@ -35,7 +35,7 @@ def content(body: dict[str, str]) -> bytes:
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda each: each.name)
-async def test_requests_of_a_release_get_the_answers_of_that_release(
+async def test_requests_of_an_older_release_get_the_responses_of_that_release(
     release: Path, api: Api
 ) -> None:
     for each in exchanges(release):
@@ -55,7 +55,7 @@ async def test_requests_of_a_release_get_the_answers_of_that_release(
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda each: each.name)
-def test_events_are_valid_in_the_protocol_of_a_release(release: Path) -> None:
+def test_events_are_valid_in_the_protocol_of_an_older_release(release: Path) -> None:
     if PROTOCOL_VERSION > 1:
         pytest.skip("this client speaks a newer version, whose events the release may refuse")
     validator = jsonschema_rs.validator_for(
@@ -70,7 +70,7 @@ def test_events_are_valid_in_the_protocol_of_a_release(release: Path) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda each: each.name)
-async def test_client_reads_the_answers_of_a_release(release: Path) -> None:
+async def test_client_reads_the_responses_of_an_older_release(release: Path) -> None:
     [events] = [each for each in exchanges(release) if each["path"] == "/api/events"][:1]
     run = sample_run()
     answered = content(events["answer"])
