@@ -38,6 +38,7 @@ from api.observability.metrics import Metrics
 from api.observability.self_tracing import SelfTracing
 from api.otlp import routes as otlp
 from api.plans import routes as plans
+from api.prices import routes as prices
 from api.projects import routes as project
 from api.projects import subjects
 from api.run_events import DEFAULT_SETTINGS, StreamSettings
@@ -76,6 +77,7 @@ ROUTES = (
     sign_in,
     keys,
     project,
+    prices,
     subjects,
     metrics,
 )

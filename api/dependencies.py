@@ -25,6 +25,7 @@ from tracer.runtime.launcher import CancelRequestReader, RunLauncher
 from tracer.storage.postgres.project_stores import ProjectStore
 from tracer.storage.postgres.projects.api_keys import ApiKeys
 from tracer.storage.postgres.projects.authentication import Authenticator
+from tracer.storage.postgres.projects.model_prices import ModelPrices
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.store import SpanProjection, TraceReader, TraceWriter
@@ -158,6 +159,12 @@ async def _project_settings(parts: AllParts, caller: AnyCaller) -> SettingsOfPro
     return (await parts.stores.of(caller.project_id)).settings
 
 
+async def _prices(parts: AllParts, caller: AnyCaller) -> ModelPrices:
+    if parts.stores is None:
+        raise ConfigurationError("This server has no projects.")
+    return (await parts.stores.of(caller.project_id)).prices
+
+
 async def _authenticator(parts: AllParts) -> Authenticator:
     if parts.authenticator is None:
         raise ConfigurationError("This server stores no keys.")
@@ -182,6 +189,8 @@ Writer = Annotated[TraceWriter, Depends(writer_for)]
 Keys = Annotated[ApiKeys, Depends(_keys)]
 ProjectSettingsDep = Annotated[SettingsOfProject, Depends(_project_settings)]
 """The settings of the caller's project."""
+Prices = Annotated[ModelPrices, Depends(_prices)]
+"""The own prices of the caller's project."""
 AuthenticatorDep = Annotated[Authenticator, Depends(_authenticator)]
 Watch = Annotated[RunWatch, Depends(_watch)]
 CallerCheck = Annotated[CheckCaller, Depends(_check_caller)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 from uuid import UUID
 
 from pydantic import (
@@ -19,6 +19,7 @@ from pydantic import (
     SecretStr,
     WithJsonSchema,
     computed_field,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 
@@ -137,6 +138,7 @@ _RUN_EXAMPLE: dict[str, Any] = {
     "inputTokens": 5120,
     "outputTokens": 830,
     "costUsd": 0.0121,
+    "unpricedCalls": 0,
     "toolCalls": 14,
     "failures": 1,
 }
@@ -147,8 +149,15 @@ class RunSchema(ShownRecord, Run):
 
     model_config = read_config(**_RUN_EXAMPLE)
 
-    cost_usd: Usd = Decimal(0)
-    """The cost of the model calls in US dollars: the sum of the known costs."""
+    cost_usd: Usd | None = Decimal(0)  # type: ignore[assignment]
+    """The sum of the known costs of model calls in US dollars; null if some are unknown and the
+    others zero."""
+
+    @model_validator(mode="after")
+    def _is_unknown(self) -> Self:
+        if self.unpriced_calls and not self.cost_usd:
+            self.cost_usd = None
+        return self
 
 
 class RunFailureSchema(RunFailure):

@@ -35,6 +35,7 @@ from tracer.storage.postgres.jobs.span_packer import SpanPacker
 from tracer.storage.postgres.project_stores import ProjectStores
 from tracer.storage.postgres.projects.api_keys import ApiKeys, closed_by_first_key
 from tracer.storage.postgres.projects.authentication import Authenticator
+from tracer.storage.postgres.projects.model_prices import ModelPrices
 from tracer.storage.postgres.projects.projects import (
     SettingsOfProject,
     ensure_project,
@@ -49,6 +50,7 @@ from tracer.storage.postgres.spans.packing import SpanPacking
 from tracer.storage.postgres.spans.projectors import ProjectionCounts, projectors
 from tracer.storage.postgres.spans.reprojection import Reprojection, projecting_at
 from tracer.storage.postgres.stats.rollups import RollupJob
+from tracer.storage.postgres.write.event_prices import EventPricing
 from tracer.storage.postgres.write.leases import PostgresReaper
 from tracer.storage.postgres.writer import OnCommit, PostgresWriter
 from tracer.storage.write_redaction import WriteRedactor
@@ -348,6 +350,28 @@ async def reprojection(database_url: str, project: str) -> AsyncIterator[Reproje
     async with open_pool(database_url) as pool:
         seen = ProjectPool(pool, await project_id_of(pool, project))
         yield Reprojection(seen, projecting_at(database_url))
+
+
+@asynccontextmanager
+async def model_prices(database_url: str, project: str) -> AsyncIterator[ModelPrices]:
+    """Yield the prices of a project. The Postgres must be migrated.
+
+    Raises:
+        ConfigurationError: The project does not exist.
+    """
+    async with open_pool(database_url) as pool:
+        yield ModelPrices(ProjectPool(pool, await project_id_of(pool, project)))
+
+
+@asynccontextmanager
+async def event_pricing(database_url: str, project: str) -> AsyncIterator[EventPricing]:
+    """Yield the pricing of a project's event runs. The Postgres must be migrated.
+
+    Raises:
+        ConfigurationError: The project does not exist.
+    """
+    async with open_pool(database_url) as pool:
+        yield EventPricing(ProjectPool(pool, await project_id_of(pool, project)))
 
 
 @asynccontextmanager

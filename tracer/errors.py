@@ -53,7 +53,7 @@ class RecordNotFound(TracerError):
     """The record does not exist in this project."""
 
     def __init__(self, kind: str, record_id: object) -> None:
-        attribute = "name" if kind == "tool" else "id"
+        attribute = {"tool": "name", "price": "model"}.get(kind, "id")
         super().__init__(
             f"There is no {kind} with the {attribute} {str(record_id)!r} in this project. "
             f"Check the {attribute}; it may be of another project, or the {kind} was deleted."

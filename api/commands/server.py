@@ -13,6 +13,7 @@ import typer
 from api.commands.analysts import analysts, psql
 from api.commands.deletion import erase, prune
 from api.commands.keys import keys
+from api.commands.prices import prices
 from api.commands.projects import projects
 from api.commands.serve import DEFAULT_HOST, FREE_PORT, served
 from api.commands.spans import pack_spans, reproject
@@ -42,6 +43,7 @@ commands.command(name="psql")(psql)
 commands.add_typer(keys)
 commands.add_typer(analysts)
 commands.add_typer(projects)
+commands.add_typer(prices)
 
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")]

@@ -19,6 +19,7 @@ from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
 from tracer.storage.postgres.spans.packing import SpanPacking
 from tracer.storage.postgres.spans.reprojection import Reprojection
+from tracer.storage.postgres.write.event_prices import EventPricing
 
 AnyProject = Annotated[str | None, typer.Option(help="The project; all projects if omitted.")]
 
@@ -66,12 +67,16 @@ def reproject(
     ] = None,
     all_runs: Annotated[bool, typer.Option("--all", help="All runs of the project.")] = False,
     prices: Annotated[
-        bool, typer.Option("--prices", help="Compute costs by the current price list.")
+        bool,
+        typer.Option("--prices", help="Compute costs by the current prices."),
     ] = False,
     project: Project = DEFAULT_PROJECT,
     as_json: AsJson = False,
 ) -> None:
-    """Project the records of runs from their spans again, with this version."""
+    """Project the records of runs from their spans again, with this version.
+
+    With --prices, the project's own prices apply to runs that arrived as events, too.
+    """
 
     async def run(settings: Settings) -> None:
         if bool(runs) == all_runs:
@@ -84,7 +89,7 @@ def reproject(
             with progress_bar() as progress:
                 total = len(set(runs)) if runs else await reprojection.count()
                 shown = progress.add_task(project, total=total)
-                async for batch in _batches(reprojection, runs):
+                async for batch in _batches(reprojection, runs or None):
                     waiting = await reprojection.request(batch, with_prices=prices)
                     done.rejected += sorted(set(batch) - waiting.goals.keys())
                     before, count = done.runs, len(waiting.goals)
@@ -95,6 +100,15 @@ def reproject(
                         done.runs = before + count - len(state.goals) - len(state.failed)
                         progress.update(shown, completed=done.runs + len(done.failed))
                     done.failed += sorted(waiting.failed | waiting.goals.keys())
+        if prices:
+            async with (
+                assembly.database(settings) as url,
+                assembly.event_pricing(url, project) as pricing,
+            ):
+                async for batch in _batches(pricing, runs and done.rejected):
+                    priced = set(await pricing.apply(batch))
+                    done.rejected = [run for run in done.rejected if run not in priced]
+                    done.priced += len(priced)
         _tell(done, as_json=as_json)
 
     run_command(run)
@@ -107,28 +121,37 @@ class Reprojected:
     runs: int = 0
     """The number of runs that were projected or deleted in the meantime."""
     failed: list[UUID] = field(default_factory=list)
+    priced: int = 0
+    """The number of event runs to which prices were applied."""
     rejected: list[UUID] = field(default_factory=list)
     """Runs that cannot be projected again."""
     is_here: bool = False
 
 
 async def _batches(
-    reprojection: Reprojection, runs: list[UUID] | None
+    stored: Reprojection | EventPricing, runs: list[UUID] | None
 ) -> AsyncIterator[list[UUID]]:
-    if runs:
+    if runs is not None:
         yield sorted(set(runs))
         return
-    async for batch in reprojection.batches():
+    async for batch in stored.batches():
         yield batch
 
 
 def _tell(done: Reprojected, *, as_json: bool) -> None:
     """Print the result of `tracer reproject`. Exit with code 1 if a run was not projected."""
     if as_json:
-        shown = {"runs": done.runs, "failed": done.failed, "rejected": done.rejected}
+        shown = {
+            "runs": done.runs,
+            "priced": done.priced,
+            "failed": done.failed,
+            "rejected": done.rejected,
+        }
         typer.echo(orjson.dumps(shown).decode())
     else:
         console.print(f"Projected {counted(done.runs, 'run')} again.")
+        if done.priced:
+            console.print(f"Applied prices to {counted(done.priced, 'run')} of events.")
         for why, run_ids in (
             ("The projection of these runs failed; see their `projectionError`", done.failed),
             (

@@ -101,6 +101,7 @@ def _example() -> dict[str, Any]:
         "inputTokens": 120,
         "outputTokens": 40,
         "costUsd": 0.0004,
+        "unpricedCalls": 0,
         "toolCalls": 1,
         "failures": 0,
     }

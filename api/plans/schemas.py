@@ -35,13 +35,15 @@ class NodeTotals(BaseModel):
     """Totals of a part of the tree."""
 
     model_config = read_config(
-        inputTokens=1200, outputTokens=80, costUsd=0.004, toolCalls=2, failures=0
+        inputTokens=1200, outputTokens=80, costUsd=0.004, unpricedCalls=0, toolCalls=2, failures=0
     )
 
     input_tokens: int
     output_tokens: int
-    cost_usd: float
-    """US dollars."""
+    cost_usd: float | None
+    """The sum of the known costs in US dollars; null if some are unknown and the others zero."""
+    unpriced_calls: int
+    """The number of model calls with an unknown cost: those that succeeded or used tokens."""
     tool_calls: int
     failures: int
     """Failures, each counted at its origin: the failed record without a failed record below it."""
@@ -159,7 +161,7 @@ class ThinkActFields(_NodeFields):
     output_tokens: int | None
     """The number of output tokens."""
     cost_usd: float | None
-    """The cost in US dollars: reported, or computed from the price list."""
+    """The cost in US dollars: by a price of the project, reported, or by the price list."""
     thought: str | None
     """The text of the model's answer."""
     thought_bytes: int | None
@@ -294,6 +296,7 @@ def _example() -> dict[str, object]:
         "inputTokens": 120,
         "outputTokens": 40,
         "costUsd": 0.0004,
+        "unpricedCalls": 0,
         "toolCalls": 1,
         "failures": 0,
     }

@@ -360,7 +360,7 @@ OWN_LOCALITIES = {
 }
 """What is no part of a run has a locality of its own."""
 
-SHARED_TABLES = {"project", "api_key", "sign_in", "analyst"}
+SHARED_TABLES = {"project", "api_key", "sign_in", "analyst", "model_price"}
 """Small, and the same for all: reference tables on Citus."""
 
 

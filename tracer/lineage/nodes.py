@@ -24,8 +24,10 @@ class TreeTotals(Struct, rename="camel", frozen=True, gc=False):
 
     input_tokens: int = 0
     output_tokens: int = 0
-    cost_usd: float = 0
-    """US dollars."""
+    cost_usd: float | None = 0
+    """The sum of the known costs in US dollars; None if some are unknown and the others zero."""
+    unpriced_calls: int = 0
+    """The number of model calls with an unknown cost: those that succeeded or used tokens."""
     tool_calls: int = 0
     failures: int = 0
     """Failures, each counted at its origin: the failed record without a failed record below it."""

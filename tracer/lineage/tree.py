@@ -27,6 +27,7 @@ from tracer.lineage.nodes import (
     ToolCallNode,
     TreeTotals,
 )
+from tracer.records.prices import is_unpriced
 from tracer.records.record_classes import Kind
 
 
@@ -310,10 +311,13 @@ def _add_totals(walked: list[Node], origin_keys: Collection[tuple[str, str]]) ->
 
 def _round_totals(node: ThinkActNode, origin_keys: Collection[tuple[str, str]]) -> TreeTotals:
     """Return the totals of a round, without those of its tool calls."""
+    used = node.input_tokens, node.output_tokens
+    is_cost_unknown = is_unpriced(node.status, used, node.cost_usd)
     return TreeTotals(
         input_tokens=node.input_tokens or 0,
         output_tokens=node.output_tokens or 0,
-        cost_usd=node.cost_usd or 0,
+        cost_usd=None if is_cost_unknown else node.cost_usd or 0,
+        unpriced_calls=is_cost_unknown,
         failures=1
         if node.status == "failed" and (node.kind, node.think_act_id) in origin_keys
         else 0,
@@ -332,7 +336,8 @@ def _sum(itself: TreeTotals, parts: list[TreeTotals]) -> TreeTotals:
     """
     input_tokens = itself.input_tokens
     output_tokens = itself.output_tokens
-    cost_usd = itself.cost_usd
+    cost_usd = itself.cost_usd or 0
+    unpriced_calls = itself.unpriced_calls
     tool_calls = itself.tool_calls
     failures = itself.failures
     for part in parts:
@@ -341,10 +346,12 @@ def _sum(itself: TreeTotals, parts: list[TreeTotals]) -> TreeTotals:
             continue
         input_tokens += part.input_tokens
         output_tokens += part.output_tokens
-        cost_usd += part.cost_usd
+        cost_usd += part.cost_usd or 0
+        unpriced_calls += part.unpriced_calls
         tool_calls += part.tool_calls
         failures += part.failures
-    return TreeTotals(input_tokens, output_tokens, cost_usd, tool_calls, failures)
+    known_cost = None if unpriced_calls and not cost_usd else cost_usd
+    return TreeTotals(input_tokens, output_tokens, known_cost, unpriced_calls, tool_calls, failures)
 
 
 def _prune(top: Node, depth: int) -> None:

@@ -1,14 +1,16 @@
-"""Prices of models, from the price list of the `genai-prices` package."""
+"""Prices of models: a project's own, and the price list of the `genai-prices` package."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracer.clock import utc_now
+from tracer.records.status import Status
 
 if TYPE_CHECKING:
     from genai_prices import Usage
@@ -44,6 +46,104 @@ class TokenUsage(NamedTuple):
     """Tokens of the prompt that the provider wrote to its cache."""
     reasoning: int = 0
     """Tokens of the response that the model used for reasoning."""
+
+
+@dataclass(frozen=True)
+class ModelPrice:
+    """A project's own price of a model. Rates are US dollars for a million tokens."""
+
+    model: str
+    """The name of the model, or the beginning of names followed by `*`."""
+    provider: str | None
+    """The provider to which the price applies; None: every provider."""
+    valid_from: date
+    """The first day, in UTC, on which the price holds."""
+    input_usd: Decimal
+    output_usd: Decimal
+    cache_read_usd: Decimal | None = None
+    """The rate of input tokens that were read from a cache; None: that of the input."""
+    cache_write_usd: Decimal | None = None
+    """The rate of input tokens that were written to a cache; None: that of the input."""
+    reasoning_usd: Decimal | None = None
+    """The rate of output tokens of reasoning; None: that of the output."""
+
+    def cost(self, usage: TokenUsage) -> Decimal | None:
+        """Return the cost of a response; None if its counts are inconsistent or too large."""
+        rates = {
+            "input_mtok": self.input_usd,
+            "output_mtok": self.output_usd,
+            "cache_read_mtok": self.cache_read_usd,
+            "cache_write_mtok": self.cache_write_usd,
+            "output_reasoning_mtok": self.reasoning_usd,
+        }
+        try:
+            return usd(text_price(rates, usage))
+        except ValueError:
+            return None
+
+
+class OwnPrices:
+    """The prices of a project, to look up."""
+
+    def __init__(self, prices: Iterable[ModelPrice] = ()) -> None:
+        """Set the prices."""
+        self._of: dict[tuple[str, str | None], list[ModelPrice]] = {}
+        for price in sorted(prices, key=lambda each: each.valid_from, reverse=True):
+            self._of.setdefault((price.model, price.provider), []).append(price)
+        beginnings = {model[:-1] for model, _ in self._of if model.endswith("*")}
+        self._beginnings = sorted(beginnings, key=len, reverse=True)
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def cost_of(
+        self,
+        usage: TokenUsage,
+        models: Iterable[str | None],
+        provider: str | None,
+        at: datetime,
+    ) -> Decimal | None:
+        """Return the cost of a response; None if the project has no price for it.
+
+        A price of the whole name is taken before one of its beginning, the longest beginning before
+        shorter ones, and a price of the provider before one of all providers.
+
+        Args:
+            usage: Its tokens.
+            models: The names of the model: the first with a price determines the cost.
+            provider: The model's provider; None: unknown.
+            at: When the response ended.
+        """
+        day = at.astimezone(UTC).date()
+        for model in models:
+            if model is None:
+                continue
+            beginnings = (f"{each}*" for each in self._beginnings if model.startswith(each))
+            for name in (model, *beginnings):
+                for key in dict.fromkeys(((name, provider), (name, None))):
+                    for price in self._of.get(key, ()):
+                        if price.valid_from <= day:
+                            return price.cost(usage)
+        return None
+
+
+NO_OWN_PRICES = OwnPrices()
+
+ALWAYS = date(1970, 1, 1)
+"""The first day of prices that always held."""
+
+
+def is_unpriced(status: str, usage: tuple[int | None, int | None], cost: object) -> bool:
+    """Return whether the cost of a model call is unknown.
+
+    A call that has neither an answer nor tokens costs nothing.
+
+    Args:
+        status: The status of the think-act.
+        usage: Its input and output tokens.
+        cost: Its cost; None if it has none.
+    """
+    return cost is None and (status == Status.SUCCEEDED or any(usage))
 
 
 def token_count(value: object) -> int | None:

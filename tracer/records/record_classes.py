@@ -112,11 +112,18 @@ class Totals(_Fields):
     output_tokens: Int64 = 0
     """The output tokens of all models."""
     cost_usd: Decimal = Decimal(0)
-    """The cost of all models in US dollars; unknown costs count as 0."""
+    """The sum of the known costs of model calls in US dollars."""
+    unpriced_calls: Int64 = 0
+    """The number of model calls with an unknown cost: those that succeeded or used tokens."""
     tool_calls: Int64 = 0
     """The number of tool calls, including the items of batches."""
     failures: Int64 = 0
     """The number of think-acts and tool calls that failed."""
+
+    @property
+    def known_cost(self) -> Decimal | None:
+        """The sum of the known costs; None if some are unknown and the others are zero."""
+        return None if self.unpriced_calls and not self.cost_usd else self.cost_usd
 
 
 class Run(Record, Totals):
@@ -236,7 +243,7 @@ class ThinkActRecord(Record, Outcome):
     output_tokens: Annotated[Int64 | None, Merge.ENDING] = None
     """The number of output tokens."""
     cost_usd: Annotated[Decimal | None, Merge.ENDING] = None
-    """The cost in US dollars: reported, or computed from the price list."""
+    """The cost in US dollars: by a price of the project, reported, or by the price list."""
     provider: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
     """The provider of the model, such as `openai`."""
     parameters: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None

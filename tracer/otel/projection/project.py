@@ -38,7 +38,7 @@ from tracer.otel.projection.forest import build_tree, represented
 from tracer.otel.projection.interpret import RunSpans, read_run
 from tracer.otel.projection.orphan_agents import link_orphan_agents
 from tracer.records.merge import RULES, Fields
-from tracer.records.prices import TokenUsage, cost_of
+from tracer.records.prices import NO_OWN_PRICES, OwnPrices, TokenUsage, cost_of, is_unpriced
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS, Kind
 from tracer.records.status import Reason, Status
 from tracer.records.titles import title_of
@@ -64,7 +64,10 @@ PROJECTED_FIELDS: dict[Kind, tuple[str, ...]] = {
 }
 """The fields that a projection writes, in the order in which rows have them."""
 
-TOTALS = ("input_tokens", "output_tokens", "cost_usd", "tool_calls", "failures")
+TOTALS = (
+    *("input_tokens", "output_tokens", "cost_usd", "unpriced_calls"),
+    *("tool_calls", "failures"),
+)
 """The sums over the rounds and tool calls of a run."""
 
 RUN_FIELDS = (
@@ -89,7 +92,7 @@ class ProjectedRun:
     """The index of the message in which a record's span came first, by record id; left out if it is
     0. A record without a span came with the first of the work below it."""
     priced: set[bytes]
-    """The ids of the think-acts whose cost was computed from the price list."""
+    """The ids of the think-acts whose cost was computed from prices."""
     sessions: frozenset[bytes] = frozenset()
     """The ids of the runs of its sessions, whose log records belong to it, too."""
     is_of_session: bool = False
@@ -100,20 +103,27 @@ SpanPlace = tuple[Kind, bytes]
 """The record that a span became, or belongs to."""
 
 
-def project_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> ProjectedRun:
+def project_run(
+    messages: Iterable[bytes],
+    of_sessions: Iterable[bytes] = (),
+    prices: OwnPrices = NO_OWN_PRICES,
+) -> ProjectedRun:
     """Return the rows of one run.
 
     Args:
         messages: The run's spans and log records as stored messages, as `read_run` takes them: in
             any order and split, each span in any number of versions.
         of_sessions: The messages of the runs of its sessions (`ProjectedRun.sessions`).
+        prices: The project's own prices. They replace costs in spans and those of the price list.
     """
     run = read_run(messages, of_sessions)
     if run.is_of_session:
         return _without_rows(run)
     carried = _carried(run)
     projected = (
-        _rows_of_embedded(run, carried) if carried is not None else _Projection(run).result()
+        _rows_of_embedded(run, carried)
+        if carried is not None
+        else _Projection(run, prices).result()
     )
     projected.sessions = run.sessions
     return projected
@@ -178,6 +188,14 @@ def totals_of(records: Mapping[Kind, Mapping[UUID, Fields]]) -> Fields:
         "input_tokens": sum(each.get("input_tokens") or 0 for each in rounds),
         "output_tokens": sum(each.get("output_tokens") or 0 for each in rounds),
         "cost_usd": sum((each.get("cost_usd") or Decimal(0) for each in rounds), Decimal(0)),
+        "unpriced_calls": sum(
+            is_unpriced(
+                each["status"],
+                (each.get("input_tokens"), each.get("output_tokens")),
+                each.get("cost_usd"),
+            )
+            for each in rounds
+        ),
         "tool_calls": len(calls),
         "failures": sum(each["status"] is Status.FAILED for each in (*rounds, *calls)),
     }
@@ -386,7 +404,8 @@ def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool =
 class _Projection:
     """The projection of a run whose spans carry no records."""
 
-    def __init__(self, run: RunSpans) -> None:
+    def __init__(self, run: RunSpans, prices: OwnPrices = NO_OWN_PRICES) -> None:
+        self._prices = prices
         self._spans = run.spans
         self._may_hold_masks = run.may_hold_masks
         self._count = len(run.versions) + run.log_records
@@ -413,6 +432,7 @@ class _Projection:
         """How many plans each call, or step, has opened so far."""
         self._input_tokens = self._output_tokens = self._failures = 0
         self._cost_usd = Decimal(0)
+        self._unpriced_calls = 0
         self._priced: set[bytes] = set()
         self._holders: dict[str, bytes] = {}
         """The round that holds each list of offered tools: the first with these tools."""
@@ -620,8 +640,12 @@ class _Projection:
     def _add_round(self, span: SlimSpan, step_id: bytes, position: int) -> None:
         reading = span.reading
         lifecycle = _lifecycle(span, Reason.MODEL_ERROR, reading.has_failed)
-        cost = reading.cost_usd
-        if cost is None and (cost := _price(reading, span)) is not None:
+        cost = _own_cost(reading, span, self._prices)
+        is_computed = cost is not None
+        if cost is None and (cost := reading.cost_usd) is None:
+            cost = _listed_cost(reading, span)
+            is_computed = cost is not None
+        if is_computed:
             self._priced.add(span.record_id)
         model = stored(reading.model)
         requested = stored(reading.requested_model) if reading.requested_model else model
@@ -641,6 +665,8 @@ class _Projection:
         self._input_tokens += reading.input_tokens or 0
         self._output_tokens += reading.output_tokens or 0
         self._cost_usd += cost or 0
+        used = reading.input_tokens, reading.output_tokens
+        self._unpriced_calls += is_unpriced(lifecycle[1], used, cost)
         self._failures += lifecycle[1] is Status.FAILED
 
     def _offered(self, tools: str | None, record_id: bytes) -> tuple[str | None, bytes | None]:
@@ -710,7 +736,7 @@ class _Projection:
                 *(*texts.values(), tuple(masked_paths(texts, texts))),
                 bool(self._agents.by_id or self._agents.loose),
                 *_from_root_plan(self._rows[Kind.PLAN][self._root_id]),
-                *(self._input_tokens, self._output_tokens, self._cost_usd),
+                *(self._input_tokens, self._output_tokens, self._cost_usd, self._unpriced_calls),
                 *(len(self._rows[Kind.TOOL_CALL]), self._failures),
             )
         )
@@ -759,18 +785,32 @@ def _first_token(span: SlimSpan) -> int | None:
 _MOST_SECONDS = 10**6
 
 
-def _price(reading: Reading, span: SlimSpan) -> Decimal | None:
-    """Return the listed price of a round whose spans have no cost."""
-    model = reading.model or reading.requested_model
-    if model is None or reading.input_tokens is None or reading.output_tokens is None:
+def _own_cost(reading: Reading, span: SlimSpan, prices: OwnPrices) -> Decimal | None:
+    """Return the cost of a round by the project's prices; None if it has no price for it."""
+    if not prices or (usage := _usage(reading)) is None:
         return None
-    usage = TokenUsage(
+    models = (reading.model, reading.requested_model)
+    at = moment(span.end or span.start) or EPOCH
+    return prices.cost_of(usage, models, reading.provider, at)
+
+
+def _listed_cost(reading: Reading, span: SlimSpan) -> Decimal | None:
+    """Return the cost of a round by the price list; None if the list has no price for it."""
+    model, usage = reading.model or reading.requested_model, _usage(reading)
+    if model is None or usage is None:
+        return None
+    # At the span's own time: the same spans must cost the same tomorrow.
+    at = moment(span.start) or EPOCH
+    return cost_of(usage, model, provider=reading.provider, at=at)
+
+
+def _usage(reading: Reading) -> TokenUsage | None:
+    if reading.input_tokens is None or reading.output_tokens is None:
+        return None
+    return TokenUsage(
         reading.input_tokens,
         reading.output_tokens,
         reading.cache_read_tokens or 0,
         reading.cache_written_tokens or 0,
         reading.reasoning_tokens or 0,
     )
-    # At the span's own time: the same spans must cost the same tomorrow.
-    at = moment(span.start) or EPOCH
-    return cost_of(usage, model, provider=reading.provider, at=at)

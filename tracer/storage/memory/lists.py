@@ -154,8 +154,8 @@ def _value(run: Run, order: RunOrder) -> float | None:
         case "tokens":
             return run.input_tokens + run.output_tokens
         case "cost":
-            is_unknown = run.cost_usd == 0 and run.input_tokens + run.output_tokens > 0
-            return None if is_unknown else float(run.cost_usd)
+            cost = run.known_cost
+            return None if cost is None else float(cost)
         case _:
             return run.tool_calls
 

@@ -24,6 +24,7 @@ from tracer.storage.postgres.connection.pool import Pool, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
 from tracer.storage.postgres.connection.row_security import HOW_TO_CORRECT
 from tracer.storage.postgres.projects.api_keys import ApiKeys, closed_by_first_key, make_first_key
+from tracer.storage.postgres.projects.model_prices import ModelPrices
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.storage.postgres.reader import PostgresReader
@@ -48,6 +49,7 @@ class ProjectStore:
     watch: RunWatch
     keys: ApiKeys
     settings: SettingsOfProject
+    prices: ModelPrices
     projection: SpanProjection | None = None
     """Projects pending spans before they are read. None: reads do not wait for projections."""
 
@@ -193,7 +195,7 @@ class ProjectStores:
         reader = PostgresReader(project)
         watch = RunWatch(reader, on_watched=self._is_watched.set)
         await self._entered.enter_async_context(watch)
-        settings = SettingsOfProject(project)
+        settings, prices = SettingsOfProject(project), ModelPrices(project)
         projectors = self._projectors
         reprojection = Reprojection(
             project, None if projectors is None else projectors.project_untried
@@ -206,6 +208,7 @@ class ProjectStores:
             on_commit=self._on_commit,
             redactor=WriteRedactor(self._redaction),
             settings=settings,
+            prices=prices,
             settle=reprojection.settle if projectors else None,
         )
         self._writers.append(writer)
@@ -217,5 +220,6 @@ class ProjectStores:
             watch,
             ApiKeys(project),
             settings,
+            prices,
             projection,
         )

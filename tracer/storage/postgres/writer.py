@@ -31,6 +31,7 @@ from tracer.storage.postgres.connection.project_session import ProjectPool, Stat
 from tracer.storage.postgres.connection.row_records import columns
 from tracer.storage.postgres.connection.write_errors import Numbered, write_storable
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion, Settle
+from tracer.storage.postgres.projects.model_prices import ModelPrices
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.postgres.schema.record_tables import RUN_NOT_DELETED
 from tracer.storage.postgres.spans.span_writer import PostgresSpans
@@ -71,6 +72,7 @@ class PostgresWriter:
         on_commit: OnCommit = lambda _written, _seconds, _items: None,
         redactor: WriteRedactor | None = None,
         settings: SettingsOfProject | None = None,
+        prices: ModelPrices | None = None,
         write_seconds: float | None = None,
         on_accepted: OnWritten = lambda _: None,
         max_run_bytes: int = MAX_RUN_BYTES,
@@ -87,6 +89,7 @@ class PostgresWriter:
             on_commit: Called after each batch of writes.
             redactor: Masks secrets; None: with the standard rules.
             settings: The project's settings; None: they are read from the database.
+            prices: The project's prices; None: they are read from the database.
             write_seconds: How many seconds a write may wait; None: `WRITE_SECONDS`.
             on_accepted: Receives the runs with new spans, which must be projected.
             max_run_bytes: The largest size of a run's spans.
@@ -107,7 +110,7 @@ class PostgresWriter:
             self._project, clock, lease_clock, terms, partial(on_commit, "spans"), max_run_bytes
         )
         self._deletion = PostgresDeletion(project, on_written, clock)
-        self._rows = EventRows(project, self._leases)
+        self._rows = EventRows(project, self._leases, prices or ModelPrices(project))
         self._together = GroupCommit[Event](
             self._write_batch, _run_of, partial(on_commit, "events")
         )

@@ -667,6 +667,37 @@ export interface paths {
         patch: operations["change_project"];
         trace?: never;
     };
+    "/api/prices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Prices
+         * @description List the project's own prices by model, provider and first day.
+         */
+        get: operations["list_prices"];
+        /**
+         * Set Price
+         * @description Set a price. It replaces the one of the same model, provider and first day.
+         *
+         *     Servers apply it within two seconds to calls that they record from then on. `tracer reproject
+         *     --prices` applies it to stored runs.
+         */
+        put: operations["set_price"];
+        post?: never;
+        /**
+         * Delete Price
+         * @description Delete a price. Stored costs stay.
+         */
+        delete: operations["delete_price"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/subjects": {
         parameters: {
             query?: never;
@@ -1586,7 +1617,8 @@ export interface components {
          *       "failures": 0,
          *       "inputTokens": 1200,
          *       "outputTokens": 80,
-         *       "toolCalls": 2
+         *       "toolCalls": 2,
+         *       "unpricedCalls": 0
          *     }
          */
         NodeTotals: {
@@ -1596,9 +1628,14 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description US dollars.
+             * @description The sum of the known costs in US dollars; null if some are unknown and the others zero.
              */
-            costUsd: number;
+            costUsd: number | null;
+            /**
+             * Unpricedcalls
+             * @description The number of model calls with an unknown cost: those that succeeded or used tokens.
+             */
+            unpricedCalls: number;
             /** Toolcalls */
             toolCalls: number;
             /**
@@ -2173,6 +2210,70 @@ export interface components {
             readonly error: components["schemas"]["ErrorSchema"] | null;
         };
         /**
+         * PriceList
+         * @description The prices of the project.
+         */
+        PriceList: {
+            /** Items */
+            items: components["schemas"]["PriceSchema"][];
+        };
+        /**
+         * PriceSchema
+         * @description A project's own price of a model. Rates are US dollars for a million tokens.
+         * @example {
+         *       "cacheReadUsd": 0.15,
+         *       "inputUsd": 0.3,
+         *       "model": "ft:gpt-4o-mini-2024-07-18:ward:*",
+         *       "outputUsd": 1.2,
+         *       "provider": "openai",
+         *       "validFrom": "2026-11-01"
+         *     }
+         */
+        PriceSchema: {
+            /**
+             * Model
+             * @description The name of the model, or the beginning of names followed by `*`.
+             */
+            model: string;
+            /**
+             * Provider
+             * @description The provider to which the price applies; null: every provider.
+             */
+            provider?: string | null;
+            /**
+             * Validfrom
+             * Format: date
+             * @description The first day, in UTC, on which the price holds. Calls that end on or after it are priced.
+             * @default 1970-01-01
+             */
+            validFrom: string;
+            /**
+             * Inputusd
+             * @description The rate of input tokens.
+             */
+            inputUsd: number;
+            /**
+             * Outputusd
+             * @description The rate of output tokens.
+             */
+            outputUsd: number;
+            /**
+             * Cachereadusd
+             * @description The rate of input tokens that were read from a cache; null: that of the input.
+             */
+            cacheReadUsd?: number | null;
+            /**
+             * Cachewriteusd
+             * @description The rate of input tokens that were written to a cache; null: that of the input.
+             */
+            cacheWriteUsd?: number | null;
+            /**
+             * Reasoningusd
+             * @description The rate of output tokens of reasoning; null: that of the output.
+             */
+            reasoningUsd?: number | null;
+        };
+        /**
          * ProjectChange
          * @description A change of a project's settings. Omitted settings stay; null removes a limit.
          * @example {
@@ -2486,7 +2587,8 @@ export interface components {
          *         "demo"
          *       ],
          *       "title": "Weekly health review",
-         *       "toolCalls": 14
+         *       "toolCalls": 14,
+         *       "unpricedCalls": 0
          *     }
          */
         RunPreviewSchema: {
@@ -2504,10 +2606,17 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description The cost of the model calls in US dollars: the sum of the known costs.
+             * @description The sum of the known costs of model calls in US dollars; null if some are unknown and the
+             *     others zero.
              * @default 0
              */
-            costUsd: number;
+            costUsd: number | null;
+            /**
+             * Unpricedcalls
+             * @description The number of model calls with an unknown cost: those that succeeded or used tokens.
+             * @default 0
+             */
+            unpricedCalls: number;
             /**
              * Toolcalls
              * @description The number of tool calls, including the items of batches.
@@ -2722,7 +2831,8 @@ export interface components {
          *         "demo"
          *       ],
          *       "title": "Weekly health review",
-         *       "toolCalls": 14
+         *       "toolCalls": 14,
+         *       "unpricedCalls": 0
          *     }
          */
         RunSchema: {
@@ -2740,10 +2850,17 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description The cost of the model calls in US dollars: the sum of the known costs.
+             * @description The sum of the known costs of model calls in US dollars; null if some are unknown and the
+             *     others zero.
              * @default 0
              */
-            costUsd: number;
+            costUsd: number | null;
+            /**
+             * Unpricedcalls
+             * @description The number of model calls with an unknown cost: those that succeeded or used tokens.
+             * @default 0
+             */
+            unpricedCalls: number;
             /**
              * Toolcalls
              * @description The number of tool calls, including the items of batches.
@@ -2947,7 +3064,8 @@ export interface components {
          *         "demo"
          *       ],
          *       "title": "Weekly health review",
-         *       "toolCalls": 14
+         *       "toolCalls": 14,
+         *       "unpricedCalls": 0
          *     }
          */
         SingleRunSchema: {
@@ -2965,10 +3083,17 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description The cost of the model calls in US dollars: the sum of the known costs.
+             * @description The sum of the known costs of model calls in US dollars; null if some are unknown and the
+             *     others zero.
              * @default 0
              */
-            costUsd: number;
+            costUsd: number | null;
+            /**
+             * Unpricedcalls
+             * @description The number of model calls with an unknown cost: those that succeeded or used tokens.
+             * @default 0
+             */
+            unpricedCalls: number;
             /**
              * Toolcalls
              * @description The number of tool calls, including the items of batches.
@@ -3490,7 +3615,7 @@ export interface components {
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost in US dollars: reported, or computed from the price list.
+             * @description The cost in US dollars: by a price of the project, reported, or by the price list.
              */
             costUsd: number | null;
             /**
@@ -5774,7 +5899,7 @@ export interface components {
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost in US dollars: reported, or computed from the price list.
+             * @description The cost in US dollars: by a price of the project, reported, or by the price list.
              */
             costUsd: number | null;
             /**
@@ -7685,6 +7810,7 @@ export interface operations {
                      *           "inputTokens": 120,
                      *           "outputTokens": 40,
                      *           "costUsd": 0.0004,
+                     *           "unpricedCalls": 0,
                      *           "toolCalls": 1,
                      *           "failures": 0
                      *         }
@@ -7701,6 +7827,7 @@ export interface operations {
                      *           "inputTokens": 120,
                      *           "outputTokens": 40,
                      *           "costUsd": 0.0004,
+                     *           "unpricedCalls": 0,
                      *           "toolCalls": 1,
                      *           "failures": 0
                      *         }
@@ -7726,6 +7853,7 @@ export interface operations {
                      *             "inputTokens": 120,
                      *             "outputTokens": 40,
                      *             "costUsd": 0.0004,
+                     *             "unpricedCalls": 0,
                      *             "toolCalls": 1,
                      *             "failures": 0
                      *           }
@@ -7741,6 +7869,7 @@ export interface operations {
                      *             "inputTokens": 120,
                      *             "outputTokens": 40,
                      *             "costUsd": 0.0004,
+                     *             "unpricedCalls": 0,
                      *             "toolCalls": 1,
                      *             "failures": 0
                      *           }
@@ -7764,6 +7893,7 @@ export interface operations {
                      *                 "inputTokens": 120,
                      *                 "outputTokens": 40,
                      *                 "costUsd": 0.0004,
+                     *                 "unpricedCalls": 0,
                      *                 "toolCalls": 1,
                      *                 "failures": 0
                      *               }
@@ -7782,6 +7912,7 @@ export interface operations {
                      *                 "inputTokens": 120,
                      *                 "outputTokens": 40,
                      *                 "costUsd": 0.0004,
+                     *                 "unpricedCalls": 0,
                      *                 "toolCalls": 1,
                      *                 "failures": 0
                      *               }
@@ -8279,6 +8410,7 @@ export interface operations {
                      *         "inputTokens": 120,
                      *         "outputTokens": 40,
                      *         "costUsd": 0.0004,
+                     *         "unpricedCalls": 0,
                      *         "toolCalls": 1,
                      *         "failures": 0
                      *       },
@@ -8286,6 +8418,7 @@ export interface operations {
                      *         "inputTokens": 120,
                      *         "outputTokens": 40,
                      *         "costUsd": 0.0004,
+                     *         "unpricedCalls": 0,
                      *         "toolCalls": 1,
                      *         "failures": 0
                      *       },
@@ -8311,6 +8444,7 @@ export interface operations {
                      *             "inputTokens": 120,
                      *             "outputTokens": 40,
                      *             "costUsd": 0.0004,
+                     *             "unpricedCalls": 0,
                      *             "toolCalls": 1,
                      *             "failures": 0
                      *           },
@@ -8318,6 +8452,7 @@ export interface operations {
                      *             "inputTokens": 120,
                      *             "outputTokens": 40,
                      *             "costUsd": 0.0004,
+                     *             "unpricedCalls": 0,
                      *             "toolCalls": 1,
                      *             "failures": 0
                      *           },
@@ -8343,6 +8478,7 @@ export interface operations {
                      *                 "inputTokens": 120,
                      *                 "outputTokens": 40,
                      *                 "costUsd": 0.0004,
+                     *                 "unpricedCalls": 0,
                      *                 "toolCalls": 1,
                      *                 "failures": 0
                      *               },
@@ -8350,6 +8486,7 @@ export interface operations {
                      *                 "inputTokens": 120,
                      *                 "outputTokens": 40,
                      *                 "costUsd": 0.0004,
+                     *                 "unpricedCalls": 0,
                      *                 "toolCalls": 1,
                      *                 "failures": 0
                      *               },
@@ -8383,6 +8520,7 @@ export interface operations {
                      *                     "inputTokens": 120,
                      *                     "outputTokens": 40,
                      *                     "costUsd": 0.0004,
+                     *                     "unpricedCalls": 0,
                      *                     "toolCalls": 1,
                      *                     "failures": 0
                      *                   },
@@ -8390,6 +8528,7 @@ export interface operations {
                      *                     "inputTokens": 120,
                      *                     "outputTokens": 40,
                      *                     "costUsd": 0.0004,
+                     *                     "unpricedCalls": 0,
                      *                     "toolCalls": 1,
                      *                     "failures": 0
                      *                   },
@@ -8419,6 +8558,7 @@ export interface operations {
                      *                         "inputTokens": 120,
                      *                         "outputTokens": 40,
                      *                         "costUsd": 0.0004,
+                     *                         "unpricedCalls": 0,
                      *                         "toolCalls": 1,
                      *                         "failures": 0
                      *                       },
@@ -8426,6 +8566,7 @@ export interface operations {
                      *                         "inputTokens": 120,
                      *                         "outputTokens": 40,
                      *                         "costUsd": 0.0004,
+                     *                         "unpricedCalls": 0,
                      *                         "toolCalls": 1,
                      *                         "failures": 0
                      *                       },
@@ -9476,6 +9617,246 @@ export interface operations {
             };
             /** @description Forbidden */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_prices: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PriceList"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    set_price: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PriceSchema"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PriceSchema"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_price: {
+        parameters: {
+            query: {
+                /** @description The name of the model, or the beginning of names followed by `*`. */
+                model: string;
+                /** @description Its provider. */
+                provider?: string | null;
+                /** @description Its first day. */
+                validFrom?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

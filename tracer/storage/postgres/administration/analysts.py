@@ -48,6 +48,7 @@ READABLE = (
     "recorder_run",
     "project",
     "analyst",
+    "model_price",
 )
 """The tables that analysts may read. They do not include keys, sign-ins and session state."""
 

@@ -60,7 +60,7 @@ SELECT
     coalesce(run.masked, '{}') AS masked,
     run.input_tokens,
     run.output_tokens,
-    run.cost_usd,
+    CASE WHEN run.cost_usd <> 0 OR run.unpriced_calls = 0 THEN run.cost_usd END AS cost_usd,
     run.tool_calls,
     run.failures,
     run.cancel_requested_at,
@@ -70,7 +70,8 @@ SELECT
     run.run_metadata,
     run.service_name,
     run.service_version,
-    run.deployment_environment
+    run.deployment_environment,
+    run.unpriced_calls
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all its records.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
@@ -95,7 +96,7 @@ COMMENT ON COLUMN trace.runs.recorded_at IS 'When the server stored the first ve
 COMMENT ON COLUMN trace.runs.masked IS 'JSON pointers to values that were masked or not stored, such as `arguments:/password`, sorted.';
 COMMENT ON COLUMN trace.runs.input_tokens IS 'The input tokens of all models.';
 COMMENT ON COLUMN trace.runs.output_tokens IS 'The output tokens of all models.';
-COMMENT ON COLUMN trace.runs.cost_usd IS 'The cost of all models in US dollars; unknown costs count as 0.';
+COMMENT ON COLUMN trace.runs.cost_usd IS 'The sum of the known costs of model calls in US dollars; null if some are unknown and the others are zero.';
 COMMENT ON COLUMN trace.runs.tool_calls IS 'The number of tool calls, including the items of batches.';
 COMMENT ON COLUMN trace.runs.failures IS 'The number of think-acts and tool calls that failed.';
 COMMENT ON COLUMN trace.runs.cancel_requested_at IS 'When cancellation of the run was requested.';
@@ -106,6 +107,7 @@ COMMENT ON COLUMN trace.runs.run_metadata IS 'The metadata of the run, as the te
 COMMENT ON COLUMN trace.runs.service_name IS 'The service that ran it: the resource attribute `service.name`.';
 COMMENT ON COLUMN trace.runs.service_version IS 'The version of the service: `service.version`.';
 COMMENT ON COLUMN trace.runs.deployment_environment IS 'Where it ran, such as `production`: `deployment.environment.name`.';
+COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls with an unknown cost: those that succeeded or used tokens.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT
@@ -408,7 +410,7 @@ COMMENT ON COLUMN trace.think_acts.thought IS 'The text of the model''s answer.'
 COMMENT ON COLUMN trace.think_acts.messages IS 'The messages to the model, as the text of a JSON array.';
 COMMENT ON COLUMN trace.think_acts.input_tokens IS 'The number of input tokens.';
 COMMENT ON COLUMN trace.think_acts.output_tokens IS 'The number of output tokens.';
-COMMENT ON COLUMN trace.think_acts.cost_usd IS 'The cost in US dollars: reported, or computed from the price list.';
+COMMENT ON COLUMN trace.think_acts.cost_usd IS 'The cost in US dollars: by a price of the project, reported, or by the price list.';
 COMMENT ON COLUMN trace.think_acts.status IS 'The status: `unknown` (a placeholder that another record referenced), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open, and its recorder''s lease has expired).';
 COMMENT ON COLUMN trace.think_acts.is_open IS 'True if it has not ended. A condition on this column uses an index.';
 COMMENT ON COLUMN trace.think_acts.is_failed IS 'True if it failed. A condition on this column uses an index.';
@@ -582,9 +584,10 @@ SELECT
     sum(part.failures)::bigint AS failures,
     sum(part.input_tokens)::bigint AS input_tokens,
     sum(part.output_tokens)::bigint AS output_tokens,
-    sum(part.cost_usd) AS cost_usd,
+    CASE WHEN sum(part.cost_usd) <> 0 OR sum(part.unpriced_calls) = 0 THEN sum(part.cost_usd) END AS cost_usd,
     sum(part.model_ms) AS model_ms,
-    sum(part.tool_ms) AS tool_ms
+    sum(part.tool_ms) AS tool_ms,
+    sum(part.unpriced_calls)::bigint AS unpriced_calls
 FROM (
     SELECT each.project_id, each.root_plan_id, step.plan_id, 1 AS think_acts, 0 AS tool_calls,
         CASE WHEN each.status = 'failed' THEN 1 ELSE 0 END AS failures,
@@ -592,7 +595,8 @@ FROM (
         coalesce(each.output_tokens, 0) AS output_tokens,
         coalesce(each.cost_usd, 0) AS cost_usd,
         coalesce((extract(epoch FROM each.finished_at - each.started_at) * 1000)::float8, 0) AS model_ms,
-        0::float8 AS tool_ms
+        0::float8 AS tool_ms,
+        CASE WHEN each.cost_usd IS NULL AND (each.status = 'succeeded' OR coalesce(each.input_tokens, 0) + coalesce(each.output_tokens, 0) > 0) THEN 1 ELSE 0 END AS unpriced_calls
     FROM think_act_record AS each
     JOIN run ON run.project_id = each.project_id
         AND run.root_plan_id = each.root_plan_id
@@ -604,7 +608,7 @@ FROM (
     UNION ALL
     SELECT each.project_id, each.root_plan_id, step.plan_id, 0, 1,
         CASE WHEN each.status = 'failed' THEN 1 ELSE 0 END, 0, 0, 0, 0,
-        coalesce((extract(epoch FROM each.finished_at - each.started_at) * 1000)::float8, 0)
+        coalesce((extract(epoch FROM each.finished_at - each.started_at) * 1000)::float8, 0), 0
     FROM act_tool_info AS each
     JOIN run ON run.project_id = each.project_id
         AND run.root_plan_id = each.root_plan_id
@@ -623,9 +627,10 @@ COMMENT ON COLUMN trace.plan_costs.tool_calls IS 'The number of tool calls.';
 COMMENT ON COLUMN trace.plan_costs.failures IS 'The number of these rounds and calls that failed.';
 COMMENT ON COLUMN trace.plan_costs.input_tokens IS 'The input tokens of all models.';
 COMMENT ON COLUMN trace.plan_costs.output_tokens IS 'The output tokens of all models.';
-COMMENT ON COLUMN trace.plan_costs.cost_usd IS 'The cost of all models in US dollars; unknown costs count as 0.';
+COMMENT ON COLUMN trace.plan_costs.cost_usd IS 'The sum of the known costs of model calls in US dollars; null if some are unknown and the others are zero.';
 COMMENT ON COLUMN trace.plan_costs.model_ms IS 'The sum of the durations of model requests in milliseconds.';
 COMMENT ON COLUMN trace.plan_costs.tool_ms IS 'The sum of the durations of tool calls in milliseconds. Parallel calls and the time of sub-plans inside a call count in full.';
+COMMENT ON COLUMN trace.plan_costs.unpriced_calls IS 'The number of model calls with an unknown cost: those that succeeded or used tokens.';
 
 CREATE VIEW trace.agent_costs WITH (security_invoker) AS
 SELECT
@@ -637,9 +642,10 @@ SELECT
     sum(part.failures)::bigint AS failures,
     sum(part.input_tokens)::bigint AS input_tokens,
     sum(part.output_tokens)::bigint AS output_tokens,
-    sum(part.cost_usd) AS cost_usd,
+    CASE WHEN sum(part.cost_usd) <> 0 OR sum(part.unpriced_calls) = 0 THEN sum(part.cost_usd) END AS cost_usd,
     sum(part.model_ms) AS model_ms,
-    sum(part.tool_ms) AS tool_ms
+    sum(part.tool_ms) AS tool_ms,
+    sum(part.unpriced_calls)::bigint AS unpriced_calls
 FROM (
     SELECT each.project_id, each.root_plan_id, step.agent_name, 1 AS think_acts, 0 AS tool_calls,
         CASE WHEN each.status = 'failed' THEN 1 ELSE 0 END AS failures,
@@ -647,7 +653,8 @@ FROM (
         coalesce(each.output_tokens, 0) AS output_tokens,
         coalesce(each.cost_usd, 0) AS cost_usd,
         coalesce((extract(epoch FROM each.finished_at - each.started_at) * 1000)::float8, 0) AS model_ms,
-        0::float8 AS tool_ms
+        0::float8 AS tool_ms,
+        CASE WHEN each.cost_usd IS NULL AND (each.status = 'succeeded' OR coalesce(each.input_tokens, 0) + coalesce(each.output_tokens, 0) > 0) THEN 1 ELSE 0 END AS unpriced_calls
     FROM think_act_record AS each
     JOIN run ON run.project_id = each.project_id
         AND run.root_plan_id = each.root_plan_id
@@ -659,7 +666,7 @@ FROM (
     UNION ALL
     SELECT each.project_id, each.root_plan_id, step.agent_name, 0, 1,
         CASE WHEN each.status = 'failed' THEN 1 ELSE 0 END, 0, 0, 0, 0,
-        coalesce((extract(epoch FROM each.finished_at - each.started_at) * 1000)::float8, 0)
+        coalesce((extract(epoch FROM each.finished_at - each.started_at) * 1000)::float8, 0), 0
     FROM act_tool_info AS each
     JOIN run ON run.project_id = each.project_id
         AND run.root_plan_id = each.root_plan_id
@@ -678,9 +685,10 @@ COMMENT ON COLUMN trace.agent_costs.tool_calls IS 'The number of tool calls.';
 COMMENT ON COLUMN trace.agent_costs.failures IS 'The number of these rounds and calls that failed.';
 COMMENT ON COLUMN trace.agent_costs.input_tokens IS 'The input tokens of all models.';
 COMMENT ON COLUMN trace.agent_costs.output_tokens IS 'The output tokens of all models.';
-COMMENT ON COLUMN trace.agent_costs.cost_usd IS 'The cost of all models in US dollars; unknown costs count as 0.';
+COMMENT ON COLUMN trace.agent_costs.cost_usd IS 'The sum of the known costs of model calls in US dollars; null if some are unknown and the others are zero.';
 COMMENT ON COLUMN trace.agent_costs.model_ms IS 'The sum of the durations of model requests in milliseconds.';
 COMMENT ON COLUMN trace.agent_costs.tool_ms IS 'The sum of the durations of tool calls in milliseconds. Parallel calls and the time of sub-plans inside a call count in full.';
+COMMENT ON COLUMN trace.agent_costs.unpriced_calls IS 'The number of model calls with an unknown cost: those that succeeded or used tokens.';
 
 CREATE VIEW trace.tool_stats WITH (security_invoker) AS
 SELECT

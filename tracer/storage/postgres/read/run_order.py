@@ -30,7 +30,7 @@ _VALUES = {
     "start": f"extract(epoch FROM {START}) * 1000000",
     "duration": "extract(epoch FROM finished_at - started_at) * 1000000",
     "tokens": _TOKENS,
-    "cost": f"CASE WHEN cost_usd <> 0 OR {_TOKENS} = 0 THEN cost_usd END",
+    "cost": "CASE WHEN cost_usd <> 0 OR unpriced_calls = 0 THEN cost_usd END",
     "toolCalls": "tool_calls",
 }
 """The compared value of each order, as SQL; null if a run has no such value."""

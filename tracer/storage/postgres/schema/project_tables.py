@@ -1,12 +1,13 @@
-"""The tables that belong to projects: projects, keys, sign-ins, analysts, and sessions.
+"""The tables that belong to projects: projects, keys, sign-ins, analysts, prices, and sessions.
 
-The first four are small. They are reference tables on Citus, so that their unique constraints need
+The first five are small. They are reference tables on Citus, so that their unique constraints need
 no `root_plan_id`. The tables of sessions are distributed by session.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from uuid import UUID
 
 from sqlalchemy import (
@@ -28,6 +29,9 @@ from sqlmodel import Field
 from tracer.records.ids import DEFAULT_PROJECT_ID
 from tracer.records.record_classes import Int64
 from tracer.storage.postgres.schema.columns import TableRow
+
+RATES = ("input_usd", "output_usd", "cache_read_usd", "cache_write_usd", "reasoning_usd")
+"""The columns of a price that are rates."""
 
 
 class ProjectRow(TableRow, table=True):
@@ -129,6 +133,40 @@ class AnalystRow(TableRow, table=True):
     """The project that the role can read."""
     was_made: bool
     """True if `tracer analysts add` created the role. `tracer analysts remove` then drops it."""
+
+
+class ModelPriceRow(TableRow, table=True):
+    """A project's own price of a model. Rates are US dollars for a million tokens."""
+
+    __tablename__ = "model_price"
+    __table_args__ = (
+        PrimaryKeyConstraint("project_id", "model", "provider", "valid_from"),
+        ForeignKeyConstraint(["project_id"], ["project.project_id"], name="model_price_of_project"),
+        CheckConstraint("length(model) BETWEEN 1 AND 200", name="model_price_names_a_model"),
+        CheckConstraint(
+            " AND ".join(f"{rate} BETWEEN 0 AND 1000000" for rate in RATES),
+            name="model_price_has_rates",
+        ),
+    )
+
+    project_id: int = Field(primary_key=True)
+    """The project."""
+    model: str = Field(primary_key=True)
+    """The name of the model, or the beginning of names followed by `*`."""
+    provider: str = Field(primary_key=True)
+    """The provider to which the price applies; empty: every provider."""
+    valid_from: date = Field(primary_key=True)
+    """The first day, in UTC, on which the price holds."""
+    input_usd: Decimal
+    """The rate of input tokens."""
+    output_usd: Decimal
+    """The rate of output tokens."""
+    cache_read_usd: Decimal | None = None
+    """The rate of input tokens that were read from a cache; null: that of the input."""
+    cache_write_usd: Decimal | None = None
+    """The rate of input tokens that were written to a cache; null: that of the input."""
+    reasoning_usd: Decimal | None = None
+    """The rate of output tokens of reasoning; null: that of the output."""
 
 
 _SESSION = "regexp_replace(session_id, '@[0-9a-f]*$', '')"

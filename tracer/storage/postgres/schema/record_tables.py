@@ -45,6 +45,7 @@ from tracer.storage.postgres.schema.lease_tables import RecorderLeaseRow, Record
 from tracer.storage.postgres.schema.project_tables import (
     AnalystRow,
     ApiKeyRow,
+    ModelPriceRow,
     ProjectRow,
     SessionStateRow,
     SignInRow,
@@ -203,7 +204,7 @@ class RunTable(_Stored, Run, table=True):
     __table_args__ = (
         CheckConstraint(
             "input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0"
-            " AND tool_calls >= 0 AND failures >= 0",
+            " AND tool_calls >= 0 AND failures >= 0 AND unpriced_calls >= 0",
             name="run_totals_are_counts",
         ),
         CheckConstraint("source IN ('events', 'spans')", name="run_has_one_source"),
@@ -233,6 +234,8 @@ class RunTable(_Stored, Run, table=True):
         ),
     )
 
+    unpriced_calls: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """The number of model calls with an unknown cost: those that succeeded or used tokens."""
     source: str = "events"
     """The source of the records: `events`, or `spans` (a projection)."""
     is_agent_work: bool = True
@@ -471,8 +474,24 @@ for _row_class in (
     ApiKeyRow,
     SignInRow,
     AnalystRow,
+    ModelPriceRow,
 ):
     _comment(_row_class)
+
+
+def unpriced(row: str) -> str:
+    """Return 1 if the cost of a think-act is unknown, else 0, as SQL; see `is_unpriced`.
+
+    Args:
+        row: The name of the row, which may be null.
+    """
+    used = f"coalesce({row}.input_tokens, 0) + coalesce({row}.output_tokens, 0) > 0"
+    known = f"{row}.cost_usd IS NOT NULL"
+    return (
+        f"CASE WHEN {known} OR {row}.status IS NULL THEN 0"
+        f" WHEN {row}.status = 'succeeded' OR {used} THEN 1 ELSE 0 END"
+    )
+
 
 METADATA = SQLModel.metadata
 """The schema in which the migrations must end."""

@@ -96,7 +96,7 @@ class PendingRunRow(TableRow, table=True):
     attempted_at: datetime | None = None
     """When the last of these began."""
     with_prices: bool = False
-    """Whether the projection replaces computed costs by those of the current price list."""
+    """Whether the projection replaces computed costs by those of the current prices."""
     failure: str | None = None
     """The error of the last attempt; null if it left none."""
 

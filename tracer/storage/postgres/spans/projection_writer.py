@@ -27,6 +27,7 @@ from tracer.otel.projection.project import (
 )
 from tracer.records.leases import LeaseTerms
 from tracer.records.merge import Fields
+from tracer.records.prices import NO_OWN_PRICES, OwnPrices, is_unpriced
 from tracer.records.record_classes import RECORDS, Kind
 from tracer.records.status import Status
 from tracer.storage.postgres.spans import projection_sql as sql
@@ -46,7 +47,11 @@ _STATUS = {kind: PROJECTED_FIELDS[kind].index("status") for kind in RECORDS}
 _COST = PROJECTED_FIELDS[Kind.THINK_ACT].index("cost_usd")
 _USAGE = ("requested_model", "model", "input_tokens", "output_tokens")
 _USAGE_PLACES = [PROJECTED_FIELDS[Kind.THINK_ACT].index(name) for name in _USAGE]
+_ROUND_STATUS = PROJECTED_FIELDS[Kind.THINK_ACT].index("status")
+_TOKENS = slice(_COST - 2, _COST)
+"""The places of the input and output tokens, which stand before the cost."""
 _RUN_COST = RUN_FIELDS.index("cost_usd")
+"""The place of the cost. The number of calls of unknown cost follows."""
 _COMPARED = [name for name in RUN_FIELDS if name != "cancel_requested_at"]
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -103,7 +108,7 @@ class Computed:
     seconds: float
 
 
-def computed(attempt: Attempt, stored: StoredSpans) -> Computed:
+def computed(attempt: Attempt, stored: StoredSpans, prices: OwnPrices = NO_OWN_PRICES) -> Computed:
     """Return the projection of a run.
 
     Raises:
@@ -118,7 +123,7 @@ def computed(attempt: Attempt, stored: StoredSpans) -> Computed:
     if not stored.messages:
         raise MissingSpans("The spans of the run are not stored.")
     of_sessions = [each for messages in stored.of_sessions.values() for each in messages]
-    rows = project_run(stored.messages, of_sessions)
+    rows = project_run(stored.messages, of_sessions, prices)
     if rows.spans > MOST_SPANS:
         raise TooManySpans(
             f"The trace has {rows.spans} spans; at most {MOST_SPANS} are turned into records."
@@ -283,32 +288,35 @@ class ProjectionWriter:
     ) -> None:
         """Keep the stored costs of think-acts whose token usage has not changed.
 
-        Only costs computed from the price list are concerned. Without this, they would change after
-        an update of the price list.
+        Only costs that may be computed from prices are concerned. Without this, they would change
+        after an update of the prices.
         """
-        if known is None or each.attempt.with_prices or not each.rows.priced:
+        if known is None or each.attempt.with_prices:
             return
         digests, packed = known[Kind.THINK_ACT], each.packed[Kind.THINK_ACT]
+        rows = each.rows.rows[Kind.THINK_ACT]
         changed = [
             record_id
-            for record_id in each.rows.priced
-            if digests.get(record_id, packed[record_id][1]) != packed[record_id][1]
+            for record_id, row in rows.items()
+            if (record_id in each.rows.priced or row[_COST] is None)
+            and digests.get(record_id, packed[record_id][1]) != packed[record_id][1]
         ]
         if not changed:
             return
-        rows = each.rows.rows[Kind.THINK_ACT]
         total: Decimal = each.rows.run[_RUN_COST]
+        unpriced_calls: int = each.rows.run[_RUN_COST + 1]
         ids = [UUID(bytes=record_id) for record_id in changed]
         for _, think_act_id, cost, *usage in self._session.ask(
             sql.READ_COSTS, project_id, [each.attempt.run_id], ids
         ):
             record_id, row = think_act_id.bytes, rows[think_act_id.bytes]
             if cost is not None and usage == [row[place] for place in _USAGE_PLACES]:
-                total += cost - row[_COST]
+                total += cost - (row[_COST] or 0)
+                unpriced_calls -= is_unpriced(row[_ROUND_STATUS], row[_TOKENS], row[_COST])
                 row = rows[record_id] = (*row[:_COST], cost, *row[_COST + 1 :])
                 packed[record_id] = _packed(Kind.THINK_ACT, row)
         run = each.rows.run
-        each.rows.run = (*run[:_RUN_COST], total, *run[_RUN_COST + 1 :])
+        each.rows.run = (*run[:_RUN_COST], total, unpriced_calls, *run[_RUN_COST + 2 :])
 
     def _note_signs(self, project_id: int, written: list[Computed]) -> None:
         signs = {

@@ -29,10 +29,12 @@ from tracer.otel.projection.project import (
 )
 from tracer.records.leases import DEFAULT_TERMS, LeaseTerms
 from tracer.records.merge import Reduced
+from tracer.records.prices import NO_OWN_PRICES, OwnPrices
 from tracer.records.record_classes import Kind
 from tracer.storage.postgres.connection.citus import runs_per_transaction
 from tracer.storage.postgres.connection.notifications import notify_written
 from tracer.storage.postgres.connection.write_errors import CONFLICTS, UNSTORABLE
+from tracer.storage.postgres.projects.model_prices import READ_PRICES, price_of
 from tracer.storage.postgres.spans import projection_sql as sql
 from tracer.storage.postgres.spans.blocks import span_message
 from tracer.storage.postgres.spans.projection_writer import (
@@ -221,11 +223,12 @@ class Projector:
             self._read_spans(project_id, {run_id: stored})
             stored.arrivals = [LATEST] * len(stored.arrivals)
             try:
-                projection = computed(attempt, stored)
+                prices = self._ask_prices(project_id)
+                projection = computed(attempt, stored, prices)
                 named = sorted(UUID(bytes=each) for each in projection.rows.sessions)
                 stored.of_sessions = self._read_sessions(project_id, named)
                 if any(stored.of_sessions.values()):
-                    projection = computed(attempt, stored)
+                    projection = computed(attempt, stored, prices)
             except Exception as error:  # as in `project_claimed`
                 final = [run_id], [_reason(error)], [sql.MOST_ATTEMPTS]
                 self._session.ask(sql.NOTE_FAILURES, project_id, self._moment(), *final)
@@ -308,7 +311,7 @@ class Projector:
         keys = [ProjectRunKey(project_id, attempt.run_id) for attempt in attempts]
         if keys:
             self._on_begin(keys)
-        stored = self._read(project_id, [attempt.run_id for attempt in attempts])
+        stored, prices = self._read(project_id, [attempt.run_id for attempt in attempts])
         projections: list[Computed] = []
         done = Round()
         for place, attempt in enumerate(attempts):
@@ -317,7 +320,7 @@ class Projector:
             self._on_run(keys[place])
             try:
                 with _time_limit(self._seconds_for(len(attempts))):
-                    projection = self._computed(project_id, attempt, spans)
+                    projection = self._computed(project_id, attempt, spans, prices)
             except TookTooLong:
                 failures[attempt.run_id] = _TOOK_TOO_LONG, 0
                 self._on_run(None)
@@ -335,19 +338,21 @@ class Projector:
         done += self._finish(project_id, projections, failures, now)
         return done + Round(seconds=time.monotonic() - begin)
 
-    def _computed(self, project_id: int, attempt: Attempt, stored: StoredSpans) -> Computed:
+    def _computed(
+        self, project_id: int, attempt: Attempt, stored: StoredSpans, prices: OwnPrices
+    ) -> Computed:
         """Return the projection of a run, with the log records of sessions that it newly names.
 
         Raises:
             Exception: As `projection_writer.computed`.
         """
-        projection = computed(attempt, stored)
+        projection = computed(attempt, stored, prices)
         new = {UUID(bytes=each) for each in projection.rows.sessions} - stored.of_sessions.keys()
         if not new:
             return projection
         with self._session.in_project(project_id, _ONE_SNAPSHOT):
             stored.of_sessions |= self._read_sessions(project_id, sorted(new))
-        return computed(attempt, stored) if any(stored.of_sessions.values()) else projection
+        return computed(attempt, stored, prices) if any(stored.of_sessions.values()) else projection
 
     def note_end(self, run: ProjectRunKey) -> None:
         """Record that the projection of a run ended its process.
@@ -362,16 +367,17 @@ class Projector:
             return None
         return self._limits.in_group if runs > 1 else self._limits.alone
 
-    def _read(self, project_id: int, runs: list[UUID]) -> dict[UUID, StoredSpans]:
-        """Return the stored spans of the runs that exist.
+    def _read(self, project_id: int, runs: list[UUID]) -> tuple[dict[UUID, StoredSpans], OwnPrices]:
+        """Return the stored spans of the runs that exist, and the project's prices.
 
         `run.projected` is read before the blocks.
         """
         stored_runs: dict[UUID, StoredSpans] = {}
         if not runs:
-            return stored_runs
+            return stored_runs, NO_OWN_PRICES
         # In one snapshot: `tracer pack-spans` moves spans from one table to the other.
         with self._session.in_project(project_id, _ONE_SNAPSHOT):
+            prices = self._ask_prices(project_id)
             for run_id, projected, version, is_thinned in self._session.ask(
                 sql.READ_RUNS, project_id, runs
             ):
@@ -387,7 +393,10 @@ class Projector:
                 for session, messages in self._read_sessions(project_id, list(named)).items():
                     for run_id in named[session]:
                         stored_runs[run_id].of_sessions[session] = messages
-        return stored_runs
+        return stored_runs, prices
+
+    def _ask_prices(self, project_id: int) -> OwnPrices:
+        return OwnPrices(map(price_of, self._session.ask(_PRICES, project_id)))
 
     def _read_sessions(self, project_id: int, sessions: list[UUID]) -> dict[UUID, list[bytes]]:
         """Return the messages of each session's run; no messages if none have arrived."""
@@ -526,6 +535,9 @@ class Projector:
 
     def _now(self) -> datetime | None:
         return self._clock and self._clock()
+
+
+_PRICES = READ_PRICES.format("$1")
 
 
 def block_row(trace: TraceSpans) -> tuple[UUID, bytes, int, int, bytes]:

@@ -145,7 +145,7 @@ class Reprojection:
         Args:
             runs: The runs. Runs that do not exist, are deleted, arrived as events, or were
                 projected by a newer version of the program are omitted.
-            with_prices: Whether computed costs are replaced by those of the current price list.
+            with_prices: Whether computed costs are replaced by those of the current prices.
 
         Returns:
             The runs that are pending now.

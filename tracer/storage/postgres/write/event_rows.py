@@ -26,8 +26,10 @@ from tracer.records.status import Status
 from tracer.storage.postgres.connection.citus import is_spread
 from tracer.storage.postgres.connection.project_session import ProjectPool, Statement, executed
 from tracer.storage.postgres.connection.write_errors import retry_on_conflict
+from tracer.storage.postgres.projects.model_prices import ModelPrices
 from tracer.storage.postgres.schema.castable_json import FIT_COLUMNS, FIT_VALUES, fits_jsonb
-from tracer.storage.postgres.schema.record_tables import TABLES, column_type
+from tracer.storage.postgres.schema.record_tables import TABLES, column_type, unpriced
+from tracer.storage.postgres.write.event_prices import price_rounds
 from tracer.storage.postgres.write.leases import PostgresLeases
 
 _STATEMENT_BYTES = 32_000_000  # Postgres takes a gigabyte at once, and several copies of it
@@ -38,9 +40,10 @@ _CACHED_RECORDS = 20_000
 class EventRows:
     """Writes events and records as rows of a project's tables, in one transaction each time."""
 
-    def __init__(self, project: ProjectPool, leases: PostgresLeases) -> None:
-        """Set the project and the leases of its recorders."""
+    def __init__(self, project: ProjectPool, leases: PostgresLeases, prices: ModelPrices) -> None:
+        """Set the project, the leases of its recorders, and its prices."""
         self._project = project
+        self._prices = prices
         self._leases = leases
         self._cache = MergeCache()
 
@@ -52,6 +55,7 @@ class EventRows:
             now: The time at which new rows are recorded.
         """
         records = merge_records(partial_records(events))
+        await price_rounds(self._project, records[Kind.THINK_ACT], await self._prices.known())
         runs = {event.root_plan_id for event in events}
         for run_id in runs:
             records[Kind.RUN].setdefault((run_id, run_id), {})
@@ -382,7 +386,7 @@ _RETURNING = {
     + ", ".join(f"new.{c}" for c in FROM_ROOT_PLAN),
     Kind.THINK_ACT: "RETURNING new.root_plan_id, "
     + ", ".join(f"coalesce(new.{c}, 0) - coalesce(old.{c}, 0) AS {c}" for c in _NUMBERS)
-    + f", {_FAILED}",
+    + f", {unpriced('new')} - {unpriced('old')} AS unpriced_calls, {_FAILED}",
     Kind.TOOL_CALL: (
         f"RETURNING new.root_plan_id, (old.tool_call_id IS NULL)::int AS tool_calls, {_FAILED}"
     ),
@@ -390,7 +394,7 @@ _RETURNING = {
 """The values of each changed row that the run's totals need."""
 
 _COUNTED = {
-    Kind.THINK_ACT: (*_NUMBERS, "failures"),
+    Kind.THINK_ACT: (*_NUMBERS, "unpriced_calls", "failures"),
     Kind.TOOL_CALL: ("tool_calls", "failures"),
 }
 """The columns that the run sums up."""

@@ -1,0 +1,172 @@
+"""The `tracer prices` commands. They need the database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from tracer import assembly
+from tracer.cli.terminal import AsJson, Project, console, run_command
+from tracer.errors import BadRequest
+from tracer.records.ids import DEFAULT_PROJECT
+from tracer.records.prices import ALWAYS, ModelPrice
+from tracer.settings import Settings
+from tracer.storage.postgres.projects.model_prices import ModelPrices
+
+prices = typer.Typer(
+    name="prices", help="Set, list and delete a project's own prices.", no_args_is_help=True
+)
+
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="The model's name, or its beginning followed by `*`."),
+]
+Provider = Annotated[
+    str | None, typer.Option(help="The model's provider; every provider if omitted.")
+]
+ValidFrom = Annotated[
+    datetime | None,
+    typer.Option(
+        "--from",
+        metavar="DATE",
+        formats=["%Y-%m-%d"],
+        help="The first day of the price, in UTC; it always held if omitted.",
+    ),
+]
+
+
+@prices.command(name="list")
+def list_prices(project: Project = DEFAULT_PROJECT, as_json: AsJson = False) -> None:
+    """List the prices of a project, in US dollars for a million tokens."""
+
+    async def run(settings: Settings) -> None:
+        async with _prices(settings, project) as own:
+            listed = await own.list_prices()
+        if as_json:
+            typer.echo(orjson.dumps([_shown(each) for each in listed]).decode())
+            return
+        headings = ("model", "provider", "from", "input", "output", "read", "write", "reasoning")
+        table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)
+        for each in listed:
+            since = "" if each.valid_from == ALWAYS else str(each.valid_from)
+            rates = ("" if rate is None else f"{rate:f}" for rate in _rates(each).values())
+            table.add_row(each.model, each.provider or "", since, *rates)
+        Console(markup=False, width=400).print(table)
+
+    run_command(run)
+
+
+@prices.command(name="set")
+def set_price(
+    model: Model,
+    input_usd: Annotated[str, typer.Option("--input", metavar="USD", help="Input tokens.")],
+    output_usd: Annotated[str, typer.Option("--output", metavar="USD", help="Output tokens.")],
+    cache_read_usd: Annotated[
+        str | None,
+        typer.Option("--cache-read", metavar="USD", help="Input tokens read from a cache."),
+    ] = None,
+    cache_write_usd: Annotated[
+        str | None,
+        typer.Option("--cache-write", metavar="USD", help="Input tokens written to a cache."),
+    ] = None,
+    reasoning_usd: Annotated[
+        str | None, typer.Option("--reasoning", metavar="USD", help="Tokens of reasoning.")
+    ] = None,
+    provider: Provider = None,
+    valid_from: ValidFrom = None,
+    project: Project = DEFAULT_PROJECT,
+) -> None:
+    """Set what a million tokens of a model cost, in US dollars.
+
+    It replaces the price of the same model, provider and first day. Without prices of their own,
+    cached tokens cost as much as input, and reasoning as much as output.
+    """
+
+    async def run(settings: Settings) -> None:
+        price = ModelPrice(
+            model,
+            provider,
+            _day(valid_from),
+            _rate(input_usd),
+            _rate(output_usd),
+            *(
+                None if each is None else _rate(each)
+                for each in (cache_read_usd, cache_write_usd, reasoning_usd)
+            ),
+        )
+        async with _prices(settings, project) as own:
+            await own.set_price(price)
+        console.print(
+            "The price is set. Apply it to stored runs: `tracer reproject --all --prices`."
+        )
+
+    run_command(run)
+
+
+@prices.command()
+def delete(
+    model: Model,
+    provider: Provider = None,
+    valid_from: ValidFrom = None,
+    project: Project = DEFAULT_PROJECT,
+) -> None:
+    """Delete a price. Stored costs stay."""
+
+    async def run(settings: Settings) -> None:
+        async with _prices(settings, project) as own:
+            if not await own.delete(model, provider, _day(valid_from)):
+                raise BadRequest("The project has no such price. List them: `tracer prices list`.")
+        console.print("The price is deleted.")
+
+    run_command(run)
+
+
+@asynccontextmanager
+async def _prices(settings: Settings, project: str) -> AsyncIterator[ModelPrices]:
+    async with (
+        assembly.database(settings) as url,
+        assembly.model_prices(url, project) as own,
+    ):
+        yield own
+
+
+def _day(valid_from: datetime | None) -> date:
+    return ALWAYS if valid_from is None else valid_from.replace(tzinfo=UTC).date()
+
+
+def _rate(text: str) -> Decimal:
+    try:
+        rate = Decimal(text)
+    except InvalidOperation:
+        rate = Decimal(-1)
+    if not 0 <= rate <= 1_000_000:  # a comparison with NaN raises no error, and is false
+        raise BadRequest(f"{text!r} is not a rate from 0 to 1,000,000 dollars.")
+    return rate
+
+
+def _rates(price: ModelPrice) -> dict[str, Decimal | None]:
+    return {
+        "inputUsd": price.input_usd,
+        "outputUsd": price.output_usd,
+        "cacheReadUsd": price.cache_read_usd,
+        "cacheWriteUsd": price.cache_write_usd,
+        "reasoningUsd": price.reasoning_usd,
+    }
+
+
+def _shown(price: ModelPrice) -> dict[str, object]:
+    rates = _rates(price).items()
+    return {
+        "model": price.model,
+        "provider": price.provider,
+        "validFrom": price.valid_from,
+        **{name: None if rate is None else float(rate) for name, rate in rates},
+    }

@@ -1,0 +1,1 @@
+"""A project's own prices of models."""

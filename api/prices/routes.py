@@ -1,0 +1,49 @@
+"""The own prices of the caller's project."""
+
+from __future__ import annotations
+
+from datetime import date
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.dependencies import Administering, Prices, Reading
+from api.http.problems import documented
+from api.prices.schemas import ModelName, PriceList, PriceSchema, ProviderName
+from tracer.errors import RecordNotFound
+from tracer.records.prices import ALWAYS
+
+router = APIRouter(prefix="/api/prices", tags=["access"])
+
+
+@router.get("")
+async def list_prices(prices: Prices, _: Reading) -> PriceList:
+    """List the project's own prices by model, provider and first day."""
+    return PriceList(
+        items=[PriceSchema.model_validate(each) for each in await prices.list_prices()]
+    )
+
+
+@router.put("")
+async def set_price(wanted: PriceSchema, prices: Prices, _: Administering) -> PriceSchema:
+    """Set a price. It replaces the one of the same model, provider and first day.
+
+    Servers apply it within two seconds to calls that they record from then on. `tracer reproject
+    --prices` applies it to stored runs.
+    """
+    await prices.set_price(wanted.price())
+    return wanted
+
+
+@router.delete("", status_code=HTTPStatus.NO_CONTENT, responses=documented(HTTPStatus.NOT_FOUND))
+async def delete_price(
+    model: Annotated[ModelName, Query()],
+    prices: Prices,
+    _: Administering,
+    provider: Annotated[ProviderName | None, Query(description="Its provider.")] = None,
+    valid_from: Annotated[date, Query(alias="validFrom", description="Its first day.")] = ALWAYS,
+) -> None:
+    """Delete a price. Stored costs stay."""
+    if not await prices.delete(model, provider, valid_from):
+        raise RecordNotFound("price", model)

@@ -1,0 +1,77 @@
+"""Prices of models, as the API shows them."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+from api.keys.schemas import ClosedSchema
+from tracer.records.prices import ALWAYS, ModelPrice
+
+ModelName = Annotated[
+    str,
+    AfterValidator(str.strip),
+    Field(
+        min_length=1,
+        max_length=200,
+        description="The name of the model, or the beginning of names followed by `*`.",
+    ),
+]
+ProviderName = Annotated[str, Field(min_length=1, max_length=200)]
+
+Rate = Annotated[
+    Decimal,
+    Field(ge=0, le=1_000_000, max_digits=18, decimal_places=12),
+    PlainSerializer(float, return_type=float),
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1_000_000}),
+]
+
+
+class PriceSchema(ClosedSchema):
+    """A project's own price of a model. Rates are US dollars for a million tokens."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "ft:gpt-4o-mini-2024-07-18:ward:*",
+                    "provider": "openai",
+                    "validFrom": "2026-11-01",
+                    "inputUsd": 0.3,
+                    "outputUsd": 1.2,
+                    "cacheReadUsd": 0.15,
+                    "cacheWriteUsd": None,
+                    "reasoningUsd": None,
+                }
+            ]
+        }
+    )
+
+    model: ModelName
+    provider: ProviderName | None = None
+    """The provider to which the price applies; null: every provider."""
+    valid_from: date = ALWAYS
+    """The first day, in UTC, on which the price holds. Calls that end on or after it are priced."""
+    input_usd: Rate
+    """The rate of input tokens."""
+    output_usd: Rate
+    """The rate of output tokens."""
+    cache_read_usd: Rate | None = None
+    """The rate of input tokens that were read from a cache; null: that of the input."""
+    cache_write_usd: Rate | None = None
+    """The rate of input tokens that were written to a cache; null: that of the input."""
+    reasoning_usd: Rate | None = None
+    """The rate of output tokens of reasoning; null: that of the output."""
+
+    def price(self) -> ModelPrice:
+        """Return the price."""
+        return ModelPrice(**self.model_dump())
+
+
+class PriceList(ClosedSchema):
+    """The prices of the project."""
+
+    items: list[PriceSchema]

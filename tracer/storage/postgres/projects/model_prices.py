@@ -1,0 +1,134 @@
+"""A project's own prices of models."""
+
+from __future__ import annotations
+
+import time
+from datetime import date
+from typing import Any
+
+from psycopg.errors import CheckViolation, NumericValueOutOfRange
+
+from tracer.errors import BadRequest
+from tracer.records.prices import NO_OWN_PRICES, ModelPrice, OwnPrices
+from tracer.storage.postgres.connection.pool import store_errors
+from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
+from tracer.storage.postgres.projects.single_flight import SingleFlight
+from tracer.text import storable
+
+KNOWN_SECONDS = 2.0
+"""How long a project's prices are cached."""
+
+MOST_PRICES = 1000
+"""The largest number of prices of a project."""
+
+
+class ModelPrices:
+    """The prices of one project, with a short-lived cache."""
+
+    def __init__(self, project: ProjectPool, known_seconds: float = KNOWN_SECONDS) -> None:
+        self._project = project
+        self._known_seconds = known_seconds
+        self._known: tuple[float, OwnPrices] = (0.0, NO_OWN_PRICES)
+        self._flight = SingleFlight[OwnPrices]()
+
+    async def known(self) -> OwnPrices:
+        """Return the prices to look up, which may be two seconds old. For frequent use.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+        """
+        until, prices = self._known
+        if time.monotonic() < until:
+            return prices
+        return await self._flight.run("prices", self._look_up)
+
+    async def _look_up(self) -> OwnPrices:
+        prices = OwnPrices(await self.list_prices())
+        self._known = (time.monotonic() + self._known_seconds, prices)
+        return prices
+
+    async def list_prices(self) -> list[ModelPrice]:
+        """Return the prices by model, provider and first day.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+        """
+        with store_errors():
+            async with in_project(self._project) as connection:
+                cursor = await connection.execute(
+                    READ_PRICES.format("%s"), [self._project.project_id]
+                )
+                return [price_of(row) for row in await cursor.fetchall()]
+
+    async def set_price(self, price: ModelPrice) -> None:
+        """Add a price, or replace the one of the same model, provider and first day.
+
+        Raises:
+            BadRequest: A value is not valid, or the project has too many prices.
+            StoreUnavailable: The database does not answer.
+        """
+        values = {
+            **vars(price),
+            "project_id": self._project.project_id,
+            "model": storable(price.model),
+            "provider": storable(price.provider or ""),
+            "most": MOST_PRICES,
+        }
+        try:
+            with store_errors():
+                async with in_project(self._project) as connection:
+                    cursor = await connection.execute(_SET, values)
+                    is_set = cursor.rowcount == 1
+        except (CheckViolation, NumericValueOutOfRange):
+            raise BadRequest(
+                "A model's name must have 1 to 200 characters, and a rate must be from 0 to "
+                "1,000,000 dollars."
+            ) from None
+        if not is_set:
+            raise BadRequest(f"A project has at most {MOST_PRICES} prices. Delete some of them.")
+        self._known = (0.0, NO_OWN_PRICES)
+
+    async def delete(self, model: str, provider: str | None, valid_from: date) -> bool:
+        """Delete a price. Return whether the project had it.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+        """
+        values = [self._project.project_id, storable(model), storable(provider or ""), valid_from]
+        with store_errors():
+            async with in_project(self._project) as connection:
+                cursor = await connection.execute(_DELETE, values)
+                is_deleted = cursor.rowcount == 1
+        self._known = (0.0, NO_OWN_PRICES)
+        return is_deleted
+
+
+def price_of(row: tuple[Any, ...]) -> ModelPrice:
+    """Return a row of `READ_PRICES` as a price."""
+    model, provider, *rest = row
+    return ModelPrice(model, provider or None, *rest)
+
+
+READ_PRICES = """
+SELECT model, provider, valid_from, input_usd, output_usd, cache_read_usd, cache_write_usd,
+    reasoning_usd
+FROM model_price WHERE project_id = {} ORDER BY model, provider, valid_from"""
+"""The prices of a project; its id is the only parameter, whose placeholder is filled in."""
+
+_IS_SAME = "(model, provider, valid_from) = (%(model)s, %(provider)s, %(valid_from)s)"
+
+_SET = f"""
+INSERT INTO model_price (project_id, model, provider, valid_from, input_usd, output_usd,
+    cache_read_usd, cache_write_usd, reasoning_usd)
+SELECT %(project_id)s, %(model)s, %(provider)s, %(valid_from)s, %(input_usd)s, %(output_usd)s,
+    %(cache_read_usd)s, %(cache_write_usd)s, %(reasoning_usd)s
+WHERE (SELECT count(*) FROM model_price
+    WHERE project_id = %(project_id)s AND NOT {_IS_SAME}) < %(most)s
+ON CONFLICT (project_id, model, provider, valid_from) DO UPDATE
+SET (input_usd, output_usd, cache_read_usd, cache_write_usd, reasoning_usd) =
+    (excluded.input_usd, excluded.output_usd, excluded.cache_read_usd, excluded.cache_write_usd,
+    excluded.reasoning_usd)"""
+
+_DELETE = """
+DELETE FROM model_price
+WHERE project_id = %s AND model = %s AND provider = %s AND valid_from = %s"""
