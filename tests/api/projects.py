@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -29,6 +30,7 @@ from tracer.records.access import Scope
 from tracer.records.events import EVENT, event_json
 from tracer.records.ids import DEFAULT_PROJECT_ID, new_id
 from tracer.records.leases import LeaseTerms
+from tracer.records.prices import ALWAYS, ModelPrice
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
@@ -82,6 +84,7 @@ class Project:
                 "keyId": self.key_id,
                 "name": f"{self.canary}-measure",
                 "subject": self.canary,
+                "model": f"~{self.canary}",
             }[name]
         )
 
@@ -115,6 +118,7 @@ class Project:
             "sign_in": [(b'{"key":"tracer_nobody"}', json)],
             "create_key": [(b'{"name":"another","scopes":["read"]}', json)],
             "change_project": [(b'{"keepDays":1}', json)],
+            "set_price": [(b'{"model":"any","inputUsd":1,"outputUsd":1}', json)],
         }[operation]
 
     def _lines(self) -> bytes:
@@ -199,6 +203,9 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     assert (await writer.write_spans([*traces_of(trace), *logs])).refused == []
     await project_in(pool)
     new = await (await stores.of(project_id)).keys.create(f"{canary}-key", [Scope.ADMIN])
+    await (await stores.of(project_id)).prices.set_price(
+        ModelPrice(f"~{canary}", None, ALWAYS, Decimal(1), Decimal(1))
+    )
     project = Project(project_id, canary, new.secret, new.key.key_id, run)
     await writer.renew(project.recorder_id)
     await PostgresSessions(ProjectPool(pool, project_id)).change_state("s-1", {"said": canary}, [])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from tracer.records.prices import TokenUsage, cost_of, text_price
+from tracer.records.prices import ALWAYS, ModelPrice, OwnPrices, TokenUsage, cost_of, text_price
 
 OPENAI = "https://api.openai.com/v1"
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -147,3 +148,82 @@ def test_the_price_list_is_not_read_on_import(modules: str) -> None:
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
     assert process.stdout == "False\n", process.stderr
+
+
+def price(model: str, input_usd: str, output_usd: str = "0", **more: Any) -> ModelPrice:
+    fields = {"provider": None, "valid_from": ALWAYS} | more
+    return ModelPrice(model, input_usd=Decimal(input_usd), output_usd=Decimal(output_usd), **fields)
+
+
+MILLION = TokenUsage(1_000_000, 1_000_000)
+
+
+def cost(prices: list[ModelPrice], *models: str, at: datetime = THEN, **more: Any) -> object:
+    provider = more.get("provider")
+    return OwnPrices(prices).cost_of(more.get("usage", MILLION), models, provider, at)
+
+
+def test_own_price_of_every_kind_of_token_is_applied() -> None:
+    own = price(
+        "llama",
+        "2",
+        "10",
+        cache_read_usd=Decimal("0.5"),
+        cache_write_usd=Decimal(3),
+        reasoning_usd=Decimal(4),
+    )
+    # 30,000 fresh, 60,000 read and 10,000 written; 5,000 visible and 15,000 of reasoning.
+    by_hand = Decimal("0.03") * 2 + Decimal("0.06") * Decimal("0.5") + Decimal("0.01") * 3
+    by_hand += Decimal("0.005") * 10 + Decimal("0.015") * 4
+    assert cost([own], "llama", usage=REQUEST) == by_hand == Decimal("0.23")
+
+
+def test_kinds_of_tokens_without_a_rate_cost_as_much_as_input_or_output() -> None:
+    assert cost([price("llama", "2", "10")], "llama", usage=REQUEST) == Decimal("0.4")
+
+
+def test_own_price_of_zero_is_known_and_a_missing_price_is_not() -> None:
+    assert cost([price("llama", "0")], "llama") == Decimal(0)
+    assert cost([price("llama", "0")], "mistral") is None
+    assert cost([price("llama", "0")], "llama", usage=None) == Decimal(0)
+    assert cost([price("llama", "1")], "llama", usage=None) is None
+
+
+def test_own_price_holds_from_its_first_day_in_utc() -> None:
+    prices = [
+        price("m", "1", valid_from=date(2026, 3, 1)),
+        price("m", "2", valid_from=date(2026, 4, 1)),
+    ]
+    east = timezone(timedelta(hours=2))
+    found = [
+        cost(prices, "m", at=at)
+        for at in (
+            datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC),
+            datetime(2026, 3, 1, tzinfo=UTC),
+            datetime(2026, 4, 1, 1, 59, tzinfo=east),
+            datetime(2026, 4, 1, 2, 0, tzinfo=east),
+        )
+    ]
+    assert found == [None, Decimal(1), Decimal(1), Decimal(2)]
+
+
+def test_most_specific_own_price_is_taken() -> None:
+    prices = [
+        price("ft:*", "1"),
+        price("ft:gpt-4o:*", "2"),
+        price("ft:gpt-4o:ward", "3"),
+        price("ft:gpt-4o:ward", "4", provider="azure"),
+        price("*", "5", provider="vllm"),
+    ]
+    assert cost(prices, "ft:o3:x") == Decimal(1)
+    assert cost(prices, "ft:gpt-4o:x") == Decimal(2)
+    assert cost(prices, "ft:gpt-4o:ward") == cost(prices, "ft:gpt-4o:ward", provider="openai")
+    assert cost(prices, "ft:gpt-4o:ward", provider="azure") == Decimal(4)
+    assert cost(prices, "anything", provider="vllm") == Decimal(5)
+    assert cost(prices, "anything", provider="ollama") is None
+
+
+def test_own_price_of_the_requested_model_applies_if_the_answering_one_has_none() -> None:
+    prices = [price("my-deployment", "1"), price("gpt-4o", "2")]
+    assert cost(prices, "gpt-4o", "my-deployment") == Decimal(2)
+    assert cost(prices, "gpt-4o-2024-08-06", "my-deployment") == Decimal(1)

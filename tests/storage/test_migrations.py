@@ -407,7 +407,7 @@ def test_foreign_keys_include_the_run_and_are_deferred(catalog: Catalog) -> None
 
 def test_every_table_with_a_project_has_row_level_security(catalog: Catalog) -> None:
     of_projects = {row[0] for row in catalog["columns"] if row[1] == "project_id"}
-    assert len(of_projects) == 18
+    assert len(of_projects) == 19
     assert {row[0] for row in catalog["policies"] if row[3] == POLICY} == of_projects
     assert {row[1] for row in catalog["policies"]} == {True}
 

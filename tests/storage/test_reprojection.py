@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -14,10 +15,12 @@ from tracer.otel.otlp.blocks import pack_block
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.otel.projection.project import PROJECTION_VERSION
 from tracer.records.ids import new_id
+from tracer.records.prices import ALWAYS, ModelPrice
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion
 from tracer.storage.postgres.jobs.reprojector import Reprojector
+from tracer.storage.postgres.projects.model_prices import ModelPrices
 from tracer.storage.postgres.spans.reprojection import Reprojection, projecting_at
 
 STATE = "SELECT root_plan_id, revision, projected, projection_version FROM run ORDER BY 1"
@@ -234,3 +237,40 @@ async def test_reprojection_changes_costs_only_if_prices_changed(
         assert await projected(reprojection, run, with_prices=with_prices) == set()
         found += await rows(pool, costs)
     assert found == [(5,), (listed,)]
+
+
+async def test_own_price_is_applied_to_old_runs_with_prices_alone(
+    pool: Pool, reprojection: Reprojection
+) -> None:
+    model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "ward-llama"}
+    usage = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 10}
+    spans = spans_from(made(1, "chat ward-llama", model | usage))
+    await store_block(pool, spans)
+    run = root_plan_id(spans[0].trace_id)
+    await make_pending(pool, run)
+    await reprojection.settle()
+    totals = "SELECT cost_usd::float, unpriced_calls FROM run"
+    own = ModelPrices(ProjectPool(pool))
+    found: list[Any] = await rows(pool, totals)
+
+    await own.set_price(ModelPrice("ward-*", None, ALWAYS, Decimal(2), Decimal(100)))
+    await projected(reprojection, run, with_prices=True)
+    found += await rows(pool, totals)
+    await own.delete("ward-*", None, ALWAYS)
+    for with_prices in (False, True):
+        await projected(reprojection, run, with_prices=with_prices)
+        found += await rows(pool, totals)
+
+    # 1,000 tokens at $2 a million and 10 at $100.
+    assert found == [(0, 1), (0.003, 0), (0.003, 0), (0, 1)]
+
+
+async def test_own_price_of_zero_makes_a_cost_known(pool: Pool, reprojection: Reprojection) -> None:
+    own = ModelPrices(ProjectPool(pool))
+    await own.set_price(ModelPrice("*", None, ALWAYS, Decimal(0), Decimal(0)))
+    model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "ward-llama"}
+    spans = spans_from(made(1, "chat ward-llama", model))
+    await store_block(pool, spans)
+    await make_pending(pool, root_plan_id(spans[0].trace_id))
+    await reprojection.settle()
+    assert await rows(pool, "SELECT cost_usd, unpriced_calls FROM run") == [(0, 0)]

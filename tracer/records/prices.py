@@ -67,8 +67,11 @@ class ModelPrice:
     reasoning_usd: Decimal | None = None
     """The rate of output tokens of reasoning; None: that of the output."""
 
-    def cost(self, usage: TokenUsage) -> Decimal | None:
-        """Return the cost of a response; None if its counts are inconsistent or too large."""
+    def cost(self, usage: TokenUsage | None) -> Decimal | None:
+        """Return the cost of a response; None if its counts are inconsistent or too large.
+
+        If its tokens are unknown, the cost is known only if all rates are zero.
+        """
         rates = {
             "input_mtok": self.input_usd,
             "output_mtok": self.output_usd,
@@ -76,6 +79,8 @@ class ModelPrice:
             "cache_write_mtok": self.cache_write_usd,
             "output_reasoning_mtok": self.reasoning_usd,
         }
+        if usage is None:
+            return None if any(rates.values()) else Decimal(0)
         try:
             return usd(text_price(rates, usage))
         except ValueError:
@@ -98,7 +103,7 @@ class OwnPrices:
 
     def cost_of(
         self,
-        usage: TokenUsage,
+        usage: TokenUsage | None,
         models: Iterable[str | None],
         provider: str | None,
         at: datetime,
@@ -109,7 +114,7 @@ class OwnPrices:
         shorter ones, and a price of the provider before one of all providers.
 
         Args:
-            usage: Its tokens.
+            usage: Its tokens; None: unknown.
             models: The names of the model: the first with a price determines the cost.
             provider: The model's provider; None: unknown.
             at: When the response ended.

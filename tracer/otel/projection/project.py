@@ -786,12 +786,12 @@ _MOST_SECONDS = 10**6
 
 
 def _own_cost(reading: Reading, span: SlimSpan, prices: OwnPrices) -> Decimal | None:
-    """Return the cost of a round by the project's prices; None if it has no price for it."""
-    if not prices or (usage := _usage(reading)) is None:
+    """Return the cost of an ended round by the project's prices; None if none applies."""
+    at = moment(span.end)
+    if not prices or at is None:
         return None
     models = (reading.model, reading.requested_model)
-    at = moment(span.end or span.start) or EPOCH
-    return prices.cost_of(usage, models, reading.provider, at)
+    return prices.cost_of(_usage(reading), models, reading.provider, at)
 
 
 def _listed_cost(reading: Reading, span: SlimSpan) -> Decimal | None:

@@ -15,7 +15,7 @@ import {
 const NONE = new Set<string>()
 
 function side(id: string, durationMs: number | null = 10): ComparedRecord {
-  const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 }
+  const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0, unpricedCalls: 0 }
   return { id, name: id, calls: [] as string[], durationMs, totals } as ComparedRecord
 }
 
@@ -147,7 +147,12 @@ test('differences of a pair are those of its right record', () => {
     -200, 15, 0.25,
   ])
   expect(deltaOf(pair('b', 'added'), 'tokens')).toBeNull()
-  expect(deltaOf({ ...both, right: { ...right!, totals: used(9, 0) } }, 'cost')).toBeNull()
+  expect(
+    deltaOf(
+      { ...both, right: { ...right!, totals: { ...used(9, 0.1), unpricedCalls: 1 } } },
+      'cost',
+    ),
+  ).toBeNull()
 })
 
 test('the round before is the one of the same side', () => {

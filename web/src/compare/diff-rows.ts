@@ -1,6 +1,6 @@
 /** Two compared runs as the rows of one tree: visible rows, and the differences of each pair. */
 import type { ComparedRecord, RecordPair } from '../api/shapes'
-import { knownCost } from '../lib/formatting'
+import { completeCost } from '../lib/formatting'
 import { gist } from '../lib/payload-text'
 
 export interface DiffRow {
@@ -132,7 +132,7 @@ export const MEASURES = ['duration', 'tokens', 'cost'] as const satisfies readon
 const MEASURED: Record<Measure, (record: ComparedRecord) => number | null> = {
   duration: (record) => record.durationMs,
   tokens: ({ totals }) => totals.inputTokens + totals.outputTokens,
-  cost: ({ totals }) => knownCost(totals),
+  cost: ({ totals }) => completeCost(totals),
 }
 
 /** How much more a pair's right record took; null if a side is missing or unknown. */

@@ -3,12 +3,12 @@ import {
   elapsed,
   formatBytes,
   formatCost,
+  formatKnownCost,
   formatDuration,
   formatFactor,
   formatMoment,
   formatOffset,
   formatShare,
-  knownCost,
 } from './formatting'
 
 test.each([
@@ -51,11 +51,13 @@ test('small costs keep the digits that tell something', () => {
   expect(formatCost(0, 'en')).toBe('$0.00')
 })
 
-test('an unknown cost is a dash and no work costs zero', () => {
-  const used = { costUsd: 0, inputTokens: 120, outputTokens: 0 }
-  expect(formatCost(knownCost(used), 'en')).toBe('–')
-  expect(formatCost(knownCost({ ...used, costUsd: 0.01 }), 'en')).toBe('$0.0100')
-  expect(formatCost(knownCost({ ...used, inputTokens: 0 }), 'en')).toBe('$0.00')
+test('an unknown cost, a cost of zero and an incomplete cost differ', () => {
+  const shown = (costUsd: number | null, unpricedCalls: number) =>
+    formatKnownCost({ costUsd, unpricedCalls }, 'en', 'unknown')
+  expect(shown(0, 0)).toBe('$0.00')
+  expect(shown(null, 2)).toBe('unknown')
+  expect(shown(0.12, 0)).toBe('$0.1200')
+  expect(shown(0.12, 1)).toBe('≥ $0.1200')
 })
 
 test('sizes are in the unit that fits', () => {

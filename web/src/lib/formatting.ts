@@ -86,19 +86,26 @@ export function formatFactor(factor: number, locale: string): string {
   return `×${numbers(locale, { maximumFractionDigits }).format(factor)}`
 }
 
-/** The known cost of the model calls in some part of a run: null if they used tokens
- * and none of them has a price. */
-export function knownCost(totals: Used): number | null {
-  const isUnknown = totals.costUsd === 0 && totals.inputTokens + totals.outputTokens > 0
-  return isUnknown ? null : totals.costUsd
+interface Costs {
+  costUsd: number | null
+  unpricedCalls: number
 }
 
-type Used = { costUsd: number; inputTokens: number; outputTokens: number }
+/** The cost of some part of a run: `$0.12`, `≥ $0.12` if the prices of some model calls are unknown,
+ * and `unknown` if only those calls cost something. */
+export function formatKnownCost(costs: Costs, locale: string, unknown: string): string {
+  if (costs.costUsd === null) return unknown
+  const known = formatCost(costs.costUsd, locale)
+  return costs.unpricedCalls > 0 ? `≥ ${known}` : known
+}
 
-/** US dollars: two digits from one dollar on; below it four, and more where those would be zeros.
- * An unknown cost is a dash. */
-export function formatCost(usd: number | null, locale: string): string {
-  if (usd === null) return '–'
+/** The cost of some part of a run; null if the prices of some model calls are unknown. */
+export function completeCost({ costUsd, unpricedCalls }: Costs): number | null {
+  return unpricedCalls > 0 ? null : costUsd
+}
+
+/** US dollars: two digits from one dollar on; below it four, and more where those would be zeros. */
+export function formatCost(usd: number, locale: string): string {
   const style = { style: 'currency', currency: 'USD', currencyDisplay: 'narrowSymbol' } as const
   if (usd === 0 || usd >= 1) return numbers(locale, style).format(usd)
   if (usd < 0.001) return numbers(locale, { ...style, maximumSignificantDigits: 2 }).format(usd)

@@ -78,7 +78,7 @@ class ModelPrices:
             with store_errors():
                 async with in_project(self._project) as connection:
                     cursor = await connection.execute(_SET, values)
-                    is_set = cursor.rowcount == 1
+                    is_set = await cursor.fetchone() is not None
         except (CheckViolation, NumericValueOutOfRange):
             raise BadRequest(
                 "A model's name must have 1 to 200 characters, and a rate must be from 0 to "
@@ -98,7 +98,7 @@ class ModelPrices:
         with store_errors():
             async with in_project(self._project) as connection:
                 cursor = await connection.execute(_DELETE, values)
-                is_deleted = cursor.rowcount == 1
+                is_deleted = await cursor.fetchone() is not None
         self._known = (0.0, NO_OWN_PRICES)
         return is_deleted
 
@@ -127,8 +127,10 @@ WHERE (SELECT count(*) FROM model_price
 ON CONFLICT (project_id, model, provider, valid_from) DO UPDATE
 SET (input_usd, output_usd, cache_read_usd, cache_write_usd, reasoning_usd) =
     (excluded.input_usd, excluded.output_usd, excluded.cache_read_usd, excluded.cache_write_usd,
-    excluded.reasoning_usd)"""
+    excluded.reasoning_usd)
+RETURNING model"""
 
 _DELETE = """
 DELETE FROM model_price
-WHERE project_id = %s AND model = %s AND provider = %s AND valid_from = %s"""
+WHERE project_id = %s AND model = %s AND provider = %s AND valid_from = %s
+RETURNING model"""

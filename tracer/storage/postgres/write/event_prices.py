@@ -32,11 +32,7 @@ async def price_rounds(project: ProjectPool, rounds: dict[Key, Fields], prices: 
     """
     if not prices:
         return
-    ended = {
-        key: fields
-        for key, fields in rounds.items()
-        if fields.get("finished_at") is not None and _usage(fields) is not None
-    }
+    ended = {key: fields for key, fields in rounds.items() if fields.get("finished_at") is not None}
     lacking = [
         key
         for key, fields in ended.items()
@@ -147,11 +143,8 @@ def _usage(fields: Fields) -> TokenUsage | None:
 
 def _cost(fields: Fields, prices: OwnPrices) -> Any:
     """Return the cost of an ended think-act; None if the project has no price for it."""
-    usage = _usage(fields)
-    if usage is None:
-        return None
     models = fields.get("model"), fields.get("requested_model")
-    return prices.cost_of(usage, models, fields.get("provider"), fields["finished_at"])
+    return prices.cost_of(_usage(fields), models, fields.get("provider"), fields["finished_at"])
 
 
 _NAMES = """
@@ -170,8 +163,7 @@ ORDER BY root_plan_id FOR NO KEY UPDATE"""
 
 _ROUNDS = f"""
 SELECT root_plan_id, think_act_id, cost_usd, {", ".join(_FIELDS)} FROM think_act_record
-WHERE project_id = %s AND root_plan_id = ANY(%s) AND finished_at IS NOT NULL
-    AND input_tokens IS NOT NULL AND output_tokens IS NOT NULL"""
+WHERE project_id = %s AND root_plan_id = ANY(%s) AND finished_at IS NOT NULL"""
 
 _RAISE = """
 UPDATE run SET revision = revision + 1 WHERE project_id = %s AND root_plan_id = ANY(%s)"""

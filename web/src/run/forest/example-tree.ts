@@ -14,6 +14,7 @@ const NOTHING: NodeTotals = {
   inputTokens: 0,
   outputTokens: 0,
   costUsd: 0,
+  unpricedCalls: 0,
   toolCalls: 0,
   failures: 0,
 }

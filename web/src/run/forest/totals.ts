@@ -26,10 +26,15 @@ export function totalsOf({ record, children }: Summed): {
 
 function ofItself(record: TreeNode): NodeTotals {
   const round = record.kind === 'thinkAct' ? record : null
+  const inputTokens = round?.inputTokens ?? 0
+  const outputTokens = round?.outputTokens ?? 0
+  const hasCost = round?.status === 'succeeded' || inputTokens + outputTokens > 0
+  const isUnpriced = round !== null && round.costUsd === null && hasCost
   return {
-    inputTokens: round?.inputTokens ?? 0,
-    outputTokens: round?.outputTokens ?? 0,
-    costUsd: round?.costUsd ?? 0,
+    inputTokens,
+    outputTokens,
+    costUsd: isUnpriced ? null : (round?.costUsd ?? 0),
+    unpricedCalls: isUnpriced ? 1 : 0,
     toolCalls: record.kind === 'toolCall' ? 1 : 0,
     failures: 0,
   }
@@ -38,7 +43,9 @@ function ofItself(record: TreeNode): NodeTotals {
 function add(sums: NodeTotals, more: NodeTotals) {
   sums.inputTokens += more.inputTokens
   sums.outputTokens += more.outputTokens
-  sums.costUsd += more.costUsd
+  const costUsd = (sums.costUsd ?? 0) + (more.costUsd ?? 0)
+  sums.unpricedCalls += more.unpricedCalls
+  sums.costUsd = costUsd === 0 && sums.unpricedCalls > 0 ? null : costUsd
   sums.toolCalls += more.toolCalls
   sums.failures += more.failures
 }
@@ -47,6 +54,7 @@ export const NO_TOTALS: NodeTotals = {
   inputTokens: 0,
   outputTokens: 0,
   costUsd: 0,
+  unpricedCalls: 0,
   toolCalls: 0,
   failures: 0,
 }

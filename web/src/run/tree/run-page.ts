@@ -79,7 +79,7 @@ function makeRunPage(records: Ref<Forest>, silentSince: Readonly<Ref<number | nu
   function shareOf(row: Row): number {
     const whole = records.value.tops[0]?.cumulative
     if (!whole) return 0
-    if (whole.costUsd > 0) return row.cumulative.costUsd / whole.costUsd
+    if (whole.costUsd) return (row.cumulative.costUsd ?? 0) / whole.costUsd
     const tokens = whole.inputTokens + whole.outputTokens
     if (tokens === 0) return 0
     return (row.cumulative.inputTokens + row.cumulative.outputTokens) / tokens

@@ -1,0 +1,183 @@
+"""A project's own prices: over HTTP, with `tracer prices`, and in the costs of its runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.commands import Result, Tracer
+from tests.api.projects import Doors, two_projects
+from tests.contract.moments import Moments
+from tracer.records.access import Scope
+from tracer.records.events import Event, ThoughtRecorded, event_json
+from tracer.records.ids import new_id
+from tracer.records.status import Status
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.projects.api_keys import ApiKeys
+
+LLAMA = {"model": "ward-llama", "inputUsd": 2, "outputUsd": 100}
+SHOWN = {
+    **LLAMA,
+    "provider": None,
+    "validFrom": "1970-01-01",
+    "cacheReadUsd": None,
+    "cacheWriteUsd": None,
+    "reasoningUsd": None,
+}
+
+
+@pytest.fixture
+async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Doors]:
+    async with two_projects(database_url, tmp_path) as doors:
+        doors.client.headers["Authorization"] = f"Bearer {doors.home.secret}"
+        yield doors
+
+
+def events_of(run: Moments, *models: str, **used: Any) -> list[Event]:
+    """Return the events of a run with a round for each model; `used` replaces the tokens."""
+    events: list[Event] = [run.plan_started(at=0), run.step_started(at=0)]
+    tokens = {"input_tokens": 1000, "output_tokens": 10} | used
+    for model in models:
+        think_act_id = new_id()
+        started = run.thought_started(
+            think_act_id=think_act_id, requested_model=model, provider="vllm"
+        )
+        place = started.model_dump(include={"at", "root_plan_id", "plan_id", "step_id"})
+        ended = {"think_act_id": think_act_id, "status": Status.SUCCEEDED}
+        events += [started, ThoughtRecorded(**place, **ended, **tokens)]
+    return [*events, run.plan_finished(at=1)]
+
+
+async def recorded(doors: Doors, *models: str, **used: Any) -> str:
+    run = Moments()
+    for event in events_of(run, *models, **used):
+        body = {"events": [json.loads(event_json(event))]}
+        answer = await doors.client.post("/api/events", json=body)
+        assert answer.json()["refused"] == [], answer.text
+    return str(run.root)
+
+
+async def costs(doors: Doors, run: str) -> tuple[float | None, int]:
+    shown = (await doors.client.get(f"/api/runs/{run}")).json()
+    tree = (await doors.client.get(f"/api/plans/{run}/tree")).json()
+    totals = (tree["cumulative"]["costUsd"], tree["cumulative"]["unpricedCalls"])
+    assert (shown["costUsd"], shown["unpricedCalls"]) == totals
+    return totals
+
+
+async def test_prices_are_set_listed_and_deleted(doors: Doors) -> None:
+    client = doors.client
+    planted = (await client.get("/api/prices")).json()["items"]
+    assert (await client.put("/api/prices", json=LLAMA)).json() == SHOWN
+    newer = {**SHOWN, "provider": "vllm", "validFrom": "2026-11-01", "cacheReadUsd": 0.25}
+    await client.put("/api/prices", json=newer)
+    await client.put("/api/prices", json={**SHOWN, "outputUsd": 50})
+    replaced = {**SHOWN, "outputUsd": 50}
+    assert (await client.get("/api/prices")).json() == {"items": [replaced, newer, *planted]}
+
+    deleted = [
+        (await client.delete("/api/prices", params=which)).status_code
+        for which in (
+            {"model": "ward-llama", "provider": "vllm"},
+            {"model": "ward-llama", "provider": "vllm", "validFrom": "2026-11-01"},
+        )
+    ]
+
+    assert deleted == [404, 204]
+    assert (await client.get("/api/prices")).json() == {"items": [replaced, *planted]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"inputUsd": -1}, {"outputUsd": 1_000_001}, {"model": ""}, {"validFrom": "soon"}, {"usd": 1}],
+)
+async def test_invalid_price_is_rejected(doors: Doors, change: dict[str, Any]) -> None:
+    assert (await doors.client.put("/api/prices", json=LLAMA | change)).status_code == 422
+
+
+async def test_only_admin_scope_changes_prices_of_its_own_project(
+    doors: Doors, database_url: str
+) -> None:
+    async with open_pool(database_url) as pool:
+        made = ApiKeys(ProjectPool(pool))
+        keys = {scope: (await made.create(scope, [scope])).secret for scope in Scope}
+    await doors.client.put("/api/prices", json=LLAMA)
+    found = {}
+    for scope, secret in keys.items():
+        headers = {"Authorization": f"Bearer {secret}"}
+        answers = [
+            await doors.client.get("/api/prices", headers=headers),
+            await doors.client.put("/api/prices", headers=headers, json=LLAMA),
+            await doors.client.delete(
+                "/api/prices", headers=headers, params={"model": "ward-llama"}
+            ),
+        ]
+        found[scope] = [answer.status_code for answer in answers]
+    assert found == {
+        Scope.RECORD: [403, 403, 403],
+        Scope.READ: [200, 403, 403],
+        Scope.ADMIN: [200, 200, 204],
+    }
+
+    await doors.client.put("/api/prices", json=LLAMA)
+    theirs = {"Authorization": f"Bearer {doors.other.secret}"}
+    [planted] = (await doors.client.get("/api/prices", headers=theirs)).json()["items"]
+    assert planted["model"] == "~canary-other"
+
+
+async def test_unknown_cost_and_zero_cost_are_distinct(doors: Doors) -> None:
+    await doors.client.put("/api/prices", json=LLAMA)
+    await doors.client.put(
+        "/api/prices", json={"model": "free", "provider": "vllm", "inputUsd": 0, "outputUsd": 0}
+    )
+    # 1,000 tokens at $2 a million and 10 at $100.
+    found = [
+        await costs(doors, await recorded(doors, *models))
+        for models in (["ward-llama"], ["free"], ["unknown"], ["ward-llama", "unknown"], [])
+    ]
+    assert found == [(0.003, 0), (0.0, 0), (None, 1), (0.003, 1), (0.0, 0)]
+
+
+async def test_own_price_replaces_the_cost_of_an_event(doors: Doors) -> None:
+    await doors.client.put("/api/prices", json=LLAMA)
+    run = await recorded(doors, "ward-llama", cost_usd="0.5")
+    other = await recorded(doors, "other-llama", cost_usd="0.5")
+    assert [await costs(doors, each) for each in (run, other)] == [(0.003, 0), (0.5, 0)]
+
+
+async def test_reproject_applies_prices_to_runs_of_events(
+    doors: Doors, tracer: Tracer, database_url: str, tmp_path: Path
+) -> None:
+    async def tracer_here(*arguments: str) -> Result:
+        done = await asyncio.to_thread(
+            tracer, tmp_path, *arguments, TRACER_DATABASE_URL=database_url
+        )
+        assert done.code == 0, done.stderr
+        return done
+
+    old = await recorded(doors, "ward-llama", "unknown")
+    before = (await doors.client.get(f"/api/runs/{old}")).json()
+    set_price = ("prices", "set", "ward-llama", "--input", "2", "--output", "100")
+    await tracer_here(*set_price, "--from", "2020-01-01")
+    listed, _ = json.loads((await tracer_here("prices", "list", "--json")).stdout)
+    assert listed == SHOWN | {"validFrom": "2020-01-01"}
+    assert "2020-01-01" in (await tracer_here("prices", "list")).stdout
+    assert await costs(doors, old) == (None, 2)
+
+    done = json.loads((await tracer_here("reproject", old, "--prices", "--json")).stdout)
+
+    assert done == {"runs": 0, "priced": 1, "failed": [], "rejected": []}
+    assert await costs(doors, old) == (0.003, 1)
+    after = (await doors.client.get(f"/api/runs/{old}")).json()
+    assert after["revision"] == before["revision"] + 1
+    await tracer_here("reproject", "--all", "--prices")
+    assert (await doors.client.get(f"/api/runs/{old}")).json() == after
+    await tracer_here("prices", "delete", "ward-llama", "--from", "2020-01-01")
+    [planted] = json.loads((await tracer_here("prices", "list", "--json")).stdout)
+    assert planted["model"] == "~canary-home"
