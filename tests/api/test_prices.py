@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.commands import Result, Tracer
+from tests.api.commands import Result, tracer_process
 from tests.api.projects import Doors, two_projects
 from tests.contract.moments import Moments
 from tracer.records.access import Scope
@@ -42,15 +42,14 @@ async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Doors]:
 def events_of(run: Moments, *models: str, **used: Any) -> list[Event]:
     """Return the events of a run with a round for each model; `used` replaces the tokens."""
     events: list[Event] = [run.plan_started(at=0), run.step_started(at=0)]
-    tokens = {"input_tokens": 1000, "output_tokens": 10} | used
+    tokens: dict[str, Any] = {"input_tokens": 1000, "output_tokens": 10} | used
     for model in models:
         think_act_id = new_id()
-        started = run.thought_started(
-            think_act_id=think_act_id, requested_model=model, provider="vllm"
-        )
-        place = started.model_dump(include={"at", "root_plan_id", "plan_id", "step_id"})
-        ended = {"think_act_id": think_act_id, "status": Status.SUCCEEDED}
-        events += [started, ThoughtRecorded(**place, **ended, **tokens)]
+        asked: dict[str, Any] = {"requested_model": model, "provider": "vllm"}
+        started = run.thought_started(think_act_id=think_act_id, **asked)
+        ended: dict[str, Any] = {"think_act_id": think_act_id, "status": Status.SUCCEEDED}
+        ended |= started.model_dump(include={"at", "root_plan_id", "plan_id", "step_id"})
+        events += [started, ThoughtRecorded(**ended, **tokens)]
     return [*events, run.plan_finished(at=1)]
 
 
@@ -152,11 +151,11 @@ async def test_own_price_replaces_the_cost_of_an_event(doors: Doors) -> None:
 
 
 async def test_reproject_applies_prices_to_runs_of_events(
-    doors: Doors, tracer: Tracer, database_url: str, tmp_path: Path
+    doors: Doors, database_url: str, tmp_path: Path
 ) -> None:
     async def tracer_here(*arguments: str) -> Result:
         done = await asyncio.to_thread(
-            tracer, tmp_path, *arguments, TRACER_DATABASE_URL=database_url
+            tracer_process, tmp_path, *arguments, TRACER_DATABASE_URL=database_url
         )
         assert done.code == 0, done.stderr
         return done

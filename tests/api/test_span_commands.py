@@ -54,7 +54,12 @@ def test_reproject_command_lists_the_runs_that_it_cannot_project(
     assert "Projected 0 runs again." in err
     code, out, err = reproject(unknown, unknown, "--json")
     assert code == 1
-    assert json.loads(out) == {"runs": 0, "failed": [], "rejected": [unknown]}
+    assert json.loads(out) == {
+        "runs": 0,
+        "priced": 0,
+        "failed": [],
+        "rejected": [unknown],
+    }
     code, _, err = reproject(unknown)
     assert code == 1
     assert unknown in err
