@@ -42,6 +42,7 @@ GUIDES = (
     "guides/migrating-tools.md",
     "explanation/seeds.md",
     "guides/recording.md",
+    "guides/prices.md",
     *sorted(
         f"get-started/{page.name}"
         for page in (DOCS / "get-started").glob("*.md")
