@@ -39,7 +39,9 @@ async def test_totals_of_a_run_equal_those_of_its_tree(
         assert cumulative["toolCalls"] == run.tool_calls
         assert cumulative["failures"] == run.failures
         assert cumulative["inputTokens"] == run.input_tokens
-        assert round(cumulative["costUsd"], 9) == round(float(run.cost_usd), 9)
+        assert cumulative["unpricedCalls"] == run.unpriced_calls
+        assert round(cumulative["costUsd"] or 0, 9) == round(float(run.cost_usd), 9)
+        assert (cumulative["costUsd"] is None) == (run.known_cost is None)
 
 
 async def test_writing_the_same_run_twice_changes_no_record_and_no_count(store: Store) -> None:
