@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from tests.contract.moments import Moments
 from tests.journeys.conftest import Records, Site
 from tests.sample_runs import START, sample_run
 from tracer.clock import utc_now
@@ -75,16 +76,45 @@ async def test_list_fits_every_width_and_shows_costs_below_one_cent(
     )
     await records.write(PlanStarted(at=START, root_plan_id=root, plan_id=root, title=title))
     await records.write(thought)
+    unpriced = {"think_act_id": new_id(), "cost_usd": None}
+    await records.write(thought.model_copy(update=unpriced))
     context = await browser.new_context(locale=language)
     page = await context.new_page()
     await page.goto(f"{site.address}/?q={title}")
     cost = page.locator("td.cost")
-    await expect(cost).to_contain_text("$0.000061")
+    await expect(cost).to_have_text("≥ $0.000061")
     for width in (1440, 1130, 1100, 920, 900, 850, 820, 360):
         await page.set_viewport_size({"width": width, "height": 900})
         fits = "each => each.scrollWidth <= each.clientWidth"
         assert await cost.evaluate(fits), width
         assert await page.get_by_role("main").evaluate(fits), width
+    await context.close()
+
+
+@pytest.mark.parametrize(("language", "unknown"), [("en-US", "unknown"), ("zh-CN", "未知")])
+async def test_a_run_of_unknown_cost_does_not_look_free(
+    browser: Browser, site: Site, records: Records, language: str, unknown: str
+) -> None:
+    run = Moments()
+    title = f"Unknown cost {language}"
+    thought = run.thought_started(at=1)
+    place = thought.model_dump(include={"at", "root_plan_id", "plan_id", "step_id", "think_act_id"})
+    for event in (
+        run.plan_started(title=title, agent_name="nurse"),
+        run.step_started(),
+        thought,
+        ThoughtRecorded(status=Status.SUCCEEDED, input_tokens=10, output_tokens=5, **place),
+        run.step_finished(),
+        run.plan_finished(),
+    ):
+        await records.write(event)
+    context = await browser.new_context(locale=language)
+    page = await context.new_page()
+    await page.goto(f"{site.address}/?q={title}")
+    await expect(page.locator("td.cost")).to_have_text(unknown)
+
+    await page.goto(f"{site.address}/runs/{run.root}")
+    await expect(page.get_by_role("main").get_by_text(unknown).first).to_be_visible()
     await context.close()
 
 
