@@ -1,4 +1,4 @@
-"""How long a reader waits for a run's page: 1,000 and 10,000 records in headless Chromium.
+"""How long a reader waits for the run list, and for a run of 1,000 or 10,000 records, in Chromium.
 
 A server of its own on an embedded Postgres, a browser on the same machine. A page counts as usable
 when its tree is drawn and the next frame appears. Then everything is opened, and each frame
@@ -34,8 +34,9 @@ GOALS = {1_000: 500, 10_000: 800}
 """The most milliseconds until the page is usable."""
 
 NAVIGATIONS = 7
-USABLE = """() => new Promise(done => {
-    const look = () => document.querySelector('[role=treeitem]')
+TREE_ROW = "[role=treeitem]"
+USABLE = """selector => new Promise(done => {
+    const look = () => document.querySelector(selector)
         ? requestAnimationFrame(() => done(performance.now()))
         : requestAnimationFrame(look)
     look()
@@ -86,18 +87,40 @@ async def measure(browser: Browser, address: str, root: UUID, records: int) -> P
     cost = PageCost(records, [], 0, [], [], 0, {})
     for _ in range(NAVIGATIONS):
         page, work = await _open(browser, f"{address}/runs/{root}")
-        cost.usable.append(await page.evaluate(USABLE))
+        cost.usable.append(await page.evaluate(USABLE, TREE_ROW))
         cost.usable_work.append(await work())
         cost.first_load = await page.evaluate(LOADED)
         await page.context.close()
     page, work = await _open(browser, f"{address}/runs/{root}?level=all")
-    await page.evaluate(USABLE)
+    await page.evaluate(USABLE, TREE_ROW)
     await page.wait_for_selector("[aria-level='6']", state="attached")
     before = await work()
     cost.frames = await page.evaluate(SCROLL)
     cost.frame_work = (await work() - before) / len(cost.frames)
     cost.nodes = await page.locator("*").count()
     await page.context.close()
+    return cost
+
+
+@dataclass
+class ListCost:
+    """The measurements of the run list."""
+
+    usable: list[float]
+    """Milliseconds from navigation to the first row."""
+    first_load: dict[str, int]
+    """The packed bytes of each script and style that the list loads first."""
+
+
+async def measure_list(browser: Browser, address: str) -> ListCost:
+    """Open the run list repeatedly, each time in a browser without a cache."""
+    cost = ListCost([], {})
+    for _ in range(NAVIGATIONS):
+        page, _ = await _open(browser, f"{address}/runs")
+        cost.usable.append(await page.evaluate(USABLE, "main tbody a"))
+        await page.wait_for_load_state("networkidle")
+        cost.first_load = await page.evaluate(LOADED)
+        await page.context.close()
     return cost
 
 
@@ -135,8 +158,8 @@ async def chromium() -> AsyncIterator[Browser]:
         yield browser
 
 
-async def pages(bench: Bench, address: str) -> list[PageCost]:
-    """Return what the page of each size took."""
+async def pages(bench: Bench, address: str) -> tuple[list[PageCost], ListCost]:
+    """Return what the page of each size took, and what the list of these runs took."""
     measurements = []
     async with chromium() as browser:
         for size in SIZES[: bench.sized(len(SIZES), 1)]:
@@ -148,7 +171,7 @@ async def pages(bench: Bench, address: str) -> list[PageCost]:
                     answer = await writer.write(events[start : start + 1_000])
                     assert answer.refused == [], answer.refused[0]
             measurements.append(await measure(browser, address, root, size))
-    return measurements
+        return measurements, await measure_list(browser, address)
 
 
 def largest_lazy(loaded: Collection[str]) -> int:
@@ -160,7 +183,7 @@ def largest_lazy(loaded: Collection[str]) -> int:
 def measured(bench: Bench) -> Iterator[Figure]:
     """Measure the page of each size."""
     with bench.database() as url, bench.server(url) as server:
-        all_pages = asyncio.run(pages(bench, server.address))
+        all_pages, run_list = asyncio.run(pages(bench, server.address))
     for each in all_pages:
         of_run = f"{each.records:,} records"
         goal = at_most(GOALS[each.records], "value")
@@ -175,7 +198,9 @@ def measured(bench: Bench) -> Iterator[Figure]:
             yield Figure(name=f"{of_run}, {name}", value=milliseconds, unit="ms", goal=wanted)
         yield Figure(name=f"{of_run}: elements in the page", value=each.nodes, unit="")
     loaded = all_pages[0].first_load
+    yield Figure(name="the list, usable, p50", value=median(run_list.usable), unit="ms")
     for name, size, most in (
+        ("the list, first load, packed", sum(run_list.first_load.values()), 150),
         ("a run's page, first load, packed", sum(loaded.values()), 200),
         ("largest lazy chunk, packed", largest_lazy(loaded), 100),
     ):

@@ -223,8 +223,9 @@ async def _picture_answers(look: _Look, run: str) -> None:
 
     async def too_large(route: Route) -> None:
         answer = await (await route.fetch()).json()
+        behind = {"spans": 250_000, "since": answer["recordedAt"]}
         error = "The trace has 250,000 spans; at most 200,000 are turned into records."
-        await route.fulfill(json={**answer, "projectionError": error})
+        await route.fulfill(json={**answer, "projectionError": error, "behind": behind})
 
     await page.route(f"**/api/runs/{run}", too_large)
     await page.route("**/api/plans/**", lambda route: route.fulfill(status=404, json={}))
