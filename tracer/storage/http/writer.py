@@ -499,4 +499,6 @@ def _run(content: bytes) -> Run:
     fields = {name: sent[to_camel(name)] for name in Run.model_fields if to_camel(name) in sent}
     if fields.get("status") == ABANDONED:
         fields["status"] = Status.RUNNING  # the API shows an open run this way
+    if fields.get("cost_usd") is None:  # no cost is known: `unpriced_calls` says so
+        fields["cost_usd"] = 0
     return Run.model_validate(fields)
