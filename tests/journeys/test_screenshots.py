@@ -198,7 +198,7 @@ async def _picture_frame(look: _Look, run: str, admin: NewKey, reader: NewKey) -
         await page.goto(look.address + path)
         await expect(page.get_by_role("alert")).to_be_visible()
         await page.screenshot(path=look.folder / f"state-away-{name}.png", animations="disabled")
-    await page.unroute_all()
+    await page.unroute_all(behavior="ignoreErrors")
     await _picture_answers(look, run)
     # An answer that does not come: what is shown meanwhile.
     await page.route("**/api/runs**", lambda _: None)
@@ -219,7 +219,7 @@ async def _picture_answers(look: _Look, run: str) -> None:
     await page.goto(f"{look.address}/runs")
     await expect(page.get_by_role("alert")).to_be_visible()
     await look.take("state-not-allowed-list")
-    await page.unroute_all()
+    await page.unroute_all(behavior="ignoreErrors")
 
     async def too_large(route: Route) -> None:
         answer = await (await route.fetch()).json()
@@ -231,7 +231,7 @@ async def _picture_answers(look: _Look, run: str) -> None:
     await page.route("**/api/plans/**", lambda route: route.fulfill(status=404, json={}))
     await page.goto(f"{look.address}/runs/{run}")
     await look.take("state-too-large-run")
-    await page.unroute_all()
+    await page.unroute_all(behavior="ignoreErrors")
 
 
 async def test_screenshots_of_the_shell_and_of_page_states_are_taken(
