@@ -76,7 +76,7 @@ async def test_axe_passes_during_and_after_an_outage(
     page = await context.new_page()
     await open_run(page, site.address, run.root)
     await context.set_offline(True)
-    await expect(page.get_by_role("alert")).to_contain_text("What you see is from")
+    await expect(page.get_by_role("alert")).to_contain_text("This page shows the state of")
     assert await violations(page) == []
 
     await context.set_offline(False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -19,7 +19,7 @@ from tests.contract.stores import memory_stores
 from tests.profiles import scaled
 from tests.sample_runs import SampleRun, sample_run
 from tests.trees import plain
-from tracer.lineage.diff import aligned, diff_trees
+from tracer.lineage.diff import aligned, aligned_in_any_order, diff_trees
 from tracer.lineage.digests import digest_of
 from tracer.lineage.new_messages import new_messages
 from tracer.lineage.nodes import PlanNode
@@ -255,6 +255,97 @@ def test_diff_of_ten_thousand_siblings_with_one_name_is_fast() -> None:
     pairs = aligned(numbered(0), numbered(5_000), [whole, name])
 
     assert sum(a == b for a, b in pairs) == 5_000
+
+
+Choice = tuple[str, str, str]
+"""A tool, its arguments and its result."""
+
+
+def parallel(choices: Sequence[Choice], sends_one_message: bool) -> list[Event]:
+    """Return a run whose first round chooses calls; the second round receives their results."""
+    run, second = Moments(), new_id()
+    question = {"role": "user", "content": "How was my week?"}
+    calls = tuple(
+        ChosenToolCall(tool_call_id=new_id(), name=name, arguments=arguments)
+        for name, arguments, _ in choices
+    )
+    if sends_one_message:
+        parts = [
+            {"type": "tool_result", "tool_use_id": str(number), "content": result}
+            for number, (_, _, result) in enumerate(choices)
+        ]
+        results: list[Any] = [{"role": "user", "content": parts}]
+    else:
+        results = [
+            {"role": "tool", "tool_call_id": str(number), "content": result}
+            for number, (_, _, result) in enumerate(choices)
+        ]
+    ends = [
+        run.call_finished(tool_call_id=call.tool_call_id, result=result)
+        for call, (_, _, result) in zip(calls, choices, strict=True)
+    ]
+    return [
+        run.plan_started(title="Weekly", steps=(run.planned(),)),
+        run.thought_started(messages=json.dumps([question])),
+        _answer(run, run.think_act, thought=None, tool_calls=calls),
+        *ends,
+        run.thought_started(
+            think_act_id=second, position=1, messages=json.dumps([question, *results])
+        ),
+        _answer(run, second, thought="It is calm."),
+    ]
+
+
+chosen_calls = st.lists(
+    st.tuples(
+        st.sampled_from(("measure", "look_up")),
+        st.sampled_from(("{}", '{"day":1}', '{"day":2}')),
+        st.sampled_from(("78", "81")),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=scaled(60))
+@given(data=st.data(), choices=chosen_calls, sends_one_message=st.booleans())
+async def test_the_order_of_parallel_calls_is_no_difference(
+    data: st.DataObject, choices: list[Choice], sends_one_message: bool
+) -> None:
+    permuted = data.draw(st.permutations(choices))
+
+    diff = await compared(
+        parallel(choices, sends_one_message), parallel(permuted, sends_one_message)
+    )
+
+    assert changes(diff) == []
+
+
+async def test_parallel_calls_match_by_arguments_then_by_tool() -> None:
+    left = [("measure", "1", "a"), ("measure", "2", "b"), ("look_up", "3", "c")]
+    right = [("ask", "4", "d"), ("look_up", "3", "c"), ("measure", "9", "a"), ("measure", "1", "a")]
+
+    diff = await compared(parallel(left, False), parallel(right, False))
+
+    calls = [entry for entry in walked(diff) if entry["kind"] == "toolCall"]
+    assert [(each["name"], str(each["change"]), each["differs"]) for each in calls] == [
+        ("ask", "added", []),
+        ("measure", "same", []),
+        ("measure", "changed", ["arguments", "result"]),
+        ("look_up", "same", []),
+    ]
+
+
+@given(left=words, right=words)
+def test_alignment_in_any_order_pairs_as_many_as_both_sides_have(
+    left: list[str], right: list[str]
+) -> None:
+    pairs = aligned_in_any_order(left, right, [lambda word: (word,)])
+
+    assert [a for a, _ in pairs if a is not None] == left
+    assert sorted(b for _, b in pairs if b is not None) == sorted(right)
+    matched = Counter(a for a, b in pairs if a is not None and b is not None)
+    assert matched == Counter(left) & Counter(right)
+    assert all(a == b for a, b in pairs if a is not None and b is not None)
 
 
 def told(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain, zip_longest
 from types import MappingProxyType
@@ -57,6 +57,47 @@ def aligned(
     return pairs
 
 
+def aligned_in_any_order(
+    left: Sequence[T], right: Sequence[T], keys: Sequence[Callable[[T], Key | None]]
+) -> list[tuple[T | None, T | None]]:
+    """Return all siblings as pairs if they match. Matches may cross each other.
+
+    The pairs are in the order of the left siblings. A right sibling without a match follows the
+    one that precedes it on the right side.
+
+    Args:
+        left: The siblings of one side.
+        right: The siblings of the other side.
+        keys: The criteria of matching, as in `aligned`.
+    """
+    matches: dict[int, int] = {}
+    matched_right: set[int] = set()
+    for key_of in keys:
+        free_left = [i for i in range(len(left)) if i not in matches]
+        free_right = [j for j in range(len(right)) if j not in matched_right]
+        right_indexes = _numbered(right, free_right, key_of)
+        for key, i in _numbered(left, free_left, key_of).items():
+            if (j := right_indexes.get(key)) is not None:
+                matches[i] = j
+                matched_right.add(j)
+    pairs: list[tuple[T | None, T | None]] = []
+
+    def add_unmatched(j: int) -> None:
+        while j < len(right) and j not in matched_right:
+            pairs.append((None, right[j]))
+            j += 1
+
+    add_unmatched(0)
+    for i, sibling in enumerate(left):
+        match_j = matches.get(i)
+        if match_j is None:
+            pairs.append((sibling, None))
+        else:
+            pairs.append((sibling, right[match_j]))
+            add_unmatched(match_j + 1)
+    return pairs
+
+
 def _matched_between(
     left: Sequence[T],
     right: Sequence[T],
@@ -82,7 +123,7 @@ def _matched_between(
 
 
 def _numbered(
-    siblings: Sequence[T], indexes: range, key_of: Callable[[T], Key | None]
+    siblings: Sequence[T], indexes: Iterable[int], key_of: Callable[[T], Key | None]
 ) -> dict[Key, int]:
     """Return siblings' indexes by key.
 
@@ -224,11 +265,17 @@ def _told(root: PlanNode, messages: Messages) -> Messages:
 
 
 def _child_pairs(pair: Pair) -> list[Pair]:
-    """Return the children of a pair, matched, in an order that agrees with both runs."""
+    """Return the children of a pair, matched, in an order that agrees with both runs.
+
+    The calls of one round are parallel: their order is not compared, because it depends on which
+    of them starts first.
+    """
     left, right = map(_children, pair)
+    is_round = any(isinstance(node, ThinkActNode) for node in pair)
     pairs: list[Pair] = []
     for left_siblings, right_siblings in zip_longest(left, right, fillvalue=()):
-        matched = aligned(left_siblings, right_siblings, _KEYS)
+        match = aligned_in_any_order if is_round else aligned
+        matched = match(left_siblings, right_siblings, _ROUND_KEYS if is_round else _KEYS)
         pairs += matched
     return pairs
 
@@ -246,15 +293,21 @@ def _children(node: Node | None) -> tuple[Sequence[Node], ...]:
     return node.tool_calls, node.sub_plans
 
 
+def _whole_key(node: Node) -> Key | None:
+    """Distinguish parallel calls with equal input by how they ended."""
+    return (*(_input_key(node) or ()), _outcome(node), _result(node))
+
+
 def _input_key(node: Node) -> Key | None:
     if isinstance(node, ThinkActNode):
-        return (node.kind, *((call.name, call.arguments) for call in node.tool_calls))
+        chosen = ((call.name or "", call.arguments or "") for call in node.tool_calls)
+        return (node.kind, *sorted(chosen))
     return (node.kind, _name(node), *_input(node))
 
 
 def _name_key(node: Node) -> Key | None:
     if isinstance(node, ThinkActNode):
-        return (node.kind, *(call.name for call in node.tool_calls))
+        return (node.kind, *sorted(call.name or "" for call in node.tool_calls))
     if isinstance(node, PlanNode):
         return (node.kind, node.template, node.agent_name)
     return (node.kind, _name(node))
@@ -267,6 +320,8 @@ def _kind_key(node: Node) -> Key | None:
 _KEYS = (_input_key, _name_key, _kind_key)
 """The criteria of matching: first name and input; then the name; then, for plans and rounds, whose
 names a model writes, the kind."""
+
+_ROUND_KEYS = (_whole_key, *_KEYS)
 
 
 def _name(node: Node) -> str | None:

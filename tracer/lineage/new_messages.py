@@ -6,7 +6,9 @@ after the first difference would differ, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import sha256
+from itertools import groupby
 from typing import Any
 
 import orjson
@@ -20,7 +22,8 @@ def new_messages(before: str | None, messages: str) -> str:
     """Return a digest of the messages that `messages` adds to `before`.
 
     Answers of the model are left out, because the earlier rounds are compared by them. So are the
-    ids of calls: providers choose new ones in each run.
+    ids of calls: providers choose new ones in each run. The order of the results of parallel calls
+    is not compared.
 
     Args:
         before: The messages of the previous round, as the text of JSON; None for the first round.
@@ -30,7 +33,22 @@ def new_messages(before: str | None, messages: str) -> str:
     if added is None:  # not JSON, for example because it was cut
         return sha256(messages.encode()).hexdigest()
     compared = [_compared(message) for message in added if message.role != "assistant"]
-    return sha256(orjson.dumps(compared)).hexdigest()
+    return sha256(orjson.dumps(_in_one_order(compared))).hexdigest()
+
+
+def _in_one_order(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sort each sequence of tools' results: parallel calls end in any order."""
+    ordered: list[dict[str, Any]] = []
+    for are_results, group in groupby(messages, key=_is_result):
+        adjacent = list(group)
+        ordered += sorted(adjacent, key=orjson.dumps) if are_results else adjacent
+    return ordered
+
+
+def _is_result(message: dict[str, Any]) -> bool:
+    """Return whether a message contains only results: some APIs put all of a round into one."""
+    parts = message["parts"]
+    return message["role"] == "tool" or {part["type"] for part in parts} == {"toolResult"}
 
 
 def _added(before: str | None, messages: str) -> str:
@@ -62,4 +80,6 @@ def _compared(message: ConversationMessage) -> dict[str, Any]:
         for name in ("text", "arguments"):
             if name in part:
                 part[name] = value_of(part[name])
+    if all(part["type"] == "toolResult" for part in parts):
+        parts.sort(key=orjson.dumps)
     return {"role": message.role, "name": message.name, "parts": parts}

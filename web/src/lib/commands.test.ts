@@ -1,17 +1,22 @@
 import { expect, test } from 'vitest'
-import { COMMAND_NAMES, COMMANDS, commandOf, shownKey } from './commands'
+import { COMMAND_NAMES, COMMANDS, commandsOf, PLACES, shownKey } from './commands'
 
-function press(key: string, modifiers: Partial<Parameters<typeof commandOf>[0]> = {}) {
-  return commandOf({
+function press(key: string, modifiers: Partial<Parameters<typeof commandsOf>[0]> = {}) {
+  return commandsOf({
     ...{ key, ctrlKey: false, metaKey: false, altKey: false, shiftKey: false },
     ...modifiers,
   })
 }
 
-test('each key belongs to one command', () => {
-  const keys = COMMAND_NAMES.flatMap((name) => [...COMMANDS[name].keys] as string[])
+test('no page offers two commands with one key', () => {
+  for (const page of ['run', 'compare'] as const) {
+    const other = page === 'run' ? 'compare' : 'run'
+    const names = COMMAND_NAMES.filter((name) => COMMANDS[name].place !== other)
+    const keys = names.flatMap((name) => [...COMMANDS[name].keys] as string[])
 
-  expect(new Set(keys).size).toBe(keys.length)
+    expect(new Set(keys).size).toBe(keys.length)
+  }
+  expect(PLACES).toEqual(['everywhere', 'rows', 'run', 'compare'])
 })
 
 test('the first key of each command performs it', () => {
@@ -20,40 +25,40 @@ test('the first key of each command performs it', () => {
     if (key === undefined) continue
     const shiftKey = key.startsWith('Shift+') || /^[A-Z]$/.test(key)
     const ctrlKey = key.startsWith('Mod+')
-    expect(press(key.replace(/^(Shift|Mod)\+/, ''), { shiftKey, ctrlKey })).toBe(name)
+    expect(press(key.replace(/^(Shift|Mod)\+/, ''), { shiftKey, ctrlKey })).toContain(name)
   }
 })
 
 test('keys of the browser and of the tree are left alone', () => {
-  for (const key of ['f', 'ArrowLeft', 'Enter', ' ', 'Tab']) expect(press(key)).toBeNull()
+  for (const key of ['f', 'ArrowLeft', 'Enter', ' ', 'Tab']) expect(press(key)).toEqual([])
   for (const modifier of ['ctrlKey', 'metaKey', 'altKey']) {
-    for (const key of ['p', '0', 'n', 'e']) expect(press(key, { [modifier]: true })).toBeNull()
+    for (const key of ['p', '0', 'n', 'e']) expect(press(key, { [modifier]: true })).toEqual([])
   }
-  expect(press('k', { ctrlKey: true, shiftKey: true })).toBeNull()
-  expect(press('k', { ctrlKey: true, metaKey: true })).toBeNull()
+  expect(press('k', { ctrlKey: true, shiftKey: true })).toEqual([])
+  expect(press('k', { ctrlKey: true, metaKey: true })).toEqual([])
 })
 
 test('the palette opens with Command and with Control', () => {
-  expect(press('k', { metaKey: true })).toBe('palette')
-  expect(press('K', { ctrlKey: true })).toBe('palette')
+  expect(press('k', { metaKey: true })).toContain('palette')
+  expect(press('K', { ctrlKey: true })).toContain('palette')
 })
 
-test('letters with Shift are for names, except that of the previous failure', () => {
+test('letters with Shift are for names, except those of the previous failure or difference', () => {
   for (const key of ['C', 'J', 'K', 'P', 'W', 'Z']) {
-    expect(press(key, { shiftKey: true })).toBeNull()
+    expect(press(key, { shiftKey: true })).toEqual([])
   }
-  expect(press('N', { shiftKey: true })).toBe('previousFailure')
+  expect(press('N', { shiftKey: true })).toEqual(['previousFailure', 'previousDifference'])
 })
 
 test('Caps Lock does not change which command a letter performs', () => {
-  expect(press('N')).toBe('nextFailure')
-  expect(press('n', { shiftKey: true })).toBe('previousFailure')
+  expect(press('N')).toContain('nextFailure')
+  expect(press('n', { shiftKey: true })).toContain('previousFailure')
 })
 
 test('characters that need Shift on some keyboards act with it', () => {
-  expect(press('?', { shiftKey: true })).toBe('help')
-  expect(press('*', { shiftKey: true })).toBe('openSiblings')
-  expect(press('/', { shiftKey: true })).toBe('search')
+  expect(press('?', { shiftKey: true })).toContain('help')
+  expect(press('*', { shiftKey: true })).toContain('openSiblings')
+  expect(press('/', { shiftKey: true })).toContain('search')
 })
 
 test('keys are shown as the keyboard has them', () => {

@@ -1,7 +1,7 @@
 /** Every command of the viewer and its keys: the palette, the keys and the help derive from it. */
 
 /** Where a command is offered, in the order of the help. */
-export const PLACES = ['everywhere', 'rows', 'run'] as const
+export const PLACES = ['everywhere', 'rows', 'run', 'compare'] as const
 
 interface Command {
   place: (typeof PLACES)[number]
@@ -45,6 +45,8 @@ export const COMMANDS = {
   compare: { place: 'run', keys: [] },
   export: { place: 'run', keys: ['e'] },
   exportOtlp: { place: 'run', keys: [] },
+  nextDifference: { place: 'compare', keys: ['n'] },
+  previousDifference: { place: 'compare', keys: ['N'] },
 } as const satisfies Record<string, Command>
 
 export type CommandName = keyof typeof COMMANDS
@@ -60,9 +62,10 @@ export const TREE_KEYS = {
   select: 'Enter',
 } as const
 
-const byKey = new Map<string, CommandName>(
-  COMMAND_NAMES.flatMap((name) => COMMANDS[name].keys.map((key) => [key, name] as const)),
-)
+/** The commands of each key. Several may share one if no page offers them together. */
+const byKey = new Map<string, CommandName[]>()
+for (const name of COMMAND_NAMES)
+  for (const key of COMMANDS[name].keys) byKey.set(key, [...(byKey.get(key) ?? []), name])
 
 type KeyPress = Pick<KeyboardEvent, 'key' | 'ctrlKey' | 'metaKey' | 'altKey' | 'shiftKey'>
 
@@ -71,17 +74,22 @@ export function isChord(press: KeyPress): boolean {
   return press.ctrlKey || press.metaKey || press.altKey
 }
 
-/** Returns the command of a key press, or null. */
-export function commandOf(press: KeyPress): CommandName | null {
+/** Returns the commands of a key press; a page offers at most one of them. */
+export function commandsOf(press: KeyPress): readonly CommandName[] {
+  return byKey.get(keyOf(press) ?? '') ?? []
+}
+
+/** Returns a key press as the table writes it; null if no command could have it. */
+function keyOf(press: KeyPress): string | null {
   const { key, shiftKey } = press
   if (isChord(press)) {
     if (press.altKey || shiftKey || press.ctrlKey === press.metaKey) return null
-    return byKey.get(CHORD + key.toLowerCase()) ?? null
+    return CHORD + key.toLowerCase()
   }
-  if (key.startsWith('Arrow')) return (shiftKey && byKey.get(`Shift+${key}`)) || null
-  if (!/^[a-z]$/i.test(key)) return byKey.get(key) ?? null
+  if (key.startsWith('Arrow')) return shiftKey ? `Shift+${key}` : null
+  if (!/^[a-z]$/i.test(key)) return key
   // Caps Lock is no Shift.
-  return byKey.get(shiftKey ? key.toUpperCase() : key.toLowerCase()) ?? null
+  return shiftKey ? key.toUpperCase() : key.toLowerCase()
 }
 
 /** Returns the key of a command as a reader sees it; null if it has none. */

@@ -1,7 +1,7 @@
 /** Which commands can be performed now, and the keys that perform them. */
 import { useEventListener } from '@vueuse/core'
 import { computed, onScopeDispose, shallowReactive } from 'vue'
-import { commandOf, isChord, type CommandName } from '../lib/commands'
+import { commandsOf, isChord, type CommandName } from '../lib/commands'
 import { usePreference } from './preferences'
 
 export type Commands = Partial<Record<CommandName, () => void>>
@@ -53,14 +53,14 @@ export function useCommandKeys(): void {
     const target = event.target instanceof Element ? event.target : null
     const chord = isChord(event)
     if (target?.closest(chord ? IN_DIALOG : TYPED_IN) || (!chord && !enabled.value)) return
-    const name = commandOf(event)
+    const name = commandsOf(event).find((each) => each in performable.value) ?? null
     const inTree = target?.closest('[role="tree"]') != null
     const isTyping = inTree && event.timeStamp - typedAt < TYPING
     if (name === null || (!chord && isTyping && IN_NAMES.test(event.key))) {
       if (inTree && event.key.length === 1) typedAt = event.timeStamp
       return
     }
-    if (!perform(name)) return
+    perform(name)
     event.preventDefault()
     event.stopPropagation()
   }
