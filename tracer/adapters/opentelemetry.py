@@ -221,7 +221,7 @@ class TracerSpanProcessor(SpanProcessor):
     async def _next_spans(self, urgent: asyncio.Event) -> list[ReadableSpan] | None:
         """Wait `delay_seconds` for more spans, then take all spans from the queue.
 
-        None if it is empty.
+        Return None at once if the queue is empty.
         """
         with self._lock:
             if not self._starts and not self._ends:

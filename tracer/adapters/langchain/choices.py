@@ -65,13 +65,10 @@ class Choices:
     ) -> ToolCall | None:
         """Return the chosen call that a starting tool executes; None if no model chose such a call.
 
-        The rounds are searched in this order: first those that share more enclosing runs with the
-        tool, then the later ones. The provider's call id alone is not enough, because such ids
-        repeat. If no call matches, a failed call with the same `place` is taken as the one to
-        retry.
-
-        Rounds that share more runs with the tool come first, then later rounds, because providers'
-        ids repeat. If nothing matches, a call that failed at the same place is a retry.
+        Rounds that share more enclosing runs with the tool are searched first; among equals, later
+        rounds first. The provider's call id alone is not enough, because such ids repeat. If no
+        call matches, the tool retries a failed call that has the same `place`, name, id and
+        arguments.
 
         Args:
             name: The tool's name.

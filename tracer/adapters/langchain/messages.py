@@ -129,9 +129,9 @@ def _reasoning(usage: Any) -> int:
 
 
 def _calls(message: AIMessage) -> tuple[list[Chosen], list[tuple[Chosen, str]]]:
-    """Return a message's tool calls.
+    """Return a message's tool calls, and the tool calls whose arguments cannot be parsed.
 
-    The second list has the calls whose arguments cannot be parsed.
+    Each call of the second list has its error message.
     """
     texts = _argument_texts(message)
     calls = [

@@ -181,7 +181,7 @@ class RunTree:
         return run
 
     def within(self, run: LangChainRun) -> Work | None:
-        """Return the innermost work around a run; None if the run has neither work nor a parent.
+        """Return the innermost work around a run; None if no work and no parent are around it.
 
         If the run is inside a chain that has no record yet, the outermost chain becomes a plan.
         """

@@ -311,7 +311,7 @@ class _ClaudeCall:
     def may_have_opened(self) -> bool:
         """Whether the call may have opened an agent.
 
-        Its tool opens agents, and its execution is unknown.
+        Its tool opens agents, its execution is unknown, and it was not rejected.
         """
         return self.name in _OPENERS and self.execution is None and not self.is_denied
 
@@ -1280,7 +1280,7 @@ def _is_of_agent(logged: SlimSpan) -> bool:
 
 
 def _is_of_main(span: SlimSpan) -> bool:
-    """Return whether a span is directly below the interaction."""
+    """Return whether a span's attributes put it directly below the interaction."""
     if _agent_id(span) is not None:
         return False
     return span.name == _TOOL or (
@@ -1289,7 +1289,7 @@ def _is_of_main(span: SlimSpan) -> bool:
 
 
 def _is_last(request: SlimSpan) -> bool:
-    """Return whether a round was the last work of an agent."""
+    """Return whether a round ends its agent's work, according to its stop reason."""
     reason = request.attributes.get("stop_reason")
     return isinstance(reason, str) and reason not in ("", "tool_use", "pause_turn")
 

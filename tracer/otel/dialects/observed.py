@@ -75,9 +75,9 @@ def observed_model(observed: Observed) -> Reading:
 
 
 def returned(value: Any) -> Any:
-    """Return a function's result.
+    """Return a function's result; None for an empty object.
 
-    Unwrap text that is encoded as JSON or is an object's only field.
+    Unwrap text that is encoded as JSON, and the value of `output` if it is the only field.
     """
     result = parsed(value)
     if isinstance(result, dict) and not result:

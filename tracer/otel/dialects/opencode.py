@@ -264,7 +264,7 @@ class _OpenCodeRun:
         return made
 
     def _new_id(self, *parts: object) -> bytes:
-        """Return an id that depends only on `parts`, or another one if a span of the run has it.
+        """Return an id that depends only on `parts`.
 
         If a span of the run has this id, return another id.
         """

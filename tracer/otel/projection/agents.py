@@ -77,11 +77,10 @@ class AgentWork:
 
     @property
     def answer(self) -> str | None:
-        """The agent's answer, from its own span or from its last round.
+        """The agent's answer, from its own span; None if that span has not arrived.
 
-        A round that chose tools has no answer.
-
-        Rounds inside a tool belong to the tool and do not count.
+        If the span has ended without an answer, the answer is that of the last round, unless this
+        round chose tools. Rounds inside a tool belong to the tool and do not count.
         """
         if self.span is None:
             return None
@@ -184,9 +183,10 @@ def find_agents(spans: Iterable[SlimSpan]) -> Agents:
 def _first_above(
     span: SlimSpan, roles: tuple[Role, ...], climbed: _Climbed
 ) -> tuple[SlimSpan | None, bytes | None]:
-    """Return the first span with one of `roles` above a span.
+    """Return the first span with one of `roles` above a span, and the missing span's id.
 
-    If there is none, return the last one above.
+    If no span above has such a role, the first value is None. The second value is the id of the
+    span that has not arrived and that the chain ends at, if any.
     """
     above, awaits = span.above, span.awaits
     if above is None or above.reading.role in roles:

@@ -103,9 +103,9 @@ def _record_of(
     by_span: Mapping[bytes, ExportedRecord],
     otherwise: RecordPlace,
 ) -> dict[bytes, RecordPlace]:
-    """Return for each span its own record.
+    """Return for each span its own record, else that of the nearest span above with a record.
 
-    A span without a record gets the nearest one above it.
+    If no span above has a record, return `otherwise`.
     """
     places = {span_id: (record.kind, record.record_id) for span_id, record in by_span.items()}
     for span_id in spans:

@@ -228,7 +228,10 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _find_hidden_agents(spans: list[SlimSpan]) -> bool:
-    """Turn wrappers into agents if a tool opened them and models and tools run inside them."""
+    """Turn wrappers into agents if a tool opened them and models and tools run inside them.
+
+    A workflow needs only a model inside. Return whether any wrapper became an agent.
+    """
     outermost = _outermost_frameworks(spans)
     roles_within: dict[SlimSpan, set[Role]] = {}
     for span in spans:

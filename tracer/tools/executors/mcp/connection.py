@@ -256,7 +256,7 @@ class McpConnection:
             self._changed.set()
 
     async def _relist(self, client: Client) -> None:
-        """List the tools again whenever they have changed. Changes meanwhile count as one."""
+        """List the tools whenever they have changed. Changes during a listing cause one more."""
         from mcp import MCPError
 
         while True:

@@ -83,7 +83,7 @@ async def rest_failure(response: httpx2.Response, credential: Credential) -> Too
 
 
 def retry_after(response: httpx2.Response) -> float | None:
-    """Return the seconds of a response's `Retry-After`, at most 60; None if it has none.
+    """Return the seconds of a response's `Retry-After`, at most 60; None if unusable.
 
     If `Retry-After` is a date, it is compared with the response's `Date`, because the clocks of
     server and client may differ.
