@@ -39,7 +39,7 @@ class Freshness:
 
     @property
     def behind(self) -> Behind | None:
-        """The spans that are missing in the records that were read so far, of all runs together."""
+        """The accepted spans that the records read so far lack, over all runs; None if none."""
         if not self._behind:
             return None
         errors = [each.error for each in self._behind if each.error is not None]
@@ -160,7 +160,7 @@ class BehindHeader:
 
 
 def _header(behind: Behind) -> str:
-    """Return a dictionary of RFC 9651: the number of spans, and the time of the first of them."""
+    """Return a header value (RFC 9651 dictionary): number of missing spans, time of the first."""
     return f'spans={behind.spans}, since="{rfc_3339(behind.since)}"'
 
 

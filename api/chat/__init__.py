@@ -1,1 +1,1 @@
-"""Runs started over HTTP."""
+"""The chat route, which starts a run for a user's message."""

@@ -40,7 +40,7 @@ DRAIN_SECONDS = 5
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the command, which also has other parts to shut down."""
+    """A uvicorn server without signal handlers: the command handles signals for all parts."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -154,7 +154,7 @@ async def _serving(
     metrics: Metrics,
     address_of_grpc: GrpcAddress | None,
 ) -> AsyncIterator[tuple[Task[None], int | None]]:
-    """Serve while inside. Give the task that ends when the server does, and the port of gRPC."""
+    """Serve inside a `with` block. Yield the server's task, and the gRPC port, if it has one."""
     hosts = None if settings.hosts is None else frozenset(_hosts(settings.hosts))
     limits = RateLimits(settings.requests_per_second, settings.bytes_per_second)
     access = Access(parts.authenticator, hosts)

@@ -152,7 +152,7 @@ def _print_plan(plan: MigrationPlan) -> None:
 async def launcher(
     settings: Settings, application: Application, project: str
 ) -> AsyncIterator[RunLauncher]:
-    """Run an application in this process, and yield its launcher."""
+    """Serve an application in this process. Yield the launcher, which starts its runs."""
     async with served(_with_thread(settings), application, project=project) as server:
         yield server.parts.launcher
 

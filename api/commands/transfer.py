@@ -149,10 +149,10 @@ def _counted(progress: Progress, path: Path, file: BinaryIO) -> Iterable[Piece]:
 
 
 def _tell(imported: Imported) -> None:
-    """Print how much was stored and rejected.
+    """Print how many runs, records and spans were stored, and how many items were rejected.
 
     Raises:
-        typer.Exit: Something was rejected.
+        typer.Exit: At least one item was rejected.
     """
     for reason in imported.reasons:
         console.print(reason, style="red", markup=False)

@@ -85,7 +85,7 @@ async def _in_an_object(body: AsyncIterator[bytes], share: Share) -> AsyncIterat
 
 
 async def _on_lines(body: AsyncIterator[bytes], share: Share) -> AsyncIterator[Any]:
-    """Yield the parsed lines, without blank ones."""
+    """Yield the parsed JSON value of each line. Skip blank lines."""
     is_empty = True
     async for line in _lines(body):
         is_empty = False

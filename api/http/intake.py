@@ -108,9 +108,10 @@ class Intake:
 
     @asynccontextmanager
     async def turn(self, size: int) -> AsyncIterator[None]:
-        """Wait until no other large body is decoded, if this one is large.
+        """If a body is large, wait until no other large body is being decoded.
 
-        Python decodes one at a time in any case; at once they would only take up more memory.
+        Python decodes only one body at a time. Decoding several at once would need more memory and
+        would not be faster.
 
         Args:
             size: The size of the body in bytes.

@@ -119,7 +119,7 @@ class Metrics:
             self.refused.labels(source, source, each.code).inc()
 
     def note_dropped(self, count: int) -> bool:
-        """Count data points of metrics. Return whether they are the first ones."""
+        """Count dropped data points. Return whether they are the first that this server dropped."""
         self.dropped.inc(count)
         is_first, self._has_dropped = not self._has_dropped, True
         return is_first

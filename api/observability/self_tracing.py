@@ -41,7 +41,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 class SelfTracing:
-    """Makes the server's spans. Without a tracer it makes none."""
+    """Makes the server's own spans. Without an OpenTelemetry tracer it makes no spans."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer

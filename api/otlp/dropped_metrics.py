@@ -1,6 +1,6 @@
-"""Requests of metrics. Their data points are counted and dropped.
+"""OTLP requests with metrics. Their data points are counted and dropped.
 
-They are accepted because exporters that are configured for all signals would report errors.
+The server accepts these requests so that exporters that send all signals do not report errors.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Encoding:
 
     @property
     def decode(self) -> Decode:
-        """The decoder of requests."""
+        """The function that decodes requests of this media type."""
         return self.received.decoders[self.media_type]
 
     def success(self, count: int, refused: Sequence[Refusal], notice: str = "") -> Response:
@@ -139,7 +139,10 @@ class Encoding:
 
 
 def _reasons(item: str, count: int, refused: Sequence[Refusal]) -> str:
-    """Return each code and its message; `HttpWriter` parses those of a single item."""
+    """Return the code and the detail of each refusal, one a line.
+
+    If the request had one item, `HttpWriter` parses the text, so its form must not change.
+    """
     reasons = [
         f"{each.code}: {each.detail}" + (f" ({item} {each.index})" if count > 1 else "")
         for each in refused[:_SHOWN_REASONS]

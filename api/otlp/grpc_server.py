@@ -73,7 +73,7 @@ class GrpcAddress:
 
 @asynccontextmanager
 async def grpc_serving(app: ASGIApp, address: GrpcAddress) -> AsyncIterator[int | None]:
-    """Serve an application's OTLP routes by gRPC while inside. Give the port; None: it is taken.
+    """Serve an application's OTLP routes over gRPC. Yield the port; None if the port is taken.
 
     Raises:
         ConfigurationError: A required port cannot be used, or the files for TLS cannot be read.

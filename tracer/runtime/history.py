@@ -22,7 +22,7 @@ class ExchangeReader(Protocol):
     """The part of a `TraceReader` that reads a history."""
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
-        """Return the request and the answer of finished runs; see `TraceReader.list_exchanges`."""
+        """Return the request and the answer of the given runs, if they have finished."""
 
 
 async def join_session(

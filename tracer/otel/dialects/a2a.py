@@ -1,4 +1,4 @@
-"""Spans of the Agent2Agent protocol. They contain the work of the agent that they ask."""
+"""Spans of the Agent2Agent protocol. A span contains the work of the agent that was called."""
 
 from __future__ import annotations
 

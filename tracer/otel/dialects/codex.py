@@ -1,6 +1,6 @@
 """Codex CLI: a turn is an agent, a sampling request a model call, a dispatched tool a call.
 
-Spans contain lineage and tokens, log records contain the content; each signal alone gives its half.
+Spans contain lineage and tokens. Log records contain the content. Either signal may be missing.
 A span is sent when it ends, a log record within a second. So a run is first known by its log
 records: work that they name has a made span until the real one arrives, and its record keeps its id
 (`lasting_id`). Nearly all spans are internals. Turns, sampling requests and dispatched tools name

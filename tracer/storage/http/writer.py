@@ -153,7 +153,7 @@ class HttpWriter:
         await self._client.aclose()
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
-        """Store `events`; see `TraceWriter.write`."""
+        """Store `events`."""
         refused: list[Refusal] = []
         lines: list[Numbered[bytes]] = []
         for index, event in enumerate(events):
@@ -166,7 +166,7 @@ class HttpWriter:
         return WriteAnswer.without(refused, events)
 
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
-        """Store OpenTelemetry spans; see `TraceWriter.write_spans`."""
+        """Store OpenTelemetry spans."""
         from tracer.otel.otlp.signals import LOGS, SPANS, by_signal
 
         sent: dict[Signal, list[Numbered[TraceSpans]]] = {SPANS: [], LOGS: []}
@@ -281,7 +281,7 @@ class HttpWriter:
         return response
 
     async def renew(self, recorder_id: UUID) -> Lease:
-        """Renew a recorder's lease; see `TraceWriter.renew`."""
+        """Renew a recorder's lease."""
         response = await self._ask("POST", f"api/recorders/{recorder_id}/lease")
         content = self._content(response, HTTPStatus.OK)
         try:
@@ -290,14 +290,14 @@ class HttpWriter:
             raise self._unexpected(response) from error
 
     async def delete_run(self, root_plan_id: UUID) -> None:
-        """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
+        """Delete a run and leave a tombstone."""
         response = await self._ask("DELETE", f"api/runs/{root_plan_id}")
         if _code(response) == "not_found":
             raise RecordNotFound("run", root_plan_id)
         self._content(response, HTTPStatus.NO_CONTENT)
 
     async def delete_subject(self, subject: str) -> Erasure:
-        """Delete every run of a subject; see `TraceWriter.delete_subject`."""
+        """Delete every run of a subject."""
         response = await self._ask("DELETE", "api/subjects", params={"subject": storable(subject)})
         if (problem := _problem(response)) is not None and problem.code == "bad_request":
             raise BadRequest(problem.detail)
@@ -307,7 +307,7 @@ class HttpWriter:
             raise self._unexpected(response) from error
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
-        """Record a request to cancel a run; see `TraceWriter.request_cancel`."""
+        """Record a request to cancel a run."""
         response = await self._ask("POST", f"api/runs/{root_plan_id}/cancel")
         match _code(response):
             case "not_found":
@@ -339,7 +339,7 @@ class HttpWriter:
         return to_cancel
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
-        """Return the exchanges of runs; see `TraceReader.list_exchanges`.
+        """Return the requests and answers of runs that have ended.
 
         Takes one request for each run, and a key with the `read` scope.
 

@@ -25,14 +25,14 @@ class MemorySessions:
         self._runs: dict[str, list[UUID]] = {}
 
     async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
-        """Return a session's state; see `SessionStates.read_state`."""
+        """Return a session's state."""
         state_json = self._states.get(stored_session_id(session_id))
         return state_from(state_text(initial) if state_json is None else state_json)
 
     async def change_state(
         self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
     ) -> State:
-        """Apply changes to a session's state; see `SessionStates.change_state`."""
+        """Apply changes to a session's state."""
         # Atomic, because it has no await.
         state_json = self._states.get(stored_session_id(session_id))
         state = apply(
@@ -44,7 +44,7 @@ class MemorySessions:
     async def add_run(
         self, session_id: str, initial: Mapping[str, Any], root_plan_id: UUID
     ) -> list[UUID]:
-        """Append a run to a session; see `SessionStates.add_run`."""
+        """Append a run to a session."""
         session = stored_session_id(session_id)
         self._states.setdefault(session, state_text(initial))
         runs = [*self._runs.get(session, ()), root_plan_id][-MAX_SESSION_RUNS:]

@@ -33,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def stats_page(runs: Sequence[Records], period: TimeRange, name: str | None) -> ToolStatsPage:
-    """Return the figures of each tool, by name; see `TraceReader.read_tool_stats`."""
+    """Return the figures of each tool, by name."""
     items = _stats_of_tools(runs, period, name)
     if not items:
         return ToolStatsPage([])
@@ -78,7 +78,7 @@ def _stats_of_tools(
 
 
 def tool_history(runs: Sequence[Records], name: str, period: TimeRange) -> ToolHistory:
-    """Return the figures of one tool over time; see `TraceReader.read_tool_history`."""
+    """Return the figures of one tool over time."""
     rows = _stats_of_tools(runs, period, name)
     if not rows:
         raise RecordNotFound("tool", name)

@@ -130,7 +130,7 @@ class MemoryStore:
         self._runs: dict[UUID, StoredRun] = {}
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
-        """Store `events`; see `TraceWriter.write`."""
+        """Store `events`."""
         accepted, refused = self._divided(self._redactor.events(events))
         reduced = merge_records(partial_records(accepted))
         for event in accepted:
@@ -140,7 +140,7 @@ class MemoryStore:
         return WriteAnswer.without(refused, events)
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
-        """Restore exported records; see `TraceRestorer.restore`."""
+        """Restore exported records."""
         accepted, refused = self._divided(self._redactor.records(records))
         reduced = reduce_records(accepted)
         self._write(reduced, merge_exported)
@@ -165,7 +165,7 @@ class MemoryStore:
                 self._merge(self._runs[run_id], kind, record_id, version, now, merge)
 
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
-        """Store spans; see `TraceWriter.write_spans`."""
+        """Store spans."""
         answer = self._accept(traces, self._clock(), self._lease_clock())
         if not self._lags:
             self._project_all()
@@ -216,7 +216,7 @@ class MemoryStore:
         return WriteAnswer.without(refused, range(count))
 
     async def project_due(self, now: datetime | None = None) -> int:
-        """Project the runs that are due; see `SpanProjection.project_due`."""
+        """Project the runs that are due."""
         now = now or self._lease_clock()
         due = [run for run in self._open_runs() if run.spans.is_due(now)]
         for run in due:
@@ -226,7 +226,7 @@ class MemoryStore:
     async def catch_up(
         self, kind: Kind, record_id: UUID, *, seconds: float = 2.0, any_size: bool = False
     ) -> Behind | None:
-        """Project the run of a record at once; see `SpanProjection.catch_up`."""
+        """Project the pending spans of a record's run at once."""
         for run in self._open_runs():
             # Ids of records that are made from spans begin like the trace id.
             if run.root_plan_id.bytes[:6] == record_id.bytes[:6] or (
@@ -310,23 +310,23 @@ class MemoryStore:
             part[record_id] = changed
 
     async def renew(self, recorder_id: UUID) -> Lease:
-        """Renew a recorder's lease; see `TraceWriter.renew`."""
+        """Renew a recorder's lease."""
         return self._leases.renew(recorder_id, self._lease_clock())
 
     async def now(self) -> datetime:
-        """Return the time of the clock of leases; see `LeaseKeeping.now`."""
+        """Return the time of the clock that decides when leases expire."""
         return self._lease_clock()
 
     async def expire_leases(self, since: datetime) -> None:
-        """Mark recorders as dead or alive; see `LeaseKeeping.expire_leases`."""
+        """Mark recorders as dead or alive."""
         self._leases.expire(self._open_runs(), since, self._lease_clock())
 
     async def delete_run(self, root_plan_id: UUID) -> None:
-        """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
+        """Delete a run and leave a tombstone."""
         delete_runs(self._runs, [self._open_run(root_plan_id)])
 
     async def delete_subject(self, subject: str) -> Erasure:
-        """Delete every run of a subject; see `TraceWriter.delete_subject`."""
+        """Delete every run of a subject."""
         kept_as = self._redactor.subject(subject)
         self._project_all()  # only records name the subject of a run
         return delete_runs(
@@ -335,7 +335,7 @@ class MemoryStore:
         )
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
-        """Record a request to cancel a run; see `TraceWriter.request_cancel`."""
+        """Record a request to cancel a run."""
         stored_run = self._open_run(root_plan_id)
         if stored_run.as_run().status.is_ending:
             raise RunNotActive()
@@ -351,7 +351,7 @@ class MemoryStore:
         cursor: str | None,
         order: RunOrder = RunOrder.LATEST,
     ) -> Page[RunPreview]:
-        """Return a page of runs; see `TraceReader.list_runs`."""
+        """Return a page of runs."""
         runs = self._runs_like(wanted)
         if order is RunOrder.LATEST:
             run_page = page(runs, "root_plan_id", limit, cursor)
@@ -360,7 +360,7 @@ class MemoryStore:
         return replace(run_page, items=self._previews(run_page.items))
 
     async def count_runs(self, wanted: RunFilter) -> RunHistogram:
-        """Count the matching runs; see `TraceReader.count_runs`."""
+        """Count the matching runs."""
         return histogram(self._runs_like(wanted), wanted)
 
     def _runs_like(self, wanted: RunFilter) -> list[Run]:
@@ -376,7 +376,7 @@ class MemoryStore:
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
     ) -> Page[ToolCallPreview]:
-        """Return a page of tool calls; see `TraceReader.list_tool_calls`."""
+        """Return a page of tool calls."""
         check_status(wanted.status)
         calls = [
             tool_call_preview(call)
@@ -388,7 +388,7 @@ class MemoryStore:
         return page(calls, "tool_call_id", limit, cursor)
 
     async def read_run(self, root_plan_id: UUID) -> RunPreview:
-        """Return a run with its totals; see `TraceReader.read_run`."""
+        """Return a run with its totals."""
         return self._previews([self._open_run(root_plan_id).as_run()])[0]
 
     def _previews(self, runs: Sequence[Run]) -> list[RunPreview]:
@@ -402,7 +402,7 @@ class MemoryStore:
         )
 
     async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
-        """Return a plan and the call that opened it; see `TraceReader.read_plan`."""
+        """Return a plan and the call that opened it."""
         stored_run = self._find(Kind.PLAN, plan_id)
         plan: PlanExecutionRecord = stored_run.record(Kind.PLAN, plan_id)
         opener = None
@@ -434,12 +434,12 @@ class MemoryStore:
         )
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
-        """Return the rows of a plan and everything below it; see `TraceReader.read_tree`."""
+        """Return the rows of a plan and everything below it."""
         stored_run = self._find(Kind.PLAN, plan_id)
         return tree_rows(stored_run.records(), plan_id, payloads, _revision(stored_run))
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
-        """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
+        """Return the messages of a run's rounds."""
         stored_run = self._runs.get(root_plan_id)
         rounds = stored_run.parts[Kind.THINK_ACT] if stored_run else {}
         return {
@@ -449,16 +449,16 @@ class MemoryStore:
         }
 
     async def read_message_bytes(self, root_plan_id: UUID) -> int:
-        """Return the size of a run's messages; see `TraceReader.read_message_bytes`."""
+        """Return the size of a run's messages."""
         return sum(len(text.encode()) for text in (await self.read_messages(root_plan_id)).values())
 
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
-        """Return the revision of a record's run; see `TraceReader.read_revision`."""
+        """Return the revision of a record's run."""
         stored_run = self._open_run(record_id) if kind is Kind.RUN else self._find(kind, record_id)
         return _revision(stored_run)
 
     async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
-        """Return the revisions of runs; see `TraceReader.read_revisions`."""
+        """Return the revisions of runs."""
         return {
             stored_run.root_plan_id: stored_run.fields["revision"]
             for stored_run in self._open_runs()
@@ -466,7 +466,7 @@ class MemoryStore:
         }
 
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
-        """Return what changed in a run; see `TraceReader.read_changes`."""
+        """Return what changed in a run."""
         stored_run = self._open_run(root_plan_id)
         changed = changed_rows(stored_run.records(), after)
         removed = [place for place, revision in stored_run.removed.items() if revision > after]
@@ -474,7 +474,7 @@ class MemoryStore:
         return changes_between(after, stored_run.fields["revision"], changed, in_id_order, limit)
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
-        """Return one round; see `TraceReader.read_think_act`."""
+        """Return one round."""
         stored_run = self._find(Kind.THINK_ACT, think_act_id)
         think_act: ThinkActRecord = stored_run.record(Kind.THINK_ACT, think_act_id)
         if think_act.offered_tools is None and think_act.offered_tools_from is not None:
@@ -483,7 +483,7 @@ class MemoryStore:
         return think_act
 
     async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
-        """Return one call with its lineage; see `TraceReader.read_tool_call`."""
+        """Return one call with its lineage."""
         records = self._find(Kind.TOOL_CALL, tool_call_id).records()
         call = records[Kind.TOOL_CALL][tool_call_id]
         assert isinstance(call, ActToolInfo)
@@ -500,7 +500,7 @@ class MemoryStore:
         return ToolCallInPlace(call, path_down_to(call, by_place), in_order(Kind.PLAN, opened))
 
     async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
-        """Return everything of a run; see `TraceReader.read_whole_run`."""
+        """Return everything of a run."""
         stored_run = self._open_run(root_plan_id)
         return WholeRun(
             run=stored_run.as_run(),
@@ -515,7 +515,7 @@ class MemoryStore:
         )
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
-        """Return runs by the beginning of a record id; see `TraceReader.find_runs_like`."""
+        """Return runs by the beginning of a record id."""
         first, last = run_ids_like(record_id)
         return sorted(
             run.root_plan_id
@@ -526,29 +526,29 @@ class MemoryStore:
     async def read_spans(
         self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
     ) -> list[Span]:
-        """Return the spans of a run; see `TraceReader.read_spans`."""
+        """Return the spans of a run."""
         return self._open_run(root_plan_id).spans.by_start(span_ids)
 
     async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
-        """Return the log records of a run; see `TraceReader.read_logs`."""
+        """Return the log records of a run."""
         spans = self._open_run(root_plan_id).spans
         of_sessions = [each for session in spans.sessions for each in self._messages_of(session)]
         return logs_of([*spans.messages, *of_sessions])
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
-        """Return the leases of a run's recorders; see `TraceReader.read_leases`."""
+        """Return the leases of a run's recorders."""
         return self._leases.of_run(self._open_run(root_plan_id))
 
     async def read_tool_stats(self, period: TimeRange, name: str | None = None) -> ToolStatsPage:
-        """Return the statistics of each tool; see `TraceReader.read_tool_stats`."""
+        """Return the statistics of each tool."""
         return stats_page(self._all_records(), period, name)
 
     async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:
-        """Return the statistics of a tool over time; see `TraceReader.read_tool_history`."""
+        """Return the statistics of a tool over time."""
         return tool_history(self._all_records(), name, period)
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
-        """Return the exchanges of runs; see `TraceReader.list_exchanges`."""
+        """Return the requests and answers of runs that have ended."""
         runs = {stored_run.root_plan_id: stored_run for stored_run in self._open_runs()}
         plans = [
             runs[run_id].record(Kind.PLAN, run_id)
@@ -566,7 +566,7 @@ class MemoryStore:
         ]
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return the runs to be cancelled; see `TraceReader.find_cancel_requests`."""
+        """Return the runs whose cancellation or deletion was requested."""
         return {
             run_id
             for run_id in root_plan_ids

@@ -96,7 +96,7 @@ class PostgresReader:
         cursor: str | None,
         order: RunOrder = RunOrder.LATEST,
     ) -> Page[RunPreview]:
-        """Return a page of runs; see `TraceReader.list_runs`."""
+        """Return a page of runs."""
         is_latest = order is RunOrder.LATEST
         listing = list_of_runs(wanted, self._project_id, cursor if is_latest else None)
         with store_errors():
@@ -109,7 +109,7 @@ class PostgresReader:
         return Page(previews, run_page.next_cursor, run_page.searched_back_to)
 
     async def count_runs(self, wanted: RunFilter) -> RunHistogram:
-        """Count the matching runs; see `TraceReader.count_runs`."""
+        """Count the matching runs."""
         listing = list_of_runs(wanted, self._project_id, None)
         with store_errors():
             async with snapshot(self._project) as connection:
@@ -118,14 +118,14 @@ class PostgresReader:
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
     ) -> Page[ToolCallPreview]:
-        """Return a page of tool calls; see `TraceReader.list_tool_calls`."""
+        """Return a page of tool calls."""
         listing = list_of_tool_calls(wanted, self._project_id, cursor)
         with store_errors():
             async with snapshot(self._project) as connection:
                 return await read_page(connection, ToolCallPreview, _PREVIEW, listing, limit)
 
     async def read_run(self, root_plan_id: UUID) -> RunPreview:
-        """Return a run with its totals; see `TraceReader.read_run`."""
+        """Return a run with its totals."""
         query = f"""SELECT {columns(Run)} FROM run WHERE project_id = %(project_id)s
             AND root_plan_id = %(run)s AND {RUN_NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
@@ -136,7 +136,7 @@ class PostgresReader:
         return _only("run", root_plan_id, previews)
 
     async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
-        """Return a plan and the call that opened it; see `TraceReader.read_plan`."""
+        """Return a plan and the call that opened it."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 plan = await self._one(connection, PlanExecutionRecord, Kind.PLAN, plan_id)
@@ -172,14 +172,14 @@ class PostgresReader:
         return calls[0] if calls else None
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
-        """Return the rows of a plan and everything below it; see `TraceReader.read_tree`."""
+        """Return the rows of a plan and everything below it."""
         with store_errors():
             return await read_many(
                 self._project, lambda c: read_tree(c, self._project_id, plan_id, payloads)
             )
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
-        """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
+        """Return the messages of a run's rounds."""
         query = f"""SELECT think_act_id, messages FROM think_act_record
             WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
@@ -188,7 +188,7 @@ class PostgresReader:
                 return dict(await (await connection.execute(query, parameters)).fetchall())
 
     async def read_message_bytes(self, root_plan_id: UUID) -> int:
-        """Return the size of a run's messages; see `TraceReader.read_message_bytes`."""
+        """Return the size of a run's messages."""
         query = f"""SELECT coalesce(sum(octet_length(messages)), 0)::bigint FROM think_act_record
             WHERE {_IN_RUN} AND {ALWAYS} AND {NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
@@ -198,19 +198,19 @@ class PostgresReader:
         return int(size)
 
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
-        """Return the revision of a record's run; see `TraceReader.read_revision`."""
+        """Return the revision of a record's run."""
         with store_errors():
             async with reading(self._project) as connection:
                 return await read_run_revision(connection, self._project_id, kind, record_id)
 
     async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
-        """Return the revisions of runs; see `TraceReader.read_revisions`."""
+        """Return the revisions of runs."""
         with store_errors():
             async with reading(self._project) as connection:
                 return await read_run_revisions(connection, self._project_id, list(root_plan_ids))
 
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
-        """Return what changed in a run; see `TraceReader.read_changes`."""
+        """Return what changed in a run."""
         with store_errors():
             return await read_many(
                 self._project,
@@ -218,7 +218,7 @@ class PostgresReader:
             )
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
-        """Return one round; see `TraceReader.read_think_act`."""
+        """Return one round."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 think_act = await self._one(
@@ -235,7 +235,7 @@ class PostgresReader:
         return think_act
 
     async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
-        """Return one call with its lineage; see `TraceReader.read_tool_call`."""
+        """Return one call with its lineage."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 call = await self._one(connection, ActToolInfo, Kind.TOOL_CALL, tool_call_id)
@@ -255,14 +255,14 @@ class PostgresReader:
         return ToolCallInPlace(call, path_down_to(call, above), sub_plans)
 
     async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
-        """Return everything of a run; see `TraceReader.read_whole_run`."""
+        """Return everything of a run."""
         with store_errors():
             return await read_many(
                 self._project, lambda c: read_whole_run(c, self._project_id, root_plan_id)
             )
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
-        """Return runs by the beginning of a record id; see `TraceReader.find_runs_like`."""
+        """Return runs by the beginning of a record id."""
         query = f"""
 SELECT root_plan_id FROM run
 WHERE project_id = %s AND root_plan_id BETWEEN %s AND %s AND source = 'spans'
@@ -278,40 +278,40 @@ ORDER BY root_plan_id LIMIT 10"""
     async def read_spans(
         self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
     ) -> list[Span]:
-        """Return the spans of a run; see `TraceReader.read_spans`."""
+        """Return the spans of a run."""
         with store_errors():
             return await read_many(
                 self._project, lambda c: read_spans(c, self._project_id, root_plan_id, span_ids)
             )
 
     async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
-        """Return the log records of a run; see `TraceReader.read_logs`."""
+        """Return the log records of a run."""
         with store_errors():
             return await read_many(
                 self._project, lambda c: read_logs(c, self._project_id, root_plan_id)
             )
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
-        """Return the leases of a run's recorders; see `TraceReader.read_leases`."""
+        """Return the leases of a run's recorders."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 await read_run_revision(connection, self._project_id, Kind.RUN, root_plan_id)
                 return await read_leases(connection, self._project_id, root_plan_id)
 
     async def read_tool_stats(self, period: TimeRange, name: str | None = None) -> ToolStatsPage:
-        """Return the statistics of each tool; see `TraceReader.read_tool_stats`."""
+        """Return the statistics of each tool."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 return await read_stats_of_tools(connection, self._project_id, period, name)
 
     async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:
-        """Return the statistics of a tool over time; see `TraceReader.read_tool_history`."""
+        """Return the statistics of a tool over time."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 return await read_history_of_tool(connection, self._project_id, name, period)
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
-        """Return the exchanges of runs; see `TraceReader.list_exchanges`."""
+        """Return the requests and answers of runs that have ended."""
         parameters = {"project_id": self._project_id, "runs": list(root_plan_ids)}
         with store_errors():
             async with reading(self._project) as connection:
@@ -320,7 +320,7 @@ ORDER BY root_plan_id LIMIT 10"""
         return [exchanges[run_id] for run_id in root_plan_ids if run_id in exchanges]
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return the runs to be cancelled; see `TraceReader.find_cancel_requests`."""
+        """Return the runs whose cancellation or deletion was requested."""
         with store_errors():
             async with reading(self._project) as connection:
                 cursor = await connection.execute(
@@ -332,7 +332,7 @@ ORDER BY root_plan_id LIMIT 10"""
                 return {root_plan_id async for (root_plan_id,) in cursor}
 
     async def check(self) -> None:
-        """Return if the database can serve; see `TraceReader.check`."""
+        """Check that the database can serve."""
         checking = asyncio.create_task(self._check())
         # Not `asyncio.timeout`: the driver waits for a frozen server even when it is cancelled.
         await asyncio.wait({checking}, timeout=2 * ANSWER_SECONDS)

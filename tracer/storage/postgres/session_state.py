@@ -35,7 +35,7 @@ class PostgresSessions:
         self._redactor = redactor or WriteRedactor()
 
     async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
-        """Return a session's state; see `SessionStates.read_state`."""
+        """Return a session's state."""
         with store_errors():
             async with in_project(self._project) as connection:
                 cursor = await connection.execute(_READ, self._values(session_id))
@@ -45,7 +45,7 @@ class PostgresSessions:
     async def change_state(
         self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
     ) -> State:
-        """Apply changes to a session's state; see `SessionStates.change_state`."""
+        """Apply changes to a session's state."""
         first = self._redactor.state(state_text(initial))
         values = self._values(session_id) | {"state": first, "now": self._clock()}
         with store_errors():
@@ -60,7 +60,7 @@ class PostgresSessions:
     async def add_run(
         self, session_id: str, initial: Mapping[str, Any], root_plan_id: UUID
     ) -> list[UUID]:
-        """Append a run to a session; see `SessionStates.add_run`."""
+        """Append a run to a session."""
         values = self._values(session_id) | {
             "state": self._redactor.state(state_text(initial)),
             "now": self._clock(),

@@ -130,7 +130,7 @@ class PostgresWriter:
         return self._together.waiting + self._spans.waiting
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
-        """Store `events`; see `TraceWriter.write`."""
+        """Store `events`."""
         with store_errors():
             size = sum(map(text_size, events))
             redacted = await self._redacted(self._event_redactor.events, events, size)
@@ -140,7 +140,7 @@ class PostgresWriter:
         return WriteAnswer.without(refused, events)
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
-        """Restore exported records; see `TraceRestorer.restore`."""
+        """Restore exported records."""
         with store_errors():
             redacted = await self._redacted(self._redactor.records, records)
             numbered = list(enumerate(redacted))
@@ -149,7 +149,7 @@ class PostgresWriter:
         return WriteAnswer.without(refused, records)
 
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
-        """Store spans; see `TraceWriter.write_spans`."""
+        """Store spans."""
         with store_errors():
             size = sum(len(trace.message) for trace in traces)
             redacted = await self._redacted(self._redactor.traces, traces, size)
@@ -246,21 +246,21 @@ class PostgresWriter:
             }
 
     async def delete_run(self, root_plan_id: UUID) -> None:
-        """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
+        """Delete a run and leave a tombstone."""
         await self._deletion.erase_run(root_plan_id)
 
     async def delete_subject(self, subject: str) -> Erasure:
-        """Delete every run of a subject; see `TraceWriter.delete_subject`."""
+        """Delete every run of a subject."""
         return await self._deletion.erase_subject(self._redactor.subject(subject), self._settle)
 
     async def renew(self, recorder_id: UUID) -> Lease:
-        """Renew a recorder's lease; see `TraceWriter.renew`."""
+        """Renew a recorder's lease."""
         with store_errors():
             async with in_project(self._project) as connection:
                 return await self._leases.renew(connection, recorder_id)
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
-        """Record a request to cancel a run; see `TraceWriter.request_cancel`."""
+        """Record a request to cancel a run."""
         parameters = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
         with store_errors():
             async with in_project(self._project) as connection:

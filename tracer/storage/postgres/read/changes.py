@@ -21,7 +21,7 @@ from tracer.store import RunChanges
 def read_run_changes(
     connection: SyncConnection, project_id: int, root_plan_id: UUID, after: int, limit: int
 ) -> RunChanges:
-    """Return what changed in a run after a revision; see `TraceReader.read_changes`.
+    """Return what changed in a run after a revision.
 
     Args:
         connection: In a transaction with one snapshot, and in a pipeline.
@@ -46,7 +46,7 @@ def read_run_changes(
 async def read_run_revision(
     connection: PoolConnection, project_id: int, kind: Kind, record_id: UUID
 ) -> Revision:
-    """Return the revision of the run that contains a record; see `TraceReader.read_revision`."""
+    """Return the revision of the run that contains a record."""
     cursor = await connection.execute(
         _RUN_OF[kind], {"project_id": project_id, "id": record_id}, prepare=True
     )
@@ -59,7 +59,7 @@ async def read_run_revision(
 async def read_run_revisions(
     connection: PoolConnection, project_id: int, root_plan_ids: list[UUID]
 ) -> dict[UUID, int]:
-    """Return the revisions of runs; see `TraceReader.read_revisions`."""
+    """Return the revisions of runs."""
     parameters: dict[str, Any] = {"project_id": project_id, "runs": root_plan_ids}
     cursor = await connection.execute(_REVISIONS, parameters)
     return dict(await cursor.fetchall())

@@ -40,7 +40,7 @@ _RECORDS = {
 
 
 def read_whole_run(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> WholeRun:
-    """Return everything of a run; see `TraceReader.read_whole_run`.
+    """Return everything of a run.
 
     Args:
         connection: In a transaction in which every query sees the same state.
@@ -64,7 +64,7 @@ def read_spans(
     root_plan_id: UUID,
     span_ids: Collection[bytes] | None,
 ) -> list[Span]:
-    """Return the spans of a run; see `TraceReader.read_spans`.
+    """Return the spans of a run.
 
     Args:
         connection: In a transaction in which every query sees the same state.
@@ -81,7 +81,7 @@ def read_spans(
 
 
 def read_logs(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> list[LogRecord]:
-    """Return the log records of a run; see `TraceReader.read_logs`.
+    """Return the log records of a run.
 
     Args:
         connection: In a transaction in which every query sees the same state.

@@ -204,7 +204,7 @@ class PostgresProjection:
         self._projectors = projectors
 
     async def project_due(self, now: datetime | None = None) -> int:
-        """Project the runs that are due; see `SpanProjection.project_due`."""
+        """Project the runs that are due."""
         projected = 0
         while True:
             done = await self._projectors.run(lambda projector: projector.project_due(now))
@@ -215,7 +215,7 @@ class PostgresProjection:
     async def catch_up(
         self, kind: Kind, record_id: UUID, *, seconds: float = 2.0, any_size: bool = False
     ) -> Behind | None:
-        """Project the pending spans of a record's run; see `SpanProjection.catch_up`."""
+        """Project the pending spans of a record's run."""
         end = asyncio.get_running_loop().time() + seconds
         backlogs = [
             behind

@@ -116,7 +116,7 @@ Interval = tuple[str, str]
 async def read_stats_of_tools(
     connection: PoolConnection, project_id: int, period: TimeRange, name: str | None
 ) -> ToolStatsPage:
-    """Return the statistics of each tool, by name; see `TraceReader.read_tool_stats`.
+    """Return the statistics of each tool, by name.
 
     Args:
         connection: In a snapshot.
@@ -139,7 +139,7 @@ async def read_stats_of_tools(
 async def read_history_of_tool(
     connection: PoolConnection, project_id: int, name: str, period: TimeRange
 ) -> ToolHistory:
-    """Return the statistics of one tool over time; see `TraceReader.read_tool_history`.
+    """Return the statistics of one tool over time.
 
     Raises:
         RecordNotFound: The tool was not called in this time.

@@ -43,7 +43,7 @@ class PostgresLeases:
         self._clock = clock
 
     async def renew(self, connection: PoolConnection, recorder_id: UUID) -> Lease:
-        """Renew a recorder's lease; see `TraceWriter.renew`."""
+        """Renew a recorder's lease."""
         values = [[recorder_id], [None], [self._terms.lease]]
         (row,) = await _rows(connection, sql.RENEW, [self._project_id, self._moment(), *values])
         return Lease(*row)
@@ -124,7 +124,7 @@ class PostgresReaper:
         """In how many of them they reported again."""
 
     async def now(self) -> datetime:
-        """Return the time of the clock of leases; see `LeaseKeeping.now`."""
+        """Return the time of the clock that decides when leases expire."""
         with store_errors():
             async with pooled_connection(self._pool) as connection:
                 ((now,),) = await _rows(connection, sql.NOW, [self._moment()])
@@ -132,7 +132,7 @@ class PostgresReaper:
         return now
 
     async def expire_leases(self, since: datetime) -> None:
-        """Mark recorders as dead or alive; see `LeaseKeeping.expire_leases`."""
+        """Mark recorders as dead or alive."""
         with store_errors():
             while await self._do_some(since):
                 pass
