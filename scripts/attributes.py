@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tracer.otel.dialects import DIALECTS
 from tracer.otel.dialects.dialect import USES, Dialect
-from tracer.otel.dialects.reading import Reading
+from tracer.otel.dialects.span_facts import SpanFacts
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "attributes.md"
 
@@ -45,7 +45,7 @@ FIELDS = {
     "transfer_target": "plan `tool_call_id` of the agent with that name",
     **USES,
 }
-"""Where each field of a `Reading` goes, and the other uses of attributes."""
+"""Where each field of a `SpanFacts` goes, and the other uses of attributes."""
 
 HEAD = """# Attributes
 
@@ -69,9 +69,9 @@ def page() -> str:
 
 
 def _section(dialect: Dialect) -> str:
-    unknown = [use for use in dialect.reads if use not in USES and use not in Reading._fields]
+    unknown = [use for use in dialect.reads if use not in USES and use not in SpanFacts._fields]
     if unknown:
-        raise ValueError(f"{dialect.title}: neither a field of `Reading` nor in `USES`: {unknown}")
+        raise ValueError(f"{dialect.title}: no field of `SpanFacts` and not in `USES`: {unknown}")
     uses_of: dict[str, list[str]] = {}
     for use, names in dialect.reads.items():
         for name in dict.fromkeys(names):

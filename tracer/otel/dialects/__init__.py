@@ -12,8 +12,8 @@ from pkgutil import iter_modules
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.logfire import announced_parent, is_pending
-from tracer.otel.dialects.reading import WRAPPER, Reading
 from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.dialects.span_facts import WRAPPER, SpanFacts
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import ReadableSpan
 
@@ -56,7 +56,7 @@ def reads_parent(span: ReadableSpan) -> bool:
     return any(test(span) for test in _PARENT_TESTS)
 
 
-def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> Reading:
+def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> SpanFacts:
     """Return the role and the fields of a span; `WRAPPER` if no dialect recognizes it.
 
     The first dialect that recognizes it is used.
@@ -67,25 +67,25 @@ def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> Reading
     """
     for read, read_with_parent in _READERS:
         if read is not None:
-            reading = read(span)
+            facts = read(span)
         elif read_with_parent is not None:
-            reading = read_with_parent(span, parent)
+            facts = read_with_parent(span, parent)
         else:
             continue
-        if reading is not None:
-            return reading
+        if facts is not None:
+            return facts
     return WRAPPER
 
 
 def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
     """Add what follows only from the whole run and its log records, such as agents without a span.
 
-    A dialect may change readings, parents and endings, and may create spans. It derives the ids of
+    A dialect may change facts, parents and endings, and may create spans. It derives the ids of
     such spans from the emitter's own ids, so that they stay the same when more spans arrive. The
     result must not depend on the order in which spans and log records arrived.
 
     Args:
-        spans: The run's spans by start and id, with parents and readings.
+        spans: The run's spans by start and id, with parents and facts.
         logs: The run's log records by time.
 
     Returns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.reading import WRAPPER, Reading, Role
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts
 from tracer.otel.otlp.spans import ReadableSpan
 
 SCOPES = ("gcp.vertex.agent", "google.adk", "google_adk")
@@ -12,8 +12,8 @@ _MERGED = "(merged tools)"
 _EMPTY = ("{}", "N/A")
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of one of ADK's spans; None for others.
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of one of ADK's spans; None for others.
 
     `execute_tool (merged)` summarizes a batch under the id of an event, so it is not a call. The
     older schema writes `{}` in place of content that it omits, and wraps each agent in
@@ -24,16 +24,14 @@ def read(span: ReadableSpan) -> Reading | None:
     if span.attributes.get("gen_ai.tool.name") == _MERGED or span.name.endswith("(merged)"):
         return WRAPPER
     if span.name == "call_llm":
-        return genai.speaking_reading(span, Role.MODEL)
+        return genai.speaking_facts(span, Role.MODEL)
     if span.name.startswith("agent_run ["):
-        reading = genai.speaking_reading(span, Role.AGENT)
-        return reading._replace(name=span.name.removeprefix("agent_run [").removesuffix("]"))
-    reading = genai.read(span) or WRAPPER
-    if reading.role is Role.TOOL and "gen_ai.tool.call.arguments" not in span.attributes:
-        return reading._replace(
-            arguments=_content(reading.arguments), result=_content(reading.result)
-        )
-    return reading
+        facts = genai.speaking_facts(span, Role.AGENT)
+        return facts._replace(name=span.name.removeprefix("agent_run [").removesuffix("]"))
+    facts = genai.read(span) or WRAPPER
+    if facts.role is Role.TOOL and "gen_ai.tool.call.arguments" not in span.attributes:
+        return facts._replace(arguments=_content(facts.arguments), result=_content(facts.result))
+    return facts
 
 
 def _content(text: str | None) -> str | None:

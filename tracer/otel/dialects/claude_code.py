@@ -20,17 +20,17 @@ import orjson
 
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.genai import ARGUMENTS, INPUT_TOKENS, OUTPUT_TOKENS, RESULTS
-from tracer.otel.dialects.reading import (
+from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.dialects.span_facts import (
     WRAPPER,
-    Reading,
     RequestedCall,
     Role,
+    SpanFacts,
     count,
     first,
     first_text,
     parsed,
 )
-from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import STATUS_ERROR, Attributes, ReadableSpan
 from tracer.records.prices import usd
@@ -66,8 +66,8 @@ _BUILT_IN = "agent:builtin:"
 _NOTIFICATION = "<task-notification>"
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of one of Claude Code's spans; None for others.
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of one of Claude Code's spans; None for others.
 
     The spans `.execution` and `.blocked_on_user` of a tool belong to the tool's call and are no
     calls.
@@ -86,7 +86,7 @@ def read(span: ReadableSpan) -> Reading | None:
         case "claude_code.llm_request":
             return _model(attributes, conversation)
         case "claude_code.tool":
-            return Reading(
+            return SpanFacts(
                 Role.TOOL,
                 name=first_text(attributes, ("tool_name", "gen_ai.tool.name")),
                 conversation=conversation,
@@ -97,15 +97,15 @@ def read(span: ReadableSpan) -> Reading | None:
     return WRAPPER
 
 
-def _interaction(name: str | None, conversation: str | None, prompt: str | None) -> Reading:
-    """Return the reading of one prompt of the user, which may be the end of a background agent."""
+def _interaction(name: str | None, conversation: str | None, prompt: str | None) -> SpanFacts:
+    """Return the facts of one prompt of the user, which may be the end of a background agent."""
     title, follows = prompt, None
     if prompt is not None and prompt.startswith(_NOTIFICATION):
         title = _tagged(prompt, "summary")
         follows = _tagged(prompt, "tool-use-id")
     if title is not None and len(title) > _MOST_OF_TITLE:
         title = title[: _MOST_OF_TITLE - 1] + "…"
-    return Reading(
+    return SpanFacts(
         Role.AGENT,
         name=name or "claude_code",
         conversation=conversation,
@@ -120,8 +120,8 @@ def _tagged(text: str, tag: str) -> str | None:
     return match[1] if match else None
 
 
-def _model(attributes: Attributes, conversation: str | None) -> Reading:
-    """Return the reading of a model request.
+def _model(attributes: Attributes, conversation: str | None) -> SpanFacts:
+    """Return the facts of a model request.
 
     Anthropic's `input_tokens` exclude tokens of the cache.
     """
@@ -130,7 +130,7 @@ def _model(attributes: Attributes, conversation: str | None) -> Reading:
     written = count(attributes.get("cache_creation_tokens")) or 0
     whole = count(first(attributes, INPUT_TOKENS))
     requested = first_text(attributes, ("model", "gen_ai.request.model"))
-    return Reading(
+    return SpanFacts(
         Role.MODEL,
         conversation=conversation,
         requested_model=requested,
@@ -320,8 +320,8 @@ class _ClaudeCall:
         whole = _text(self.result.attributes.get("tool_input")) if self.result else None
         if whole is not None or self.requested is not None:
             return whole or self.requested
-        if self.tool is not None and self.tool.reading.arguments is not None:
-            return self.tool.reading.arguments
+        if self.tool is not None and self.tool.facts.arguments is not None:
+            return self.tool.facts.arguments
         parameters = _object(self.says("tool_parameters"))
         command = parameters.pop("full_command", None)
         parameters.pop("bash_command", None)
@@ -475,8 +475,8 @@ class _Completion:
         self._cut_circles()
         return sorted([*self._spans, *self._made.values()], key=lambda span: span.order)
 
-    def _make(self, span_id: bytes, name: str, start: int, end: int, reading: Reading) -> SlimSpan:
-        made = SlimSpan(span_id, None, start, end, name, SCOPE, 0, "", {}, (), reading=reading)
+    def _make(self, span_id: bytes, name: str, start: int, end: int, facts: SpanFacts) -> SlimSpan:
+        made = SlimSpan(span_id, None, start, end, name, SCOPE, 0, "", {}, (), facts=facts)
         self._made[span_id] = made
         return made
 
@@ -601,7 +601,7 @@ class _Completion:
                 self._mains.setdefault(span.span_id, _Agent(span))
             elif parent is not None and parent not in self._by_id and _is_of_main(span):
                 starts[parent] = min(span.start, starts.get(parent, span.start))
-                sessions.setdefault(parent, span.reading.conversation)
+                sessions.setdefault(parent, span.facts.conversation)
         earliest = self._earliest
         if not starts and earliest is not None:
             # The work of a sub-agent may come first. It is not that of the main agent.
@@ -613,21 +613,21 @@ class _Completion:
         for span_id, start in starts.items():
             if span_id in self._by_id or span_id in self._calls:
                 continue
-            reading = _interaction(None, sessions.get(span_id), None)
-            self._mains[span_id] = _Agent(self._make(span_id, _INTERACTION, start, 0, reading))
+            facts = _interaction(None, sessions.get(span_id), None)
+            self._mains[span_id] = _Agent(self._make(span_id, _INTERACTION, start, 0, facts))
         for span_id, agent in self._mains.items():
             self._below[span_id] = agent
             prompt = prompts.get(span_id)
-            reading = agent.span.reading
-            if prompt is not None and reading.request is None:
+            facts = agent.span.facts
+            if prompt is not None and facts.request is None:
                 prompt_text = _text(prompt.attributes.get("prompt"))
-                agent.span.reading = _interaction(reading.name, reading.conversation, prompt_text)
+                agent.span.facts = _interaction(facts.name, facts.conversation, prompt_text)
 
     @property
     def _earliest(self) -> tuple[int, str | None] | None:
         """The start and the session of the earliest work."""
         candidates = [
-            *((span.start, span.reading.conversation) for span in self._spans if _is_own(span)),
+            *((span.start, span.facts.conversation) for span in self._spans if _is_own(span)),
             *((record.time, _session_of(record)) for record in self._logs),
         ]
         return min(candidates, key=lambda each: (each[0], each[1] or ""), default=None)
@@ -654,10 +654,10 @@ class _Completion:
         for key, records in logged.items():
             for record in records:
                 start = _start_of(record)
-                reading = _model(record.attributes, _session_of(record))
+                facts = _model(record.attributes, _session_of(record))
                 span_id = _id("request", *map(str, key), str(_sequence(record)))
                 if span_id not in self._by_id:
-                    made = self._make(span_id, _REQUEST, start, record.time, reading)
+                    made = self._make(span_id, _REQUEST, start, record.time, facts)
                     made.parent_span_id = record.span_id
                     made.parent = self._by_id.get(record.span_id or b"")
                     made.missing_parent = record.span_id if made.parent is None else None
@@ -667,17 +667,17 @@ class _Completion:
     def _complete_request(
         self, span: SlimSpan, key: Any, record: LogRecord | None, answer: LogRecord | None
     ) -> None:
-        reading = span.reading
+        facts = span.facts
         if record is not None:
             cost = usd(record.attributes.get("cost_usd"))
-            reading = reading._replace(cost_usd=reading.cost_usd if cost is None else cost)
+            facts = facts._replace(cost_usd=facts.cost_usd if cost is None else cost)
         if answer is not None:
             answer_text = _text(answer.attributes.get("response"))
-            reading = reading._replace(answer=answer_text or reading.answer)
+            facts = facts._replace(answer=answer_text or facts.answer)
         chosen = self._chosen.get(key) if len(key) == 2 else None
         if chosen:
-            reading = reading._replace(chosen=chosen)
-        span.reading = reading
+            facts = facts._replace(chosen=chosen)
+        span.facts = facts
         has_failed = record is not None and _is_event(record, "api_error")
         if has_failed or span.attributes.get("success") is False:
             span.status_code = STATUS_ERROR
@@ -695,7 +695,7 @@ class _Completion:
             if self._is_within_own_call(span, agent_id):
                 continue
             segment = self._segment(
-                below, _id("agent", agent_id), agent_id, span.start, span.reading.conversation
+                below, _id("agent", agent_id), agent_id, span.start, span.facts.conversation
             )
             segment.has_spans = True
             segment.parent_agent = segment.parent_agent or _text(
@@ -709,7 +709,7 @@ class _Completion:
             if made.name == _REQUEST and below is not None:
                 known = self._below.get(below)
                 if known is None and _is_of_agent(made):
-                    known = self._unnamed(below, made.start, made.reading.conversation)
+                    known = self._unnamed(below, made.start, made.facts.conversation)
                 if known is not None:
                     known.requests.append(made)
                     made.parent, made.missing_parent = known.span, None
@@ -740,8 +740,8 @@ class _Completion:
     ) -> _Segment:
         agent = self._agents.get(span_id)
         if agent is None:
-            reading = Reading(Role.AGENT, name=agent_id, conversation=conversation)
-            made = self._make(span_id, "claude_code.agent", start, 0, reading)
+            facts = SpanFacts(Role.AGENT, name=agent_id, conversation=conversation)
+            made = self._make(span_id, "claude_code.agent", start, 0, facts)
             agent = self._agents[span_id] = _Agent(made)
         agent.span.start = min(agent.span.start, start)
         segment = self._segments.get((span_id, below))
@@ -840,7 +840,7 @@ class _Completion:
                 for segment in self._segments.values()
                 if segment.call is None
                 and segment.below not in self._by_id
-                and segment.start <= self._horizons.get(segment.agent.span.reading.conversation, -1)
+                and segment.start <= self._horizons.get(segment.agent.span.facts.conversation, -1)
             ),
             key=lambda each: (each.start, each.below),
         )
@@ -882,7 +882,7 @@ class _Completion:
                     call.segments.append(segment)
 
     def _may_have_opened(self, call: _ClaudeCall, segment: _Segment) -> bool:
-        if call.start > segment.start or call.session != segment.agent.span.reading.conversation:
+        if call.start > segment.start or call.session != segment.agent.span.facts.conversation:
             return False
         if call.error is not None and call.end < segment.start:
             return False
@@ -954,7 +954,7 @@ class _Completion:
         if len(possible) != 1:
             return None
         unit = possible[0]
-        return unit if unit.span.reading.conversation == call.session else None
+        return unit if unit.span.facts.conversation == call.session else None
 
     def _may_have_called(self, unit: _Agent, at: int, horizon: int) -> bool:
         """Return whether an agent may have made a call that began at a time and is still open."""
@@ -1000,26 +1000,26 @@ class _Completion:
                 self._name(agent, segment)
                 call = segment.call
                 if call is not None and call is not opener and call.span is not None:
-                    call.span.reading = call.span.reading._replace(continues=span.span_id)
+                    call.span.facts = call.span.facts._replace(continues=span.span_id)
 
     def _name(self, agent: _Agent, segment: _Segment) -> None:
         kind = segment.call.agent_type if segment.call is not None else None
         kind = kind or self._types.get(segment.below)
         if kind is not None and segment is agent.segments[0]:
-            agent.span.reading = agent.span.reading._replace(name=kind)
+            agent.span.facts = agent.span.facts._replace(name=kind)
 
     def _make_calls(self) -> None:
         """Make spans for the calls whose spans have not arrived."""
         for call in self._calls.values():
             call.span = call.tool
             if call.span is None and call.span_id not in self._made:
-                reading = Reading(
+                facts = SpanFacts(
                     Role.TOOL,
                     name=call.name,
                     conversation=call.session,
                     call_id=call.says(*_CALL_IDS),
                 )
-                call.span = self._make(call.span_id, _TOOL, call.start, call.end, reading)
+                call.span = self._make(call.span_id, _TOOL, call.start, call.end, facts)
 
     def _place_calls(self) -> None:
         """Put each call below the agent that made the call, if ids name this agent."""
@@ -1047,14 +1047,14 @@ class _Completion:
             span = call.span
             if span is None:
                 continue
-            reading = span.reading._replace(arguments=call.arguments(), is_denied=call.is_denied)
+            facts = span.facts._replace(arguments=call.arguments(), is_denied=call.is_denied)
             if call.error is not None:
                 span.status_code, span.status_message = STATUS_ERROR, call.error
-            elif reading.result is None and call.end and call.segments:
+            elif facts.result is None and call.end and call.segments:
                 segment = call.segments[-1]
                 if not segment.is_background:
-                    reading = reading._replace(result=answers.get(segment.below))
-            span.reading = reading
+                    facts = facts._replace(result=answers.get(segment.below))
+            span.facts = facts
 
     @cached_property
     def _last_answers(self) -> dict[bytes, str]:
@@ -1110,22 +1110,22 @@ class _Completion:
     def _complete_agents(self) -> None:
         answers = self._last_answers
         for span_id, agent in self._mains.items():
-            reading = agent.span.reading
-            if agent.span.end and not reading.is_interrupted:
-                agent.span.reading = reading._replace(answer=answers.get(span_id))
+            facts = agent.span.facts
+            if agent.span.end and not facts.is_interrupted:
+                agent.span.facts = facts._replace(answer=answers.get(span_id))
                 self._fail_with_request(agent.span, span_id)
         for agent in self._agents.values():
             opener, last = agent.segments[0].call, agent.segments[-1]
-            reading, span = agent.span.reading, agent.span
+            facts, span = agent.span.facts, agent.span
             if opener is not None:
                 prompt = _text(_object(opener.arguments()).get("prompt"))
-                reading = reading._replace(request=prompt)
-            if span.end and not reading.is_interrupted:
-                reading = reading._replace(answer=answers.get(last.below))
+                facts = facts._replace(request=prompt)
+            if span.end and not facts.is_interrupted:
+                facts = facts._replace(answer=answers.get(last.below))
                 self._fail_with_request(span, last.below)
             if last.call is not None and last.call.error is not None and not agent.is_background:
                 span.status_code, span.status_message = STATUS_ERROR, last.call.error
-            span.reading = reading
+            span.facts = facts
 
     def _fail_with_request(self, span: SlimSpan, below: bytes) -> None:
         request = self._failed.get(below)
@@ -1160,7 +1160,7 @@ class _Completion:
                 is_interrupted = True
         latest = max(main.requests, key=lambda span: span.order, default=None)
         if is_interrupted and not (latest is not None and _is_last(latest)):
-            main.span.reading = main.span.reading._replace(is_interrupted=True)
+            main.span.facts = main.span.facts._replace(is_interrupted=True)
 
     @staticmethod
     def _is_within(span: SlimSpan, agents: set[SlimSpan]) -> bool:
@@ -1251,7 +1251,7 @@ class _Pairing:
 
 def _interrupt(span: SlimSpan, end: int) -> None:
     span.end = end
-    span.reading = span.reading._replace(is_interrupted=True)
+    span.facts = span.facts._replace(is_interrupted=True)
 
 
 def _session_of(record: LogRecord) -> str | None:

@@ -18,16 +18,16 @@ from math import inf
 from typing import Any, NamedTuple
 
 from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.reading import (
+from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
+from tracer.otel.dialects.span_facts import (
     WRAPPER,
-    Reading,
     Role,
+    SpanFacts,
     count,
     first_text,
     parsed,
     text,
 )
-from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import SPAN_ID_BYTES, STATUS_ERROR, Attributes, ReadableSpan
 
@@ -71,13 +71,13 @@ _MOST_OPEN = 100
 with the same id are searched for that of a log record."""
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of a span of Codex; None if it is not one."""
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of a span of Codex; None if it is not one."""
     if not span.scope.startswith(SCOPE):
         return None
     attributes = span.attributes
     if "codex.tool.phase" in attributes:
-        return Reading(
+        return SpanFacts(
             Role.TOOL,
             name=_bare_name(first_text(attributes, ("tool_name",)) or span.name),
             conversation=first_text(attributes, _CONVERSATIONS),
@@ -85,9 +85,9 @@ def read(span: ReadableSpan) -> Reading | None:
             cancelled="aborted" if attributes.get("aborted") is True else None,
         )
     if span.name in _AGENTS:
-        return Reading(Role.AGENT, name="codex")
+        return SpanFacts(Role.AGENT, name="codex")
     if span.name == _MODEL:
-        return Reading(Role.MODEL, model=first_text(attributes, ("model",)))
+        return SpanFacts(Role.MODEL, model=first_text(attributes, ("model",)))
     return WRAPPER
 
 
@@ -254,9 +254,9 @@ class _CodexRun:
         self._taken.add(made)
         return made
 
-    def _make(self, span_id: bytes, start: int, end: int, name: str, reading: Reading) -> SlimSpan:
+    def _make(self, span_id: bytes, start: int, end: int, name: str, facts: SpanFacts) -> SlimSpan:
         span = SlimSpan(span_id, None, start, end, name, SCOPE, 0, "", {}, (), lasting_id=span_id)
-        span.reading = reading
+        span.facts = facts
         self.made.append(span)
         return span
 
@@ -273,9 +273,9 @@ class _CodexRun:
                 conversation = first_text(attributes, _CONVERSATIONS)
                 if conversation is not None:
                     conversations.setdefault(turn_id, conversation)
-                if span.reading.role in _NODES or span.name in _OF_TURNS:
+                if span.facts.role in _NODES or span.name in _OF_TURNS:
                     turn = self._turns.setdefault(turn_id, _Turn(turn_id, span.start))
-                    if span.reading.role is Role.AGENT and turn.span is None:
+                    if span.facts.role is Role.AGENT and turn.span is None:
                         turn.span = span
                 if span.name == _INPUT:
                     inputs[turn_id] = span
@@ -328,7 +328,7 @@ class _CodexRun:
         The tokens of a call are on a span within it, or else in a log record without a span.
         """
         for span in self._spans:
-            if span.reading.role is Role.MODEL:
+            if span.facts.role is Role.MODEL:
                 call = self._call_of[span] = _ModelCall(span.start, span)
                 turn = self._turn_of_span(span)
                 if turn is not None:
@@ -431,7 +431,7 @@ class _CodexRun:
         loose: list[tuple[SlimSpan, _Counts]] = []
         turns: dict[bytes | None, _Turn] = {}
         for span in self._spans:
-            if span.reading.role is Role.TOOL and span.parent is not None:
+            if span.facts.role is Role.TOOL and span.parent is not None:
                 turn = self._turn_of_span(span)
                 if turn is not None:
                     turns.setdefault(self._ways[span.parent].top.missing_parent, turn)
@@ -466,7 +466,7 @@ class _CodexRun:
             call.counts = token_counts
 
     def _settle(self, turn: _Turn, call: _ModelCall) -> None:
-        """Set the reading and the end of a model call's span.
+        """Set the facts and the end of a model call's span.
 
         Create the span if it has not arrived.
         """
@@ -478,8 +478,8 @@ class _CodexRun:
             lasting_id = self._lasting_id("model", call.parts[0])
         if call.span is None:
             assert lasting_id is not None
-            reading = Reading(Role.MODEL, model=first.model if first is not None else None)
-            call.span = self._make(lasting_id, call.start, call.until, _MODEL, reading)
+            facts = SpanFacts(Role.MODEL, model=first.model if first is not None else None)
+            call.span = self._make(lasting_id, call.start, call.until, _MODEL, facts)
             self._work.append((call.span, turn))
             for part in call.parts:
                 self._attach(part, call.span)
@@ -488,7 +488,7 @@ class _CodexRun:
         if span.end and call.until:
             span.end = call.until  # the calls that it chose run longer
         if call.counts:
-            span.reading = span.reading._replace(
+            span.facts = span.facts._replace(
                 input_tokens=_sum(each.input for each in call.counts),
                 output_tokens=_sum(each.output for each in call.counts),
                 cache_read_tokens=_sum(each.cache_read for each in call.counts),
@@ -517,7 +517,7 @@ class _CodexRun:
         dispatched: dict[_Key, list[SlimSpan]] = {}
         for span in self._spans:
             key = _key(span.attributes)
-            if span.reading.role is Role.TOOL and key is not None:
+            if span.facts.role is Role.TOOL and key is not None:
                 dispatched.setdefault(key, []).append(span)
         results: dict[SlimSpan, LogRecord] = {}
         lost: dict[_Key, list[_Evidence]] = {}
@@ -535,10 +535,10 @@ class _CodexRun:
                 results.setdefault(call, record)
         for span in self._spans:
             key = _key(span.attributes)
-            if key is None or span.reading.role in _NODES:
+            if key is None or span.facts.role in _NODES:
                 continue
             node = self._ways[span].node
-            if (node is None or node.reading.role is not Role.TOOL) and key not in dispatched:
+            if (node is None or node.facts.role is not Role.TOOL) and key not in dispatched:
                 evidence = _Evidence(span.start, False, span.span_id, True, span.attributes)
                 lost.setdefault(key, []).append(evidence)
         for call, record in results.items():
@@ -560,7 +560,7 @@ class _CodexRun:
         """Return the call that a log record describes. The ids of calls may repeat."""
         span = self._by_id.get(record.span_id or b"")
         node = self._ways[span].node if span is not None else None
-        if node is not None and node.reading.role is Role.TOOL:
+        if node is not None and node.facts.role is Role.TOOL:
             return node
         at = bisect_right(calls, record.time, key=lambda call: call.start)
         for call in reversed(calls[max(at - _MOST_OPEN, 0) : at]):
@@ -575,14 +575,14 @@ class _CodexRun:
         for sign in sorted(signs, key=lambda each: each[:3]):
             is_decision = not sign.is_result and not sign.is_span
             if not made or has_ended or (is_decision and is_decided):
-                reading = Reading(Role.TOOL, conversation=key[0], call_id=key[1])
-                made.append(self._make(b"", sign.time, 0, "", reading))
+                facts = SpanFacts(Role.TOOL, conversation=key[0], call_id=key[1])
+                made.append(self._make(b"", sign.time, 0, "", facts))
                 is_decided = has_ended = False
             call = made[-1]
             is_decided = is_decided or is_decision
             name = first_text(sign.attributes, ("tool_name",))
             if name is not None:
-                call.reading = call.reading._replace(name=_bare_name(name))
+                call.facts = call.facts._replace(name=_bare_name(name))
             if sign.is_result:
                 has_ended = True
                 call.start = min(call.start, max(sign.time - _duration(sign.attributes), 0))
@@ -612,25 +612,25 @@ class _CodexRun:
             _set_parent(span, turn.span)
             if is_made and not span.end and turn.span.end:
                 span.end = max(turn.span.end, span.start)
-                span.reading = span.reading._replace(is_interrupted=True)
-            if span.reading.role is Role.TOOL:
+                span.facts = span.facts._replace(is_interrupted=True)
+            if span.facts.role is Role.TOOL:
                 awaits_round = not self._is_of_latest(turn, span, is_made)
-                span.reading = span.reading._replace(awaits_round=awaits_round)
-        facts = self._facts()
-        self._link_agents(turns, facts)
+                span.facts = span.facts._replace(awaits_round=awaits_round)
+        logged = self._read_logs()
+        self._link_agents(turns, logged)
         for turn in turns:
             assert turn.span is not None
             span, conversation = turn.span, turn.conversation or ""
-            request = facts.requests.get(turn) or facts.messages.get(turn.turn_id or conversation)
-            ended = facts.ends.get(conversation, 0)
+            request = logged.requests.get(turn) or logged.messages.get(turn.turn_id or conversation)
+            ended = logged.ends.get(conversation, 0)
             if span in made and self._latest(turn) < ended:
                 span.end = ended
-            span.reading = span.reading._replace(
-                name=facts.names.get(conversation, "codex"),
+            span.facts = span.facts._replace(
+                name=logged.names.get(conversation, "codex"),
                 conversation=turn.conversation,
                 request=request,
                 title=request,
-                answer=facts.answers.get(conversation),
+                answer=logged.answers.get(conversation),
             )
         cut_circles([*self._spans, *self.made])
 
@@ -662,14 +662,14 @@ class _CodexRun:
                 work = self._of_turn.get(turn, ())
                 start = min([turn.start, *(span.start for span in work)])
                 turn.span = self._make(
-                    lasting_id, start, 0, _AGENTS[0], Reading(Role.AGENT, name="codex")
+                    lasting_id, start, 0, _AGENTS[0], SpanFacts(Role.AGENT, name="codex")
                 )
                 if turn.input is not None:
                     _set_parent(turn.span, turn.input)
             turn.span.lasting_id = lasting_id
 
-    def _facts(self) -> _Facts:
-        facts = _Facts()
+    def _read_logs(self) -> _LoggedFacts:
+        logged = _LoggedFacts()
         outputs: list[tuple[LogRecord, Any]] = []
         for record in self._logs:
             attributes, conversation = record.attributes, _conversation(record)
@@ -679,39 +679,39 @@ class _CodexRun:
                 turn = self._turn_at(record.span_id, conversation, record.time)
                 prompt = _content(attributes, "prompt")
                 if turn is not None and prompt is not None:
-                    facts.requests.setdefault(turn, prompt)
+                    logged.requests.setdefault(turn, prompt)
             elif record.name == _STARTS and conversation is not None:
-                facts.children.add(conversation)
+                logged.children.add(conversation)
             elif record.name == _MESSAGE:
                 receiver = first_text(attributes, ("receiver_thread_id",))
                 message = _content(attributes, "content")
                 if attributes.get("kind") == "spawn" and receiver is not None and record.span_id:
-                    facts.openers.setdefault(receiver, record.span_id)
-                    facts.receivers.setdefault(record.span_id, receiver)
+                    logged.openers.setdefault(receiver, record.span_id)
+                    logged.receivers.setdefault(record.span_id, receiver)
                     if message is not None:
                         communication = first_text(attributes, ("communication_id",)) or ""
-                        facts.messages.setdefault(communication, message)
-                        facts.messages.setdefault(receiver, message)
+                        logged.messages.setdefault(communication, message)
+                        logged.messages.setdefault(receiver, message)
                 sender = first_text(attributes, ("sender_thread_id",))
                 if attributes.get("kind") == "result" and sender is not None:
-                    facts.ends[sender] = record.time
+                    logged.ends[sender] = record.time
             elif record.name == _RESULT:
                 name = first_text(attributes, ("agent_name",))
                 if conversation is not None and name not in (None, _ROOT):
-                    facts.names.setdefault(conversation, name or "")
+                    logged.names.setdefault(conversation, name or "")
                 if "agent" in (first_text(attributes, ("tool_name",)) or ""):
                     outputs.append((record, parsed(attributes.get("output"))))
         for record, output in outputs:
             if isinstance(output, dict):
-                facts.add_output(record, output)
-        facts.children |= facts.openers.keys() | facts.names.keys() | facts.answers.keys()
-        return facts
+                logged.add_output(record, output)
+        logged.children |= logged.openers.keys() | logged.names.keys() | logged.answers.keys()
+        return logged
 
     def _latest(self, turn: _Turn) -> float:
         """Return the latest known time of a turn's work; infinity while some of it is running."""
         return max((span.end or inf for span in self._of_turn.get(turn, ())), default=0)
 
-    def _link_agents(self, turns: list[_Turn], facts: _Facts) -> None:
+    def _link_agents(self, turns: list[_Turn], logged: _LoggedFacts) -> None:
         """Link agents to the calls that opened them, if no chain of spans links them.
 
         One agent without a call is the main agent; the others wait for their calls.
@@ -729,7 +729,7 @@ class _CodexRun:
             if way is not None and (way.node is not None or way.top.missing_parent is None):
                 has_main = has_main or way.node is None
                 continue
-            opener = self._opener(facts.openers.get(turn.conversation or ""))
+            opener = self._opener(logged.openers.get(turn.conversation or ""))
             if opener is not None:
                 _set_parent(turn.span, opener)
             else:
@@ -737,7 +737,7 @@ class _CodexRun:
         if not has_main and unlinked:
             main = min(
                 unlinked,
-                key=lambda turn: (turn.turn_id not in mains, turn.conversation in facts.children),
+                key=lambda turn: (turn.turn_id not in mains, turn.conversation in logged.children),
             )
             unlinked.remove(main)
         for turn in unlinked:
@@ -749,13 +749,13 @@ class _CodexRun:
         """Return the call that a log record with this span id describes."""
         span = self._by_id.get(span_id or b"")
         node = self._ways[span].node if span is not None else None
-        if node is not None and node.reading.role is Role.TOOL:
+        if node is not None and node.facts.role is Role.TOOL:
             return node
         return self._call_spans.get(span_id or b"")
 
 
 @dataclass(slots=True)
-class _Facts:
+class _LoggedFacts:
     """Facts about agents in log records, by conversation unless another key is stated."""
 
     requests: dict[_Turn, str] = field(default_factory=dict)
@@ -818,7 +818,7 @@ def _ways_up(spans: Iterable[SlimSpan]) -> dict[SlimSpan, _Way]:
     for span in spans:
         way = []
         at: SlimSpan | None = span
-        while at is not None and at not in ways and at.reading.role not in _NODES:
+        while at is not None and at not in ways and at.facts.role not in _NODES:
             way.append(at)
             at = at.parent
         end = _Way(None, way[-1]) if at is None else ways.setdefault(at, _Way(at, at))
@@ -909,11 +909,11 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 def _add_result(call: SlimSpan, attributes: Attributes) -> None:
     """Add the content of a tool call's result, which is a log record, to the call's span."""
-    reading, output = call.reading, _content(attributes, "output")
+    facts, output = call.facts, _content(attributes, "output")
     name = first_text(attributes, ("tool_name",))
-    call.reading = reading._replace(
-        name=_bare_name(name) if name is not None else reading.name,
-        tool_type="MCP" if first_text(attributes, ("mcp_server",)) else reading.tool_type,
+    call.facts = facts._replace(
+        name=_bare_name(name) if name is not None else facts.name,
+        tool_type="MCP" if first_text(attributes, ("mcp_server",)) else facts.tool_type,
         arguments=_content(attributes, "arguments"),
         result=output,
         has_failed=text(attributes.get("success")) == "false" or _exit_code(output) != 0,

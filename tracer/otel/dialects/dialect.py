@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tracer.otel.dialects.reading import Reading
 from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.dialects.span_facts import SpanFacts
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import ReadableSpan
 
@@ -20,11 +20,11 @@ class Dialect(NamedTuple):
     order: int
     """The dialect with the least order that recognizes a span reads it. General ones come last."""
     reads: Mapping[str, tuple[str, ...]]
-    """The attributes that it reads, by the field of `Reading` that they fill, or by a key of
+    """The attributes that it reads, by the field of `SpanFacts` that they fill, or by a key of
     `USES`. A name that ends with `*` is the beginning of names."""
-    read: Callable[[ReadableSpan], Reading | None] | None = None
-    """Returns the reading of a span of this convention; None for other spans."""
-    read_with_parent: Callable[[ReadableSpan, ReadableSpan | None], Reading | None] | None = None
+    read: Callable[[ReadableSpan], SpanFacts | None] | None = None
+    """Returns the facts of a span of this convention; None for other spans."""
+    read_with_parent: Callable[[ReadableSpan, ReadableSpan | None], SpanFacts | None] | None = None
     """Does the same with the span's parent, for spans that `reads_parent` accepts."""
     reads_parent: Callable[[ReadableSpan], bool] | None = None
     scope: str = ""
@@ -43,4 +43,4 @@ USES = {
     "times": "the start or the end of the record",
     "spans": "which spans are pending, or are no spans",
 }
-"""Uses of attributes that fill no field of `Reading`."""
+"""Uses of attributes that fill no field of `SpanFacts`."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.reading import WRAPPER, Reading, Role, first_text, parsed, text
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, first_text, parsed, text
 from tracer.otel.otlp.spans import ReadableSpan
 
 _SCOPE = "gemini-cli"
 _ROLES = {"llm_call": Role.MODEL, "agent_call": Role.AGENT}
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of one of Gemini CLI's spans; None for others."""
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of one of Gemini CLI's spans; None for others."""
     if span.scope != _SCOPE:
         return None
     attributes = span.attributes
@@ -27,7 +27,7 @@ def read(span: ReadableSpan) -> Reading | None:
         response = answer.get("response") if isinstance(answer, dict) else None
         shown = response.get("resultDisplay") if isinstance(response, dict) else None
         error = response.get("error") if isinstance(response, dict) else None
-        return Reading(
+        return SpanFacts(
             Role.TOOL,
             name=first_text(attributes, ("gen_ai.tool.name",)),
             conversation=first_text(attributes, genai.CONVERSATIONS),
@@ -37,7 +37,7 @@ def read(span: ReadableSpan) -> Reading | None:
             has_failed=isinstance(answer, dict) and answer.get("status") == "error",
         )
     role = _ROLES.get(operation) if isinstance(operation, str) else None
-    return genai.speaking_reading(span, role) if role is not None else WRAPPER
+    return genai.speaking_facts(span, role) if role is not None else WRAPPER
 
 
 DIALECT = Dialect(

@@ -18,9 +18,9 @@ from tracer.otel.dialects.messages import (
     last_answer,
     read_messages,
 )
-from tracer.otel.dialects.reading import (
-    Reading,
+from tracer.otel.dialects.span_facts import (
     Role,
+    SpanFacts,
     count,
     first,
     first_text,
@@ -181,24 +181,24 @@ _CANCELLATION = "strands.cancellation.type"
 """Only spans of cancelled work have it; their status may be unset."""
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of a span that follows the GenAI conventions; None for others."""
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of a span that follows the GenAI conventions; None for others."""
     kind = kind_of(span)
     if kind is None:
         return None
-    reading = _read_as(span, *kind)
+    facts = _read_as(span, *kind)
     cancelled = text(span.attributes.get(_CANCELLATION))
-    return reading if cancelled is None else reading._replace(cancelled=cancelled)
+    return facts if cancelled is None else facts._replace(cancelled=cancelled)
 
 
-def _read_as(span: ReadableSpan, role: Role, tool_type: str | None) -> Reading:
+def _read_as(span: ReadableSpan, role: Role, tool_type: str | None) -> SpanFacts:
     if role is Role.TOOL:
-        return tool_reading(span, tool_type)
+        return tool_facts(span, tool_type)
     if span.scope == _WORKFLOWS and first(span.attributes, AGENT_NAMES) is None:
         role = Role.WORKFLOW if role is Role.AGENT else role
     if role in (Role.AGENT, Role.MODEL, Role.WORKFLOW):
-        return speaking_reading(span, role)
-    return Reading(role, conversation=first_text(span.attributes, CONVERSATIONS))
+        return speaking_facts(span, role)
+    return SpanFacts(role, conversation=first_text(span.attributes, CONVERSATIONS))
 
 
 def event_of(record: LogRecord) -> SpanEvent | None:
@@ -236,8 +236,8 @@ def kind_of(span: ReadableSpan) -> tuple[Role, str | None] | None:
     return None
 
 
-def tool_reading(span: ReadableSpan, tool_type: str | None) -> Reading:
-    """Return the reading of a tool call."""
+def tool_facts(span: ReadableSpan, tool_type: str | None) -> SpanFacts:
+    """Return the facts of a tool call."""
     attributes = span.attributes
     named = span.name.partition(" ")
     name = first_text(attributes, ("gen_ai.tool.name",))
@@ -253,7 +253,7 @@ def tool_reading(span: ReadableSpan, tool_type: str | None) -> Reading:
         arguments = first_text(attributes, QUERIES) if arguments is None else arguments
         result = first_text(attributes, FOUND) if result is None else result
     call_id = first_text(attributes, CALL_IDS)
-    return Reading(
+    return SpanFacts(
         Role.TOOL,
         name=name or span.name,
         tool_type=tool_type,
@@ -267,8 +267,8 @@ def tool_reading(span: ReadableSpan, tool_type: str | None) -> Reading:
     )
 
 
-def speaking_reading(span: ReadableSpan, role: Role) -> Reading:
-    """Return the reading of an agent, a workflow or a model."""
+def speaking_facts(span: ReadableSpan, role: Role) -> SpanFacts:
+    """Return the facts of an agent, a workflow or a model."""
     attributes = span.attributes
     input_messages, output_messages = _conversation(span)
     output = read_messages(output_messages)
@@ -279,7 +279,7 @@ def speaking_reading(span: ReadableSpan, role: Role) -> Reading:
         name = first_text(attributes, ("gen_ai.workflow.name",)) or name
     if name is None and role is not Role.MODEL:
         name = span.name.partition(" ")[2] or span.name
-    return Reading(
+    return SpanFacts(
         role,
         name=name,
         agent=agent,
@@ -316,7 +316,7 @@ def _with_instructions(input_messages: Any, instructions: Any) -> str | None:
 
 
 def model_details(attributes: Mapping[str, Any], output_messages: Any = None) -> dict[str, Any]:
-    """Return the fields of a reading about a model's request and the end of its answer.
+    """Return the fields of `SpanFacts` about a model's request and the end of its answer.
 
     Args:
         attributes: The attributes of the model's span.

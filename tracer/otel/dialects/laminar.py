@@ -10,7 +10,7 @@ from tracer.otel.dialects.observed import (
     observed_model,
     observed_tool,
 )
-from tracer.otel.dialects.reading import WRAPPER, Reading, Role, first_text
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, first_text
 from tracer.otel.otlp.spans import ReadableSpan
 
 _KIND = "lmnr.span.type"
@@ -25,8 +25,8 @@ _CONVERSATIONS = ("lmnr.association.properties.session_id",)
 _SUBJECTS = ("lmnr.association.properties.user_id",)
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of one of Laminar's spans; None for others."""
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of one of Laminar's spans; None for others."""
     kind = span.attributes.get(_KIND)
     if not isinstance(kind, str):
         return None
@@ -37,31 +37,31 @@ def read(span: ReadableSpan) -> Reading | None:
         span.attributes.get("lmnr.span.input"), span.attributes.get("lmnr.span.output")
     )
     if role is Role.MODEL:
-        reading = _model(span, observed)
+        facts = _model(span, observed)
     elif role is Role.TOOL:
-        reading = observed_tool(span.name, observed)
+        facts = observed_tool(span.name, observed)
     else:
-        reading = observed_agent(role, span.name, observed)
-    return reading._replace(
+        facts = observed_agent(role, span.name, observed)
+    return facts._replace(
         conversation=first_text(span.attributes, _CONVERSATIONS),
         subject=first_text(span.attributes, _SUBJECTS),
     )
 
 
-def _model(span: ReadableSpan, observed: Observed) -> Reading:
-    """Return the reading of a model call.
+def _model(span: ReadableSpan, observed: Observed) -> SpanFacts:
+    """Return the facts of a model call.
 
     If no instrumentation sent its fields, they are in the input.
     """
-    reading = genai.speaking_reading(span, Role.MODEL)
+    facts = genai.speaking_facts(span, Role.MODEL)
     own = observed_model(observed)
-    return reading._replace(
-        request=reading.request or own.request,
-        answer=reading.answer or own.answer,
-        messages=reading.messages or own.messages,
-        chosen=reading.chosen or own.chosen,
-        offered_tools=reading.offered_tools or own.offered_tools,
-        finish_reasons=reading.finish_reasons or own.finish_reasons,
+    return facts._replace(
+        request=facts.request or own.request,
+        answer=facts.answer or own.answer,
+        messages=facts.messages or own.messages,
+        chosen=facts.chosen or own.chosen,
+        offered_tools=facts.offered_tools or own.offered_tools,
+        finish_reasons=facts.finish_reasons or own.finish_reasons,
     )
 
 

@@ -14,10 +14,10 @@ from tracer.otel.dialects.observed import (
     observed_model,
     observed_tool,
 )
-from tracer.otel.dialects.reading import (
+from tracer.otel.dialects.span_facts import (
     WRAPPER,
-    Reading,
     Role,
+    SpanFacts,
     count,
     first,
     first_text,
@@ -58,8 +58,8 @@ _NO_PARTS = "priority"
 """The part of a name that marks counts which other counts contain."""
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of one of Langfuse's observations; None for other spans."""
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of one of Langfuse's observations; None for other spans."""
     attributes = span.attributes
     kind = attributes.get(_KIND)
     if not isinstance(kind, str):
@@ -74,28 +74,28 @@ def read(span: ReadableSpan) -> Reading | None:
     }
     observed = Observed(attributes.get(_PREFIX + "input"), attributes.get(_PREFIX + "output"))
     if role is Role.MODEL:
-        reading = _model(span, observed, metadata)
+        facts = _model(span, observed, metadata)
     elif role is Role.TOOL:
         tool_type = None if kind == "tool" else kind.upper()
-        reading = observed_tool(span.name, observed, tool_type)
-        reading = reading._replace(call_id=reading.call_id or text(metadata.get("tool_call_id")))
+        facts = observed_tool(span.name, observed, tool_type)
+        facts = facts._replace(call_id=facts.call_id or text(metadata.get("tool_call_id")))
     else:
         if role is Role.CHAIN and is_created_agent(metadata, span.name):
             role = Role.AGENT
-        reading = observed_agent(role, span.name, observed)
-    return reading._replace(
+        facts = observed_agent(role, span.name, observed)
+    return facts._replace(
         conversation=first_text(attributes, _CONVERSATIONS),
         subject=first_text(attributes, _SUBJECTS),
     )
 
 
-def _model(span: ReadableSpan, observed: Observed, metadata: Mapping[str, Any]) -> Reading:
+def _model(span: ReadableSpan, observed: Observed, metadata: Mapping[str, Any]) -> SpanFacts:
     attributes = span.attributes
-    reading = observed_model(observed)
+    facts = observed_model(observed)
     model = first_text(attributes, (_PREFIX + "model.name",))
     cost = parsed(attributes.get(_PREFIX + "cost_details"))
     node = metadata.get("langgraph_node")
-    reading = reading._replace(
+    facts = facts._replace(
         requested_model=model,
         model=model,
         provider=text(metadata.get("ls_provider")),
@@ -105,7 +105,7 @@ def _model(span: ReadableSpan, observed: Observed, metadata: Mapping[str, Any]) 
         graph_node=node if isinstance(node, str) else None,
     )
     usage = parsed(attributes.get(_PREFIX + "usage_details"))
-    return reading._replace(**_counts(usage)) if isinstance(usage, dict) else reading
+    return facts._replace(**_counts(usage)) if isinstance(usage, dict) else facts
 
 
 def _parameters(value: Any) -> str | None:

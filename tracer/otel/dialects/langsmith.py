@@ -18,17 +18,17 @@ from tracer.otel.dialects.observed import (
     observed_model,
     observed_tool,
 )
-from tracer.otel.dialects.reading import (
+from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.dialects.span_facts import (
     WRAPPER,
-    Reading,
     Role,
+    SpanFacts,
     count,
     first,
     first_text,
     parsed,
     text,
 )
-from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import STATUS_ERROR, ReadableSpan
 
@@ -47,8 +47,8 @@ _SUBJECTS = tuple(_METADATA + each for each in ("user_id", "ls_user_id"))
 _MODELS = ("gen_ai.response.model", _METADATA + "ls_model_name", "gen_ai.request.model")
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of one of LangSmith's runs; None for other spans."""
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of one of LangSmith's runs; None for other spans."""
     attributes = span.attributes
     kind = attributes.get(_KIND)
     if not isinstance(kind, str):
@@ -58,15 +58,15 @@ def read(span: ReadableSpan) -> Reading | None:
         return WRAPPER
     observed = Observed(attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion"))
     if role is Role.MODEL:
-        reading = _model(span, observed)
+        facts = _model(span, observed)
     elif role is Role.TOOL:
         name = first_text(attributes, ("gen_ai.tool.name",)) or span.name
-        reading = observed_tool(name, observed, None if kind == "tool" else kind.upper())
+        facts = observed_tool(name, observed, None if kind == "tool" else kind.upper())
         call_id = first_text(attributes, ("gen_ai.tool.call.id", _METADATA + "tool_call_id"))
-        reading = reading._replace(call_id=call_id or reading.call_id)
+        facts = facts._replace(call_id=call_id or facts.call_id)
     else:
-        reading = observed_agent(_role_of_chain(span), span.name, observed)
-    return reading._replace(
+        facts = observed_agent(_role_of_chain(span), span.name, observed)
+    return facts._replace(
         conversation=first_text(attributes, _CONVERSATIONS),
         subject=first_text(attributes, _SUBJECTS),
     )
@@ -92,14 +92,14 @@ def _role_of_chain(span: ReadableSpan) -> Role:
     return Role.CHAIN if is_of_langchain else Role.WORKFLOW
 
 
-def _model(span: ReadableSpan, observed: Observed) -> Reading:
+def _model(span: ReadableSpan, observed: Observed) -> SpanFacts:
     attributes = span.attributes
-    reading = observed_model(observed)
+    facts = observed_model(observed)
     details = genai.model_details(attributes)
     usage = parsed(attributes.get(_METADATA + "usage_metadata"))
     usage = usage if isinstance(usage, dict) else {}
     node = attributes.get(_METADATA + "langgraph_node")
-    return reading._replace(
+    return facts._replace(
         requested_model=first_text(attributes, ("gen_ai.request.model", *_MODELS)),
         model=first_text(attributes, _MODELS),
         provider=first_text(attributes, (_METADATA + "ls_provider", *genai.PROVIDERS)),
@@ -109,8 +109,8 @@ def _model(span: ReadableSpan, observed: Observed) -> Reading:
         cache_written_tokens=_detail(usage, "input", "cache_creation"),
         reasoning_tokens=_detail(usage, "output", "reasoning"),
         parameters=details["parameters"],
-        offered_tools=reading.offered_tools or details["offered_tools"],
-        finish_reasons=details["finish_reasons"] or reading.finish_reasons,
+        offered_tools=facts.offered_tools or details["offered_tools"],
+        finish_reasons=details["finish_reasons"] or facts.finish_reasons,
         graph_node=text(node) if node is not None else None,
     )
 

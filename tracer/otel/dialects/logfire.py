@@ -12,10 +12,10 @@ from typing import Any
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.observed import Observed, observed_model, observed_tool
-from tracer.otel.dialects.reading import (
+from tracer.otel.dialects.span_facts import (
     WRAPPER,
-    Reading,
     Role,
+    SpanFacts,
     count,
     first,
     first_text,
@@ -37,8 +37,8 @@ _USAGE = ("usage", "gen_ai.usage.raw")
 _NULL = "null"
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of a span of Logfire's own instrumentations; None for others.
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of a span of Logfire's own instrumentations; None for others.
 
     Log lines are wrappers, whatever instrumentation sent them.
     """
@@ -50,10 +50,10 @@ def read(span: ReadableSpan) -> Reading | None:
     template = attributes.get(_TEMPLATE)
     name = first_text(attributes, ("name",)) or span.name
     if template == _AGENT:
-        return Reading(Role.AGENT, name=name)
+        return SpanFacts(Role.AGENT, name=name)
     if template == _WORKFLOW:
         group = first_text(attributes, ("group_id",))
-        return Reading(Role.WORKFLOW, name=name, conversation=group if group != _NULL else None)
+        return SpanFacts(Role.WORKFLOW, name=name, conversation=group if group != _NULL else None)
     if template == _TOOL:
         return observed_tool(name, Observed(_first(span, ("input",)), _first(span, ("output",))))
     kind = genai.kind_of(span)
@@ -62,24 +62,24 @@ def read(span: ReadableSpan) -> Reading | None:
     return _model(span)
 
 
-def _model(span: ReadableSpan) -> Reading:
-    reading = genai.speaking_reading(span, Role.MODEL)
+def _model(span: ReadableSpan) -> SpanFacts:
+    facts = genai.speaking_facts(span, Role.MODEL)
     own = observed_model(Observed(_first(span, _INPUTS), _first(span, _OUTPUTS)))
     usage = parsed(_first(span, _USAGE))
     usage = usage if isinstance(usage, dict) else {}
-    return reading._replace(
-        request=own.request or reading.request,
-        answer=own.answer or reading.answer,
-        messages=own.messages or reading.messages,
-        chosen=own.chosen or reading.chosen,
-        offered_tools=own.offered_tools or reading.offered_tools,
-        finish_reasons=reading.finish_reasons or own.finish_reasons,
+    return facts._replace(
+        request=own.request or facts.request,
+        answer=own.answer or facts.answer,
+        messages=own.messages or facts.messages,
+        chosen=own.chosen or facts.chosen,
+        offered_tools=own.offered_tools or facts.offered_tools,
+        finish_reasons=facts.finish_reasons or own.finish_reasons,
         cache_read_tokens=_detail(usage, ("input", "prompt"), "cached_tokens")
-        if reading.cache_read_tokens is None
-        else reading.cache_read_tokens,
+        if facts.cache_read_tokens is None
+        else facts.cache_read_tokens,
         reasoning_tokens=_detail(usage, ("output", "completion"), "reasoning_tokens")
-        if reading.reasoning_tokens is None
-        else reading.reasoning_tokens,
+        if facts.reasoning_tokens is None
+        else facts.reasoning_tokens,
     )
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import all_calls, first_request, read_messages
-from tracer.otel.dialects.reading import WRAPPER, Reading, Role, parsed, text
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, parsed, text
 from tracer.otel.otlp.spans import ReadableSpan
 
 _KIND = "mastra.span.type"
@@ -31,8 +31,8 @@ def reads_parent(span: ReadableSpan) -> bool:
     return span.attributes.get(_KIND) == _MODEL
 
 
-def read(span: ReadableSpan, parent: ReadableSpan | None) -> Reading | None:
-    """Return the reading of one of Mastra's spans; None for others.
+def read(span: ReadableSpan, parent: ReadableSpan | None) -> SpanFacts | None:
+    """Return the facts of one of Mastra's spans; None for others.
 
     Args:
         span: The span.
@@ -40,41 +40,41 @@ def read(span: ReadableSpan, parent: ReadableSpan | None) -> Reading | None:
     """
     if _KIND not in span.attributes:
         return None
-    reading = genai.read(span) or WRAPPER
-    if reading.role is Role.AGENT:
-        return _agent(span, reading)
-    if reading.role is Role.MODEL:
-        return _model(span, reading, parent)
-    return reading
+    facts = genai.read(span) or WRAPPER
+    if facts.role is Role.AGENT:
+        return _agent(span, facts)
+    if facts.role is Role.MODEL:
+        return _model(span, facts, parent)
+    return facts
 
 
-def _agent(span: ReadableSpan, reading: Reading) -> Reading:
+def _agent(span: ReadableSpan, facts: SpanFacts) -> SpanFacts:
     request = span.attributes.get(_REQUEST)
     output = parsed(span.attributes.get(_ANSWER))
     answer = output.get("text") if isinstance(output, dict) else output
-    return reading._replace(
-        request=reading.request or first_request(request) or text(request),
-        answer=reading.answer or text(answer) or None,
+    return facts._replace(
+        request=facts.request or first_request(request) or text(request),
+        answer=facts.answer or text(answer) or None,
     )
 
 
-def _model(span: ReadableSpan, reading: Reading, step: ReadableSpan | None) -> Reading:
-    reading = reading._replace(
-        answer=reading.answer or None,
+def _model(span: ReadableSpan, facts: SpanFacts, step: ReadableSpan | None) -> SpanFacts:
+    facts = facts._replace(
+        answer=facts.answer or None,
         first_token_seconds=_seconds_to_first_token(span),
-        has_failed=_FAILED in reading.finish_reasons,
+        has_failed=_FAILED in facts.finish_reasons,
     )
     if step is None or step.attributes.get(_KIND) != _STEP:
-        return reading
+        return facts
     messages = step.attributes.get(_MESSAGES)
     output = parsed(step.attributes.get(_CHOICE))
     calls = output.get("toolCalls") if isinstance(output, dict) else None
-    return reading._replace(
-        request=reading.request or first_request(messages),
-        messages=reading.messages or text(messages),
+    return facts._replace(
+        request=facts.request or first_request(messages),
+        messages=facts.messages or text(messages),
         chosen=all_calls(read_messages([{"role": "assistant", "tool_calls": calls}]))
         if calls
-        else reading.chosen,
+        else facts.chosen,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.genai import ARGUMENTS, RESULTS
-from tracer.otel.dialects.reading import WRAPPER, Reading, Role, first_text
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, first_text
 from tracer.otel.otlp.spans import ReadableSpan
 
 METHOD = "mcp.method.name"
@@ -12,8 +12,8 @@ _CALL = "tools/call"
 _NAMES = ("gen_ai.tool.name", "mcp.tool.name")
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of a span that follows the MCP conventions; None for others.
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of a span that follows the MCP conventions; None for others.
 
     JSON-RPC ids are unique only within a session, so they are not used as call ids.
     """
@@ -22,7 +22,7 @@ def read(span: ReadableSpan) -> Reading | None:
         return None
     if method != _CALL:
         return WRAPPER
-    return Reading(
+    return SpanFacts(
         Role.TOOL,
         name=first_text(span.attributes, _NAMES) or span.name.removeprefix(_CALL).strip() or None,
         tool_type="MCP",

@@ -15,7 +15,7 @@ import orjson
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
-from tracer.otel.dialects.reading import RequestedCall, parsed, text
+from tracer.otel.dialects.span_facts import RequestedCall, parsed, text
 
 _ROLES: dict[str | None, str] = {
     "human": "user",

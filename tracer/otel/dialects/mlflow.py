@@ -12,7 +12,7 @@ from tracer.otel.dialects.observed import (
     observed_model,
     observed_tool,
 )
-from tracer.otel.dialects.reading import WRAPPER, Reading, Role, count, parsed, text
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, parsed, text
 from tracer.otel.otlp.spans import ReadableSpan
 from tracer.records.prices import usd
 
@@ -39,8 +39,8 @@ _PARAMETERS = (
 )
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of one of MLflow's spans; None for others."""
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of one of MLflow's spans; None for others."""
     kind = _value(span, _KIND)
     if not isinstance(kind, str):
         return None
@@ -51,22 +51,22 @@ def read(span: ReadableSpan) -> Reading | None:
         span.attributes.get("mlflow.spanInputs"), span.attributes.get("mlflow.spanOutputs")
     )
     if role is Role.MODEL:
-        reading = _model(span, observed)
+        facts = _model(span, observed)
     elif role is Role.TOOL:
-        reading = observed_tool(span.name, observed, None if kind == "TOOL" else kind)
+        facts = observed_tool(span.name, observed, None if kind == "TOOL" else kind)
         call_id = text(_value(span, "tool_call_id"))
-        reading = reading._replace(call_id=reading.call_id or call_id)
+        facts = facts._replace(call_id=facts.call_id or call_id)
     else:
         metadata = _value(span, "metadata")
         created = isinstance(metadata, dict) and is_created_agent(metadata, span.name)
-        reading = observed_agent(Role.AGENT if created else role, span.name, observed)
-    return reading._replace(
+        facts = observed_agent(Role.AGENT if created else role, span.name, observed)
+    return facts._replace(
         conversation=_first_text(span, _CONVERSATIONS), subject=_first_text(span, _SUBJECTS)
     )
 
 
-def _model(span: ReadableSpan, observed: Observed) -> Reading:
-    reading = observed_model(observed)
+def _model(span: ReadableSpan, observed: Observed) -> SpanFacts:
+    facts = observed_model(observed)
     usage = _value(span, "mlflow.chat.tokenUsage")
     usage = usage if isinstance(usage, dict) else {}
     cost = _value(span, "mlflow.llm.cost")
@@ -75,7 +75,7 @@ def _model(span: ReadableSpan, observed: Observed) -> Reading:
     parameters = {name: request[name] for name in _PARAMETERS if request.get(name) is not None}
     model = text(_value(span, "mlflow.llm.model")) or text(request.get("model"))
     answered = answer.get("model") if isinstance(answer, dict) else None
-    return reading._replace(
+    return facts._replace(
         requested_model=text(request.get("model")) or model,
         model=text(answered) or model,
         provider=text(_value(span, "mlflow.llm.provider")),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tracer.otel.dialects.genai import finish_reasons, offered_tools_of
 from tracer.otel.dialects.messages import all_calls, first_request, last_answer, read_messages
-from tracer.otel.dialects.reading import Reading, Role, parsed, text
+from tracer.otel.dialects.span_facts import Role, SpanFacts, parsed, text
 from tracer.otel.dialects.texts import strings_in
 from tracer.otel.dialects.tool_messages import unwrapped_result
 
@@ -28,11 +28,11 @@ class Observed(NamedTuple):
     output: Any
 
 
-def observed_agent(role: Role, name: str, observed: Observed) -> Reading:
-    """Return the reading of an agent, a workflow or a chain."""
+def observed_agent(role: Role, name: str, observed: Observed) -> SpanFacts:
+    """Return the facts of an agent, a workflow or a chain."""
     if role is Role.CHAIN:
-        return Reading(role, name=name)
-    return Reading(
+        return SpanFacts(role, name=name)
+    return SpanFacts(
         role,
         name=name,
         request=_request(observed.input),
@@ -40,10 +40,10 @@ def observed_agent(role: Role, name: str, observed: Observed) -> Reading:
     )
 
 
-def observed_tool(name: str, observed: Observed, tool_type: str | None = None) -> Reading:
-    """Return the reading of a tool call."""
+def observed_tool(name: str, observed: Observed, tool_type: str | None = None) -> SpanFacts:
+    """Return the facts of a tool call."""
     answer = unwrapped_result(returned(observed.output))
-    return Reading(
+    return SpanFacts(
         Role.TOOL,
         name=name,
         tool_type=tool_type,
@@ -54,8 +54,8 @@ def observed_tool(name: str, observed: Observed, tool_type: str | None = None) -
     )
 
 
-def observed_model(observed: Observed) -> Reading:
-    """Return the reading of a model's call: the content of its request and its answer."""
+def observed_model(observed: Observed) -> SpanFacts:
+    """Return the facts of a model's call: the content of its request and its answer."""
     request = parsed(observed.input)
     messages = _messages(request)
     answers = _messages(parsed(observed.output))
@@ -63,7 +63,7 @@ def observed_model(observed: Observed) -> Reading:
     tools = request.get("tools") if isinstance(request, dict) else None
     if tools is None:
         messages, tools = _without_tools(messages)
-    return Reading(
+    return SpanFacts(
         Role.MODEL,
         request=first_request(messages),
         answer=last_answer(answer),

@@ -23,8 +23,8 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.reading import WRAPPER, Reading, Role, parsed, text
 from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, parsed, text
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import SPAN_ID_BYTES, STATUS_ERROR
 
@@ -259,7 +259,7 @@ class _OpenCodeRun:
 
     def _make(self, span_id: bytes, name: str, role: Role, start: int) -> SlimSpan:
         made = SlimSpan(span_id, None, start, 0, name, SCOPE, 0, "", {}, ())
-        made.reading = Reading(role)
+        made.facts = SpanFacts(role)
         self._made[span_id] = made
         return made
 
@@ -487,11 +487,11 @@ class _OpenCodeRun:
         span, stream = model_round.span, self._notes.streams.get(model_round.span.span_id)
         agent = stream.agent if stream is not None else None
         if span in model_round.outer:
-            span.reading = span.reading._replace(conversation=session, agent=agent)
+            span.facts = span.facts._replace(conversation=session, agent=agent)
         elif model_round.outer or stream is None:
-            span.reading = Reading(Role.MODEL, conversation=session, agent=agent)
+            span.facts = SpanFacts(Role.MODEL, conversation=session, agent=agent)
         else:
-            span.reading = Reading(
+            span.facts = SpanFacts(
                 Role.MODEL,
                 conversation=session,
                 agent=agent,
@@ -499,9 +499,9 @@ class _OpenCodeRun:
                 provider=stream.provider,
             )
         step = span.parent
-        has_answer = any(each.reading.output_tokens is not None for each in model_round.within)
+        has_answer = any(each.facts.output_tokens is not None for each in model_round.within)
         if step is not None and _is_interrupted_step(step) and not has_answer:
-            span.reading = span.reading._replace(is_interrupted=True)
+            span.facts = span.facts._replace(is_interrupted=True)
 
     def _set_aside(self, model_round: _Round, session: str | None) -> None:
         """Create a separate agent for the round in which the model writes the session's title."""
@@ -509,7 +509,7 @@ class _OpenCodeRun:
         title = self._make(
             self._new_id("title", span.span_id), _TITLE, Role.AGENT, model_round.span.start
         )
-        title.reading = Reading(
+        title.facts = SpanFacts(
             Role.AGENT, name="title", conversation=session, is_placed=owner is not None
         )
         title.end = span.end
@@ -630,7 +630,7 @@ class _OpenCodeRun:
                 self._open(agent, span)
         for each, span in made.items():
             if each is not None:
-                each.parent, each.missing_parent, each.reading = span, None, WRAPPER
+                each.parent, each.missing_parent, each.facts = span, None, WRAPPER
 
     def _id_of(self, call: _OpenCodeCall) -> bytes:
         """Return an id for a call. It does not depend on which of the call's spans have arrived."""
@@ -658,15 +658,15 @@ class _OpenCodeRun:
     def _read_call(self, call: _OpenCodeCall, made: SlimSpan) -> None:
         content, execute = call.content, call.execute
         name = next((name for span in call.spans if (name := _tool_name(span))), None)
-        result = content.reading.result if content is not None else None
+        result = content.facts.result if content is not None else None
         fields = parsed(result)
         output = fields.get("output") if isinstance(fields, dict) else None
-        made.reading = Reading(
+        made.facts = SpanFacts(
             Role.TOOL,
             name=name,
             call_id=call.call_id,
             conversation=call.session,
-            arguments=content.reading.arguments if content is not None else None,
+            arguments=content.facts.arguments if content is not None else None,
             result=output if isinstance(output, str) else result,
             has_failed=name == _INVALID or _has_failed(fields),
         )
@@ -686,7 +686,7 @@ class _OpenCodeRun:
             or (step is not None and _is_interrupted_step(step) and step.end <= call.end)
         ):
             span.status_code, span.status_message, span.events = 0, "", ()
-            span.reading = span.reading._replace(is_interrupted=True, has_failed=False)
+            span.facts = span.facts._replace(is_interrupted=True, has_failed=False)
 
     # --- What opened agents ----------------------------------------------------------------------
 
@@ -748,7 +748,7 @@ class _OpenCodeRun:
         if caller is None or caller is agent:
             return []
         opener = self._make(self._opener_id(agent), _EXECUTE, Role.TOOL, agent.start)
-        opener.reading = Reading(Role.TOOL, name="task", conversation=session)
+        opener.facts = SpanFacts(Role.TOOL, name="task", conversation=session)
         opener.parent = caller
         self._open(agent, opener)
         agent.inferred = IN_FLIGHT
@@ -773,11 +773,11 @@ class _OpenCodeRun:
             working = [
                 model_round
                 for model_round in own
-                if model_round.span.reading.agent not in _HIDDEN_AGENTS
+                if model_round.span.facts.agent not in _HIDDEN_AGENTS
             ]
             titles = [model_round for model_round in named if model_round.is_title]
             request = _asked_in(working) or _asked_in(titles)
-            agent.reading = Reading(
+            agent.facts = SpanFacts(
                 Role.AGENT,
                 name=self._name_of(session, own, openers.get(agent))
                 or (SCOPE if agent in self._placed else None),
@@ -802,7 +802,7 @@ class _OpenCodeRun:
             if stream is not None and stream.agent and stream.agent not in _HIDDEN_AGENTS:
                 return stream.agent
         if opener is not None and opener.content is not None:
-            arguments = parsed(opener.content.reading.arguments)
+            arguments = parsed(opener.content.facts.arguments)
             agent_type = arguments.get("subagent_type") if isinstance(arguments, dict) else None
             if isinstance(agent_type, str) and agent_type:
                 return agent_type
@@ -819,9 +819,7 @@ class _OpenCodeRun:
             made.end = max(turn.end for turn in turns)
         made.status_code, made.status_message = last.status_code, last.status_message
         made.events = last.events
-        made.reading = first.reading._replace(
-            name=SCOPE, is_interrupted=last.reading.is_interrupted
-        )
+        made.facts = first.facts._replace(name=SCOPE, is_interrupted=last.facts.is_interrupted)
         for _, top in self._tops:
             top.parent = made
 
@@ -839,19 +837,19 @@ def _is_of_model(span: SlimSpan) -> bool:
     """Return whether it is the AI SDK's span of a call of the model."""
     return (
         span.scope == SCOPE
-        and span.reading.role in (Role.AGENT, Role.MODEL)
+        and span.facts.role in (Role.AGENT, Role.MODEL)
         and span.name.startswith("ai.")
     )
 
 
 def _has_content(span: SlimSpan) -> bool:
-    return span.reading.role is Role.TOOL and span.name.startswith(_CONTENT)
+    return span.facts.role is Role.TOOL and span.name.startswith(_CONTENT)
 
 
 def _read_as_round(span: SlimSpan) -> None:
-    reading = span.reading
-    subject = reading.subject if reading.subject != _NO_USER else None
-    span.reading = reading._replace(role=Role.MODEL, name=None, subject=subject)
+    facts = span.facts
+    subject = facts.subject if facts.subject != _NO_USER else None
+    span.facts = facts._replace(role=Role.MODEL, name=None, subject=subject)
 
 
 def _session(span: SlimSpan) -> str | None:
@@ -887,9 +885,9 @@ def _is_interrupted_step(span: SlimSpan) -> bool:
 
 def _child_session(content: SlimSpan | None) -> str | None:
     """Return the session that a call opened, according to the call's result."""
-    if content is None or "sessionId" not in (content.reading.result or ""):
+    if content is None or "sessionId" not in (content.facts.result or ""):
         return None
-    fields = parsed(content.reading.result)
+    fields = parsed(content.facts.result)
     metadata = fields.get("metadata") if isinstance(fields, dict) else None
     session = metadata.get("sessionId") if isinstance(metadata, dict) else None
     return session if isinstance(session, str) and session else None

@@ -18,10 +18,10 @@ from tracer.otel.dialects.messages import (
     last_answer,
     read_messages,
 )
-from tracer.otel.dialects.reading import (
+from tracer.otel.dialects.span_facts import (
     WRAPPER,
-    Reading,
     Role,
+    SpanFacts,
     count,
     first,
     first_text,
@@ -107,8 +107,8 @@ def reads_parent(span: ReadableSpan) -> bool:
     return kind in _TOOL_TYPES or (kind == "AGENT" and span.scope == _OPENAI_AGENTS_JS)
 
 
-def read(span: ReadableSpan, parent: ReadableSpan | None) -> Reading | None:
-    """Return the reading of a span that follows OpenInference; None for others.
+def read(span: ReadableSpan, parent: ReadableSpan | None) -> SpanFacts | None:
+    """Return the facts of a span that follows OpenInference; None for others.
 
     Args:
         span: The span.
@@ -130,7 +130,7 @@ def read(span: ReadableSpan, parent: ReadableSpan | None) -> Reading | None:
         return _agent(span, role, name or _of_run(span.name))
     if kind == "CHAIN":
         return _chain(span)
-    return Reading(Role.WRAPPER, conversation=first_text(span.attributes, _CONVERSATIONS))
+    return SpanFacts(Role.WRAPPER, conversation=first_text(span.attributes, _CONVERSATIONS))
 
 
 def _kind_of(span: ReadableSpan) -> str | None:
@@ -143,8 +143,8 @@ def _kind_of(span: ReadableSpan) -> str | None:
     return kind
 
 
-def _chain(span: ReadableSpan) -> Reading:
-    """Return the reading of a chain. LangChain's agents are chains from `create_agent`."""
+def _chain(span: ReadableSpan) -> SpanFacts:
+    """Return the facts of a chain. LangChain's agents are chains from `create_agent`."""
     if span.name.endswith(_AGENT_RUNS):
         return _agent(span, Role.AGENT, _of_run(span.name))
     metadata = parsed(span.attributes.get("metadata"))
@@ -156,10 +156,10 @@ def _chain(span: ReadableSpan) -> Reading:
     return _agent(span, Role.WORKFLOW if is_workflow else Role.CHAIN, span.name)
 
 
-def _agent(span: ReadableSpan, role: Role, name: str) -> Reading:
+def _agent(span: ReadableSpan, role: Role, name: str) -> SpanFacts:
     attributes = span.attributes
     hands_over = span.scope in (_OPENAI_AGENTS, _OPENAI_AGENTS_JS)
-    return Reading(
+    return SpanFacts(
         role,
         name=name,
         conversation=first_text(attributes, _CONVERSATIONS),
@@ -187,7 +187,7 @@ def _of_run(span_name: str) -> str:
     )
 
 
-def _model(span: ReadableSpan) -> Reading:
+def _model(span: ReadableSpan) -> SpanFacts:
     attributes = span.attributes
     output = read_messages(flattened(attributes, "llm.output_messages"))
     if not all_calls(output) and not last_answer(output):
@@ -195,7 +195,7 @@ def _model(span: ReadableSpan) -> Reading:
     messages = flattened(attributes, "llm.input_messages") or first(
         attributes, ("gen_ai.input.messages", "input.value")
     )
-    return Reading(
+    return SpanFacts(
         Role.MODEL,
         conversation=first_text(attributes, _CONVERSATIONS),
         subject=first_text(attributes, _SUBJECTS),
@@ -216,7 +216,7 @@ def _model(span: ReadableSpan) -> Reading:
 
 
 def _details(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a reading about a model's request and the end of its answer."""
+    """Return the fields of `SpanFacts` about a model's request and the end of its answer."""
     details = genai.model_details(attributes)
     invocation = parsed(attributes.get("llm.invocation_parameters"))
     tools = [
@@ -242,14 +242,14 @@ def _details(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return details
 
 
-def _tool(span: ReadableSpan, parent: ReadableSpan | None, tool_type: str | None) -> Reading:
+def _tool(span: ReadableSpan, parent: ReadableSpan | None, tool_type: str | None) -> SpanFacts:
     attributes = span.attributes
     name = first_text(attributes, _TOOL_NAMES) or span.name.removesuffix(".__call__")
     arguments, call_id = _from_node(parent, name, attributes.get("input.value"))
     if arguments is None:
         arguments = _arguments(attributes)
     result = unwrapped_result(first(attributes, ("output.value", "gen_ai.tool.call.result")))
-    return Reading(
+    return SpanFacts(
         Role.TOOL,
         name=name,
         tool_type=tool_type,

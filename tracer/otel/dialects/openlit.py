@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.reading import WRAPPER, Reading, Role
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts
 from tracer.otel.otlp.spans import ReadableSpan
 
 _SCOPES = "openlit."
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of one of OpenLIT's spans; None for others.
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of one of OpenLIT's spans; None for others.
 
     Turns and tasks of the OpenAI Agents SDK are agents without a name. The cost is zero if OpenLIT
     has no price of the model.
     """
     if not span.scope.startswith(_SCOPES):
         return None
-    reading = genai.read(span)
-    if reading is None:
+    facts = genai.read(span)
+    if facts is None:
         return None
-    if reading.role is Role.AGENT and reading.agent is None:
+    if facts.role is Role.AGENT and facts.agent is None:
         return WRAPPER
-    return reading._replace(cost_usd=reading.cost_usd or None)
+    return facts._replace(cost_usd=facts.cost_usd or None)
 
 
 DIALECT = Dialect("OpenLIT", order=5, read=read, reads={})

@@ -8,7 +8,7 @@ from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import first_request, last_answer, read_messages
 from tracer.otel.dialects.observed import returned
-from tracer.otel.dialects.reading import Reading, Role, first, first_text, parsed, text
+from tracer.otel.dialects.span_facts import Role, SpanFacts, first, first_text, parsed, text
 from tracer.otel.dialects.tool_messages import unwrapped_result
 from tracer.otel.otlp.spans import ReadableSpan
 
@@ -25,8 +25,8 @@ _SUBJECTS = ("traceloop.association.properties.user_id",)
 _ENVELOPE = ("input_str", "kwargs", "tags", "metadata")
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of one of OpenLLMetry's spans; None for others.
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of one of OpenLLMetry's spans; None for others.
 
     Spans of models are plain GenAI spans. If a span has a kind and a GenAI operation, the operation
     counts, because LangChain's agents have the kind `workflow`.
@@ -42,21 +42,21 @@ def read(span: ReadableSpan) -> Reading | None:
     if role is Role.TOOL:
         return _tool(span, tool_type)
     if role is Role.MODEL:
-        return genai.speaking_reading(span, role)
+        return genai.speaking_facts(span, role)
     return _speaking(span, role)
 
 
-def _tool(span: ReadableSpan, tool_type: str | None) -> Reading:
-    reading = genai.tool_reading(span, tool_type)
+def _tool(span: ReadableSpan, tool_type: str | None) -> SpanFacts:
+    facts = genai.tool_facts(span, tool_type)
     name = first_text(span.attributes, ("gen_ai.tool.name", *_NAMES))
     arguments, call_id = _unwrapped_arguments(first(span.attributes, _INPUTS))
     result = unwrapped_result(returned(first(span.attributes, _OUTPUTS)))
-    return reading._replace(
-        name=(name or reading.name or span.name).removesuffix(".tool"),
+    return facts._replace(
+        name=(name or facts.name or span.name).removesuffix(".tool"),
         arguments=arguments,
         result=result.text,
-        call_id=reading.call_id or call_id or result.call_id,
-        has_failed=reading.has_failed or result.failed,
+        call_id=facts.call_id or call_id or result.call_id,
+        has_failed=facts.has_failed or result.failed,
     )
 
 
@@ -75,17 +75,17 @@ def _unwrapped_arguments(value: Any) -> tuple[str | None, str | None]:
     return text(inputs if inputs is not None else fields.get("input_str")), call_id
 
 
-def _speaking(span: ReadableSpan, role: Role) -> Reading:
-    reading = genai.speaking_reading(span, role)
+def _speaking(span: ReadableSpan, role: Role) -> SpanFacts:
+    facts = genai.speaking_facts(span, role)
     inputs = _content(span.attributes.get("traceloop.entity.input"), "inputs")
     outputs = _content(span.attributes.get("traceloop.entity.output"), "outputs")
     name = first_text(span.attributes, ("gen_ai.agent.name", *_NAMES))
-    return reading._replace(
-        name=name or reading.name,
-        request=reading.request or first_request(inputs),
-        answer=reading.answer or last_answer(read_messages(outputs)),
-        conversation=reading.conversation or first_text(span.attributes, _CONVERSATIONS),
-        subject=reading.subject or first_text(span.attributes, _SUBJECTS),
+    return facts._replace(
+        name=name or facts.name,
+        request=facts.request or first_request(inputs),
+        answer=facts.answer or last_answer(read_messages(outputs)),
+        conversation=facts.conversation or first_text(span.attributes, _CONVERSATIONS),
+        subject=facts.subject or first_text(span.attributes, _SUBJECTS),
     )
 
 

@@ -1,11 +1,11 @@
-"""The spans of a run as dialects and the projection see them: linked, and with their readings."""
+"""The spans of a run as dialects and the projection see them: linked, and with their facts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tracer.otel.dialects.reading import WRAPPER, Reading
+from tracer.otel.dialects.span_facts import WRAPPER, SpanFacts
 from tracer.otel.otlp.spans import Attributes, SpanEvent
 
 
@@ -32,8 +32,8 @@ class SlimSpan:
     """The id of its parent, if that has not arrived."""
     inferred: str | None = None
     """Why its parent was inferred. None if ids name the parent."""
-    reading: Reading = WRAPPER
-    """The reading of its dialect. Merges replace it."""
+    facts: SpanFacts = WRAPPER
+    """The facts of its dialect. Merges replace it."""
     above: SlimSpan | None = None
     """The nearest agent, model or tool above it."""
     awaits: bytes | None = None

@@ -5,33 +5,33 @@ from __future__ import annotations
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import read_messages
-from tracer.otel.dialects.reading import Reading, Role, text
+from tracer.otel.dialects.span_facts import Role, SpanFacts, text
 from tracer.otel.otlp.spans import ReadableSpan
 
 _SCOPE = "strands.telemetry.tracer"
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of one of Strands' spans; None for others."""
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of one of Strands' spans; None for others."""
     if span.scope != _SCOPE:
         return None
-    reading = genai.read(span)
-    if reading is None:
+    facts = genai.read(span)
+    if facts is None:
         return None
-    if reading.role is Role.AGENT and reading.answer is not None:
+    if facts.role is Role.AGENT and facts.answer is not None:
         # The SDK adds the line feed when it converts its result to text.
-        return reading._replace(answer=reading.answer.removesuffix("\n"))
-    if reading.role is Role.TOOL:
-        content = read_messages([{"role": "tool", "content": reading.result}])[0].text
-        return reading._replace(result=content or reading.result)
-    if reading.role is Role.MODEL:
+        return facts._replace(answer=facts.answer.removesuffix("\n"))
+    if facts.role is Role.TOOL:
+        content = read_messages([{"role": "tool", "content": facts.result}])[0].text
+        return facts._replace(result=content or facts.result)
+    if facts.role is Role.MODEL:
         milliseconds = span.attributes.get("gen_ai.server.time_to_first_token")
         reasons = (each.attributes.get("finish_reason") for each in span.events)
-        return reading._replace(
+        return facts._replace(
             finish_reasons=tuple(found for each in reasons if (found := text(each))),
             first_token_seconds=milliseconds / 1000 if isinstance(milliseconds, int) else None,
         )
-    return reading
+    return facts
 
 
 DIALECT = Dialect(

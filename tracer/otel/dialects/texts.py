@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from tracer.otel.dialects.reading import parsed
+from tracer.otel.dialects.span_facts import parsed
 
 
 def canonical(arguments: str | None) -> bytes | None:

@@ -8,11 +8,11 @@ from typing import Any
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import all_calls, first_request, read_messages
-from tracer.otel.dialects.reading import (
+from tracer.otel.dialects.span_facts import (
     WRAPPER,
-    Reading,
     RequestedCall,
     Role,
+    SpanFacts,
     count,
     first,
     first_text,
@@ -49,21 +49,21 @@ _ARGUMENTS = ("ai.toolCall.args", "ai.toolCall.input")
 _RESULTS = ("ai.toolCall.result", "ai.toolCall.output")
 
 
-def read(span: ReadableSpan) -> Reading | None:
-    """Return the reading of one of the AI SDK's spans; None for others."""
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the facts of one of the AI SDK's spans; None for others."""
     attributes = span.attributes
     if span.scope == _SCOPE_OF_GENAI:
-        reading = genai.read(span)
-        if reading is not None and reading.role is Role.TOOL:
-            return reading._replace(result=_result(reading.result))
-        return reading
+        facts = genai.read(span)
+        if facts is not None and facts.role is Role.TOOL:
+            return facts._replace(result=_result(facts.result))
+        return facts
     if "ai.operationId" not in attributes and not span.name.startswith("ai."):
         return None
     operation = text(attributes.get("ai.operationId")) or span.name.partition(" ")[0]
     if not operation.startswith("ai."):
         return None
     if operation == "ai.toolCall":
-        return Reading(
+        return SpanFacts(
             Role.TOOL,
             name=first_text(attributes, ("ai.toolCall.name",)),
             call_id=first_text(attributes, ("ai.toolCall.id",)),
@@ -76,7 +76,7 @@ def read(span: ReadableSpan) -> Reading | None:
     if outer in _AGENTS and inner.startswith("do"):
         return _speaking(span, Role.MODEL)
     if operation in _EMBEDDINGS:
-        return Reading(
+        return SpanFacts(
             Role.TOOL,
             name=first_text(attributes, ("ai.model.id",)) or operation,
             tool_type="EMBEDDING",
@@ -85,26 +85,26 @@ def read(span: ReadableSpan) -> Reading | None:
     return WRAPPER
 
 
-def _speaking(span: ReadableSpan, role: Role) -> Reading:
+def _speaking(span: ReadableSpan, role: Role) -> SpanFacts:
     attributes = span.attributes
     prompt = first(attributes, _PROMPTS)
     request = first_request(prompt)
     if request is None and prompt is not None:
         request = _bare_prompt(prompt)
-    reading = genai.speaking_reading(span, role)
-    return reading._replace(
+    facts = genai.speaking_facts(span, role)
+    return facts._replace(
         name=first_text(attributes, _NAMES) or first_text(attributes, ("operation.name",)),
-        conversation=first_text(attributes, _CONVERSATIONS) or reading.conversation,
-        subject=first_text(attributes, _SUBJECTS) or reading.subject,
-        request=request or reading.request,
-        answer=first_text(attributes, _ANSWERS) or reading.answer,
-        requested_model=reading.requested_model or first_text(attributes, ("ai.model.id",)),
-        model=reading.model or first_text(attributes, ("ai.response.model",)),
-        provider=reading.provider or first_text(attributes, ("ai.model.provider",)),
-        messages=(first_text(attributes, _PROMPTS) or reading.messages)
+        conversation=first_text(attributes, _CONVERSATIONS) or facts.conversation,
+        subject=first_text(attributes, _SUBJECTS) or facts.subject,
+        request=request or facts.request,
+        answer=first_text(attributes, _ANSWERS) or facts.answer,
+        requested_model=facts.requested_model or first_text(attributes, ("ai.model.id",)),
+        model=facts.model or first_text(attributes, ("ai.response.model",)),
+        provider=facts.provider or first_text(attributes, ("ai.model.provider",)),
+        messages=(first_text(attributes, _PROMPTS) or facts.messages)
         if role is Role.MODEL
         else None,
-        chosen=_chosen(span) or reading.chosen if role is Role.MODEL else (),
+        chosen=_chosen(span) or facts.chosen if role is Role.MODEL else (),
         input_tokens=count(first(attributes, _INPUT_TOKENS)),
         output_tokens=count(first(attributes, _OUTPUT_TOKENS)),
         cache_read_tokens=count(first(attributes, _CACHE_READ_TOKENS)),

@@ -20,7 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as WireStatus
 
 from tracer.otel.dialects.messages import read_messages
-from tracer.otel.dialects.reading import RequestedCall, parsed
+from tracer.otel.dialects.span_facts import RequestedCall, parsed
 from tracer.otel.otlp.protobuf_spans import MAX_TIME, Envelope, span_of
 from tracer.otel.otlp.span_fields import RECORD, RUN
 from tracer.otel.otlp.spans import Span

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tracer.otel.dialects.reading import Role
 from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.dialects.span_facts import Role
 from tracer.otel.projection.forest import NODES
 
 
@@ -47,7 +47,7 @@ class AgentWork:
     def call(self) -> SlimSpan | None:
         """The tool call that opened this agent, recorded or inferred."""
         opener = self.opened_by
-        return opener if opener is not None and opener.reading.role is Role.TOOL else None
+        return opener if opener is not None and opener.facts.role is Role.TOOL else None
 
     @property
     def is_unplaced(self) -> bool:
@@ -63,16 +63,16 @@ class AgentWork:
     def name(self) -> str | None:
         """The agent's own name, else the only name that its rounds and calls give for it."""
         if self.span is not None:
-            return self.span.reading.name
-        names = {span.reading.agent for span in self.work}
+            return self.span.facts.name
+        names = {span.facts.agent for span in self.work}
         return names.pop() if len(names) == 1 else None
 
     @property
     def request(self) -> str | None:
         """The agent's request, from its own span or from the first round that has a request."""
-        if self.span is not None and self.span.reading.request:
-            return self.span.reading.request
-        requests = (span.reading.request for span in self.rounds)
+        if self.span is not None and self.span.facts.request:
+            return self.span.facts.request
+        requests = (span.facts.request for span in self.rounds)
         return next((request for request in requests if request), None)
 
     @property
@@ -84,11 +84,11 @@ class AgentWork:
         """
         if self.span is None:
             return None
-        answer = self.span.reading.answer
-        if answer or self.span.end == 0 or self.span.reading.is_interrupted:
+        answer = self.span.facts.answer
+        if answer or self.span.end == 0 or self.span.facts.is_interrupted:
             return answer
         last = next((span for span in reversed(self.rounds) if not is_within_tool(span)), None)
-        return None if last is None or last.reading.chosen else last.reading.answer
+        return None if last is None or last.facts.chosen else last.facts.answer
 
     @property
     def interval(self) -> tuple[int, int]:
@@ -120,7 +120,7 @@ class Agents:
         opener = agent.opened_by
         if opener is None:
             return None
-        if opener.reading.role is Role.TOOL:
+        if opener.facts.role is Role.TOOL:
             return self.of[opener]
         return self.by_id[opener.span_id]
 
@@ -130,7 +130,7 @@ def is_within_tool(model: SlimSpan) -> bool:
 
     Such a request chooses no calls of the agent.
     """
-    return model.above is not None and model.above.reading.role is Role.TOOL
+    return model.above is not None and model.above.facts.role is Role.TOOL
 
 
 _Climbed = dict[SlimSpan, tuple[SlimSpan | None, bytes | None]]
@@ -149,9 +149,9 @@ def find_agents(spans: Iterable[SlimSpan]) -> Agents:
     plain_calls: list[SlimSpan] = []
     openers: _Climbed = {}
     owners: _Climbed = {}
-    nodes = [span for span in spans if span.reading.role in NODES]
+    nodes = [span for span in spans if span.facts.role in NODES]
     for span in nodes:
-        if span.reading.role is Role.AGENT:
+        if span.facts.role is Role.AGENT:
             opener, awaits = _first_above(span, (Role.TOOL, Role.AGENT), openers)
             agent_work = by_id[span.span_id] = AgentWork(
                 span.span_id, span, span.start, opener, awaits
@@ -159,13 +159,13 @@ def find_agents(spans: Iterable[SlimSpan]) -> Agents:
             if span.inferred is not None:
                 agent_work.inferred, agent_work.evidence = opener, span.inferred
     for span in nodes:
-        role = span.reading.role
+        role = span.facts.role
         if role is Role.AGENT:
             continue
-        if role is Role.TOOL and span.reading.tool_type is None:
+        if role is Role.TOOL and span.facts.tool_type is None:
             plain_calls.append(span)
         owner, awaits = span.above, span.awaits
-        if owner is not None and owner.reading.role is not Role.AGENT:
+        if owner is not None and owner.facts.role is not Role.AGENT:
             owner, awaits = _first_above(span, (Role.AGENT,), owners)
         owner_id = owner.span_id if owner is not None else awaits
         if owner_id is None:
@@ -189,10 +189,10 @@ def _first_above(
     span that has not arrived and that the chain ends at, if any.
     """
     above, awaits = span.above, span.awaits
-    if above is None or above.reading.role in roles:
+    if above is None or above.facts.role in roles:
         return above, awaits
     way = []
-    while above is not None and above.reading.role not in roles:
+    while above is not None and above.facts.role not in roles:
         way.append(above)
         above, awaits = climbed.get(above) or (above.above, above.awaits)
     for each in way:

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from tracer.otel.dialects.reading import RequestedCall, Role
 from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.dialects.span_facts import RequestedCall, Role
 from tracer.otel.dialects.texts import canonical, strings_in
 from tracer.otel.projection.agents import is_within_tool
 
@@ -58,14 +58,14 @@ class Rounds:
         self._copies = Counter[Choice]()
         self._by_id: dict[tuple[str, str | None], list[_RoundCall]] = {}
         for model in self._models:
-            for chosen in model.reading.chosen:
+            for chosen in model.facts.chosen:
                 if chosen.call_id:
                     request = _RoundCall(model.start, model, chosen)
                     self._by_id.setdefault((chosen.call_id, chosen.name), []).append(request)
 
     def _requests(self) -> Iterable[_RoundCall]:
         for model in self._models:
-            for chosen in model.reading.chosen:
+            for chosen in model.facts.chosen:
                 yield _RoundCall(model.start, model, chosen)
 
     def choice(self, call: SlimSpan) -> Choice | None:
@@ -79,7 +79,7 @@ class Rounds:
             return choice
         arguments = choice.requested.arguments
         is_large = arguments is not None and len(arguments) > LARGE_CHARACTERS
-        if not is_large or not needs_requested(call.reading.arguments):
+        if not is_large or not needs_requested(call.facts.arguments):
             return choice
         self._copies[choice] += 1
         if self._copies[choice] <= MOST_COPIES:
@@ -93,17 +93,17 @@ class Rounds:
         request has the same id and the same arguments are preferred. Among several rounds, the
         latest that started before the call is used.
         """
-        reading = call.reading
-        requests = self._requested_by_id(reading.call_id, reading.name, reading.arguments)
-        if not requests and reading.arguments is not None:
-            by_arguments, arguments = self._by_arguments, canonical(reading.arguments)
+        facts = call.facts
+        requests = self._requested_by_id(facts.call_id, facts.name, facts.arguments)
+        if not requests and facts.arguments is not None:
+            by_arguments, arguments = self._by_arguments, canonical(facts.arguments)
             # A bare value: some emitters leave out the name of a tool's only parameter.
-            requests = by_arguments.get(("all", reading.name, arguments)) or by_arguments.get(
-                ("bare", reading.name, reading.arguments.strip())
+            requests = by_arguments.get(("all", facts.name, arguments)) or by_arguments.get(
+                ("bare", facts.name, facts.arguments.strip())
             )
         if requests:
             return _latest(requests, call.start)
-        if call.above is not None and call.above.reading.role is Role.MODEL:
+        if call.above is not None and call.above.facts.role is Role.MODEL:
             return Choice(call.above)
         latest = bisect_right(self._starts, call.start) - 1
         return Choice(self._models[latest], inferred=True) if latest >= 0 else None

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 
-from tracer.otel.dialects.reading import WRAPPER, Reading, Role
 from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts
 from tracer.otel.dialects.texts import Canonical
 
 NODES = (Role.AGENT, Role.MODEL, Role.TOOL)
@@ -24,14 +24,13 @@ def build_tree(spans: list[SlimSpan]) -> None:
     """Set the place of each span, merge repeated spans and find hidden agents.
 
     Args:
-        spans: All spans of a run, sorted, with parents and readings.
+        spans: All spans of a run, sorted, with parents and facts.
     """
     _set_places(spans)
     has_repeats = any(
-        (above := span.above) is not None and above.reading.role is span.reading.role
-        for span in spans
+        (above := span.above) is not None and above.facts.role is span.facts.role for span in spans
     )
-    has_frameworks = any(span.reading.role in _FRAMEWORKS for span in spans)
+    has_frameworks = any(span.facts.role in _FRAMEWORKS for span in spans)
     if has_repeats:
         for merge in (_merge_repeated_tools, _merge_nested_models):
             if merge(spans):
@@ -48,12 +47,12 @@ def _set_places(spans: Iterable[SlimSpan]) -> None:
         parent = span.parent
         if parent is None:
             span.above, span.awaits = None, span.missing_parent
-        elif parent.reading.role in NODES:
+        elif parent.facts.role in NODES:
             span.above, span.awaits = parent, None
         else:
             _climb(parent, wrappers)
             span.above, span.awaits = parent.above, parent.awaits
-        if span.reading.role not in NODES:
+        if span.facts.role not in NODES:
             wrappers.add(span)
 
 
@@ -67,7 +66,7 @@ def _climb(wrapper: SlimSpan, done: set[SlimSpan]) -> None:
         if parent is None:
             at.above, at.awaits = None, at.missing_parent
             break
-        if parent.reading.role in NODES:
+        if parent.facts.role in NODES:
             at.above, at.awaits = parent, None
             break
         at = parent
@@ -89,15 +88,15 @@ def represented(span: SlimSpan) -> SlimSpan:
 
 def _merge(span: SlimSpan, into: SlimSpan) -> None:
     """Merge `span` into `into`, and copy the fields that only `span` has."""
-    reading, merged = into.reading, span.reading
-    into.reading = reading._replace(
-        request=reading.request or merged.request,
-        answer=reading.answer or merged.answer,
-        conversation=reading.conversation or merged.conversation,
-        subject=reading.subject or merged.subject,
+    facts, merged = into.facts, span.facts
+    into.facts = facts._replace(
+        request=facts.request or merged.request,
+        answer=facts.answer or merged.answer,
+        conversation=facts.conversation or merged.conversation,
+        subject=facts.subject or merged.subject,
     )
     span.merged_into = into
-    span.reading = WRAPPER
+    span.facts = WRAPPER
 
 
 def _directly_within_its_like(spans: Iterable[SlimSpan], role: Role) -> list[SlimSpan]:
@@ -105,7 +104,7 @@ def _directly_within_its_like(spans: Iterable[SlimSpan], role: Role) -> list[Sli
     return [
         span
         for span in spans
-        if span.reading.role is role and span.above is not None and span.above.reading.role is role
+        if span.facts.role is role and span.above is not None and span.above.facts.role is role
     ]
 
 
@@ -120,19 +119,18 @@ def _merge_repeated_tools(spans: list[SlimSpan]) -> bool:
     for span in nested:
         assert span.above is not None
         outer = represented(span.above)
-        inner, reading = span.reading, outer.reading
-        named_alike = inner.name == reading.name and inner.tool_type in (None, "MCP")
+        inner, facts = span.facts, outer.facts
+        named_alike = inner.name == facts.name and inner.tool_type in (None, "MCP")
         repeats = inner.is_mcp or (
-            inner.arguments is not None
-            and canonical[inner.arguments] == canonical[reading.arguments]
+            inner.arguments is not None and canonical[inner.arguments] == canonical[facts.arguments]
         )
         if (named_alike and repeats) or (inner.is_mcp and inner.name is None):
-            outer.reading = reading._replace(
-                tool_type="MCP" if inner.is_mcp else reading.tool_type,
-                arguments=reading.arguments if reading.arguments is not None else inner.arguments,
-                result=reading.result if reading.result is not None else inner.result,
-                call_id=reading.call_id or inner.call_id,
-                has_failed=reading.has_failed or inner.has_failed,
+            outer.facts = facts._replace(
+                tool_type="MCP" if inner.is_mcp else facts.tool_type,
+                arguments=facts.arguments if facts.arguments is not None else inner.arguments,
+                result=facts.result if facts.result is not None else inner.result,
+                call_id=facts.call_id or inner.call_id,
+                has_failed=facts.has_failed or inner.has_failed,
             )
             _merge(span, outer)
             has_merged = True
@@ -163,29 +161,29 @@ def _merge_models_into(outer: SlimSpan, children: _Children) -> None:
         below.append(span)
         waiting += children.get(span, ())
     below.sort(key=lambda span: span.order)
-    reading = outer.reading
-    readings = [span.reading for span in below]
-    latest = [*reversed(readings)]
+    facts = outer.facts
+    all_facts = [span.facts for span in below]
+    latest = [*reversed(all_facts)]
     counts = _outermost(outer, children, _has_counts)
     costs = [each.cost_usd or Decimal(0) for each in _outermost(outer, children, _has_cost)]
-    outer.reading = reading._replace(
-        requested_model=reading.requested_model or _first(r.requested_model for r in readings),
-        model=reading.model or _first(r.model for r in latest),
-        provider=reading.provider or _first(r.provider for r in readings),
-        request=reading.request or _first(r.request for r in readings),
-        messages=reading.messages or _first(r.messages for r in readings),
-        answer=reading.answer or _first(r.answer for r in latest),
-        chosen=reading.chosen or next((r.chosen for r in latest if r.chosen), ()),
+    outer.facts = facts._replace(
+        requested_model=facts.requested_model or _first(r.requested_model for r in all_facts),
+        model=facts.model or _first(r.model for r in latest),
+        provider=facts.provider or _first(r.provider for r in all_facts),
+        request=facts.request or _first(r.request for r in all_facts),
+        messages=facts.messages or _first(r.messages for r in all_facts),
+        answer=facts.answer or _first(r.answer for r in latest),
+        chosen=facts.chosen or next((r.chosen for r in latest if r.chosen), ()),
         input_tokens=_sum(r.input_tokens for r in counts),
         output_tokens=_sum(r.output_tokens for r in counts),
         cache_read_tokens=_sum(r.cache_read_tokens for r in counts),
         cache_written_tokens=_sum(r.cache_written_tokens for r in counts),
         reasoning_tokens=_sum(r.reasoning_tokens for r in counts),
-        parameters=reading.parameters or _first(r.parameters for r in readings),
-        offered_tools=reading.offered_tools or _first(r.offered_tools for r in readings),
-        finish_reasons=reading.finish_reasons
+        parameters=facts.parameters or _first(r.parameters for r in all_facts),
+        offered_tools=facts.offered_tools or _first(r.offered_tools for r in all_facts),
+        finish_reasons=facts.finish_reasons
         or next((r.finish_reasons for r in latest if r.finish_reasons), ()),
-        graph_node=reading.graph_node or _first(r.graph_node for r in readings),
+        graph_node=facts.graph_node or _first(r.graph_node for r in all_facts),
         cost_usd=sum(costs, Decimal(0)) if costs else None,
     )
     for span in below:
@@ -193,26 +191,26 @@ def _merge_models_into(outer: SlimSpan, children: _Children) -> None:
 
 
 def _outermost(
-    outer: SlimSpan, children: _Children, has: Callable[[Reading], bool]
-) -> list[Reading]:
-    """Return the outermost readings that satisfy `has`: no reading around them satisfies it."""
+    outer: SlimSpan, children: _Children, has: Callable[[SpanFacts], bool]
+) -> list[SpanFacts]:
+    """Return the facts that satisfy `has` and are within no other facts that do."""
     outermost = []
     waiting = [outer]
     while waiting:
         span = waiting.pop()
-        if has(span.reading):
-            outermost.append(span.reading)
+        if has(span.facts):
+            outermost.append(span.facts)
         else:
             waiting += children.get(span, ())
     return outermost
 
 
-def _has_counts(reading: Reading) -> bool:
-    return reading.input_tokens is not None or reading.output_tokens is not None
+def _has_counts(facts: SpanFacts) -> bool:
+    return facts.input_tokens is not None or facts.output_tokens is not None
 
 
-def _has_cost(reading: Reading) -> bool:
-    return reading.cost_usd is not None
+def _has_cost(facts: SpanFacts) -> bool:
+    return facts.cost_usd is not None
 
 
 def _first(texts: Iterable[str | None]) -> str | None:
@@ -235,20 +233,20 @@ def _find_hidden_agents(spans: list[SlimSpan]) -> bool:
     outermost = _outermost_frameworks(spans)
     roles_within: dict[SlimSpan, set[Role]] = {}
     for span in spans:
-        if span.above is None or span.above.reading.role is not Role.TOOL:
+        if span.above is None or span.above.facts.role is not Role.TOOL:
             continue
         wrapper = outermost.get(span.parent) if span.parent is not None else None
-        if wrapper is not None and span.reading.role in NODES:
-            roles_within.setdefault(wrapper, set()).add(span.reading.role)
+        if wrapper is not None and span.facts.role in NODES:
+            roles_within.setdefault(wrapper, set()).add(span.facts.role)
     empty = _empty_agents(spans) if roles_within else {}
     has_hidden = False
     for wrapper, roles in roles_within.items():
-        is_workflow = wrapper.reading.role is Role.WORKFLOW
+        is_workflow = wrapper.facts.role is Role.WORKFLOW
         needed = {Role.MODEL} if is_workflow else {Role.MODEL, Role.TOOL}
         if Role.AGENT in roles or not needed <= roles:
             continue
-        wrapper.reading = wrapper.reading._replace(role=Role.AGENT)
-        empty_siblings = empty.get((wrapper.parent, wrapper.reading.name), [])
+        wrapper.facts = wrapper.facts._replace(role=Role.AGENT)
+        empty_siblings = empty.get((wrapper.parent, wrapper.facts.name), [])
         if empty_siblings and empty_siblings[-1].start <= wrapper.start:
             # Some emitters name an agent only in an empty span, a sibling of the agent's work.
             _merge(empty_siblings.pop(), wrapper)
@@ -263,8 +261,8 @@ def _empty_agents(
     parents = {span.parent for span in spans}
     agents: dict[tuple[SlimSpan | None, str | None], list[SlimSpan]] = {}
     for span in reversed(spans):
-        if span.reading.role is Role.AGENT and span not in parents:
-            agents.setdefault((span.parent, span.reading.name), []).append(span)
+        if span.facts.role is Role.AGENT and span not in parents:
+            agents.setdefault((span.parent, span.facts.name), []).append(span)
     return agents
 
 
@@ -274,12 +272,12 @@ def _outermost_frameworks(spans: Iterable[SlimSpan]) -> dict[SlimSpan, SlimSpan 
     for span in spans:
         way = []
         at: SlimSpan | None = span
-        while at is not None and at not in outermost_of and at.reading.role not in NODES:
+        while at is not None and at not in outermost_of and at.facts.role not in NODES:
             way.append(at)
             at = at.parent
         outermost = outermost_of.get(at) if at is not None else None
         for each in reversed(way):
-            if outermost is None and each.reading.role in _FRAMEWORKS:
+            if outermost is None and each.facts.role in _FRAMEWORKS:
                 outermost = each
             outermost_of[each] = outermost
     return outermost_of
@@ -292,15 +290,15 @@ def _merge_agents(spans: list[SlimSpan]) -> bool:
         return False
     below: dict[SlimSpan, list[SlimSpan]] = {}
     for span in spans:
-        if span.above is not None and span.above in holders and span.reading.role in NODES:
+        if span.above is not None and span.above in holders and span.facts.role in NODES:
             below.setdefault(span.above, []).append(span)
     has_merged = False
-    for outer in reversed([span for span in spans if span.reading.role is Role.AGENT]):
+    for outer in reversed([span for span in spans if span.facts.role is Role.AGENT]):
         inner = below.get(outer, [])
         if len(inner) != 1:
             continue
         held = represented(inner[0])
-        if held.reading.role is Role.AGENT and held.reading.name == outer.reading.name:
+        if held.facts.role is Role.AGENT and held.facts.name == outer.facts.name:
             _merge(outer, held)
             has_merged = True
     return has_merged

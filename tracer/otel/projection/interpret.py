@@ -271,13 +271,13 @@ def _link_parents(spans: list[SlimSpan], by_id: dict[bytes, SlimSpan]) -> None:
 
 
 def _read(spans: list[SlimSpan], versions: dict[bytes, _Version]) -> None:
-    """Set the reading of each span."""
+    """Set the facts of each span."""
     with_parent: list[SlimSpan] = []
     for span in spans:
         if reads_parent(span):
             with_parent.append(span)
         else:
-            span.reading = read_span(span)
+            span.facts = read_span(span)
     children = Counter(span.parent for span in with_parent)
     # Each of many children would read, and keep, too much of the same text.
     too_large = {
@@ -288,4 +288,4 @@ def _read(spans: list[SlimSpan], versions: dict[bytes, _Version]) -> None:
         and count * len(versions[parent.span_id].body()) > _MOST_READ_BYTES
     }
     for span in with_parent:
-        span.reading = read_span(span, None if span.parent in too_large else span.parent)
+        span.facts = read_span(span, None if span.parent in too_large else span.parent)

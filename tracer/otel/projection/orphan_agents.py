@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import islice
 from math import inf
 
-from tracer.otel.dialects.reading import Role
 from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.dialects.span_facts import Role
 from tracer.otel.dialects.texts import Texts
 from tracer.otel.projection.agents import Agents, AgentWork
 
@@ -69,7 +69,7 @@ def link_orphan_agents(spans: list[SlimSpan], agents: Agents) -> None:
 
 
 def _is_placed(agent: AgentWork) -> bool:
-    return agent.span is not None and agent.span.reading.is_placed
+    return agent.span is not None and agent.span.facts.is_placed
 
 
 def _join_by_target(agents: Agents, late: list[AgentWork]) -> None:
@@ -82,8 +82,8 @@ def _join_by_target(agents: Agents, late: list[AgentWork]) -> None:
     taken = {agent.call for agent in agents.by_id.values()}
     calls_by_target: dict[str, list[SlimSpan]] = {}
     for call in reversed(agents.plain_calls):
-        if call.reading.transfer_target and call not in taken:
-            calls_by_target.setdefault(call.reading.transfer_target, []).append(call)
+        if call.facts.transfer_target and call not in taken:
+            calls_by_target.setdefault(call.facts.transfer_target, []).append(call)
     if not calls_by_target:
         return
     begun: dict[str, list[SlimSpan]] = {}
@@ -121,7 +121,7 @@ def _join_by_caller(agents: Agents, lost: list[AgentWork]) -> None:
         agent
         for agent in lost
         if agent.span is not None
-        and agent.span.reading.caller
+        and agent.span.facts.caller
         and agent.opened_by is None
         and agent.awaits is None
     ]
@@ -132,7 +132,7 @@ def _join_by_caller(agents: Agents, lost: list[AgentWork]) -> None:
         by_name.setdefault(each.name, []).append(each)
     for agent in called:
         assert agent.span is not None
-        named = by_name.get(agent.span.reading.caller, [])
+        named = by_name.get(agent.span.facts.caller, [])
         if len(named) > _MOST_CANDIDATES:
             continue
         start, end = agent.interval
@@ -157,7 +157,7 @@ def _join_by_text(
     calls_by_text: dict[str, list[SlimSpan]] = {}
     if wanted:
         for call in agents.plain_calls:
-            for text in texts[call.reading.arguments] & wanted:
+            for text in texts[call.facts.arguments] & wanted:
                 calls_by_text.setdefault(text, []).append(call)
     if not calls_by_text:
         return
@@ -233,14 +233,14 @@ def _join_by_node(agents: Agents, lost: list[AgentWork]) -> None:
     for agent in sorted(agents.by_id.values(), key=lambda each: (each.start, each.span_id)):
         span = agent.span
         if span is not None:
-            key = span.parent, span.reading.node
+            key = span.parent, span.facts.node
             if latest_end.get(key, 0) <= span.start:
                 alone.add(span)
             known.setdefault(key, []).append(span)
             latest_end[key] = max(latest_end.get(key, 0), span.end or inf)
     for agent in handed:
         assert agent.span is not None
-        earlier = known.get((agent.span.parent, agent.span.reading.node_above), [])
+        earlier = known.get((agent.span.parent, agent.span.facts.node_above), [])
         at = bisect_left(earlier, agent.start, key=lambda span: span.start) - 1
         if at >= 0 and earlier[at] in alone:
             source_agent = agents.by_id[earlier[at].span_id]
@@ -255,7 +255,7 @@ def _may_be_handed(agent: AgentWork) -> bool:
         agent.span is not None
         and agent.opened_by is None
         and agent.awaits is None
-        and agent.span.reading.node_above is not None
+        and agent.span.facts.node_above is not None
     )
 
 
@@ -268,8 +268,8 @@ def _handing_over(source_agent: AgentWork, span: SlimSpan, agent: AgentWork) -> 
         call
         for call in islice(reversed(source_agent.calls), _MOST_CANDIDATES)
         if call.start <= agent.start
-        and call.reading.result == agent.name
-        and call.reading.arguments == source_agent.name
+        and call.facts.result == agent.name
+        and call.facts.arguments == source_agent.name
     )
     return next(calls, span)
 
@@ -355,7 +355,7 @@ class _SubtreeIntervals:
                 return _envelope(ordered, (0, len(ordered)), own)
             first, end = self._below(numbers, above)
             is_found = end - first > own[1] - own[0]
-            if is_found or above.reading.role is Role.AGENT:
+            if is_found or above.facts.role is Role.AGENT:
                 return _envelope(ordered, (first, end), own)
             above = above.parent
         return []
@@ -389,8 +389,8 @@ def _mentions_agent(call: SlimSpan, agent: AgentWork, texts: Texts) -> bool:
     name = agent.name
     if not name or call.start > agent.start:
         return False
-    reading = call.reading
-    return name in (reading.name or "")[:_MOST_OF_A_NAME] or name in texts[reading.arguments]
+    facts = call.facts
+    return name in (facts.name or "")[:_MOST_OF_A_NAME] or name in texts[facts.arguments]
 
 
 def _cut_circles(agents: Agents) -> None:

@@ -20,8 +20,8 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from tracer.otel.dialects.reading import Reading, Role
 from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.dialects.span_facts import Role, SpanFacts
 from tracer.otel.otlp.span_fields import (
     CANCELLED_ERRORS,
     EPOCH,
@@ -385,15 +385,15 @@ def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool =
     if end == 0:
         return start, Status.RUNNING, None, None, None, None, None
     end //= 1000
-    reading = span.reading
-    if reading.cancelled is None and span.status_code != STATUS_ERROR and not has_failed:
-        if reading.is_interrupted:
+    facts = span.facts
+    if facts.cancelled is None and span.status_code != STATUS_ERROR and not has_failed:
+        if facts.is_interrupted:
             return start, Status.CANCELLED, end, Reason.INTERRUPTED.value, None, None, None
         return start, Status.SUCCEEDED, end, None, None, None, None
     error = error_of(span)
     error_type, message, stack = error["error_type"], error["error_message"], error["error_stack"]
-    if reading.cancelled is not None:
-        kind = stored(reading.cancelled) or None
+    if facts.cancelled is not None:
+        kind = stored(facts.cancelled) or None
         return start, Status.CANCELLED, end, None, kind, message, stack
     if (error_type or "").rpartition(".")[2] in CANCELLED_ERRORS:
         return start, Status.CANCELLED, end, None, error_type, message, stack
@@ -452,7 +452,7 @@ class _Projection:
             for kind in (Kind.PLAN, Kind.STEP, Kind.THINK_ACT, Kind.TOOL_CALL)
         )
         for span in self._agents.of:
-            is_round = span.reading.role is Role.MODEL
+            is_round = span.facts.role is Role.MODEL
             span.record_id = (think_act_id if is_round else tool_call_id)(span.identity)
         for agent in self._by_start:
             identity = agent.span.identity if agent.span is not None else agent.span_id
@@ -509,14 +509,14 @@ class _Projection:
                 *self._opening(agent),
                 self._depth(agent),
                 *(title_of(self._title(agent), request), *texts, evidence is not None, evidence),
-                stored(span.reading.follows_call_id) if span is not None and is_root else None,
+                stored(span.facts.follows_call_id) if span is not None and is_root else None,
             )
         )
 
     def _title(self, agent: AgentWork) -> str | None:
         if agent.span is None or (agent is not self._root_agent and agent.call is not None):
             return None
-        return stored(agent.span.reading.title)
+        return stored(agent.span.facts.title)
 
     def _opening(self, agent: AgentWork) -> Row:
         """Return the plan, call and step that opened an agent, and the agent's position there."""
@@ -578,8 +578,8 @@ class _Projection:
         loose = self._agents.loose
         self._add_work(
             self._root_step_id,
-            [span for span in loose if span.reading.role is Role.MODEL],
-            [span for span in loose if span.reading.role is Role.TOOL],
+            [span for span in loose if span.facts.role is Role.MODEL],
+            [span for span in loose if span.facts.role is Role.TOOL],
         )
 
     def _whole(self) -> tuple[Row, str | None, str | None, str | None, str | None]:
@@ -592,11 +592,11 @@ class _Projection:
         if not spans:  # only log records have arrived
             return _PLACEHOLDER, None, None, None, None
         tops = [span for span in spans if span.parent_span_id is None]
-        readings = [span.reading for span in self._agents.loose]
-        request = next((each.request for each in readings if each.request), None)
-        answer = next((each.answer for each in reversed(readings) if each.answer), None)
+        all_facts = [span.facts for span in self._agents.loose]
+        request = next((each.request for each in all_facts if each.request), None)
+        answer = next((each.answer for each in reversed(all_facts) if each.answer), None)
         if len(tops) == 1:
-            top = tops[0].reading
+            top = tops[0].facts
             name = stored(top.name or tops[0].name)
             return (
                 _lifecycle(tops[0]),
@@ -623,11 +623,11 @@ class _Projection:
         positions: dict[bytes, int] = {}
         for span in calls:
             outer = span.above
-            if outer is not None and outer.reading.role is not Role.TOOL:
+            if outer is not None and outer.facts.role is not Role.TOOL:
                 outer = None
-            reading = span.reading
+            facts = span.facts
             may_be_chosen = (
-                outer is None and reading.tool_type in (None, "MCP") and not reading.awaits_round
+                outer is None and facts.tool_type in (None, "MCP") and not facts.awaits_round
             )
             choice = choices.choice(span) if may_be_chosen else None
             outer_id = outer.record_id if outer is not None else None
@@ -638,34 +638,34 @@ class _Projection:
             self._add_call(span, choice, (step_id, think_act_id, outer_id, position))
 
     def _add_round(self, span: SlimSpan, step_id: bytes, position: int) -> None:
-        reading = span.reading
-        lifecycle = _lifecycle(span, Reason.MODEL_ERROR, reading.has_failed)
-        cost = _own_cost(reading, span, self._prices)
+        facts = span.facts
+        lifecycle = _lifecycle(span, Reason.MODEL_ERROR, facts.has_failed)
+        cost = _own_cost(facts, span, self._prices)
         is_computed = cost is not None
-        if cost is None and (cost := reading.cost_usd) is None:
-            cost = _listed_cost(reading, span)
+        if cost is None and (cost := facts.cost_usd) is None:
+            cost = _listed_cost(facts, span)
             is_computed = cost is not None
         if is_computed:
             self._priced.add(span.record_id)
-        model = stored(reading.model)
-        requested = stored(reading.requested_model) if reading.requested_model else model
+        model = stored(facts.model)
+        requested = stored(facts.requested_model) if facts.requested_model else model
         self._rows[Kind.THINK_ACT][span.record_id] = _think_act_row(
             (
                 *lifecycle,
                 *(step_id, position, requested, model),
-                *(stored(reading.messages), stored(reading.answer)),
-                *(reading.input_tokens, reading.output_tokens, cost),
-                *(stored(reading.provider), stored(reading.parameters)),
-                *self._offered(reading.offered_tools, span.record_id),
-                *(stored(reading.graph_node), _stored_list(reading.finish_reasons)),
-                *(reading.cache_read_tokens, reading.cache_written_tokens),
-                *(reading.reasoning_tokens, _first_token(span)),
+                *(stored(facts.messages), stored(facts.answer)),
+                *(facts.input_tokens, facts.output_tokens, cost),
+                *(stored(facts.provider), stored(facts.parameters)),
+                *self._offered(facts.offered_tools, span.record_id),
+                *(stored(facts.graph_node), _stored_list(facts.finish_reasons)),
+                *(facts.cache_read_tokens, facts.cache_written_tokens),
+                *(facts.reasoning_tokens, _first_token(span)),
             )
         )
-        self._input_tokens += reading.input_tokens or 0
-        self._output_tokens += reading.output_tokens or 0
+        self._input_tokens += facts.input_tokens or 0
+        self._output_tokens += facts.output_tokens or 0
         self._cost_usd += cost or 0
-        used = reading.input_tokens, reading.output_tokens
+        used = facts.input_tokens, facts.output_tokens
         self._unpriced_calls += is_unpriced(lifecycle[1], used, cost)
         self._failures += lifecycle[1] is Status.FAILED
 
@@ -685,16 +685,16 @@ class _Projection:
             links: The call's step, its think-act, the call that contains it, and its position
                 there.
         """
-        reading = span.reading
+        facts = span.facts
         requested = choice.requested if choice is not None else None
-        call_id, arguments = reading.call_id, reading.arguments
+        call_id, arguments = facts.call_id, facts.arguments
         if requested is not None:
             call_id = call_id or requested.call_id
             if requested.arguments is not None and needs_requested(arguments):
                 arguments = requested.arguments
-        failure = Reason.DENIED if reading.is_denied else Reason.TOOL_ERROR
-        lifecycle = _lifecycle(span, failure, reading.has_failed or reading.is_denied)
-        result = stored(reading.result)
+        failure = Reason.DENIED if facts.is_denied else Reason.TOOL_ERROR
+        lifecycle = _lifecycle(span, failure, facts.has_failed or facts.is_denied)
+        result = stored(facts.result)
         if lifecycle[1] is Status.FAILED:
             self._failures += 1
             if lifecycle[5] is None:
@@ -702,12 +702,12 @@ class _Projection:
         evidence = span.inferred
         if evidence is None and choice is not None and choice.inferred:
             evidence = LATEST_ROUND
-        continued = self._agents.by_id.get(reading.continues or b"")
+        continued = self._agents.by_id.get(facts.continues or b"")
         self._rows[Kind.TOOL_CALL][span.record_id] = _tool_call_row(
             (
                 *lifecycle,
                 *links,
-                *(stored(call_id), stored(reading.name), reading.tool_type),
+                *(stored(call_id), stored(facts.name), facts.tool_type),
                 *(stored(arguments), result),
                 *(evidence is not None, evidence, continued.plan_id if continued else None),
             )
@@ -719,9 +719,9 @@ class _Projection:
         spans = self._spans
         if self._root_agent is not None and self._root_agent.span is not None:
             spans = [self._root_agent.span, *spans]  # it comes first
-        readings = [span.reading for span in spans]
-        session_id = stored(next((r.conversation for r in readings if r.conversation), None))
-        subject = stored(next((r.subject for r in readings if r.subject), None))
+        all_facts = [span.facts for span in spans]
+        session_id = stored(next((r.conversation for r in all_facts if r.conversation), None))
+        subject = stored(next((r.subject for r in all_facts if r.subject), None))
         root_span = self._root_agent.span if self._root_agent is not None else None
         service = self._resources.service(root_span.span_id if root_span is not None else None)
         texts = {
@@ -751,12 +751,12 @@ class _Projection:
         span_places: dict[bytes, SpanPlace] = {}
         for span in self._spans:
             standing = represented(span)
-            is_node = standing.reading.role in _KINDS
+            is_node = standing.facts.role in _KINDS
             node = standing if is_node else standing.above
             if node is not None:
-                is_agent = node.reading.role is Role.AGENT
+                is_agent = node.facts.role is Role.AGENT
                 record_id = agents[node.span_id].step_id if is_agent else node.record_id
-                span_places[span.span_id] = _KINDS[node.reading.role], record_id
+                span_places[span.span_id] = _KINDS[node.facts.role], record_id
             elif standing.awaits is not None and standing.awaits in agents:
                 span_places[span.span_id] = Kind.STEP, agents[standing.awaits].step_id
             else:
@@ -776,7 +776,7 @@ def _stored_list(texts: Iterable[str]) -> tuple[str, ...]:
 
 def _first_token(span: SlimSpan) -> int | None:
     """Return when the first token of a round arrived, in microseconds; None if that is unknown."""
-    seconds = span.reading.first_token_seconds
+    seconds = span.facts.first_token_seconds
     if seconds is None or not span.start or not 0 <= seconds < _MOST_SECONDS:
         return None
     return span.start // 1000 + round(seconds * 1e6)
@@ -785,32 +785,32 @@ def _first_token(span: SlimSpan) -> int | None:
 _MOST_SECONDS = 10**6
 
 
-def _own_cost(reading: Reading, span: SlimSpan, prices: OwnPrices) -> Decimal | None:
+def _own_cost(facts: SpanFacts, span: SlimSpan, prices: OwnPrices) -> Decimal | None:
     """Return the cost of an ended round by the project's prices; None if none applies."""
     at = moment(span.end)
     if not prices or at is None:
         return None
-    models = (reading.model, reading.requested_model)
-    return prices.cost_of(_usage(reading), models, reading.provider, at)
+    models = (facts.model, facts.requested_model)
+    return prices.cost_of(_usage(facts), models, facts.provider, at)
 
 
-def _listed_cost(reading: Reading, span: SlimSpan) -> Decimal | None:
+def _listed_cost(facts: SpanFacts, span: SlimSpan) -> Decimal | None:
     """Return the cost of a round by the price list; None if the list has no price for it."""
-    model, usage = reading.model or reading.requested_model, _usage(reading)
+    model, usage = facts.model or facts.requested_model, _usage(facts)
     if model is None or usage is None:
         return None
     # At the span's own time: the same spans must cost the same tomorrow.
     at = moment(span.start) or EPOCH
-    return cost_of(usage, model, provider=reading.provider, at=at)
+    return cost_of(usage, model, provider=facts.provider, at=at)
 
 
-def _usage(reading: Reading) -> TokenUsage | None:
-    if reading.input_tokens is None or reading.output_tokens is None:
+def _usage(facts: SpanFacts) -> TokenUsage | None:
+    if facts.input_tokens is None or facts.output_tokens is None:
         return None
     return TokenUsage(
-        reading.input_tokens,
-        reading.output_tokens,
-        reading.cache_read_tokens or 0,
-        reading.cache_written_tokens or 0,
-        reading.reasoning_tokens or 0,
+        facts.input_tokens,
+        facts.output_tokens,
+        facts.cache_read_tokens or 0,
+        facts.cache_written_tokens or 0,
+        facts.reasoning_tokens or 0,
     )

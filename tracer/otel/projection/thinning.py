@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracer.otel.dialects.reading import WRAPPER
+from tracer.otel.dialects.span_facts import WRAPPER
 from tracer.otel.otlp.repacking import Item, message_with
 from tracer.otel.projection.interpret import RunSpans, read_run
 from tracer.otel.projection.project import RUN_FIELDS, ProjectedRun, project_run
@@ -47,7 +47,7 @@ def _needed(run: RunSpans) -> set[bytes]:
     needed_ids = {*run.announced, *run.announced.values()}
     for span in run.spans:
         # A wrapper with a conversation or a subject is needed, too.
-        at = span if span.reading != WRAPPER else None
+        at = span if span.facts != WRAPPER else None
         while at is not None and at.span_id not in needed_ids:
             needed_ids.add(at.span_id)
             at = at.parent

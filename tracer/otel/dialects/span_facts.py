@@ -1,4 +1,4 @@
-"""`Reading`: the role and the fields of one span, independent of its convention."""
+"""`SpanFacts`: the role and the fields of one span, independent of its convention."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RequestedCall(NamedTuple):
     arguments: str | None
 
 
-class Reading(NamedTuple):
+class SpanFacts(NamedTuple):
     """The facts of one span. Text is unchanged, structures are JSON text."""
 
     role: Role
@@ -107,8 +107,8 @@ class Reading(NamedTuple):
     """Whether it is the protocol's own span, which an outer tool span may repeat."""
 
 
-WRAPPER = Reading(Role.WRAPPER)
-"""The reading of a span that no dialect recognizes."""
+WRAPPER = SpanFacts(Role.WRAPPER)
+"""The facts of a span that no dialect recognizes."""
 
 _REDACTED = "__REDACTED__"
 
