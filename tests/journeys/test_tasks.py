@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.journeys.conftest import Records, Site
+from tests.journeys.model_calls import expect_new_first
 from tests.journeys.tree_page import details, expect_query, open_run, query_of, row, rows, selected
 from tests.sample_runs import SampleRun, sample_run
 from tests.telling_runs import (
@@ -92,17 +93,7 @@ async def test_model_input_is_first_in_its_details(
     await page.locator(f'a[href="/runs/{run.root}"]').click()
     await row(page, run.rounds[11]).click()
 
-    shown = details(page)
-    await expect(shown.get_by_role("heading", name="New since LLM call 11")).to_be_in_viewport()
-    await expect(shown).to_contain_text('result of list_invoices {"page": 10}')
-    await expect(shown.get_by_text("I read page 11.")).to_be_in_viewport()
-    chosen = shown.get_by_role("list", name="Tools it called").get_by_role("link")
-    await expect(chosen).to_be_in_viewport()
-    await expect(shown.get_by_text("22 earlier messages")).to_be_in_viewport()
-    await expect(shown.get_by_text("4 tools offered")).to_be_in_viewport()
-    for fact in ("gpt-5-mini", "openai", "tool_calls", '{"temperature": 0.2}'):
-        await expect(shown.get_by_role("definition").filter(has_text=fact)).to_be_in_viewport()
-    await expect(shown).to_contain_text("Cached input")
+    chosen = await expect_new_first(page)
     await chosen.click()
     await expect(selected(page)).to_have_attribute("data-key", str(run.calls[11]))
 
