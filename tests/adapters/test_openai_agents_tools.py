@@ -206,6 +206,9 @@ async def test_round_records_the_providers_model_tokens_cost_and_messages(
     first, second = tree["agentExecutions"][0]["thinkActs"]
     assert (first["model"], first["inputTokens"], first["outputTokens"]) == ("gpt-5-mini", 11, 7)
     assert (second["thought"], second["inputTokens"]) == ("Come in.", 11)
+    records = [await store.read_think_act(UUID(each["thinkActId"])) for each in (first, second)]
+    assert [each.finish_reasons for each in records] == [["tool_calls"], ["stop"]]
+    assert {each.provider for each in records} == {None}
     assert first["costUsd"] > 0
     messages = await store.read_messages(UUID(tree["planId"]))
     assert json.loads(messages[UUID(first["thinkActId"])]) == [

@@ -39,12 +39,15 @@ try:
     from agents import tool as tools
     from agents.exceptions import ToolTimeoutError
     from agents.mcp.util import MCPUtil
-    from agents.run_internal import tool_execution
+    from agents.models.openai_chatcompletions import OpenAIChatCompletionsModel
+    from agents.models.openai_responses import OpenAIResponsesModel
+    from agents.run_internal import run_loop, tool_execution
 except ImportError as error:
     raise ImportError(
         "The OpenAI Agents SDK is not installed: pip install 'tracer-lineage[openai-agents]'"
     ) from error
 
+from tracer.adapters.openai_agents.items import finish_reason_of
 from tracer.adapters.openai_agents.run import OpenAIRun, agent_run
 
 _RUN: ContextVar[OpenAIRun | None] = ContextVar("tracer-openai-agents-run", default=None)
@@ -92,6 +95,9 @@ def install(tracing: Tracing) -> Uninstall:
         [
             wrap(running.AgentRunner, "_run_impl", around_run),
             wrap(running, "start_streaming", around_run),
+            wrap(run_loop, "get_model", _note_model),
+            wrap(OpenAIChatCompletionsModel, "_fetch_response", _note_finish_reason),
+            wrap(OpenAIResponsesModel, "_fetch_response", _note_finish_reason),
             wrap(tool_execution._FunctionToolBatchExecutor, "_run_single_tool", _around_tool),
             wrap(tools, _ANSWER_TO_ERROR, _note_error),
             wrap(tool_execution, _ANSWER_TO_ERROR, _note_error),
@@ -164,6 +170,23 @@ class _Hooks(RunHooks[Any]):
         work = current_work(self.run.tracing)
         is_ours = isinstance(work, ToolCall) and work.step.plan in self.run.plans
         return work if is_ours and isinstance(work, ToolCall) else None
+
+
+def _note_model(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Note which model a run is about to ask: the hooks only learn its name."""
+    model = wrapped(*args, **kwargs)
+    if (run := _RUN.get()) is not None:
+        run.model = model
+    return model
+
+
+async def _note_finish_reason(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Note why a model stopped, before the SDK drops it. It is not known yet if it streams."""
+    response = await wrapped(*args, **kwargs)
+    with log_errors("finish_reason"):
+        if (run := _RUN.get()) is not None:
+            run.finish_reason = finish_reason_of(response)
+    return response
 
 
 async def _around_tool(

@@ -6,11 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agents import Handoff
+from openai import AsyncAzureOpenAI, AsyncOpenAI
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
 
 from tracer.records.prices import TokenUsage
 
 LOCAL = ("computer", "local_shell", "shell", "apply_patch")
 """OpenAI's own tools that the SDK runs. The provider runs the others and returns their results."""
+
+_OPENAI_HOST = "api.openai.com"
 
 _RESULTS = ("output", "outputs", "result", "results")
 _NOT_ARGUMENTS = (
@@ -64,6 +69,34 @@ def tools_of(agent: Any) -> list[dict[str, Any]]:
         }
         for tool in agent.tools
     ]
+
+
+def provider_of(model: Any) -> str | None:
+    """Return the provider of a model, by OpenTelemetry's name; None if it is unknown.
+
+    Args:
+        model: The SDK's object for the model.
+    """
+    client = getattr(model, "_client", None)
+    if isinstance(client, AsyncAzureOpenAI):
+        return "azure.ai.openai"
+    if isinstance(client, AsyncOpenAI) and client.base_url.host == _OPENAI_HOST:
+        return "openai"
+    return None
+
+
+def finish_reason_of(response: Any) -> str | None:
+    """Return why a model stopped, in OpenAI's words; None if it is unknown.
+
+    Args:
+        response: A response of the chat completions API or of the responses API.
+    """
+    if isinstance(response, ChatCompletion):
+        return response.choices[0].finish_reason if response.choices else None
+    if not isinstance(response, Response):
+        return None
+    details = response.incomplete_details
+    return (details and details.reason) or response.status
 
 
 def tokens_of(usage: Any) -> TokenUsage | None:

@@ -64,6 +64,10 @@ class OpenAIRun:
         """The plans of the first agent and of each hand-off. Each opened the next one."""
         self.errors: dict[ToolCall, BaseException] = {}
         """Exceptions of calls that the SDK converts to answers to the model."""
+        self.model: Any = None
+        """The SDK's object for the model that was asked last; None before the first request."""
+        self.finish_reason: str | None = None
+        """Why the model stopped, between its response and `answer`."""
         self._config = config
         self._thought: ThinkAct | None = None
         self._round: list[_Choice] = []
@@ -92,6 +96,7 @@ class OpenAIRun:
         self._thought = self.tracing.think_act(
             self.unless_sensitive([*system, *input_items]),
             model=self._model(agent),
+            provider=items.provider_of(self.model),
             parameters=parameters_of(agent.model_settings.resolve(self._config.model_settings)),
             tools=items.tools_of(agent),
             within=self.step,
@@ -116,6 +121,7 @@ class OpenAIRun:
             cache_read_tokens=(usage and usage.cache_read) or None,
             cache_written_tokens=(usage and usage.cache_written) or None,
             reasoning_tokens=(usage and usage.reasoning) or None,
+            finish_reasons=self.finish_reason,
             tool_calls=[
                 Chosen(
                     items.name_of(each),
@@ -126,6 +132,7 @@ class OpenAIRun:
                 for each, target in zip(chosen, targets, strict=True)
             ],
         )
+        self.finish_reason = None
         self._round = [
             _Choice(item, call, target)
             for item, call, target in zip(chosen, calls, targets, strict=True)
