@@ -43,6 +43,16 @@ try:
 except ImportError as error:
     raise ImportError("Agno is not installed: pip install 'tracer-lineage[agno]'") from error
 
+try:
+    from agno.models.openai.chat import OpenAIChat
+except ImportError:  # Agno is installed without OpenAI's package
+    _OPENAI_HOOKS: tuple[tuple[type, str], ...] = ()
+else:
+    _OPENAI_HOOKS = (
+        (OpenAIChat, "_parse_provider_response"),
+        (OpenAIChat, "_parse_provider_response_delta"),
+    )
+
 from tracer.adapters.agno.run import AgnoRun, agent_run
 
 _uninstall: Uninstall = uninstall_all([])
@@ -81,6 +91,7 @@ def install(tracing: Tracing) -> Uninstall:
             wrap(model, "_aprocess_model_response", _around_async_answer),
             wrap(model, "process_response_stream", _around_answer_stream),
             wrap(model, "aprocess_response_stream", _around_async_answer_stream),
+            *(wrap(openai, name, _note_finish_reason) for openai, name in _OPENAI_HOOKS),
             wrap(models, "get_function_call_for_tool_call", _note_tool),
             wrap(model, "create_tool_call_limit_error_result", _note_limit),
             wrap(model, "create_function_call_result", _note_result),
@@ -247,6 +258,12 @@ class _RoundRecorder:
             else:
                 self._run.fail_thought(self._thought, error)
 
+    def note_first_token(self) -> None:
+        """Note when a part of the answer arrives; only the first one counts."""
+        if self._thought is not None:
+            with log_errors("first_token"):
+                self._thought.note_first_token()
+
     def wait(self) -> None:
         """Wait until the model's answer and its chosen tool calls are durable."""
         if self._thought is not None:
@@ -274,7 +291,9 @@ async def _around_async_answer(wrapped: Any, model: Any, args: Any, kwargs: Any)
 
 def _around_answer_stream(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     with _RoundRecorder(wrapped, model, args, kwargs) as round:
-        yield from wrapped(*args, **kwargs)
+        for item in wrapped(*args, **kwargs):
+            round.note_first_token()
+            yield item
     round.wait()
 
 
@@ -285,10 +304,20 @@ async def _around_async_answer_stream(
     with _RoundRecorder(wrapped, model, args, kwargs) as round:
         try:
             async for item in items:
+                round.note_first_token()
                 yield item
         finally:
             await items.aclose()
     await round.durable()
+
+
+def _note_finish_reason(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
+    """Note why a model of OpenAI's API stopped, before Agno drops it."""
+    if (run := _current_run()) is not None:
+        with log_errors("finish_reason"):
+            response = next(iter(_bound_arguments(wrapped, args, kwargs).values()))
+            run.note_finish_reason(response.choices)
+    return wrapped(*args, **kwargs)
 
 
 # --- Calls -------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agno.exceptions import RunCancelledException
@@ -46,6 +46,7 @@ class AgnoRun:
         self._output = output
         self._final_event: tuple[str, Any] | None = None
         self._error: BaseException | None = None
+        self._finish_reason: str | None = None
         self._chosen: dict[int, tuple[Any, ToolCall]] = {}
         """The chosen calls whose tool was not looked up yet, by the id of the model's object."""
         self._calls: dict[int, tuple[FunctionCall, ToolCall]] = {}
@@ -63,6 +64,7 @@ class AgnoRun:
 
     def ask(self, model: Any, messages: Iterable[Any], tools: Any = None) -> ThinkAct:
         """Record a request to a model."""
+        self._finish_reason = None
         thought = self.tracing.think_act(
             [_message(each) for each in messages],
             model=model.id,
@@ -74,6 +76,15 @@ class AgnoRun:
         thought.start()
         self._open[thought] = None
         return thought
+
+    def note_finish_reason(self, choices: Sequence[Any]) -> None:
+        """Note why the model stopped.
+
+        Args:
+            choices: Of a response of OpenAI's API, or of a part of a streamed one.
+        """
+        if choices and choices[0].finish_reason:
+            self._finish_reason = choices[0].finish_reason
 
     def answer(self, thought: ThinkAct, model: Any, message: Any) -> None:
         """Record a model's answer and the calls that it chose.
@@ -94,6 +105,7 @@ class AgnoRun:
             cache_read_tokens=(usage and usage.cache_read) or None,
             cache_written_tokens=(usage and usage.cache_written) or None,
             reasoning_tokens=(usage and usage.reasoning) or None,
+            finish_reasons=self._finish_reason,
             tool_calls=[_choice(each) for each in requested],
         )
         for each, call in zip(requested, calls, strict=True):
