@@ -125,7 +125,7 @@ async def nothing_to_check() -> None:
 
 
 def _check_site(request: Request, is_site_required: bool = False) -> None:
-    """Raise `NotAllowed` if a browser sends a change for a page of another site.
+    """Raise `NotAllowed` if a page of another site made the browser send a change.
 
     Args:
         request: The request.

@@ -207,8 +207,8 @@ async def test_user_id_of_the_caller_is_stored_only_in_the_diary(
     }
     assert [each.status for each in outcomes] == [Status.SUCCEEDED] * 4
     assert {"act_tool_info", "session_state", "run", "think_act_record"} <= stored.keys()
-    # No spans arrived, and this server has no keys and no prices. A spool is made only if the database is slow,
-    # and roll-ups if the test lasts for a minute.
+    # No spans arrived, and this server has no keys and no prices. A spool is made only if the
+    # database is slow, and roll-ups if the test lasts for a minute.
     rolled_up = {"run_group", "tool_hour"}
     empty = {name for name, text in searched.items() if not text} - {"spool", *rolled_up}
     assert empty == {

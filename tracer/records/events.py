@@ -369,7 +369,7 @@ class _ToolCallEvent(_StepEvent):
     @classmethod
     def _is_not_its_own(cls, parent: UUID | None, info: ValidationInfo) -> UUID | None:
         if parent is not None and parent == info.data.get("tool_call_id"):
-            raise ValueError("a tool call must not be an item of itself: correct parentToolCallId")
+            raise ValueError("parentToolCallId must not be the id of the tool call itself")
         return parent
 
 

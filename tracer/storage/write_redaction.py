@@ -28,7 +28,11 @@ class WriteRedactor:
     """Redacts events, spans and records before a store merges them."""
 
     def __init__(self, redaction: Redaction | None = None) -> None:
-        """Create a redactor that masks secrets with `redaction`; None: with the standard rules."""
+        """Create a redactor.
+
+        Args:
+            redaction: The rules that say what is a secret; None: the standard rules.
+        """
         self._redaction = redaction or standard_redaction()
 
     def events(

@@ -681,7 +681,8 @@ class _Projection:
 
         Args:
             span: The span of the call.
-            choice: The round that chose the call. The round's request completes the span's fields.
+            choice: The round whose model chose the call, and the call as the model wrote it, which
+                supplies what the span lacks.
             links: The call's step, its think-act, the call that contains it, and its position
                 there.
         """
