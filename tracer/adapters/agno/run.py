@@ -81,7 +81,7 @@ class AgnoRun:
         """Note why the model stopped.
 
         Args:
-            choices: Of a response of OpenAI's API, or of a part of a streamed one.
+            choices: The choices in a response of OpenAI's API, or in a part of a streamed one.
         """
         if choices and choices[0].finish_reason:
             self._finish_reason = choices[0].finish_reason
