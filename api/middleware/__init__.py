@@ -1,1 +1,1 @@
-"""ASGI middleware, one class a file; `api.app` lists it in its order."""
+"""ASGI middleware, one class per file. `api.app` installs them and determines their order."""

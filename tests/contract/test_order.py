@@ -15,7 +15,7 @@ from tracer.store import RunFilter
 
 @settings(max_examples=scaled(100))
 @given(forest=retold_forests())
-async def test_any_order_split_and_repetition_of_events_gives_the_same_records(
+async def test_records_are_equal_if_events_are_reordered_split_or_repeated(
     new_store: NewStore, forest: tuple[list[Event], Batches]
 ) -> None:
     events, batches = forest

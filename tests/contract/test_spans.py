@@ -71,7 +71,7 @@ async def test_every_store_projects_every_capture_to_the_same_records(new_store:
         ),
     ],
 )
-async def test_any_order_split_and_repetition_of_spans_gives_the_same_records(
+async def test_records_are_equal_if_spans_are_reordered_split_or_repeated(
     new_store: NewStore, name: str, seed: int
 ) -> None:
     once, shuffled = new_store(), new_store()

@@ -45,7 +45,7 @@ def all_differences(found: Sequence[Projected], expected: Sequence[Projected]) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_order_split_and_repetition_of_a_capture_change_no_record(name: str) -> None:
+def test_records_are_equal_if_a_capture_is_reordered_split_or_repeated(name: str) -> None:
     spans = spans_of(name)
     chance = random.Random(name)
     once = projected(spans)
@@ -62,7 +62,7 @@ def test_order_split_and_repetition_of_a_capture_change_no_record(name: str) -> 
 
 @settings(max_examples=scaled(100))
 @given(parts=parts_of_a_made_trace(), data=st.data())
-def test_order_split_and_repetition_of_a_generated_trace_change_no_record(
+def test_records_are_equal_if_a_generated_trace_is_reordered_split_or_repeated(
     parts: list[list[Span]], data: st.DataObject
 ) -> None:
     spans = [span for part in parts for span in part]

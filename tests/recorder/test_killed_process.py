@@ -46,7 +46,7 @@ async def test_next_process_delivers_the_spool_of_a_killed_one(
 
 
 @pytest.mark.thorough
-async def test_processes_that_start_at_once_on_one_new_spool_lose_nothing(
+async def test_processes_that_create_one_spool_concurrently_lose_no_event(
     store: CommandedStore, spool: Spool, spool_path: Path
 ) -> None:
     left = await asyncio.gather(*(killed_process(spool_path, 5) for _ in range(3)))

@@ -146,7 +146,7 @@ async def test_late_failure_of_a_write_leaves_its_events_in_the_spool(
     assert recorder.counts.dropped == 0
 
 
-async def test_event_that_crashes_the_store_is_dropped_alone(
+async def test_only_the_event_that_crashes_the_store_is_dropped(
     store: CommandedStore, spool: Spool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Recorder(store, spool) as recorder:

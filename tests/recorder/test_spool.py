@@ -121,7 +121,7 @@ async def test_full_spool_stores_what_fits_and_returns_the_rest(
     assert await held(spool) == small
 
 
-async def test_a_full_spool_has_room_again_once_it_is_drained(
+async def test_full_spool_accepts_events_again_after_delivery(
     recorder: Recorder, spool_path: Path
 ) -> None:
     spool = Spool(spool_path, max_bytes=200_000)
@@ -152,7 +152,7 @@ async def test_events_that_a_full_spool_rejects_are_counted_and_logged(
         assert len(dropped) == counts.dropped
 
 
-async def test_event_that_cannot_be_encoded_is_dropped_alone(
+async def test_only_the_event_that_cannot_be_encoded_is_dropped(
     recorder: Recorder, spool: Spool
 ) -> None:
     good, bad = plan_started(recorder), plan_started(recorder)

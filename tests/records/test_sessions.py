@@ -190,7 +190,7 @@ def test_state_change_without_a_valid_path_or_json_value_is_rejected() -> None:
     assert failures == []
 
 
-def test_an_increment_by_anything_but_a_number_is_rejected() -> None:
+def test_state_increment_by_a_value_other_than_a_number_is_rejected() -> None:
     errors = [error_of("increment", ("a",), value) for value in ("1", None, True)]
     assert [error for error in errors if "number" not in error] == []
 

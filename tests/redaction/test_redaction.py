@@ -400,7 +400,7 @@ OWN_PATTERN_CASES: list[tuple[str, str | None]] = [
 """Texts, and the expected result. None: any JSON in which masks replace the secret."""
 
 
-def test_json_stays_json_if_a_configured_pattern_matches_in_it() -> None:
+def test_redacted_json_is_valid_if_a_configured_pattern_matches_within_it() -> None:
     def is_json_with_masks(text: str, actual: str) -> bool:
         places = masked_paths({"result": json.dumps(json.loads(actual))}, ["result"])
         return "12345678" not in actual and places != ["result"]
@@ -415,7 +415,7 @@ def test_json_stays_json_if_a_configured_pattern_matches_in_it() -> None:
     st.booleans(),
     st.sampled_from([r"\d", r"[b-cf-j]\d?", '":', r"\d[^a]", "u[0-9a-f]{2}", r"[0-9\\]{2}"]),
 )
-def test_json_stays_json_whatever_a_configured_pattern_matches(
+def test_redacted_json_is_valid_for_any_configured_pattern(
     value: Any, is_ascii: bool, pattern: str
 ) -> None:
     text = json.dumps(value, ensure_ascii=is_ascii)

@@ -171,7 +171,7 @@ async def test_events_with_too_many_secrets_are_sent_in_parts() -> None:
     assert [(each.index, each.code) for each in written.refused] == [(2, "too_many_secrets")]
 
 
-async def test_event_that_is_not_json_is_rejected_alone() -> None:
+async def test_only_the_event_that_is_not_json_is_rejected() -> None:
     broken = plan_started().model_copy(update={"title": object()})
     async with http_server(stored) as server, aclosing(HttpWriter(server.url)) as writer:
         written = await writer.write([broken, plan_started()])

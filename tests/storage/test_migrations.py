@@ -68,7 +68,7 @@ def test_migrations_match_the_table_classes(database_url: str, empty_database_ur
 
 
 @pytest.mark.thorough
-def test_servers_that_start_at_once_migrate_once(empty_database_url: str) -> None:
+def test_concurrently_starting_servers_migrate_once(empty_database_url: str) -> None:
     errors: list[BaseException] = []
 
     def migrate() -> None:
@@ -338,7 +338,7 @@ async def test_missing_migrations_raise_schema_out_of_date(
             await reader.check()
 
 
-def test_migrating_an_unreachable_database_reports_it(database_url: str) -> None:
+def test_migrating_an_unreachable_database_fails_with_an_error(database_url: str) -> None:
     nowhere = urlsplit(database_url)._replace(path="/no_such_database").geturl()
     with pytest.raises(StoreUnavailable) as refusal:
         upgrade(nowhere)

@@ -353,7 +353,7 @@ async def test_deleted_or_unknown_run_is_not_behind(
     assert await projection.catch_up(Kind.STEP, new_id()) is None
 
 
-async def test_pending_run_of_another_project_is_left_alone(
+async def test_pending_run_of_another_project_is_not_projected(
     projection: PostgresProjection, pool: Pool, projections: list[Any]
 ) -> None:
     run = await accept(PostgresWriter(ProjectPool(pool, 2)))

@@ -239,7 +239,7 @@ async def test_reprojection_changes_costs_only_if_prices_changed(
     assert found == [(5,), (listed,)]
 
 
-async def test_own_price_is_applied_to_old_runs_with_prices_alone(
+async def test_reprojection_applies_own_prices_to_old_runs_only_with_the_option_prices(
     pool: Pool, reprojection: Reprojection
 ) -> None:
     model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "ward-llama"}

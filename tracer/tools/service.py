@@ -256,7 +256,7 @@ class ToolService:
     ) -> AsyncIterator[ToolContext]:
         """Record the block as one run: a plan of one step, under which tool calls are recorded.
 
-        Yields the step's tool context, which is current inside.
+        Yields the step's tool context, which is the current one within the block.
 
         Args:
             title: The plan's title.

@@ -187,7 +187,7 @@ def test_content_that_the_agent_does_not_export_is_null() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_order_split_and_repetition_change_no_record(name: str) -> None:
+def test_records_are_equal_if_a_capture_is_reordered_split_or_repeated(name: str) -> None:
     whole = messages_of(name)
     expected = projected(whole)
     parts = single(whole)

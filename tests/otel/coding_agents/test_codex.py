@@ -271,7 +271,7 @@ def test_a_capture_in_any_order_gives_the_same_records(name: str) -> None:
 
 @settings(max_examples=scaled(10))
 @given(st.randoms(use_true_random=False), st.sampled_from(("codex-two-tools", *KILLED)))
-def test_any_order_split_and_repetition_gives_the_same_records(
+def test_records_are_equal_if_an_export_is_reordered_split_or_repeated(
     chance: random.Random, name: str
 ) -> None:
     messages = [*singles(name), *chance.sample(singles(name), len(singles(name)) // 3)]

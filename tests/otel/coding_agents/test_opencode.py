@@ -287,7 +287,7 @@ def test_log_records_alone_have_agents_rounds_and_openers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_order_split_and_repetition_do_not_change_the_records(name: str) -> None:
+def test_records_are_equal_if_an_export_is_reordered_split_or_repeated(name: str) -> None:
     messages = messages_of(name)
     (expected,) = projected(messages)
     singles = single(messages)

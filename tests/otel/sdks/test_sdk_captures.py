@@ -25,7 +25,7 @@ def test_capture_has_the_expected_agents_calls_and_tokens(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_order_split_and_repetition_change_no_record(name: str) -> None:
+def test_records_are_equal_if_a_capture_is_reordered_split_or_repeated(name: str) -> None:
     spans = spans_of(name)
     once = projected(spans)
     shuffled = [*spans, *spans[::3]]

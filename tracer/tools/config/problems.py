@@ -21,7 +21,7 @@ class DefinitionProblems:
     """Collects the problems of one file, so that they can be corrected at once."""
 
     def __init__(self, file: str) -> None:
-        """Start without problems.
+        """Create an empty list of problems.
 
         Args:
             file: The file's name, for the error.

@@ -180,7 +180,7 @@ class SessionState(StateObject):
     __slots__ = ("_at_first", "_changes", "_is_closed", "_lock")
 
     def __init__(self, state: State) -> None:
-        """Start with no changes.
+        """Create a state without changes.
 
         Args:
             state: The state when the call started. It is not changed.
@@ -246,8 +246,8 @@ class SessionState(StateObject):
         with self._lock:
             if self._is_closed:
                 raise StateConflict(
-                    "The session state was changed after its call had ended, when changes are no "
-                    "longer stored. Change it before the tool and its hooks return."
+                    "A tool or hook changed the session state after its call had ended, so the "
+                    "change is not stored. Change the state before the tool and its hooks return."
                 )
             state = apply(self._value, new)
             self._changes += new

@@ -103,7 +103,7 @@ class ThreadContext:
         cleanups: asyncio.Semaphore,
         background_tasks: set[asyncio.Task[Any]],
     ) -> None:
-        """Start without instances.
+        """Create a conversation without tool instances.
 
         Args:
             close_seconds: How long `aclose` waits for active uses, and then for each instance.
@@ -279,7 +279,7 @@ class ThreadContextManager:
         close_seconds: float = 5,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start without conversations.
+        """Create a manager without conversations.
 
         Args:
             max_threads: How many conversations are kept. Conversations in use may exceed it.
