@@ -91,6 +91,8 @@ def _option(page: Page, name: str) -> Locator:
 
 
 async def _find(page: Page, text: str) -> None:
+    # The page handles keys once its header is there.
+    await expect(page.get_by_role("banner")).to_be_visible()
     await page.keyboard.press("Control+k")
     await expect(_palette(page).get_by_role("combobox")).to_be_focused()
     await page.keyboard.type(text)
