@@ -113,8 +113,8 @@ def revoke(
 def _check_terminal() -> None:
     if not sys.stdin.isatty():
         raise BadRequest(
-            "The key was not created: it closes the projects above, and standard input is not a "
-            "terminal to ask for confirmation. Run the command again with --yes."
+            "The key was not created. With it, the projects above would require a key, and this "
+            "must be confirmed at a terminal. Run the command in a terminal, or with --yes."
         )
 
 

@@ -58,7 +58,7 @@ class ToolRegistry:
 
     @property
     def session_state(self) -> Mapping[str, Any]:
-        """The initial session state from the toolkits. The view includes toolkits added later."""
+        """A live, read-only view of the initial session state that the registered toolkits set."""
         return MappingProxyType(self._state)
 
     def register(self, tool: _Tool) -> _Tool:
