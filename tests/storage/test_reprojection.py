@@ -239,7 +239,7 @@ async def test_reprojection_changes_costs_only_if_prices_changed(
     assert found == [(5,), (listed,)]
 
 
-async def test_reprojection_applies_own_prices_to_old_runs_only_with_the_option_prices(
+async def test_reproject_applies_project_prices_to_stored_runs_if_prices_is_set(
     pool: Pool, reprojection: Reprojection
 ) -> None:
     model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "ward-llama"}

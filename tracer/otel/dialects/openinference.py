@@ -144,7 +144,7 @@ def _kind_of(span: ReadableSpan) -> str | None:
 
 
 def _chain(span: ReadableSpan) -> SpanFacts:
-    """Return the facts of a chain. LangChain's agents are chains from `create_agent`."""
+    """Return the facts of a chain; those of an agent if LangChain's `create_agent` made it."""
     if span.name.endswith(_AGENT_RUNS):
         return _agent(span, Role.AGENT, _of_run(span.name))
     metadata = parsed(span.attributes.get("metadata"))

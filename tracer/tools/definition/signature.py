@@ -168,8 +168,8 @@ def _hidden(owner: str, name: str, kind: Any) -> HiddenParameter:
     if parameter is None:
         raise RegistrationError(
             f"The tool {owner!r} hides {name!r}, but nothing determines its value. "
-            "Write TokenId, UserId, or Annotated[str, Hidden(get_value)]; in a file, "
-            f"{' or '.join(map(repr, HIDING_WORDS))}."
+            "Annotate the parameter with TokenId, UserId, or Annotated[str, Hidden(get_value)]. "
+            f"In a tool file, write {' or '.join(map(repr, HIDING_WORDS))}."
         )
     return parameter
 

@@ -199,7 +199,7 @@ async def _in_thread(options: ProjectorOptions, counts: ProjectionCounts) -> Asy
 
 @dataclass(frozen=True)
 class _Projector:
-    """A process that projects, or waits for its options."""
+    """A projector process. A spare one waits until the server sends its options, then projects."""
 
     process: Process
     progress: IO[bytes]
