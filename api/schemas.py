@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from tracer.records.conversation import ConversationMessage, conversation
+from tracer.records.prices import known_total
 from tracer.records.record_classes import (
     ActToolInfo,
     AgentExecutionRecord,
@@ -155,8 +156,7 @@ class RunSchema(ShownRecord, Run):
 
     @model_validator(mode="after")
     def _is_unknown(self) -> Self:
-        if self.unpriced_calls and not self.cost_usd:
-            self.cost_usd = None
+        self.cost_usd = known_total(self.cost_usd or Decimal(0), self.unpriced_calls)
         return self
 
 

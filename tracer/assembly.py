@@ -35,7 +35,6 @@ from tracer.storage.postgres.jobs.span_packer import SpanPacker
 from tracer.storage.postgres.project_stores import ProjectStores
 from tracer.storage.postgres.projects.api_keys import ApiKeys, closed_by_first_key
 from tracer.storage.postgres.projects.authentication import Authenticator
-from tracer.storage.postgres.projects.model_prices import ModelPrices
 from tracer.storage.postgres.projects.projects import (
     SettingsOfProject,
     ensure_project,
@@ -50,7 +49,6 @@ from tracer.storage.postgres.spans.packing import SpanPacking
 from tracer.storage.postgres.spans.projectors import ProjectionCounts, projectors
 from tracer.storage.postgres.spans.reprojection import Reprojection, projecting_at
 from tracer.storage.postgres.stats.rollups import RollupJob
-from tracer.storage.postgres.write.event_prices import EventPricing
 from tracer.storage.postgres.write.leases import PostgresReaper
 from tracer.storage.postgres.writer import OnCommit, PostgresWriter
 from tracer.storage.write_redaction import WriteRedactor
@@ -353,25 +351,14 @@ async def reprojection(database_url: str, project: str) -> AsyncIterator[Reproje
 
 
 @asynccontextmanager
-async def model_prices(database_url: str, project: str) -> AsyncIterator[ModelPrices]:
-    """Yield the prices of a project. The Postgres must be migrated.
+async def project_pool(database_url: str, project: str) -> AsyncIterator[ProjectPool]:
+    """Yield the connections of a project. The Postgres must be migrated.
 
     Raises:
         ConfigurationError: The project does not exist.
     """
     async with open_pool(database_url) as pool:
-        yield ModelPrices(ProjectPool(pool, await project_id_of(pool, project)))
-
-
-@asynccontextmanager
-async def event_pricing(database_url: str, project: str) -> AsyncIterator[EventPricing]:
-    """Yield the pricing of a project's event runs. The Postgres must be migrated.
-
-    Raises:
-        ConfigurationError: The project does not exist.
-    """
-    async with open_pool(database_url) as pool:
-        yield EventPricing(ProjectPool(pool, await project_id_of(pool, project)))
+        yield ProjectPool(pool, await project_id_of(pool, project))
 
 
 @asynccontextmanager
@@ -381,5 +368,5 @@ async def deletion(database_url: str, project: str) -> AsyncIterator[PostgresDel
     Raises:
         ConfigurationError: The project does not exist.
     """
-    async with open_pool(database_url) as pool:
-        yield PostgresDeletion(ProjectPool(pool, await project_id_of(pool, project)))
+    async with project_pool(database_url, project) as pool:
+        yield PostgresDeletion(pool)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Annotated
 
 import orjson
 import typer
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.table import Column, Table
 
+from api.prices.schemas import PriceSchema, Rate
 from tracer import assembly
 from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import BadRequest
@@ -20,6 +22,7 @@ from tracer.records.ids import DEFAULT_PROJECT
 from tracer.records.prices import ALWAYS, ModelPrice
 from tracer.settings import Settings
 from tracer.storage.postgres.projects.model_prices import ModelPrices
+from tracer.storage.postgres.schema.project_tables import RATES
 
 prices = typer.Typer(
     name="prices", help="Set, list and delete a project's own prices.", no_args_is_help=True
@@ -43,6 +46,9 @@ ValidFrom = Annotated[
 ]
 
 
+_RATE: TypeAdapter[Decimal] = TypeAdapter(Rate)
+
+
 @prices.command(name="list")
 def list_prices(project: Project = DEFAULT_PROJECT, as_json: AsJson = False) -> None:
     """List the prices of a project, in US dollars for a million tokens."""
@@ -51,14 +57,16 @@ def list_prices(project: Project = DEFAULT_PROJECT, as_json: AsJson = False) -> 
         async with _prices(settings, project) as own:
             listed = await own.list_prices()
         if as_json:
-            typer.echo(orjson.dumps([_shown(each) for each in listed]).decode())
+            shown = [PriceSchema.model_validate(each) for each in listed]
+            typer.echo(orjson.dumps([each.model_dump(by_alias=True) for each in shown]).decode())
             return
         headings = ("model", "provider", "from", "input", "output", "read", "write", "reasoning")
         table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)
         for each in listed:
             since = "" if each.valid_from == ALWAYS else str(each.valid_from)
-            rates = ("" if rate is None else f"{rate:f}" for rate in _rates(each).values())
-            table.add_row(each.model, each.provider or "", since, *rates)
+            rates = (getattr(each, name) for name in RATES)
+            amounts = ("" if rate is None else f"{rate:f}" for rate in rates)
+            table.add_row(each.model, each.provider or "", since, *amounts)
         Console(markup=False, width=400).print(table)
 
     run_command(run)
@@ -133,9 +141,9 @@ def delete(
 async def _prices(settings: Settings, project: str) -> AsyncIterator[ModelPrices]:
     async with (
         assembly.database(settings) as url,
-        assembly.model_prices(url, project) as own,
+        assembly.project_pool(url, project) as pool,
     ):
-        yield own
+        yield ModelPrices(pool)
 
 
 def _day(valid_from: datetime | None) -> date:
@@ -144,29 +152,6 @@ def _day(valid_from: datetime | None) -> date:
 
 def _rate(text: str) -> Decimal:
     try:
-        rate = Decimal(text)
-    except InvalidOperation:
-        rate = Decimal(-1)
-    if not 0 <= rate <= 1_000_000:  # a comparison with NaN raises no error, and is false
-        raise BadRequest(f"{text!r} is not a rate from 0 to 1,000,000 dollars.")
-    return rate
-
-
-def _rates(price: ModelPrice) -> dict[str, Decimal | None]:
-    return {
-        "inputUsd": price.input_usd,
-        "outputUsd": price.output_usd,
-        "cacheReadUsd": price.cache_read_usd,
-        "cacheWriteUsd": price.cache_write_usd,
-        "reasoningUsd": price.reasoning_usd,
-    }
-
-
-def _shown(price: ModelPrice) -> dict[str, object]:
-    rates = _rates(price).items()
-    return {
-        "model": price.model,
-        "provider": price.provider,
-        "validFrom": price.valid_from,
-        **{name: None if rate is None else float(rate) for name, rate in rates},
-    }
+        return _RATE.validate_python(text)
+    except ValidationError:
+        raise BadRequest(f"{text!r} is not a rate from 0 to 1,000,000 dollars.") from None

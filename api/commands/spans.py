@@ -103,8 +103,9 @@ def reproject(
         if prices:
             async with (
                 assembly.database(settings) as url,
-                assembly.event_pricing(url, project) as pricing,
+                assembly.project_pool(url, project) as pool,
             ):
+                pricing = EventPricing(pool)
                 async for batch in _batches(pricing, runs and done.rejected):
                     priced = set(await pricing.apply(batch))
                     done.rejected = [run for run in done.rejected if run not in priced]

@@ -180,3 +180,15 @@ async def test_reproject_applies_prices_to_runs_of_events(
     await tracer_here("prices", "delete", "ward-llama", "--from", "2020-01-01")
     [planted] = json.loads((await tracer_here("prices", "list", "--json")).stdout)
     assert planted["model"] == "~canary-home"
+
+
+@pytest.mark.parametrize("rate", ["nan", "-1", "1e7", "two", ""])
+async def test_rate_that_is_no_amount_is_rejected_with_advice(
+    rate: str, database_url: str, tmp_path: Path
+) -> None:
+    arguments = ("prices", "set", "ward-llama", f"--input={rate}", "--output=1")
+    done = await asyncio.to_thread(
+        tracer_process, tmp_path, *arguments, TRACER_DATABASE_URL=database_url
+    )
+    assert done.code != 0
+    assert f"{rate!r} is not a rate from 0 to 1,000,000 dollars" in done.stderr

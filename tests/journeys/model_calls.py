@@ -1,4 +1,4 @@
-"""Runs of one agent whose twelfth model call has much before it, and what its details must show."""
+"""Runs of one agent with twelve model calls, and checks of the details of the twelfth."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAGES = 12
 
 
 async def expect_new_first(page: Page) -> Locator:
-    """Expect that the details of the twelfth call show within one screen what is new in it.
+    """Expect that the details of the twelfth call show its new messages within one screen.
 
     Returns:
         The link to the tool call that the model chose.

@@ -1,4 +1,4 @@
-"""The twelfth model call of a run from an adapter or OTLP shows first what is new in it."""
+"""The details of a twelfth model call from an adapter or OTLP begin with its new messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page shows while it has nothing else to show: a sentence, and what the reader can do."""
+"""The states of pages without content: a sentence, and an action for the reader."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from tracer.lineage.nodes import (
     ToolCallNode,
     TreeTotals,
 )
-from tracer.records.prices import is_unpriced
+from tracer.records.prices import is_unpriced, known_total
 from tracer.records.record_classes import Kind
 
 
@@ -350,7 +350,7 @@ def _sum(itself: TreeTotals, parts: list[TreeTotals]) -> TreeTotals:
         unpriced_calls += part.unpriced_calls
         tool_calls += part.tool_calls
         failures += part.failures
-    known_cost = None if unpriced_calls and not cost_usd else cost_usd
+    known_cost = known_total(cost_usd, unpriced_calls)
     return TreeTotals(input_tokens, output_tokens, known_cost, unpriced_calls, tool_calls, failures)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tracer.clock import utc_now
 from tracer.records.status import Status
@@ -136,6 +136,14 @@ NO_OWN_PRICES = OwnPrices()
 
 ALWAYS = date(1970, 1, 1)
 """The first day of prices that always held."""
+
+
+_Usd = TypeVar("_Usd", Decimal, float)
+
+
+def known_total(cost: _Usd, unpriced_calls: int) -> _Usd | None:
+    """Return the sum of known costs; None if it is zero and the cost of some calls is unknown."""
+    return None if unpriced_calls and not cost else cost
 
 
 def is_unpriced(status: str, usage: tuple[int | None, int | None], cost: object) -> bool:

@@ -20,6 +20,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.records.prices import known_total
 from tracer.records.status import Status, shown_status
 
 
@@ -123,7 +124,7 @@ class Totals(_Fields):
     @property
     def known_cost(self) -> Decimal | None:
         """The sum of the known costs; None if some are unknown and the others are zero."""
-        return None if self.unpriced_calls and not self.cost_usd else self.cost_usd
+        return known_total(self.cost_usd, self.unpriced_calls)
 
 
 class Run(Record, Totals):

@@ -6,6 +6,7 @@ from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.observed import (
     Observed,
+    content_of,
     observed_agent,
     observed_model,
     observed_tool,
@@ -56,11 +57,7 @@ def _model(span: ReadableSpan, observed: Observed) -> SpanFacts:
     facts = genai.speaking_facts(span, Role.MODEL)
     own = observed_model(observed)
     return facts._replace(
-        request=facts.request or own.request,
-        answer=facts.answer or own.answer,
-        messages=facts.messages or own.messages,
-        chosen=facts.chosen or own.chosen,
-        offered_tools=facts.offered_tools or own.offered_tools,
+        **content_of(facts, own),
         finish_reasons=facts.finish_reasons or own.finish_reasons,
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.observed import Observed, observed_model, observed_tool
+from tracer.otel.dialects.observed import Observed, content_of, observed_model, observed_tool
 from tracer.otel.dialects.span_facts import (
     WRAPPER,
     Role,
@@ -68,11 +68,7 @@ def _model(span: ReadableSpan) -> SpanFacts:
     usage = parsed(_first(span, _USAGE))
     usage = usage if isinstance(usage, dict) else {}
     return facts._replace(
-        request=own.request or facts.request,
-        answer=own.answer or facts.answer,
-        messages=own.messages or facts.messages,
-        chosen=own.chosen or facts.chosen,
-        offered_tools=own.offered_tools or facts.offered_tools,
+        **content_of(own, facts),
         finish_reasons=facts.finish_reasons or own.finish_reasons,
         cache_read_tokens=_detail(usage, ("input", "prompt"), "cached_tokens")
         if facts.cache_read_tokens is None

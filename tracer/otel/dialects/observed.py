@@ -17,6 +17,7 @@ from tracer.otel.dialects.tool_messages import unwrapped_result
 _CONVERSATIONS = ("messages", "input", "choices", "generations", "output")
 """The keys of lists of messages in the requests and answers of providers and of LangChain."""
 _CREATED = "langchain_create_agent"
+_CONTENT = ("request", "answer", "messages", "chosen", "offered_tools")
 _PARAMETERS = ("args", "kwargs")
 """The keys of positional and named arguments, if a decorator separates them."""
 
@@ -72,6 +73,11 @@ def observed_model(observed: Observed) -> SpanFacts:
         offered_tools=offered_tools_of(tools),
         finish_reasons=finish_reasons(None, answers),
     )
+
+
+def content_of(preferred: SpanFacts, other: SpanFacts) -> dict[str, Any]:
+    """Return the content of a model's call, from `other` where `preferred` has none."""
+    return {name: getattr(preferred, name) or getattr(other, name) for name in _CONTENT}
 
 
 def returned(value: Any) -> Any:

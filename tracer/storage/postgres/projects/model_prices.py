@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from datetime import date
 from typing import Any
 
 from psycopg.errors import CheckViolation, NumericValueOutOfRange
 
 from tracer.errors import BadRequest
-from tracer.records.prices import NO_OWN_PRICES, ModelPrice, OwnPrices
+from tracer.records.prices import ModelPrice, OwnPrices
 from tracer.storage.postgres.connection.pool import store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
-from tracer.storage.postgres.projects.single_flight import SingleFlight
+from tracer.storage.postgres.projects.cached import Cached
 from tracer.text import storable
-
-KNOWN_SECONDS = 2.0
-"""How long a project's prices are cached."""
 
 MOST_PRICES = 1000
 """The largest number of prices of a project."""
@@ -25,11 +21,9 @@ MOST_PRICES = 1000
 class ModelPrices:
     """The prices of one project, with a short-lived cache."""
 
-    def __init__(self, project: ProjectPool, known_seconds: float = KNOWN_SECONDS) -> None:
+    def __init__(self, project: ProjectPool) -> None:
         self._project = project
-        self._known_seconds = known_seconds
-        self._known: tuple[float, OwnPrices] = (0.0, NO_OWN_PRICES)
-        self._flight = SingleFlight[OwnPrices]()
+        self._cached = Cached(self._look_up)
 
     async def known(self) -> OwnPrices:
         """Return the prices to look up, which may be two seconds old. For frequent use.
@@ -37,15 +31,10 @@ class ModelPrices:
         Raises:
             StoreUnavailable: The database does not answer.
         """
-        until, prices = self._known
-        if time.monotonic() < until:
-            return prices
-        return await self._flight.run("prices", self._look_up)
+        return await self._cached.get()
 
     async def _look_up(self) -> OwnPrices:
-        prices = OwnPrices(await self.list_prices())
-        self._known = (time.monotonic() + self._known_seconds, prices)
-        return prices
+        return OwnPrices(await self.list_prices())
 
     async def list_prices(self) -> list[ModelPrice]:
         """Return the prices by model, provider and first day.
@@ -86,7 +75,7 @@ class ModelPrices:
             ) from None
         if not is_set:
             raise BadRequest(f"A project has at most {MOST_PRICES} prices. Delete some of them.")
-        self._known = (0.0, NO_OWN_PRICES)
+        self._cached.set(await self._look_up())
 
     async def delete(self, model: str, provider: str | None, valid_from: date) -> bool:
         """Delete a price. Return whether the project had it.
@@ -99,7 +88,7 @@ class ModelPrices:
             async with in_project(self._project) as connection:
                 cursor = await connection.execute(_DELETE, values)
                 is_deleted = await cursor.fetchone() is not None
-        self._known = (0.0, NO_OWN_PRICES)
+        self._cached.set(await self._look_up())
         return is_deleted
 
 

@@ -5,7 +5,6 @@ Projects are created only with access to the database: no key has rights above p
 
 from __future__ import annotations
 
-import time
 from dataclasses import astuple, replace
 from typing import TypedDict, Unpack
 
@@ -23,11 +22,8 @@ from tracer.storage.postgres.connection.pool import (
     store_errors,
 )
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
-from tracer.storage.postgres.projects.single_flight import SingleFlight
+from tracer.storage.postgres.projects.cached import CACHE_SECONDS, Cached
 from tracer.text import storable
-
-KNOWN_SECONDS = 2.0
-"""How long a project's settings are cached."""
 
 
 async def project_id_of(pool: Pool, name: str) -> int:
@@ -87,11 +83,9 @@ class SettingsChange(TypedDict, total=False):
 class SettingsOfProject:
     """The settings of one project, with a short-lived cache."""
 
-    def __init__(self, project: ProjectPool, known_seconds: float = KNOWN_SECONDS) -> None:
+    def __init__(self, project: ProjectPool, known_seconds: float = CACHE_SECONDS) -> None:
         self._project = project
-        self._known_seconds = known_seconds
-        self._known: tuple[float, ProjectSettings] = (0.0, ProjectSettings())
-        self._flight = SingleFlight[ProjectSettings]()
+        self._cached = Cached(self._read_stored, known_seconds)
 
     async def known(self) -> ProjectSettings:
         """Return the settings from a cache. They may be two seconds old.
@@ -101,10 +95,7 @@ class SettingsOfProject:
         Raises:
             StoreUnavailable: The database does not answer.
         """
-        until, settings = self._known
-        if time.monotonic() < until:
-            return settings
-        return await self._flight.run("settings", self.read)
+        return await self._cached.get()
 
     async def read(self) -> ProjectSettings:
         """Return the current settings.
@@ -112,10 +103,7 @@ class SettingsOfProject:
         Raises:
             StoreUnavailable: The database does not answer.
         """
-        with store_errors():
-            async with in_project(self._project) as connection:
-                settings = await self._read(connection)
-        return self._cached(settings)
+        return self._cached.set(await self._read_stored())
 
     async def change(self, **changes: Unpack[SettingsChange]) -> ProjectSettings:
         """Change some settings, and return all. Other servers see the change within two seconds.
@@ -137,7 +125,12 @@ class SettingsOfProject:
                 "keepDays must be from 1 to 36,500, and keepRuns at least 1. Leave them empty to "
                 "keep runs for ever."
             ) from None
-        return self._cached(settings)
+        return self._cached.set(settings)
+
+    async def _read_stored(self) -> ProjectSettings:
+        with store_errors():
+            async with in_project(self._project) as connection:
+                return await self._read(connection)
 
     async def _read(self, connection: PoolConnection, locking: str = "") -> ProjectSettings:
         cursor = await connection.execute(_SETTINGS + locking, [self._project.project_id])
@@ -146,10 +139,6 @@ class SettingsOfProject:
             return ProjectSettings()
         keep_days, keep_runs, payloads, keep_spans = row
         return ProjectSettings(keep_days, keep_runs, PayloadPolicy(payloads), KeptSpans(keep_spans))
-
-    def _cached(self, settings: ProjectSettings) -> ProjectSettings:
-        self._known = (time.monotonic() + self._known_seconds, settings)
-        return settings
 
 
 _MAKE = """
