@@ -37,6 +37,8 @@ OPERATIONS: dict[str, tuple[Role, str | None]] = {
     "invoke_workflow": (Role.WORKFLOW, None),
     "chat": (Role.MODEL, None),
     "generate_content": (Role.MODEL, None),
+    "generate_live_content": (Role.MODEL, None),
+    "realtime_inference": (Role.MODEL, None),
     "text_completion": (Role.MODEL, None),
     "completion": (Role.MODEL, None),
     "response": (Role.MODEL, None),
@@ -53,12 +55,16 @@ OPERATIONS: dict[str, tuple[Role, str | None]] = {
     "upsert_memory": (Role.TOOL, "MEMORY"),
     "search_memory": (Role.TOOL, "MEMORY"),
     "delete_memory": (Role.TOOL, "MEMORY"),
+    "speech_to_text": (Role.TOOL, "SPEECH"),
+    "text_to_speech": (Role.TOOL, "SPEECH"),
     "guardrail": (Role.TOOL, "GUARDRAIL"),
     "guardrail_check": (Role.TOOL, "GUARDRAIL"),
+    "run_guardrail": (Role.TOOL, "GUARDRAIL"),
     "apply_guardrail": (Role.TOOL, "GUARDRAIL"),
     "create_agent": (Role.WRAPPER, None),
     "execute_task": (Role.CHAIN, None),
     "plan": (Role.CHAIN, None),
+    "run_step": (Role.CHAIN, None),
 }
 """The role of each operation and the type of its tool. All other operations are wrappers."""
 
@@ -110,6 +116,7 @@ PARAMETERS = {
     "gen_ai.request.stop_sequences": "stop",
     "gen_ai.request.seed": "seed",
     "gen_ai.request.choice.count": "n",
+    "gen_ai.request.reasoning.level": "reasoning_effort",
     "gen_ai.request.reasoning.effort": "reasoning_effort",
     "gen_ai.request.reasoning_effort": "reasoning_effort",
     "gen_ai.request.service_tier": "service_tier",
