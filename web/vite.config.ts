@@ -1,6 +1,6 @@
 import { gzipSync } from 'node:zlib'
 import vue from '@vitejs/plugin-vue'
-import type { Plugin } from 'vite'
+import type { Plugin, Rolldown } from 'vite'
 import { defineConfig } from 'vitest/config'
 
 const API = 'http://127.0.0.1:8420'
@@ -21,8 +21,44 @@ const packed: Plugin = {
   },
 }
 
+/** The pages that most readers open first, by the file of each. */
+const FIRST_PAGES = { run: '/run/run-view.vue', runs: '/runs/run-list-view.vue' }
+
+/** Writes the names of the first pages' scripts into the document, for `public/first-answers.js`. */
+const preloads: Plugin = {
+  name: 'preloads',
+  apply: 'build',
+  transformIndexHtml: {
+    order: 'post',
+    handler(html, { bundle = {}, chunk: entry }) {
+      const names = Object.entries(FIRST_PAGES).map(([page, path]) => {
+        const files = filesOf(bundle, ({ facadeModuleId }) => !!facadeModuleId?.endsWith(path))
+        for (const file of filesOf(bundle, ({ fileName }) => fileName === entry?.fileName))
+          files.delete(file)
+        return `data-${page}="${[...files].map((file) => `/${file}`).join(' ')}"`
+      })
+      return html.replace('src="/first-answers.js"', `$& ${names.join(' ')}`)
+    },
+  },
+}
+
+/** Returns the names of some chunks, and of all chunks that they import. */
+function filesOf(
+  bundle: Rolldown.OutputBundle,
+  isWanted: (chunk: Rolldown.OutputChunk) => boolean,
+) {
+  const files = new Set<string>()
+  const waiting = Object.values(bundle).filter((each) => each.type === 'chunk' && isWanted(each))
+  for (const each of waiting) {
+    if (each.type !== 'chunk' || files.has(each.fileName)) continue
+    files.add(each.fileName)
+    waiting.push(...each.imports.flatMap((name) => bundle[name] ?? []))
+  }
+  return files
+}
+
 export default defineConfig({
-  plugins: [vue(), packed],
+  plugins: [vue(), packed, preloads],
   // Absolute, because a page is also opened under deep paths such as /runs/{id}.
   base: '/',
   define: {
@@ -37,6 +73,25 @@ export default defineConfig({
     // A data: URL is not from 'self', so a strict Content-Security-Policy would block it.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
+    // One style sheet of 13 kB is loaded sooner than the six of a page.
+    cssCodeSplit: false,
+    rolldownOptions: {
+      output: {
+        // By default, each set of pages that share modules has a chunk of its own: a page requests 50
+        // files. Chunks of fewer than 8 kB are merged with those of similar sets of pages.
+        codeSplitting: {
+          groups: [
+            { name: 'initial', tags: ['$initial'], priority: 1 },
+            {
+              name: 'shared',
+              minShareCount: 2,
+              entriesAware: true,
+              entriesAwareMergeThreshold: 8_000,
+            },
+          ],
+        },
+      },
+    },
   },
   server: {
     host: '127.0.0.1',

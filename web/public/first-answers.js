@@ -1,5 +1,6 @@
-// Asks for a run and its tree before the viewer's code is there, which takes over what comes
-// (`src/api/first-answers.ts`). As blobs: those a browser reads beside the page's own work.
+// Requests a run and its tree before the viewer's code is loaded. `src/api/first-answers.ts` takes
+// the answers. They are blobs, because a browser reads blobs outside the page's main thread.
+// It also requests the page's own scripts, which the viewer's code would request only when it runs.
 {
   const run = /^\/runs\/([0-9A-Fa-f-]{36})$/.exec(location.pathname)?.[1]
   const answers = {}
@@ -9,4 +10,11 @@
     answers[path].catch(() => {})
   }
   window.firstAnswers = answers
+
+  // The build writes the names of these scripts into this element (`vite.config.ts`).
+  const page = run ? 'run' : /^\/(runs)?$/.test(location.pathname) ? 'runs' : 'other'
+  for (const href of document.currentScript?.dataset[page]?.split(' ') ?? []) {
+    const link = document.createElement('link')
+    document.head.append(Object.assign(link, { rel: 'modulepreload', crossOrigin: '', href }))
+  }
 }

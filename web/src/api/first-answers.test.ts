@@ -52,3 +52,19 @@ test('other pages ask nothing early', () => {
     expect(asked).toEqual([])
   }
 })
+
+test('a page preloads the scripts that the build names for it', () => {
+  const script = document.createElement('script')
+  Object.assign(script.dataset, { run: '/assets/run.js /assets/tree.js', runs: '/assets/list.js' })
+  const current = vi.spyOn(document, 'currentScript', 'get').mockReturnValue(script)
+  const preloaded = (path: string) => {
+    document.head.replaceChildren()
+    open(path)
+    const links = document.head.querySelectorAll('link[rel=modulepreload][crossorigin]')
+    return Array.from(links, (link) => link.getAttribute('href'))
+  }
+  expect(preloaded(`/runs/${RUN}`)).toEqual(['/assets/run.js', '/assets/tree.js'])
+  expect(preloaded('/runs')).toEqual(['/assets/list.js'])
+  expect(preloaded('/tools')).toEqual([])
+  current.mockRestore()
+})
