@@ -38,7 +38,7 @@ class Outage:
     async def note_failure(self, error: BaseException, *, is_lease: bool = False) -> None:
         """Report that the store failed. Log it at the start of an outage.
 
-        Log again if the problem of a write changes, once for each problem.
+        During an outage, each different problem of a write is logged once.
         """
         problem, what_to_do, address = _describe(error)
         is_new = not self._problems

@@ -172,9 +172,10 @@ class Spool:
     async def remove(self, ids: Sequence[UUID]) -> int:
         """Remove events, and return how many of them were in the spool.
 
-        If the disk fails the removal, for example because it is full, this object remembers the ids
-        and does not return the events again. When all events are removed, it deletes the file,
-        which needs no space. If the process ends before, the next one sends the events again.
+        If the disk is full, the rows cannot be deleted. This object then remembers their ids and
+        does not return the events again. When no other events are left, it deletes the whole file,
+        which needs no disk space. If the process ends earlier, the next process sends these events
+        again, which does no harm.
         """
         return await self._call(lambda: self._remove(ids))
 
@@ -331,7 +332,7 @@ class Spool:
         return max(rows, 0)  # SQLite returns -1 for an empty list
 
     def _delete_delivered(self) -> None:
-        """Delete the rows of removed events that could not be deleted earlier, if possible now."""
+        """Try again to delete the rows of removed events that the disk kept earlier."""
         if self._delivered and not self._is_missing():
             with suppress(sqlite3.Error):
                 self._delete(list(self._delivered))
@@ -429,7 +430,7 @@ class Spool:
             self._close()
 
     def release(self) -> None:
-        """Allow the file to be opened again, after `hold`."""
+        """End `hold`: the next call may open the file again."""
         self._lock.release()
 
     def _set_aside_if_corrupted(self) -> None:
