@@ -99,7 +99,7 @@ class StandaloneRun:
 async def record_run(
     run: ActiveRun, title: str, options: StandaloneRunOptions
 ) -> AsyncIterator[StandaloneRun]:
-    """Record the block as one run. The run's tool context is current inside.
+    """Record the block as one run. In it, `current_tool_context` returns the run's context.
 
     Args:
         run: The run.

@@ -122,11 +122,12 @@ def result_text(value: Any) -> str:
     """Return a tool's result as text. Never raises.
 
     A string is returned unchanged. Other values become JSON as pydantic writes it (models,
-    dataclasses, times, sets …), with `NaN` and `Infinity` as these words and bytes in base64;
-    a result that is itself bytes becomes `{"type": "builtins.bytes", "base64": "…"}`. Values
-    without a JSON form become `{"type": "module.Class", "repr": "…"}`. So do iterators at any
-    depth, such as generators, open files and streams: reading them would consume them, and may
-    never end.
+    dataclasses, times, sets …). In this JSON, bytes are base64, and the numbers that JSON lacks are
+    the words `NaN` and `Infinity`. If the whole result is bytes, it becomes
+    `{"type": "builtins.bytes", "base64": "…"}`.
+
+    Values without a JSON form become `{"type": "module.Class", "repr": "…"}`. Iterators do as well,
+    for example generators and open files: reading an iterator would consume it, and may never end.
     """
     if isinstance(value, str):
         # Not str(value): a subclass may override `__str__`.
