@@ -26,9 +26,10 @@ def trace_headers(context: ToolContext) -> dict[str, str]:
 
 @contextmanager
 def call_as_span(context: ToolContext) -> Iterator[None]:
-    """Make a tool call OpenTelemetry's current span inside.
+    """Within the block, make a tool call the current span of OpenTelemetry.
 
-    Does nothing if another span is current, outside of a call, and for a call that is not recorded.
+    Does nothing if another span is current, if no tool call is in progress, or if the call is not
+    recorded.
 
     If an OpenTelemetry SDK is installed, some libraries replace our trace headers by those of their
     own span. With this function, their span is a child of the call, in the run's trace.

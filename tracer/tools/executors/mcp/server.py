@@ -80,7 +80,7 @@ class McpServer:
 
     @property
     def mirrored(self) -> tuple[Tool, ...]:
-        """The tools as the server listed them last; empty before that."""
+        """The tools of the server's latest list; empty until the server has sent one."""
         return self._tools or ()
 
     def may_provide(self, name: str) -> bool:
@@ -126,7 +126,7 @@ class McpServer:
         await asyncio.gather(*(connection.close() for connection in self._closing))
 
     async def tools(self) -> tuple[Tool, ...]:
-        """Return the tools as the server listed them last; empty if it was never reached."""
+        """Return the tools of the server's latest list; empty if the server was never reached."""
         if self._tools is None and not self._is_closed:
             await self.start()
         return self._tools or ()
