@@ -1,7 +1,7 @@
 """Stored spans: reading those of a run, and storing them in fewer, larger blocks.
 
-Spans are in `otel_block`. Until all of them are packed, spans that arrived before migration 0015
-are in `otel_span`, one per row. Readers take both tables.
+Spans are in `otel_block`. Spans that arrived before migration 0015 stay in `otel_span`, one per
+row, until they are packed. Readers read both tables.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class LocalProjectors:
     async def project_untried(self, project_id: int, root_plan_id: UUID, attempts: int) -> bool:
         """Project a run if no attempt has been counted.
 
-        A counted attempt may have failed by ending its process, which must not happen to this one.
+        An earlier attempt may have killed its process. This process must not take that risk.
 
         Returns:
             Whether the run was projected.

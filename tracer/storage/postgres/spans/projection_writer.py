@@ -288,8 +288,8 @@ class ProjectionWriter:
     ) -> None:
         """Keep the stored costs of think-acts whose token usage has not changed.
 
-        Only costs that may be computed from prices are concerned. Without this, they would change
-        after an update of the prices.
+        Without this, a cost that was computed from a price list would change after an update of the
+        list. Costs that the spans contain are not affected.
         """
         if known is None or each.attempt.with_prices:
             return

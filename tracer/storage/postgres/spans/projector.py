@@ -567,7 +567,7 @@ def _dated(there: Reduced, exported: Reduced) -> Reduced:
 
 @contextmanager
 def _time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise an exception in the code inside after some seconds; None: never.
+    """Raise an exception in the block after some seconds; None: never.
 
     The exception comes from a signal, because a signal also interrupts a regular expression. Python
     delivers signals to the main thread only.

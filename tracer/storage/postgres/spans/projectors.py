@@ -100,7 +100,7 @@ async def projectors(
     terms: LeaseTerms = DEFAULT_TERMS,
     limits: Limits | None = None,
 ) -> AsyncIterator[ProjectionCounts]:
-    """Run projectors while inside, and give the counts of their work.
+    """Run projectors during the block, and yield the counts of their work.
 
     A projector that ends is replaced. A projector that takes too long or too much memory is killed,
     and a failed attempt is counted for the runs that it worked on.

@@ -23,7 +23,8 @@ _FIRST_ID = UUID(int=0)
 async def price_rounds(project: ProjectPool, rounds: dict[Key, Fields], prices: OwnPrices) -> None:
     """Set the costs of rounds that a price of the project applies to.
 
-    Names that the events lack are read from the stored rounds, by one query.
+    If a round lacks its provider or its requested model, one query reads these names from the
+    stored rounds.
 
     Args:
         project: The project.
@@ -78,10 +79,12 @@ class EventPricing:
             after = runs[-1]
 
     async def apply(self, runs: Collection[UUID]) -> list[UUID]:
-        """Set the costs of the rounds that a price of the project applies to; others stay.
+        """Set the costs of the rounds that a price of the project applies to.
+
+        Other rounds keep their costs.
 
         Returns:
-            Those of the runs that arrived as events and are not deleted.
+            The runs among `runs` that arrived as events and are not deleted.
 
         Raises:
             StoreUnavailable: The database does not answer.

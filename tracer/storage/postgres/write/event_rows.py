@@ -1,9 +1,9 @@
 """Merges events into rows of the tables.
 
 The SQL is generated from `tracer.records.merge.RULES` when this module is imported. One statement
-takes any number of rows of any kinds, each kind's as a JSON array. It locks the runs, does what
-`tracer.records.merge.merged` does, changes only rows that differ, and maintains the runs' totals as
-differences of old and new rows, so that repeats do not count twice.
+takes any number of rows of several kinds, as one JSON array for each kind. It locks the runs and
+merges each row as `tracer.records.merge.merged` does. It changes only rows that differ. It adds the
+differences of old and new rows to the runs' totals, so that a repeated event does not count twice.
 
 All statements take the project's id as $1 and the server's time as $2, for a raw cursor: psycopg
 does not cache the parsed placeholders of statements as long as these.
@@ -83,7 +83,7 @@ class EventRows:
         """Merge records into the tables in one transaction, and return the runs that accept events.
 
         Args:
-            records: The records. Their runs are among them, unless all of these runs are stored.
+            records: The records. They include the runs themselves, unless all of them are stored.
             runs: The runs that they belong to.
             now: The time at which new rows are recorded.
             more: Statements to execute afterwards in the same transaction.
@@ -110,8 +110,8 @@ class MergeCache:
     """Remembers which records were merged and committed, except tool calls.
 
     Every event names the parents of its record. Most parents are stored already, so they need no
-    second merge. No other writer undoes a merge. If a cached row is missing, because the database
-    was restored from an older backup, the foreign key fails.
+    second merge. No other writer undoes a merge. A cached row can be missing only if the database
+    was restored from an older backup. Then the foreign key of the next event fails.
     """
 
     def __init__(self) -> None:

@@ -180,9 +180,9 @@ async def _taken_runs(connection: PoolConnection, verdicts: list[list[Any]]) -> 
 
 
 async def _set_abandoned(connection: PoolConnection, runs: list[_Row]) -> set[_Row]:
-    """Store for locked runs since when their recorders are dead, or that they are alive.
+    """Store in locked runs when their recorders died, or that these recorders are alive again.
 
-    Return the recorders and runs of which records changed.
+    Return the pairs of recorder and run whose records changed.
     """
     changed = {
         place
