@@ -270,7 +270,10 @@ class PostgresDeletion:
         return deleted
 
     async def _named_sessions(self, sessions: Collection[UUID]) -> set[UUID]:
-        """Return which of `sessions`, the runs of sessions, are still named by another run."""
+        """Return those of `sessions` that another run still names.
+
+        Each session is identified by the run that holds its log records.
+        """
         if not sessions:
             return set()
         return set(await self._column(sql.FIND_NAMED_SESSIONS, {"sessions": list(sessions)}))

@@ -107,7 +107,7 @@ class Backlog(PeriodicJob):
         self._news.set()
 
     async def run_once(self) -> None:
-        """Wait until there may be a backlog, and read it."""
+        """Wait until spans may be waiting, and read how many there are."""
         await self._news.wait()
         self._news.clear()
         try:

@@ -54,7 +54,7 @@ class Reaper(PeriodicJob):
         """The time of the last run, by the clock of leases. None before the first."""
 
     async def run_once(self) -> None:
-        """Run once.
+        """Find the recorders that died or came back, and mark their records.
 
         Raises:
             StoreUnavailable: The store does not answer.

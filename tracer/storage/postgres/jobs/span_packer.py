@@ -21,7 +21,7 @@ LOOK_SECONDS = 60.0
 
 
 class SpanPacker(PeriodicJob):
-    """Packs and merges the spans of all projects while inside. Enter it with `async with`."""
+    """Packs and merges the spans of all projects. Use it as an async context manager."""
 
     trouble = "spans_not_packed"
 

@@ -68,7 +68,7 @@ class Listing:
 
     table: str
     id_field: str
-    looked_at: int
+    most_examined: int
     """How many rows a page examines at most."""
     among: Where = field(default_factory=Where)
     """Conditions with an index of another order, whose rows are sorted."""
@@ -80,10 +80,10 @@ class Listing:
     @property
     def values(self) -> dict[str, Any]:
         """The values of all parameters."""
-        return self.gone_along | self.wanted.values
+        return self.row_values | self.wanted.values
 
     @property
-    def gone_along(self) -> dict[str, Any]:
+    def row_values(self) -> dict[str, Any]:
         """The values of the parameters of `rows`."""
         return self.among.values | self.along.values
 
@@ -108,7 +108,7 @@ class Listing:
 
 def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> Listing:
     """Return the listing of runs. The table is named `run`."""
-    listing = Listing("run", "root_plan_id", looked_at=500)
+    listing = Listing("run", "root_plan_id", most_examined=500)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
     listing.along.add(RUN_NOT_DELETED)
     _add_among(listing, session_id=wanted.session, subject=wanted.subject)
@@ -145,7 +145,7 @@ def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> List
 
 def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | None) -> Listing:
     """Return the listing of tool calls."""
-    listing = Listing("act_tool_info", "tool_call_id", looked_at=5_000)
+    listing = Listing("act_tool_info", "tool_call_id", most_examined=5_000)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
     listing.along.add(NOT_DELETED)
     _add_range(listing, wanted, cursor)
@@ -159,11 +159,12 @@ def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | No
 async def in_best_order(connection: PoolConnection, listing: Listing) -> Listing:
     """Return the listing in the form that costs less.
 
-    If more rows match `among` than a page may sort, these conditions are checked row by row.
+    If more rows match the conditions of `among` than a page may sort, the result checks these
+    conditions row by row instead.
     """
     if listing.among.conditions:
         more = f"SELECT FROM {listing.table} WHERE {listing.among} LIMIT 1 OFFSET {MOST_SORTED}"
-        result = await connection.execute(more, listing.gone_along)
+        result = await connection.execute(more, listing.row_values)
         if await result.fetchone() is not None:
             return listing.searched
     return listing
@@ -185,13 +186,13 @@ async def read_page(
     query = f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
     if listing.wanted.conditions:
         query = f"""SELECT {columns} FROM (
-            SELECT *, {START} AS at {listing.rows} LIMIT {listing.looked_at}
+            SELECT *, {START} AS at {listing.rows} LIMIT {listing.most_examined}
         ) AS {listing.table} WHERE {listing.wanted}
         ORDER BY at DESC, {listing.id_field} DESC LIMIT %(limit)s"""
         if await is_spread_by(connection):  # which looks below the runs where these are
             query = f"""SELECT {columns} FROM {listing.table}
             WHERE (root_plan_id, {listing.id_field}) IN (
-                SELECT root_plan_id, {listing.id_field} {listing.rows} LIMIT {listing.looked_at}
+                SELECT root_plan_id, {listing.id_field} {listing.rows} LIMIT {listing.most_examined}
             ) AND {listing.wanted}
             ORDER BY {START} DESC, {listing.id_field} DESC LIMIT %(limit)s"""
     items = await select(connection, kind, query, {**listing.values, "limit": limit + 1})
@@ -200,9 +201,9 @@ async def read_page(
         edge = Cursor(moment_of(last), getattr(last, listing.id_field))
         return Page(items[:limit], edge.encode())
     if listing.wanted.conditions:
-        last_looked_at = f"""SELECT {START}, {listing.id_field} {listing.rows}
-            LIMIT 1 OFFSET {listing.looked_at - 1}"""
-        cursor = await connection.execute(last_looked_at, listing.gone_along)
+        last_examined = f"""SELECT {START}, {listing.id_field} {listing.rows}
+            LIMIT 1 OFFSET {listing.most_examined - 1}"""
+        cursor = await connection.execute(last_examined, listing.row_values)
         if row := await cursor.fetchone():
             edge = Cursor(*row)
             return Page(items, edge.encode(), searched_back_to=edge.moment)

@@ -125,7 +125,7 @@ async def read_histogram(
 
 def _bounded(listing: Listing) -> Listing:
     most = MOST_CHECKED if listing.wanted.conditions else MOST_RUNS
-    return replace(listing, looked_at=most)
+    return replace(listing, most_examined=most)
 
 
 async def _examined(connection: PoolConnection, listing: Listing) -> str:
@@ -133,13 +133,13 @@ async def _examined(connection: PoolConnection, listing: Listing) -> str:
     matching = f"WHERE {listing.wanted}" if listing.wanted.conditions else ""
     if matching and await is_spread_by(connection):
         return f"""FROM run WHERE root_plan_id IN (
-            SELECT root_plan_id {listing.rows} LIMIT {listing.looked_at}
+            SELECT root_plan_id {listing.rows} LIMIT {listing.most_examined}
         ) AND {listing.wanted}"""
-    return f"FROM (SELECT * {listing.rows} LIMIT {listing.looked_at}) AS run {matching}"
+    return f"FROM (SELECT * {listing.rows} LIMIT {listing.most_examined}) AS run {matching}"
 
 
 async def _examined_back_to(connection: PoolConnection, listing: Listing) -> datetime | None:
     """Return the start of the last examined run; None if all runs were examined."""
-    query = f"SELECT {START} {listing.rows} LIMIT 1 OFFSET {listing.looked_at}"
-    row = await (await connection.execute(query, listing.gone_along)).fetchone()
+    query = f"SELECT {START} {listing.rows} LIMIT 1 OFFSET {listing.most_examined}"
+    row = await (await connection.execute(query, listing.row_values)).fetchone()
     return None if row is None else row[0]

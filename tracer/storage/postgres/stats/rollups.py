@@ -43,7 +43,7 @@ log = get_logger(__name__)
 
 
 class RollupJob(PeriodicJob):
-    """Rolls up all projects in the background while entered with `async with`.
+    """Rolls up all projects in the background. Use it as an async context manager.
 
     Every server runs one. They share the work.
     """
@@ -222,7 +222,9 @@ _TEXTS = {name for name, type_ in _TYPES.items() if type_.endswith(("ZONE", "[]"
 
 
 def _hashable(hour: str, name: str) -> str:
-    """Return the columns of a roll-up group as SQL, except its number.
+    """Return the SQL of a roll-up group's columns as text that can be hashed.
+
+    The group's number is left out.
 
     Args:
         hour: The SQL of the group's hour.
