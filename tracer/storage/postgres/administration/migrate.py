@@ -190,7 +190,7 @@ def _without_views(connection: Connection) -> list[str]:
 
 
 async def check_schema(connection: PoolConnection) -> None:
-    """Return if the database has the schema that this code needs.
+    """Check that the database has the schema that this code needs.
 
     Raises:
         SchemaOutOfDate: The database has another schema, or none.
@@ -251,7 +251,7 @@ def _locked(url: str, lock_seconds: float = LOCK_SECONDS) -> Iterator[tuple[Conn
             )
         config = _config()
         config.attributes["connection"] = connection
-        with _rights_told():
+        with _missing_rights_explained():
             _lock(connection, lock_seconds)
             yield connection, config
 
@@ -322,7 +322,7 @@ GROUP BY pid, usename, application_name, xact_start ORDER BY migrates DESC, xact
 
 
 @contextmanager
-def _rights_told() -> Iterator[None]:
+def _missing_rights_explained() -> Iterator[None]:
     """Translate the error of a missing right into one with advice.
 
     Raises:
