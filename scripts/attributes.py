@@ -39,8 +39,8 @@ FIELDS = {
     "result": "tool call `result`",
     "tool_failed": "tool call `status`",
     "cancelled": "the status `cancelled`",
-    "node": "plan `opened_by_step_id`, by the agent's place in the graph",
-    "node_above": "plan `opened_by_step_id`, by the agent's place in the graph",
+    "node": "plan `opened_by_step_id`, by the agent's position in the graph",
+    "node_above": "plan `opened_by_step_id`, by the agent's position in the graph",
     "caller": "plan `tool_call_id` or `opened_by_step_id`, if the span has no parent",
     "transfer_target": "plan `tool_call_id` of the agent with that name",
     **USES,
@@ -49,13 +49,16 @@ FIELDS = {
 
 HEAD = """# Attributes
 
-This page lists the attributes of spans and log records that Tracer reads, and where their values
-go. All other attributes are stored with the span, and shown there. `make attributes` writes this
-page from `tracer/otel/dialects`.
+Tracer computes records (plans, steps, think-acts, tool calls) from the attributes of OpenTelemetry
+spans and log records. This page lists the attributes that Tracer reads, and the fields of records
+that their values determine. All other attributes are stored with the span and shown with it.
+`make attributes` writes this page from `tracer/otel/dialects`.
 
-If a field has several attributes, the first one with a value is used. A name that ends with `*` is
-the beginning of names. The first convention that recognizes a span reads it; conventions are listed
-in that order. Most of them also read the attributes of the [GenAI conventions](#genai-conventions).
+Each section is a convention for the names of attributes. If several conventions recognize a span,
+Tracer uses the first one on this page. If several attributes of a convention determine the same
+field, Tracer uses one that has a value. A name that ends with `*` stands for all attributes whose
+names begin like it. Most conventions also read the attributes of the
+[GenAI conventions](#genai-conventions).
 """
 
 

@@ -73,7 +73,7 @@ SELECT
     run.deployment_environment,
     run.unpriced_calls
 FROM run WHERE run.deleted_at IS NULL;
-COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all its records.';
+COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all records of the run.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.runs.root_plan_id IS 'The run: the id of its root plan.';
 COMMENT ON COLUMN trace.runs.title IS 'The title of the root plan; if none was recorded, the first line of the request.';
@@ -240,7 +240,7 @@ LEFT JOIN agent_execution_record AS step ON step.project_id = plan.project_id
     AND step.root_plan_id = plan.root_plan_id
     AND step.step_id = coalesce(call.step_id, plan.opened_by_step_id)
 WHERE plan.plan_id <> plan.root_plan_id;
-COMMENT ON VIEW trace.sub_plans IS 'Sub-plans, each with the tool call that opened it.';
+COMMENT ON VIEW trace.sub_plans IS 'Sub-plans: one row for each plan that a tool call or a hand-off opened, with the tool call.';
 COMMENT ON COLUMN trace.sub_plans.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.sub_plans.root_plan_id IS 'The run: the id of its root plan.';
 COMMENT ON COLUMN trace.sub_plans.plan_id IS 'The plan''s id. The id of a root plan is also the id of the run.';
@@ -398,7 +398,7 @@ LEFT JOIN agent_execution_record AS step ON step.project_id = round.project_id
 LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
     AND plan.root_plan_id = step.root_plan_id
     AND plan.plan_id = step.plan_id;
-COMMENT ON VIEW trace.think_acts IS 'Think-acts: one model request each, with the tool calls that it requests.';
+COMMENT ON VIEW trace.think_acts IS 'Think-acts: one row for each request to a model and its answer. The answer can request tool calls.';
 COMMENT ON COLUMN trace.think_acts.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.think_acts.root_plan_id IS 'The run: the id of its root plan.';
 COMMENT ON COLUMN trace.think_acts.think_act_id IS 'The think-act''s id.';
@@ -501,7 +501,7 @@ LEFT JOIN agent_execution_record AS step ON step.project_id = call.project_id
 LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
     AND plan.root_plan_id = step.root_plan_id
     AND plan.plan_id = step.plan_id;
-COMMENT ON VIEW trace.tool_calls IS 'Tool calls, including the items of batches. A retried call has one row.';
+COMMENT ON VIEW trace.tool_calls IS 'Tool calls: one row for each call, however often it was retried. The items of a batch tool are calls of their own.';
 COMMENT ON COLUMN trace.tool_calls.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.tool_calls.root_plan_id IS 'The run: the id of its root plan.';
 COMMENT ON COLUMN trace.tool_calls.tool_call_id IS 'The tool call''s id.';
@@ -563,7 +563,7 @@ SELECT
     walk.tool_call_ids
 FROM run JOIN LATERAL trace.lineage_of(run.root_plan_id) AS walk ON walk.project_id = run.project_id
 WHERE run.deleted_at IS NULL;
-COMMENT ON VIEW trace.lineage IS 'The path from the root plan to each plan. Select one or a few values of root_plan_id, because the query traverses each run separately. On Citus, use trace.lineage_of(''…'') instead.';
+COMMENT ON VIEW trace.lineage IS 'The path from the root plan to each plan of a run. A query traverses each run separately, so select one or a few values of root_plan_id. On Citus, use the function trace.lineage_of(''…'') instead.';
 COMMENT ON COLUMN trace.lineage.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.lineage.root_plan_id IS 'The run: the id of its root plan.';
 COMMENT ON COLUMN trace.lineage.plan_id IS 'The last plan of the path.';
@@ -618,7 +618,7 @@ FROM (
         AND step.root_plan_id = each.root_plan_id
         AND step.step_id = each.step_id
 ) AS part GROUP BY part.project_id, part.root_plan_id, part.plan_id;
-COMMENT ON VIEW trace.plan_costs IS 'Tokens, cost and time of each plan without its sub-plans. trace.runs has the totals of whole runs.';
+COMMENT ON VIEW trace.plan_costs IS 'Tokens, cost and time of each plan, without its sub-plans. The view trace.runs has the totals of whole runs.';
 COMMENT ON COLUMN trace.plan_costs.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.plan_costs.root_plan_id IS 'The run: the id of its root plan.';
 COMMENT ON COLUMN trace.plan_costs.plan_id IS 'The plan; null for records without a known plan.';
@@ -676,7 +676,7 @@ FROM (
         AND step.root_plan_id = each.root_plan_id
         AND step.step_id = each.step_id
 ) AS part GROUP BY part.project_id, part.root_plan_id, part.agent_name;
-COMMENT ON VIEW trace.agent_costs IS 'Tokens, cost and time of each agent in each run, without the work that it delegated.';
+COMMENT ON VIEW trace.agent_costs IS 'Tokens, cost and time of each agent in each run. Work that an agent delegates to another agent counts for the other one.';
 COMMENT ON COLUMN trace.agent_costs.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.agent_costs.root_plan_id IS 'The run: the id of its root plan.';
 COMMENT ON COLUMN trace.agent_costs.agent_name IS 'The agent; null for records without a known agent.';
@@ -707,7 +707,7 @@ SELECT
     min(call.began_at) AS first_at,
     max(call.began_at) AS latest_at
 FROM trace.tool_calls AS call GROUP BY call.project_id, call.name;
-COMMENT ON VIEW trace.tool_stats IS 'Statistics of each tool over all time. docs/guides/queries.md shows how to limit the time.';
+COMMENT ON VIEW trace.tool_stats IS 'Statistics of each tool over all time. docs/guides/queries.md shows how to limit them to a range of time.';
 COMMENT ON COLUMN trace.tool_stats.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.tool_stats.name IS 'The tool.';
 COMMENT ON COLUMN trace.tool_stats.calls IS 'The number of calls.';
@@ -735,7 +735,7 @@ FROM otel_block AS block
 JOIN run ON run.project_id = block.project_id
     AND run.root_plan_id = block.root_plan_id
     AND run.deleted_at IS NULL;
-COMMENT ON VIEW trace.blocks IS 'Blocks: the OpenTelemetry spans of one run that arrived together, compressed. `GET /api/runs/{id}/spans` returns single spans.';
+COMMENT ON VIEW trace.blocks IS 'Blocks: each contains OpenTelemetry spans of one run that arrived in the same request, compressed. `GET /api/runs/{id}/spans` returns single spans.';
 COMMENT ON COLUMN trace.blocks.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.blocks.root_plan_id IS 'The run: the id of its root plan.';
 COMMENT ON COLUMN trace.blocks.spans IS 'The number of spans and log records in the message. One may occur in several blocks.';
@@ -757,7 +757,7 @@ FROM pending_run AS pending
 JOIN run ON run.project_id = pending.project_id
     AND run.root_plan_id = pending.root_plan_id
     AND run.deleted_at IS NULL;
-COMMENT ON VIEW trace.behind IS 'Runs with spans that are not projected yet. Their records lack the data of these spans.';
+COMMENT ON VIEW trace.behind IS 'Runs with spans from which no records were computed yet. The records of these runs lack the data of these spans.';
 COMMENT ON COLUMN trace.behind.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.behind.root_plan_id IS 'The run: the id of its root plan.';
 COMMENT ON COLUMN trace.behind.spans IS 'The number of spans in the blocks that are pending.';

@@ -17,7 +17,10 @@ from tracer.storage.postgres.schema.columns import TableRow
 
 
 class RecorderLeaseRow(TableRow, table=True):
-    """The lease of a recorder. It is deleted with the recorder's last row in `recorder_run`."""
+    """The lease of a recorder: how long the recorder counts as alive after its last heartbeat.
+
+    The lease is deleted with the recorder's last row in `recorder_run`.
+    """
 
     __tablename__ = "recorder_lease"
     __table_args__ = (
@@ -41,7 +44,7 @@ class RecorderLeaseRow(TableRow, table=True):
 
 
 class RecorderRunRow(TableRow, table=True):
-    """A run that a recorder wrote to, and whether its lease has expired there."""
+    """A recorder and a run that it wrote to, and whether the recorder's lease has expired."""
 
     __tablename__ = "recorder_run"
     __table_args__ = (

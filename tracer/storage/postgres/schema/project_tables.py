@@ -120,7 +120,7 @@ class SignInRow(TableRow, table=True):
 
 
 class AnalystRow(TableRow, table=True):
-    """A database role that can read one project in views and tables."""
+    """An analyst: a database role that can read one project, in the views and in the tables."""
 
     __tablename__ = "analyst"
     __table_args__ = (
@@ -173,7 +173,7 @@ _SESSION = "regexp_replace(session_id, '@[0-9a-f]*$', '')"
 
 
 class SessionStateRow(TableRow, table=True):
-    """A conversation: its runs, and the state that tools and hooks store between them."""
+    """A conversation of several runs, with the state that tools and hooks store between runs."""
 
     __tablename__ = "session_state"
     __table_args__ = (

@@ -275,7 +275,7 @@ class RunTable(_Stored, Run, table=True):
 
 # pydantic's mypy plugin gives both bases a `model_construct` of their own.
 class PlanTable(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[misc]
-    """A root plan or a sub-plan; a sub-plan refers to the tool call that opened it."""
+    """A root plan or a sub-plan. The row of a sub-plan refers to the tool call that opened it."""
 
     __tablename__ = "plan_execution_record"
     __table_args__ = (
@@ -338,7 +338,7 @@ class StepTable(_Projectable, AgentExecutionRecord, table=True):
 
 
 class ThinkActTable(_Projectable, ThinkActRecord, table=True):
-    """A think-act: one model request and the tool calls that it requests."""
+    """A think-act: one request to a model and its answer, which can request tool calls."""
 
     __tablename__ = "think_act_record"
     __table_args__ = (
@@ -403,7 +403,7 @@ class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc
 
 
 class SpanRow(TableRow, table=True):
-    """An OpenTelemetry span as received by an earlier version, not yet moved into a block."""
+    """An OpenTelemetry span of an earlier version of Tracer, which no job has moved into a block yet."""
 
     __tablename__ = "otel_span"
     __table_args__ = (

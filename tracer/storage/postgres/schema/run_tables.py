@@ -37,7 +37,7 @@ def _refers_to_run(name: str) -> ForeignKeyConstraint:
 
 
 class BlockRow(TableRow, table=True):
-    """Spans or log records of one run that arrived in one request, compressed."""
+    """A block: the spans or log records of one run that arrived in one request, compressed."""
 
     __tablename__ = "otel_block"
     __table_args__ = (
@@ -65,7 +65,7 @@ class BlockRow(TableRow, table=True):
 
 
 class PendingRunRow(TableRow, table=True):
-    """A run with blocks that no projection has read yet."""
+    """A run with blocks of spans from which no records were computed yet."""
 
     __tablename__ = "pending_run"
     __table_args__ = (
@@ -102,9 +102,10 @@ class PendingRunRow(TableRow, table=True):
 
 
 class SessionRow(TableRow, table=True):
-    """A session that log records of a run name: its log records without a trace belong to the run.
+    """A session that log records of a run name.
 
-    They are stored in the blocks of a run of their own, which has no records.
+    Log records of this session without a trace id then belong to the run. They are stored in the
+    blocks of a separate run, the run of the session, which has no records.
     """
 
     __tablename__ = "otel_session"
@@ -123,7 +124,10 @@ class SessionRow(TableRow, table=True):
 
 
 class RemovedRecordRow(TableRow, table=True):
-    """A record that a later projection removed. Clients with a live view of the run need it."""
+    """A record that disappeared when the records of its run were computed again.
+
+    Clients that show the run live need it to remove the record.
+    """
 
     __tablename__ = "removed_record"
     __table_args__ = (
@@ -196,7 +200,7 @@ class _Figures(TableRow):
 
 
 class RunGroupRow(_Figures, table=True):
-    """The contribution of one run to the statistics of one tool and hour."""
+    """The statistics of the calls of one tool that started in one run within one hour."""
 
     __tablename__ = "run_group"
     __table_args__ = (
@@ -216,7 +220,7 @@ class RunGroupRow(_Figures, table=True):
 
 
 class ToolHourRow(_Figures, table=True):
-    """The calls of one tool that started within one hour: the sum of `run_group`."""
+    """The statistics of the calls of one tool that started within one hour: sums of `run_group`."""
 
     __tablename__ = "tool_hour"
     __table_args__ = (
