@@ -403,7 +403,7 @@ class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc
 
 
 class SpanRow(TableRow, table=True):
-    """An OpenTelemetry span of an earlier version of Tracer, which no job has moved into a block yet."""
+    """An OpenTelemetry span that an earlier version of Tracer stored outside of any block."""
 
     __tablename__ = "otel_span"
     __table_args__ = (
