@@ -1,15 +1,16 @@
 /** The commands that every page offers. */
 import { refAutoReset } from '@vueuse/core'
-import { shallowRef, watch } from 'vue'
 import { useRouter } from 'vue-router'
 import { LANGUAGES, type Language } from './i18n/languages'
 import { DENSITIES, THEMES, useDensity, useTheme } from './page/appearance'
 import { useCaller } from './page/caller'
 import { useCommands } from './page/commands'
+import { copyLink } from './page/copy-link'
 import { useLanguage } from './page/language'
+import { useLazyDialog } from './page/lazy-dialog'
 import { nextRow } from './page/row-focus'
 import { useSignOut } from './page/sign-out'
-import { copyText, SHOWN } from './ui/copying'
+import { SHOWN } from './ui/copying'
 
 export function useAppCommands() {
   const router = useRouter()
@@ -18,8 +19,8 @@ export function useAppCommands() {
   const language = useLanguage()
   const { caller, managesKeys } = useCaller()
   const { changeProject, signOut } = useSignOut()
-  const palette = useDialog()
-  const help = useDialog()
+  const palette = useLazyDialog(() => import('./palette/command-palette.vue'))
+  const help = useLazyDialog(() => import('./palette/key-help.vue'))
   const isCopied = refAutoReset(false, SHOWN)
 
   useCommands(() => ({
@@ -27,7 +28,7 @@ export function useAppCommands() {
     help: help.open,
     // A page without a search field of its own.
     search: palette.open,
-    copyLink: async () => (isCopied.value = await copyText(window.location.href)),
+    copyLink: async () => (isCopied.value = await copyLink()),
     openRuns: () => void router.push({ name: 'runs' }),
     openTools: () => void router.push({ name: 'tools' }),
     ...(managesKeys.value && { openKeys: () => void router.push({ name: 'keys' }) }),
@@ -40,14 +41,6 @@ export function useAppCommands() {
     previousRow: () => nextRow(-1),
   }))
   return { palette, help, isCopied }
-}
-
-/** A dialog whose code is loaded when it is opened first. */
-function useDialog() {
-  const isOpen = shallowRef(false)
-  const wasOpen = shallowRef(false)
-  watch(isOpen, () => (wasOpen.value = true), { flush: 'sync' })
-  return { isOpen, wasOpen, open: () => void (isOpen.value = true) }
 }
 
 function following<Value>(values: readonly Value[], value: Value): Value {

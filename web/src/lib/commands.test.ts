@@ -9,14 +9,14 @@ function press(key: string, modifiers: Partial<Parameters<typeof commandsOf>[0]>
 }
 
 test('no page offers two commands with one key', () => {
-  for (const page of ['run', 'compare'] as const) {
-    const other = page === 'run' ? 'compare' : 'run'
-    const names = COMMAND_NAMES.filter((name) => COMMANDS[name].place !== other)
+  for (const page of ['list', 'run', 'compare'] as const) {
+    const places: readonly string[] = ['everywhere', 'rows', page]
+    const names = COMMAND_NAMES.filter((name) => places.includes(COMMANDS[name].place))
     const keys = names.flatMap((name) => [...COMMANDS[name].keys] as string[])
 
     expect(new Set(keys).size).toBe(keys.length)
   }
-  expect(PLACES).toEqual(['everywhere', 'rows', 'run', 'compare'])
+  expect(PLACES).toEqual(['everywhere', 'rows', 'list', 'run', 'compare'])
 })
 
 test('the first key of each command performs it', () => {

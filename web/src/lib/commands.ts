@@ -1,7 +1,7 @@
 /** Every command of the viewer and its keys: the palette, the keys and the help derive from it. */
 
 /** Where a command is offered, in the order of the help. */
-export const PLACES = ['everywhere', 'rows', 'run', 'compare'] as const
+export const PLACES = ['everywhere', 'rows', 'list', 'run', 'compare'] as const
 
 interface Command {
   place: (typeof PLACES)[number]
@@ -27,6 +27,8 @@ export const COMMANDS = {
   signOut: { place: 'everywhere', keys: [] },
   nextRow: { place: 'rows', keys: ['j'] },
   previousRow: { place: 'rows', keys: ['k'] },
+  pick: { place: 'list', keys: ['x'] },
+  comparePicked: { place: 'list', keys: ['c'] },
   nextFailure: { place: 'run', keys: ['n'] },
   previousFailure: { place: 'run', keys: ['N'] },
   previousRun: { place: 'run', keys: ['['] },

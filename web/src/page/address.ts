@@ -6,6 +6,14 @@ import type { Query } from '../lib/url-query'
 /** Browsers refuse address changes that come too fast, as they would while an arrow key is held. */
 const SETTLE = 150
 
+/** The changes that wait, of every part of the page. */
+const flushes = new Set<() => Promise<unknown>>()
+
+/** Writes what waits, so that the address can be read. */
+export async function settleAddress(): Promise<void> {
+  await Promise.all([...flushes].map((flush) => flush()))
+}
+
 export interface Address {
   /** The value of a parameter; null if it is absent. */
   read: (name: string) => string | null
@@ -43,7 +51,8 @@ export function useAddress(): Address {
     timer = setTimeout(flush, SETTLE)
   }
 
-  function flush() {
+  async function flush() {
+    clearTimeout(timer)
     // A change of the address would cancel the navigation.
     if (isLeaving) {
       timer = setTimeout(flush, SETTLE)
@@ -57,8 +66,9 @@ export function useAddress(): Address {
     const text = JSON.stringify(query)
     if (text === JSON.stringify(route.query)) return
     written = text
-    void (push ? router.push({ query }) : router.replace({ query }))
+    await (push ? router.push({ query }) : router.replace({ query }))
   }
+  flushes.add(flush)
 
   watch(
     () => route.query,
@@ -74,6 +84,7 @@ export function useAddress(): Address {
   )
   onScopeDispose(() => {
     clearTimeout(timer)
+    flushes.delete(flush)
     for (const stop of stopHearing) stop()
   })
   return { read, write, onArrival: (hear) => void hearers.push(hear) }

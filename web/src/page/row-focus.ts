@@ -11,7 +11,8 @@ export function nextRow(direction: 1 | -1): void {
   if (inTree) return walkTree(inTree, direction)
   const rows = [...document.querySelectorAll<HTMLElement>(TABLE_ROWS)]
     .map((row) => row.querySelector<HTMLElement>(OPENS))
-    .filter((link) => link !== null)
+    .filter((link) => link?.checkVisibility())
+    .map((link) => link!)
   const row = document.activeElement?.closest(TABLE_ROWS)
   const at = row ? rows.findIndex((link) => row.contains(link)) : -1
   const next = at < 0 ? (direction === 1 ? 0 : rows.length - 1) : at + direction

@@ -15,7 +15,7 @@ const SETTLE = 150
 const RECENT = 100
 
 /** Commands that make no sense in the palette. */
-const BY_KEY_ONLY = new Set<CommandName>(['palette', 'nextRow', 'previousRow'])
+const BY_KEY_ONLY = new Set<CommandName>(['palette', 'nextRow', 'previousRow', 'pick'])
 
 export function useResults(typed: Readonly<Ref<string>>) {
   const { t } = useI18n()

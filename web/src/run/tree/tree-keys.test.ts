@@ -5,7 +5,7 @@ import { isRecord, visibleRows, type Row } from '../forest/rows'
 import { rowTyped, treeKeys } from './tree-keys'
 
 /** A tree with everything open, and a list of the calls that it received. */
-function walked() {
+function walked(nameOf = (row: Row) => (isRecord(row) ? `${row.kind}` : '')) {
   const forest = forestOf(nested())
   const open = new Set(forest.byKey.keys())
   const selected: string[] = []
@@ -14,7 +14,7 @@ function walked() {
   const onKey = treeKeys({
     rows,
     capacity: () => 3,
-    nameOf: (row: Row) => (isRecord(row) ? row.kind : ''),
+    nameOf,
     isOpen: (row) => open.has(row.key),
     toggle: (row) => void (open.delete(row.key) || open.add(row.key)),
     select: (row) => void selected.push(row.key),
@@ -67,6 +67,16 @@ test('a name that is typed is found', () => {
   for (const letter of 'tool') tree.press(letter)
 
   expect(tree.key()).toBe('other')
+})
+
+test('a space belongs to a name that is being typed', () => {
+  const tree = walked((row) => (isRecord(row) ? `the ${row.kind}` : ''))
+  for (const letter of 'the tool') tree.press(letter)
+  expect([tree.key(), tree.selected]).toEqual(['other', []])
+
+  tree.press('ArrowUp')
+  tree.press(' ')
+  expect(tree.selected).toHaveLength(1)
 })
 
 const NAMES = ['plan', 'measure', 'plot', 'mean', 'plain']

@@ -46,8 +46,10 @@ export function treeKeys(tree: WalkedTree): (event: KeyboardEvent, row: Row) => 
     ' ': tree.select,
   }
 
+  const isTyping = (event: KeyboardEvent) => event.timeStamp - typedAt < TYPING
+
   function findTyped(event: KeyboardEvent, from: number) {
-    typed = (event.timeStamp - typedAt < TYPING ? typed : '') + event.key.toLowerCase()
+    typed = (isTyping(event) ? typed : '') + event.key.toLowerCase()
     typedAt = event.timeStamp
     const rows = tree.rows()
     const found = rowTyped(typed, from, rows.length, (at) => tree.nameOf(rows[at]!).toLowerCase())
@@ -57,11 +59,17 @@ export function treeKeys(tree: WalkedTree): (event: KeyboardEvent, row: Row) => 
   return (event, row) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return
     const place = tree.rows().indexOf(row)
-    const act = actions[event.key]
+    // A space selects, except within a name that is being typed.
+    const act = event.key === ' ' && isTyping(event) ? undefined : actions[event.key]
     if (act) {
       event.preventDefault()
+      typedAt = -Infinity
       act(row, place)
-    } else if (event.key.length === 1) findTyped(event, place)
+    } else if (event.key.length === 1) {
+      // A space would scroll.
+      if (event.key === ' ') event.preventDefault()
+      findTyped(event, place)
+    }
   }
 }
 
