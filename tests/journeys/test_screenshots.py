@@ -144,6 +144,9 @@ class _Look:
 
     async def take(self, name: str) -> None:
         await self.page.wait_for_load_state("networkidle")
+        await self.shoot(name)
+
+    async def shoot(self, name: str) -> None:
         await self.page.screenshot(path=self.folder / f"{name}.png", animations="disabled")
 
     async def sign_in(self, key: NewKey) -> None:
@@ -197,14 +200,14 @@ async def _picture_frame(look: _Look, run: str, admin: NewKey, reader: NewKey) -
     ):
         await page.goto(look.address + path)
         await expect(page.get_by_role("alert")).to_be_visible()
-        await page.screenshot(path=look.folder / f"state-away-{name}.png", animations="disabled")
+        await look.shoot(f"state-away-{name}")
     await page.unroute_all(behavior="ignoreErrors")
     await _picture_answers(look, run)
     # An answer that does not come: what is shown meanwhile.
     await page.route("**/api/runs**", lambda _: None)
     await page.goto(f"{look.address}/runs")
     await expect(page.locator(".skeleton")).to_be_visible()
-    await page.screenshot(path=look.folder / "state-loading-list.png", animations="disabled")
+    await look.shoot("state-loading-list")
 
 
 async def _picture_answers(look: _Look, run: str) -> None:
@@ -221,16 +224,19 @@ async def _picture_answers(look: _Look, run: str) -> None:
     await look.take("state-not-allowed-list")
     await page.unroute_all(behavior="ignoreErrors")
 
+    answer = await (await page.request.get(f"{look.address}/api/runs/{run}")).json()
+    behind = {"spans": 250_000, "since": answer["recordedAt"]}
+    error = "The trace has 250,000 spans; at most 200,000 are turned into records."
+
     async def too_large(route: Route) -> None:
-        answer = await (await route.fetch()).json()
-        behind = {"spans": 250_000, "since": answer["recordedAt"]}
-        error = "The trace has 250,000 spans; at most 200,000 are turned into records."
         await route.fulfill(json={**answer, "projectionError": error, "behind": behind})
 
     await page.route(f"**/api/runs/{run}", too_large)
     await page.route("**/api/plans/**", lambda route: route.fulfill(status=404, json={}))
     await page.goto(f"{look.address}/runs/{run}")
-    await look.take("state-too-large-run")
+    # The page reads such a run again and again: the network does not become idle.
+    await expect(page.get_by_text(error)).to_be_visible()
+    await look.shoot("state-too-large-run")
     await page.unroute_all(behavior="ignoreErrors")
 
 
