@@ -1,7 +1,8 @@
-"""Dialects: one file for each convention that describes agents in spans.
+"""Dialects: each module reads the spans of one convention or SDK.
 
-Each dialect returns the role and the fields of the spans that it recognizes. A module of this
-package that assigns a `Dialect` to `DIALECT` is a dialect; nothing else has to name it.
+A dialect determines which spans are agents, model calls and tool calls, and extracts their fields.
+To add a dialect, create a module in this package and assign a `Dialect` to its `DIALECT`. The
+module needs no registration.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = [
 
 
 def _declared() -> list[Dialect]:
-    """Return the dialects that the modules of this package declare, by their order."""
+    """Return the dialects of all modules in this package, sorted by `Dialect.order`."""
     modules = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
     found = [module.DIALECT for module in modules if hasattr(module, "DIALECT")]
     return sorted(found, key=lambda dialect: (dialect.order, dialect.title))
@@ -43,7 +44,10 @@ _SESSIONS = [item for each in DIALECTS for item in each.sessions.items()]
 
 
 def session_of(record: LogRecord) -> str | None:
-    """Return the session that a log record names; None if it names none."""
+    """Return the session that a log record belongs to; None if the record names no session.
+
+    Only scopes that a dialect lists in `Dialect.sessions` are read.
+    """
     for beginning, attribute in _SESSIONS:
         if record.scope.startswith(beginning):
             session = record.attributes.get(attribute)
@@ -52,18 +56,19 @@ def session_of(record: LogRecord) -> str | None:
 
 
 def reads_parent(span: ReadableSpan) -> bool:
-    """Return whether `read_span` needs the parent of this span."""
+    """Return whether `read_span` must receive the parent of this span."""
     return any(test(span) for test in _PARENT_TESTS)
 
 
 def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> SpanFacts:
-    """Return the role and the fields of a span; `WRAPPER` if no dialect recognizes it.
+    """Return the role and the fields of a span.
 
-    The first dialect that recognizes it is used.
+    The first dialect that recognizes the span reads it. If no dialect does, the result is
+    `WRAPPER`.
 
     Args:
         span: The span.
-        parent: Its parent, if that is known.
+        parent: The parent of the span; None if it is unknown or `reads_parent` is false.
     """
     for read, read_with_parent in _READERS:
         if read is not None:
@@ -78,18 +83,19 @@ def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> SpanFac
 
 
 def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
-    """Add what follows only from the whole run and its log records, such as agents without a span.
+    """Add what a single span does not show, such as an agent that has no span of its own.
 
-    A dialect may change facts, parents and endings, and may create spans. It derives the ids of
-    such spans from the emitter's own ids, so that they stay the same when more spans arrive. The
-    result must not depend on the order in which spans and log records arrived.
+    Each dialect with a `complete` function sees the whole run. It may change the facts, the parent
+    and the end of spans, and may create spans. It derives the ids of created spans from the
+    emitter's ids, so that they stay the same when more spans arrive. The result must not depend on
+    the order in which spans and log records arrived.
 
     Args:
-        spans: The run's spans by start and id, with parents and facts.
-        logs: The run's log records by time.
+        spans: The run's spans, sorted by start and id, with parents and facts.
+        logs: The run's log records, sorted by time.
 
     Returns:
-        The spans that the run consists of, by start and id.
+        All spans of the run, sorted by start and id.
     """
     scopes = {span.scope for span in spans} | {record.scope for record in logs}
     for dialect in DIALECTS:

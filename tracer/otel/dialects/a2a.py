@@ -1,4 +1,7 @@
-"""Spans of the Agent2Agent protocol. A span contains the work of the agent that was called."""
+"""Agent2Agent protocol (A2A): the spans of its clients and servers, by `a2a.method.name`.
+
+The work of the called agent is below the server's span.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ _MESSAGES = ("SendMessage", "SendStreamingMessage")
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of a span that follows the A2A conventions; None for others.
+    """Return the role and fields of a span with `a2a.method.name`; None for any other span.
 
-    The agent's own span is separate. Without one, the server's span is the agent if a tool asked.
+    A request that makes an agent work has the role `WORKFLOW`. If the called agent has no span of
+    its own and a tool made the request, the request's span then becomes the agent. Any other
+    request is a wrapper.
     """
     method = span.attributes.get(METHOD)
     if method is None:

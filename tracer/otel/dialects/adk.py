@@ -1,4 +1,4 @@
-"""Google ADK: native spans, by its current and its older schema."""
+"""Google ADK: the spans that the SDK itself creates, in its current and its older schema."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _EMPTY = ("{}", "N/A")
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of one of ADK's spans; None for others.
+    """Return the role and fields of a span that Google ADK created; None for any other span.
 
-    `execute_tool (merged)` summarizes a batch under the id of an event, so it is not a call. The
-    older schema writes `{}` in place of content that it omits, and wraps each agent in
-    `agent_run [name]`.
+    A span named `execute_tool (merged)` summarizes several tool calls, so it is not a tool call.
+    The older schema has two peculiarities: it writes `{}` in place of content that it omits, and it
+    wraps each agent in a span named `agent_run [NAME]`.
     """
     if span.scope not in SCOPES:
         return None

@@ -1,9 +1,13 @@
-"""Claude Code: its spans `claude_code.*`, and the log events of the same session.
+"""Claude Code 2.1: its spans (`claude_code.*`) and the log events of the same session.
 
-A sub-agent has no span of its own: it is the set of spans with one `agent_id`, which are below the
-`.execution` of the tool call that opened it. Spans are sent when they end, so an open call is known
-only by its `.blocked_on_user` span and by the event `tool_decision`. Arguments, answers and costs
-are on log events.
+The span `claude_code.interaction` is the main agent: it contains the work for one prompt of the
+user. The spans alone are incomplete, so this module also reads log events:
+
+- A sub-agent has no span. Its work is the set of spans with the same `agent_id`. They are below the
+  `.execution` span of the tool call that started the sub-agent.
+- A span is exported when it ends. A running tool call is therefore visible only by its
+  `.blocked_on_user` span and its `tool_decision` event.
+- Arguments, answers and costs are in log events.
 """
 
 from __future__ import annotations
@@ -67,10 +71,10 @@ _NOTIFICATION = "<task-notification>"
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of one of Claude Code's spans; None for others.
+    """Return the role and fields of a span of Claude Code; None for any other span.
 
-    The spans `.execution` and `.blocked_on_user` of a tool belong to the tool's call and are no
-    calls.
+    A tool call has up to three spans. Only `claude_code.tool` counts as the call. Its children
+    `.execution` and `.blocked_on_user` are wrappers.
     """
     if not span.name.startswith(_PREFIX):
         return None
@@ -98,7 +102,11 @@ def read(span: ReadableSpan) -> SpanFacts | None:
 
 
 def _interaction(name: str | None, conversation: str | None, prompt: str | None) -> SpanFacts:
-    """Return the facts of one prompt of the user, which may be the end of a background agent."""
+    """Return the role and fields of the main agent that answers one prompt.
+
+    If the prompt is a notification that a background agent has ended, the title is the
+    notification's summary.
+    """
     title, follows = prompt, None
     if prompt is not None and prompt.startswith(_NOTIFICATION):
         title = _tagged(prompt, "summary")
@@ -121,9 +129,9 @@ def _tagged(text: str, tag: str) -> str | None:
 
 
 def _model(attributes: Attributes, conversation: str | None) -> SpanFacts:
-    """Return the facts of a model request.
+    """Return the role and fields of a model call.
 
-    Anthropic's `input_tokens` exclude tokens of the cache.
+    Anthropic's `input_tokens` exclude cached tokens, so these are added.
     """
     fresh = count(attributes.get("input_tokens"))
     cached = count(attributes.get("cache_read_tokens")) or 0
@@ -146,9 +154,9 @@ def _model(attributes: Attributes, conversation: str | None) -> SpanFacts:
 
 
 def _arguments(attributes: Attributes) -> str | None:
-    """Return a call's arguments.
+    """Return the arguments of a tool call, from the attributes of its span.
 
-    If details of tools are not sent, return those that the span names.
+    If Claude Code is not configured to export them, only a command or a file path is available.
     """
     whole = first_text(attributes, ("tool_input", *ARGUMENTS))
     if whole is not None:
@@ -191,7 +199,7 @@ def _without_heading(text: str) -> str | None:
 
 
 def _text(value: Any) -> str | None:
-    """Return a text; None if the value is empty, no text, or replaced because it is not logged."""
+    """Return `value` if it is a text with content; None if it is empty or `<REDACTED>`."""
     return value if isinstance(value, str) and value not in ("", _REDACTED) else None
 
 
@@ -202,7 +210,10 @@ def _number(value: Any) -> float | None:
 
 
 def _id(kind: str, *parts: bytes | str | None) -> bytes:
-    """Return the id of a span that Tracer creates. It depends only on the emitter's own ids."""
+    """Return the id of a span that Tracer creates.
+
+    The id depends only on the emitter's ids, so that it stays the same when more data arrives.
+    """
     id_parts = [
         part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts
     ]
@@ -216,7 +227,7 @@ def _id(kind: str, *parts: bytes | str | None) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class _ClaudeCall:
-    """A tool call: its spans and log events, as far as they have arrived."""
+    """One tool call, with those of its spans and log events that have arrived."""
 
     span_id: bytes
     """The id that its `tool` span has or will have, wherever that can be known."""
@@ -243,7 +254,10 @@ class _ClaudeCall:
     """The error text; None if it did not fail."""
 
     def settle(self) -> None:
-        """Set the fields that depend on several parts of the call, once all parts are known."""
+        """Compute the name, session, start, end, error and caller of the call.
+
+        Call this after all spans and log events of the call have been assigned.
+        """
         self.name = self.says("tool_name", "gen_ai.tool.name")
         self.session = self.says(*_CONVERSATIONS)
         spans = [span for span in (self.tool, self.wait, self.execution) if span is not None]
@@ -267,7 +281,10 @@ class _ClaudeCall:
             self.caller = self.result.span_id
 
     def says(self, *names: str) -> str | None:
-        """Return the first text among these attributes of the call's spans and log records."""
+        """Return the first of the named attributes that has text.
+
+        The spans and log events of the call are searched in a fixed order.
+        """
         parts = (self.tool, self.execution, self.result, self.decision, self.wait)
         for part in parts:
             if part is not None and (value := _text(first(part.attributes, names))):
@@ -286,7 +303,7 @@ class _ClaudeCall:
 
     @property
     def agent_type(self) -> str | None:
-        """The type of the agent that the call opens."""
+        """The type of the sub-agent that the call starts, such as `Explore`; None if unknown."""
         if agent_type := self.says("subagent_type"):
             return agent_type
         for text in (self.says("tool_input"), self.says("tool_parameters"), self.requested):
@@ -300,23 +317,29 @@ class _ClaudeCall:
 
     @property
     def is_denied(self) -> bool:
-        """Whether the user or a rule rejected the call.
+        """Whether the user or a permission rule rejected the call.
 
-        The event with the decision may be missing.
+        The decision is on the `.blocked_on_user` span and in the `tool_decision` event. Either may
+        be missing.
         """
         decisions = (self.wait, self.decision)
         return any(each and each.attributes.get("decision") == "reject" for each in decisions)
 
     @property
     def may_have_opened(self) -> bool:
-        """Whether the call may have opened an agent.
+        """Whether the call may have started a sub-agent, although no ids connect them.
 
-        Its tool opens agents, its execution is unknown, and it was not rejected.
+        That is the case if the tool can start sub-agents, the `.execution` span is missing, and the
+        call was not rejected.
         """
         return self.name in _OPENERS and self.execution is None and not self.is_denied
 
     def arguments(self) -> str | None:
-        """Return the call's arguments, in full if its result or the model's answer has arrived."""
+        """Return the most complete arguments that have arrived.
+
+        They are complete in the event with the result and in the raw body of the model's answer.
+        The attributes of spans may contain only a part of them.
+        """
         whole = _text(self.result.attributes.get("tool_input")) if self.result else None
         if whole is not None or self.requested is not None:
             return whole or self.requested
@@ -332,9 +355,10 @@ class _ClaudeCall:
 
 @dataclass(slots=True, eq=False)
 class _Segment:
-    """The work of one agent below one span.
+    """The part of a sub-agent's work that one tool call started.
 
-    The span is the execution of the call that opened or continued the agent.
+    The first call starts the sub-agent. A later `SendMessage` call may continue it. All work of a
+    segment is below the `.execution` span of its call.
     """
 
     below: bytes
@@ -353,7 +377,7 @@ class _Segment:
 
 @dataclass(slots=True, eq=False)
 class _Agent:
-    """A sub-agent, or the main agent of an interaction, with its work."""
+    """A main agent (one interaction) or a sub-agent, with its work."""
 
     span: SlimSpan
     segments: list[_Segment] = field(default_factory=list)
@@ -371,7 +395,7 @@ class _Agent:
 
 @dataclass(slots=True)
 class _Events:
-    """The log events of a run, by their kind."""
+    """The log events of a run, grouped by kind."""
 
     prompts: list[LogRecord] = field(default_factory=list)
     decisions: list[LogRecord] = field(default_factory=list)
@@ -409,7 +433,10 @@ def _sequence(record: LogRecord) -> int | None:
 
 
 def _start_of(record: LogRecord) -> int:
-    """Return when some work began. The event describes the end of this work."""
+    """Return when the work that a log event describes began, in nanoseconds since 1970.
+
+    The event itself is written when the work ends.
+    """
     lasted = _number(record.attributes.get("duration_ms")) or 0
     return max(record.time - int(lasted) * _MILLISECOND, 0)
 
@@ -427,12 +454,15 @@ def _object(text: Any) -> dict[str, Any]:
 
 
 def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
-    """Add sub-agents, open calls and what only log events contain (`dialects.complete_run`)."""
+    """Create spans for sub-agents and running tool calls, and add content from log events.
+
+    Implements `Dialect.complete`.
+    """
     return _Completion(spans, logs).result()
 
 
 class _Completion:
-    """The completion of one run."""
+    """Completes the spans of one run. See `complete`."""
 
     def __init__(self, spans: list[SlimSpan], logs: list[LogRecord]) -> None:
         self._spans = spans
@@ -455,7 +485,7 @@ class _Completion:
         """The agent whose work is directly below a span: an interaction or an execution."""
 
     def result(self) -> list[SlimSpan]:
-        """Return the spans of the run."""
+        """Return all spans of the run, sorted by start and id."""
         self._read_bodies()
         self._find_calls()
         self._find_interactions()
@@ -483,7 +513,7 @@ class _Completion:
     # --- Calls -----------------------------------------------------------------------------------
 
     def _read_bodies(self) -> None:
-        """Read from the raw body of each answer which tool calls the answer requested."""
+        """Find the tool calls that each model answer requested, in the raw body of the answer."""
         self._chosen: dict[tuple[str | None, bytes | None], tuple[RequestedCall, ...]] = {}
         self._requested: dict[str, list[tuple[RequestedCall, bytes | None]]] = {}
         for record in self._events.bodies:
@@ -503,7 +533,10 @@ class _Completion:
                     self._requested.setdefault(each.call_id, []).append((each, record.span_id))
 
     def _call(self, span_id: bytes | None) -> _ClaudeCall | None:
-        """Return the call whose `tool` span has this id; None if another span has it."""
+        """Return the tool call whose `claude_code.tool` span has this id. Create it if necessary.
+
+        Returns None if a span of another kind has this id.
+        """
         if span_id is None:
             return None
         span = self._by_id.get(span_id)
@@ -561,7 +594,11 @@ class _Completion:
                 matched.decision = record
 
     def _join_results(self) -> None:
-        """Join calls and results by the provider's call id. An id may occur more than once."""
+        """Assign each `tool_result` event to its tool call.
+
+        They are matched by the provider's call id. Because such an id may repeat, `_Pairing` also
+        compares times. A result without a call creates one.
+        """
         known: dict[str, list[_ClaudeCall]] = {}
         for call in self._calls.values():
             call_id = call.says(*_CALL_IDS)
@@ -585,7 +622,7 @@ class _Completion:
     # --- The main agent --------------------------------------------------------------------------
 
     def _find_interactions(self) -> None:
-        """Find each interaction. Create a span for an interaction whose span has not arrived."""
+        """Find the main agents. Create the `interaction` spans that have not arrived."""
         starts: dict[bytes, int] = {}
         sessions: dict[bytes, str | None] = {}
         prompts: dict[bytes, LogRecord] = {}
@@ -625,7 +662,7 @@ class _Completion:
 
     @property
     def _earliest(self) -> tuple[int, str | None] | None:
-        """The start and the session of the earliest work."""
+        """The start and the session of the run's earliest span or log event; None without any."""
         candidates = [
             *((span.start, span.facts.conversation) for span in self._spans if _is_own(span)),
             *((record.time, _session_of(record)) for record in self._logs),
@@ -635,7 +672,10 @@ class _Completion:
     # --- Rounds ----------------------------------------------------------------------------------
 
     def _complete_requests(self) -> None:
-        """Complete rounds by their log events, and make rounds that only have log events."""
+        """Add costs, answers and errors from log events to model calls.
+
+        A model call that only log events describe gets a span.
+        """
         answers = {_request_key(each): each for each in self._events.answers}
         logged: dict[Any, list[LogRecord]] = {}
         for record in self._events.requests:
@@ -686,7 +726,7 @@ class _Completion:
     # --- Sub-agents ------------------------------------------------------------------------------
 
     def _find_agents(self) -> None:
-        """Find the sub-agents, and the part of their work that is directly below each span."""
+        """Find the sub-agents. Divide the work of each sub-agent into segments (`_Segment`)."""
         for span in self._spans:
             agent_id = _agent_id(span)
             below = span.parent_span_id
@@ -724,9 +764,10 @@ class _Completion:
                 self._mains[span.parent_span_id].requests.append(span)
 
     def _unnamed(self, below: bytes, start: int, conversation: str | None) -> _Agent:
-        """Return an agent that is known only from log events.
+        """Return the sub-agent for work of which only log events have arrived.
 
-        They name the execution above the agent.
+        Such events name no agent. They contain the id of the `.execution` span that the work is
+        below.
         """
         return self._segment(below, _id("execution", below), None, start, conversation).agent
 
@@ -755,12 +796,15 @@ class _Completion:
         return segment
 
     def _is_within_own_call(self, span: SlimSpan, agent_id: str) -> bool:
-        """Return whether a span is below a call of its own agent, which did not open that agent."""
+        """Return whether a span is below a tool call that the agent of this span made itself.
+
+        Such a call did not start the agent.
+        """
         call = self._call_above(span.parent_span_id)
         return call is not None and call.tool is not None and _agent_id(call.tool) == agent_id
 
     def _call_above(self, span_id: bytes | None) -> _ClaudeCall | None:
-        """Return the nearest call at or above a span; None if no call is known there."""
+        """Return the nearest tool call at or above a span; None if no such call is known."""
         for _ in range(_MOST_LEVELS):
             if span_id is None:
                 return None
@@ -773,7 +817,7 @@ class _Completion:
         return None
 
     def _open_agents(self) -> None:
-        """Connect each segment with the tool call above it, if ids lead to this call."""
+        """Link each segment of a sub-agent to the tool call above it, if span ids identify it."""
         for segment in self._segments.values():
             segment.call = self._call_above(segment.below)
             if segment.call is not None:
@@ -781,7 +825,10 @@ class _Completion:
 
     @cached_property
     def _types(self) -> dict[bytes, str]:
-        """The type of the agent that made a span's children, from log events, by the span's id."""
+        """For each span id, the type of the agent that works directly below this span.
+
+        The types come from log events.
+        """
         agent_types: dict[bytes, str] = {}
         for record in (*self._events.requests, *self._events.completions):
             agent_name = _text(first(record.attributes, ("agent.name", "agent_type")))
@@ -791,9 +838,10 @@ class _Completion:
 
     @cached_property
     def _built_in(self) -> dict[bytes, str]:
-        """The types of the built-in agents.
+        """For each span id, the type of the built-in agent that works directly below this span.
 
-        Log events do not always contain the full names of other types.
+        Only types of built-in agents are complete in log events. Names of other types may be
+        shortened.
         """
         agent_names: dict[bytes, str] = {}
         for record in self._events.requests:
@@ -806,9 +854,10 @@ class _Completion:
 
     @cached_property
     def _horizons(self) -> dict[str | None, int]:
-        """The time until which all log events are known, by session.
+        """For each session, the time until which no log event is missing.
 
-        The numbers of a session's events have no gaps. If one is missing, a call may be missing.
+        Claude Code numbers the events of a session without gaps. After a gap, an event of a tool
+        call may be missing.
         """
         first_of: dict[str | None, list[tuple[int, LogRecord]]] = {}
         for record in self._logs:
@@ -829,10 +878,10 @@ class _Completion:
         return horizons
 
     def _infer_openers(self) -> None:
-        """Infer which calls opened agents below executions that have not arrived, by order.
+        """Infer which tool calls started sub-agents, if the `.execution` spans are missing.
 
-        An agent's first request begins after its call was decided. A call is inferred only if all
-        other calls that were decided before this request have opened other agents.
+        A tool call is decided before the first model call of its sub-agent. The call is inferred
+        only if every other call decided before that time has started another sub-agent.
         """
         lost = sorted(
             (
@@ -897,7 +946,7 @@ class _Completion:
         return caller is self._agents.get(_id("agent", segment.parent_agent))
 
     def _infer_callers(self) -> None:
-        """Infer which agent made the open calls, by the order of events."""
+        """Infer which agents made the running tool calls, from the order of events."""
         open_calls = sorted(
             (
                 call
@@ -927,7 +976,11 @@ class _Completion:
                 call.span.parent, call.span.inferred = caller.span, CALLED_BY_ORDER
 
     def _opened_by_whom(self, call: _ClaudeCall) -> _Agent | None:
-        """Return the parent agent that is named by the work that a call opened."""
+        """Return the agent that made a call, according to the sub-agent that the call started.
+
+        The spans of the sub-agent name their parent agent. Returns None if no such span has
+        arrived.
+        """
         for segment in call.segments:
             if segment is not segment.agent.segments[0] or not segment.has_spans:
                 continue
@@ -940,7 +993,7 @@ class _Completion:
     def _only_caller(
         self, call: _ClaudeCall, units: list[_Agent], hidden: list[_ClaudeCall]
     ) -> _Agent | None:
-        """Return the agent that made an open call, if only one agent can have made it."""
+        """Return the agent that made a running tool call; None if several may have made it."""
         horizon = self._horizons.get(call.session, -1)
         at = call.start
         if at > horizon or call.end:
@@ -957,7 +1010,7 @@ class _Completion:
         return unit if unit.span.facts.conversation == call.session else None
 
     def _may_have_called(self, unit: _Agent, at: int, horizon: int) -> bool:
-        """Return whether an agent may have made a call that began at a time and is still open."""
+        """Return whether an agent may have made a tool call that began at `at` and still runs."""
         if unit.span.start > at or unit.end <= at:
             return False
         latest = bisect_right(unit.requests, at, key=lambda span: span.start) - 1
@@ -980,7 +1033,10 @@ class _Completion:
     # --- Places ----------------------------------------------------------------------------------
 
     def _place_agents(self) -> None:
-        """Put each agent below the call that opened it, and mark the calls that continued it."""
+        """Make each sub-agent a child of the tool call that started it.
+
+        Mark later calls that continued the same sub-agent.
+        """
         for agent in self._agents.values():
             agent.segments.sort(key=lambda each: (each.start, each.below))
             earliest = agent.segments[0]
@@ -1009,7 +1065,7 @@ class _Completion:
             agent.span.facts = agent.span.facts._replace(name=kind)
 
     def _make_calls(self) -> None:
-        """Make spans for the calls whose spans have not arrived."""
+        """Create a span for each tool call whose own span has not arrived."""
         for call in self._calls.values():
             call.span = call.tool
             if call.span is None and call.span_id not in self._made:
@@ -1022,7 +1078,7 @@ class _Completion:
                 call.span = self._make(call.span_id, _TOOL, call.start, call.end, facts)
 
     def _place_calls(self) -> None:
-        """Put each call below the agent that made the call, if ids name this agent."""
+        """Make each tool call a child of the agent that made it, if ids identify this agent."""
         for call in self._calls.values():
             span, caller = call.span, call.caller
             if span is None:
@@ -1058,7 +1114,10 @@ class _Completion:
 
     @cached_property
     def _last_answers(self) -> dict[bytes, str]:
-        """The last answer below each span. Spans whose last request failed are left out."""
+        """The last answer of the model below each span, by span id.
+
+        A span is omitted if its last model call failed.
+        """
         return {
             record.span_id: answer_text
             for record in self._events.answers
@@ -1069,7 +1128,10 @@ class _Completion:
 
     @cached_property
     def _failed(self) -> dict[bytes, SlimSpan]:
-        """The last request below each span, if this request failed and so ended the work there."""
+        """For each span id, the last model call below this span, if that call failed.
+
+        A failed last model call ends the agent's work with an error.
+        """
         latest: dict[bytes, SlimSpan] = {}
         for span in (*self._spans, *self._made.values()):
             below = span.parent_span_id
@@ -1080,7 +1142,10 @@ class _Completion:
         return {below: span for below, span in latest.items() if span.status_code == STATUS_ERROR}
 
     def _end_agents(self) -> None:
-        """Set when each sub-agent ended, and whether it worked in the background."""
+        """Set when each sub-agent ended, and whether it worked in the background.
+
+        A sub-agent works in the background if its tool call returns before the work is done.
+        """
         completed: dict[bytes, LogRecord] = {}
         for record in self._events.completions:
             if record.span_id is not None:
@@ -1133,9 +1198,10 @@ class _Completion:
             span.status_code, span.status_message = STATUS_ERROR, request.status_message
 
     def _mark_interrupted(self) -> None:
-        """End open work below an interaction that has ended, because the process received SIGTERM.
+        """Mark work as interrupted that was still running when the interaction ended.
 
-        Background agents may outlive the interaction.
+        This happens if the process received SIGTERM. Background agents are excluded, because they
+        may continue after the interaction.
         """
         if len(self._mains) != 1:
             return
@@ -1176,7 +1242,7 @@ class _Completion:
     # --- Links -----------------------------------------------------------------------------------
 
     def _link_waiting(self) -> None:
-        """Link the spans whose parents are spans that Tracer created."""
+        """Link spans to their parents if Tracer created those parents."""
         for span in (*self._spans, *self._made.values()):
             if span.missing_parent is not None:
                 parent = self._made.get(span.missing_parent)
@@ -1184,9 +1250,10 @@ class _Completion:
                     span.parent, span.missing_parent = parent, None
 
     def _cut_circles(self) -> None:
-        """Remove one parent link of each cycle of parents.
+        """Break each cycle of parents by removing one parent link.
 
-        The link belongs to the span with the least id; spans that Tracer created are preferred.
+        The link is removed from a span that Tracer created, if the cycle has one. Among several,
+        the span with the least id is chosen.
         """
         done: set[SlimSpan] = set()
         for start in self._made.values():
@@ -1205,7 +1272,7 @@ class _Completion:
 
 
 class _Pairing:
-    """Pairs of calls and log events that have the same provider's id, in the order of time."""
+    """Pairs log events with tool calls that have the same provider call id, by time."""
 
     def __init__(self, calls: dict[str, list[_ClaudeCall]]) -> None:
         self._calls = {
@@ -1216,15 +1283,15 @@ class _Pairing:
     def take(
         self, call_id: str, record: LogRecord, time: int, caller: bytes | None
     ) -> _ClaudeCall | None:
-        """Return the latest call that began by `time`.
+        """Return the best matching tool call for a log event, and remove it from later searches.
 
-        Later searches do not return this call again.
+        The latest call that began by `time` is preferred. Returns None if no call matches.
 
         Args:
-            call_id: The provider's id.
-            record: The log event. It names the tool.
+            call_id: The provider call id.
+            record: The log event, which names the tool.
             time: A time at which the call had begun, in nanoseconds since 1970.
-            caller: The id of the span above the caller's work, if this span is known.
+            caller: The id of the span that the caller's work is below; None if it is unknown.
         """
         calls = self._calls.get(call_id, [])
         name = _text(record.attributes.get("tool_name"))
@@ -1259,7 +1326,7 @@ def _session_of(record: LogRecord) -> str | None:
 
 
 def _request_key(part: SlimSpan | LogRecord) -> tuple[Any, ...]:
-    """Return what a round and its log events have in common."""
+    """Return a key that a model call and its log events share."""
     below = part.span_id if isinstance(part, LogRecord) else part.parent_span_id
     request_id = _text(part.attributes.get("request_id"))
     if request_id is not None:
@@ -1275,12 +1342,12 @@ def _agent_id(span: SlimSpan) -> str | None:
 
 
 def _is_of_agent(logged: SlimSpan) -> bool:
-    """Return whether a sub-agent made a round that is known only from a log event."""
+    """Return whether a sub-agent made a model call that only log events describe."""
     return (_text(logged.attributes.get("query_source")) or "").startswith("agent:")
 
 
 def _is_of_main(span: SlimSpan) -> bool:
-    """Return whether a span's attributes put it directly below the interaction."""
+    """Return whether the main agent made a model call or tool call, according to its attributes."""
     if _agent_id(span) is not None:
         return False
     return span.name == _TOOL or (
@@ -1289,7 +1356,7 @@ def _is_of_main(span: SlimSpan) -> bool:
 
 
 def _is_last(request: SlimSpan) -> bool:
-    """Return whether a round ends its agent's work, according to its stop reason."""
+    """Return whether the stop reason of a model call means that its agent has finished."""
     reason = request.attributes.get("stop_reason")
     return isinstance(reason, str) and reason not in ("", "tool_use", "pause_turn")
 

@@ -1,10 +1,15 @@
-"""Codex CLI: a turn is an agent, a sampling request a model call, a dispatched tool a call.
+"""Codex CLI 0.169: its spans and its log records.
 
-Spans contain lineage and tokens. Log records contain the content. Either signal may be missing.
-A span is sent when it ends, a log record within a second. So a run is first known by its log
-records: work that they name has a made span until the real one arrives, and its record keeps its id
-(`lasting_id`). Nearly all spans are internals. Turns, sampling requests and dispatched tools name
-their turn, so they find their agent even if the spans between have not arrived.
+The span of a turn is an agent, `run_sampling_request` a model call, and the dispatch of a tool a
+tool call. Nearly all other spans are internal to Codex and are ignored.
+
+- Spans contain the lineage and the token counts. Log records contain the content. Either signal may
+  be missing.
+- A span is exported when it ends, a log record within a second. For work that only log records
+  name, this module creates spans. When the real span arrives, its record keeps the id
+  (`SlimSpan.lasting_id`).
+- Spans of turns, model calls and tool calls contain the id of their turn. They are linked to their
+  agent by this id, even if the spans in between have not arrived.
 """
 
 from __future__ import annotations
@@ -72,7 +77,7 @@ with the same id are searched for that of a log record."""
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of a span of Codex; None if it is not one."""
+    """Return the role and fields of a span of Codex; None for any other span."""
     if not span.scope.startswith(SCOPE):
         return None
     attributes = span.attributes
@@ -99,12 +104,12 @@ def _bare_name(name: str) -> str:
 
 
 def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
-    """Add log records' content to a run's spans. Create spans for work that only log records name.
+    """Add content from log records to spans. Create spans for work that only log records name.
 
     Args:
         spans: The run's spans.
-        logs: Its log records by time, and those of the same conversations that name no trace: they
-            may be of other turns.
+        logs: The run's log records, sorted by time. They include records of the same conversations
+            that name no trace. Such records may belong to other turns.
     """
     run = _CodexRun(
         [span for span in spans if span.scope.startswith(SCOPE)],
@@ -123,7 +128,7 @@ def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
 
 
 class _Counts(NamedTuple):
-    """Numbers of tokens."""
+    """The token counts of a model call."""
 
     input: int | None
     output: int | None
@@ -132,7 +137,7 @@ class _Counts(NamedTuple):
 
 
 class _HttpRequest(NamedTuple):
-    """One HTTP or websocket request for an answer of the model."""
+    """One HTTP or WebSocket request to the model's provider."""
 
     start: int
     time: int
@@ -158,7 +163,10 @@ class _ModelCall:
 
     @property
     def is_answered(self) -> bool:
-        """Whether a request succeeded, so that the next one is another call."""
+        """Whether a request of this model call succeeded.
+
+        A later request then belongs to the next model call.
+        """
         return bool(self.until) or any(request.error is None for request in self.requests)
 
 
@@ -175,13 +183,16 @@ class _Turn:
     """By start."""
 
     def latest_call(self, time: int) -> _ModelCall | None:
-        """Return the latest model call of the turn that had begun at a time."""
+        """Return the latest model call of the turn that began at `time` or earlier."""
         at = bisect_right(self.model_calls, time, key=lambda call: call.start) - 1
         return self.model_calls[at] if at >= 0 else None
 
 
 class _Evidence(NamedTuple):
-    """A sign of a call whose own span has not arrived. Sorts by time."""
+    """A log record or a span that proves a tool call whose own span has not arrived.
+
+    Instances sort by time.
+    """
 
     time: int
     is_result: bool
@@ -191,7 +202,10 @@ class _Evidence(NamedTuple):
 
 
 class _DetachedPart(NamedTuple):
-    """A part of a model call whose own span has not arrived: a request, or the span of sampling."""
+    """A part of a model call that cannot be linked to the call's own span by ids.
+
+    The part is an HTTP request or a `codex.sampling` span.
+    """
 
     start: int
     end: int
@@ -200,7 +214,7 @@ class _DetachedPart(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """The result of following the parents of a span."""
+    """The result of following the parent links of a span upwards."""
 
     node: SlimSpan | None
     """The first agent, model call or tool call, which may be the span itself."""
@@ -242,7 +256,7 @@ class _CodexRun:
                 self._streams.setdefault(conversation, []).append(record)
 
     def _lasting_id(self, *names: str | bytes | None) -> bytes:
-        """Return an id made from the emitter's own ids. If it is taken, return another id."""
+        """Return an id that depends only on the emitter's ids, and that no other span has."""
         hashed = sha256(SCOPE.encode())
         for name in names:
             part = name.encode("utf-8", "surrogatepass") if isinstance(name, str) else name or b""
@@ -263,7 +277,7 @@ class _CodexRun:
     # --- Turns -----------------------------------------------------------------------------------
 
     def find_turns(self) -> None:
-        """Find the turns of this trace, by spans that name them and by log records."""
+        """Find the turns of this run, from spans that contain turn ids and from log records."""
         conversations: dict[str, str] = {}
         inputs: dict[str, SlimSpan] = {}
         for span in self._spans:
@@ -304,7 +318,10 @@ class _CodexRun:
         return self._turns.get(turn_id) if turn_id is not None else None
 
     def _turn_at(self, span_id: bytes | None, conversation: str | None, time: int) -> _Turn | None:
-        """Return the turn of a log record: that of its span, else the conversation's latest."""
+        """Return the turn that a log record belongs to.
+
+        If the record's span has not arrived, the conversation's latest turn before `time` is used.
+        """
         span = self._by_id.get(span_id or b"")
         node = self._ways[span].node if span is not None else None
         turn = self._turn_of_span(node) if node is not None else None
@@ -323,9 +340,10 @@ class _CodexRun:
     # --- Model calls -----------------------------------------------------------------------------
 
     def find_model_calls(self) -> None:
-        """Find the model calls of each turn. Overlapping spans are parts of one call.
+        """Find the model calls of each turn, with their requests, token counts and errors.
 
-        The tokens of a call are on a span within it, or else in a log record without a span.
+        Parts of one call overlap in time. The token counts are on a span inside the call, or else
+        in a log record that names no span.
         """
         for span in self._spans:
             if span.facts.role is Role.MODEL:
@@ -344,9 +362,9 @@ class _CodexRun:
                 self._settle(turn, call)
 
     def _add_parts(self) -> None:
-        """Add requests and sampling spans to their model calls.
+        """Assign requests and `codex.sampling` spans to model calls.
 
-        Create model calls that are missing.
+        Create a model call for parts whose own call has not arrived.
         """
         parts: dict[_Turn, list[_DetachedPart]] = {}
         for request in self._requests():
@@ -376,7 +394,7 @@ class _CodexRun:
                     call.until = max(call.until, part.end)
 
     def _requests(self) -> Iterable[_HttpRequest]:
-        """Return the requests that log records, or events of spans, name."""
+        """Return all requests to the provider, from log records and from span events."""
         requests: dict[tuple[bytes, Any], _HttpRequest] = {}
         for record in self._logs:
             if record.name in _REQUESTS and record.span_id is not None and _has_trace(record):
@@ -394,10 +412,10 @@ class _CodexRun:
         return sorted(requests.values(), key=lambda each: (each.time, each.span_id, each.start))
 
     def _add_stream(self, conversation: str, calls: list[_ModelCall]) -> None:
-        """Add tokens and errors of the stream's log records, which name only the conversation.
+        """Add token counts and errors from log records of streamed responses.
 
-        The first completion after a call's request is its own, unless the response of another
-        request began before.
+        These records name only the conversation. A call therefore gets the first completion after
+        its request. It gets none if another response began before that completion.
         """
         stream = self._streams.get(conversation, [])
         times = [record.time for record in stream]
@@ -426,7 +444,7 @@ class _CodexRun:
                 at += 1
 
     def _add_counts(self) -> None:
-        """Add the token counts of spans. They replace the counts of log records."""
+        """Add token counts from spans. They replace token counts from log records."""
         by_call: dict[_ModelCall, list[_Counts]] = {}
         loose: list[tuple[SlimSpan, _Counts]] = []
         turns: dict[bytes | None, _Turn] = {}
@@ -466,9 +484,9 @@ class _CodexRun:
             call.counts = token_counts
 
     def _settle(self, turn: _Turn, call: _ModelCall) -> None:
-        """Set the facts and the end of a model call's span.
+        """Set the fields, the status and the end of a model call's span.
 
-        Create the span if it has not arrived.
+        If that span has not arrived, a span is created.
         """
         first = min(call.requests, key=lambda each: (each.time, each.span_id), default=None)
         lasting_id = None
@@ -502,7 +520,12 @@ class _CodexRun:
                 span.end = call.requests[-1].time if call.requests else 0
 
     def _attach(self, span_id: bytes, span: SlimSpan) -> None:
-        """Make `span` the parent of one of its parts whose own parent has not arrived."""
+        """Link a detached part of `span` to `span`, if no other agent or call is above it.
+
+        Args:
+            span_id: The id of the part.
+            span: The span of the model call or tool call.
+        """
         part = self._by_id.get(span_id)
         if part is None:
             return
@@ -513,7 +536,10 @@ class _CodexRun:
     # --- Calls -----------------------------------------------------------------------------------
 
     def find_calls(self) -> None:
-        """Find the calls: by the spans of their dispatch, else by log records and spans within."""
+        """Find the tool calls, and add their arguments and results.
+
+        A call without its own span is found by its log records, or by spans inside it.
+        """
         dispatched: dict[_Key, list[SlimSpan]] = {}
         for span in self._spans:
             key = _key(span.attributes)
@@ -557,7 +583,10 @@ class _CodexRun:
                 span.span_id = span.lasting_id
 
     def _dispatch_of(self, record: LogRecord, calls: Sequence[SlimSpan]) -> SlimSpan | None:
-        """Return the call that a log record describes. The ids of calls may repeat."""
+        """Return the tool call that a log record describes; None if its span has not arrived.
+
+        If several calls have the same id, the call that was running at the record's time is used.
+        """
         span = self._by_id.get(record.span_id or b"")
         node = self._ways[span].node if span is not None else None
         if node is not None and node.facts.role is Role.TOOL:
@@ -569,7 +598,12 @@ class _CodexRun:
         return None
 
     def _made_calls(self, key: _Key, signs: Iterable[_Evidence]) -> list[SlimSpan]:
-        """Create and return a span for each call of a key whose own span has not arrived."""
+        """Create a span for each tool call with this id whose own span has not arrived.
+
+        Args:
+            key: The conversation and the call id.
+            signs: The log records and spans that prove the calls.
+        """
         made: list[SlimSpan] = []
         is_decided = has_ended = True
         for sign in sorted(signs, key=lambda each: each[:3]):
@@ -597,7 +631,7 @@ class _CodexRun:
     # --- Agents ----------------------------------------------------------------------------------
 
     def place_agents(self) -> None:
-        """Create the agents whose spans have not arrived, and put all work below its agent."""
+        """Create missing agents, and link work to its agent and agents to their tool calls."""
         turns = sorted(
             self._all_turns(),
             key=lambda turn: (turn.start, turn.turn_id or "", turn.conversation or ""),
@@ -635,10 +669,10 @@ class _CodexRun:
         cut_circles([*self._spans, *self.made])
 
     def _is_of_latest(self, turn: _Turn, span: SlimSpan, is_made: bool) -> bool:
-        """Return whether the latest model call before a call chose it, as far as is known.
+        """Return whether the latest model call before a tool call chose this tool call.
 
-        A call starts before the answer that contains it is complete. If that time is not known, no
-        span of a later answer may be earlier than the call.
+        Codex starts a tool call before the model's answer is complete. If the end of the answer is
+        unknown, the tool call must begin before any event of a later answer.
         """
         latest = turn.latest_call(span.start)
         if latest is None:
@@ -650,7 +684,7 @@ class _CodexRun:
         return not latest.until or at == len(stream) or stream[at].time >= span.start
 
     def _set_agents(self, turns: list[_Turn]) -> None:
-        """Set the agent of each turn. Create the agent if its span has not arrived."""
+        """Set the agent span of each turn. Create the span if it has not arrived."""
         for span, turn in self._work:
             self._of_turn.setdefault(turn, []).append(span)
         seen: set[str | None] = {None}
@@ -708,13 +742,14 @@ class _CodexRun:
         return logged
 
     def _latest(self, turn: _Turn) -> float:
-        """Return the latest known time of a turn's work; infinity while some of it is running."""
+        """Return when the last work of a turn ended; infinity while some of it is running."""
         return max((span.end or inf for span in self._of_turn.get(turn, ())), default=0)
 
     def _link_agents(self, turns: list[_Turn], logged: _LoggedFacts) -> None:
-        """Link agents to the calls that opened them, if no chain of spans links them.
+        """Link agents to the tool calls that started them, from log records, if span ids do not.
 
-        One agent without a call is the main agent; the others wait for their calls.
+        If no main agent is known, one agent without a tool call becomes the main agent. Each other
+        agent without a tool call gets a missing parent, so that it is shown as unplaced.
         """
         ways = _ways_up([*self._spans, *self.made])
         mains = {
@@ -746,7 +781,7 @@ class _CodexRun:
                 turn.span.missing_parent = self._lasting_id("opener", turn.conversation)
 
     def _opener(self, span_id: bytes | None) -> SlimSpan | None:
-        """Return the call that a log record with this span id describes."""
+        """Return the tool call that the log record with this span id describes; None if unknown."""
         span = self._by_id.get(span_id or b"")
         node = self._ways[span].node if span is not None else None
         if node is not None and node.facts.role is Role.TOOL:
@@ -756,7 +791,7 @@ class _CodexRun:
 
 @dataclass(slots=True)
 class _LoggedFacts:
-    """Facts about agents in log records, by conversation unless another key is stated."""
+    """What log records state about agents. Keys are conversation ids, if not stated otherwise."""
 
     requests: dict[_Turn, str] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
@@ -773,10 +808,10 @@ class _LoggedFacts:
     """Those that began within a run: their agents are not the main one."""
 
     def add_output(self, record: LogRecord, output: Mapping[str, Any]) -> None:
-        """Add the output of a tool for sub-agents.
+        """Read the output of a tool that starts sub-agents or waits for them.
 
         Args:
-            record: The log record of its result.
+            record: The log record with the tool's result.
             output: The parsed output.
         """
         span_id = record.span_id or b""
@@ -813,7 +848,7 @@ _STREAM_COUNTS = (
 
 
 def _ways_up(spans: Iterable[SlimSpan]) -> dict[SlimSpan, _Way]:
-    """Return for each span, and for the spans above it, where the chain of parents ends."""
+    """Return the result of following the parent links upwards, for each span."""
     ways: dict[SlimSpan, _Way] = {}
     for span in spans:
         way = []
@@ -828,7 +863,7 @@ def _ways_up(spans: Iterable[SlimSpan]) -> dict[SlimSpan, _Way]:
 
 
 def _call_over(turn: _Turn, part: _DetachedPart) -> _ModelCall:
-    """Return the model call of a turn that contains a part. Create the call if it is missing."""
+    """Return the model call of a turn that contains a part, by time. Create the call if needed."""
     calls = turn.model_calls
     at = bisect_right(calls, part.start, key=lambda call: call.start)
     before = calls[at - 1] if at else None
@@ -852,9 +887,9 @@ def _set_parent(span: SlimSpan, parent: SlimSpan) -> None:
 
 
 def _has_trace(record: LogRecord) -> bool:
-    """Return whether a log record belongs to this trace.
+    """Return whether a log record names a trace.
 
-    Other records may belong to another turn.
+    A record that names none may belong to another turn of the conversation.
     """
     return any(record.trace_id)
 
@@ -877,7 +912,7 @@ def _content(attributes: Attributes, name: str) -> str | None:
 
 
 def _duration(attributes: Attributes) -> int:
-    """Return a duration in nanoseconds."""
+    """Return the attribute `duration_ms` in nanoseconds; 0 if it is missing."""
     return (count(attributes.get("duration_ms")) or 0) * 1_000_000
 
 
@@ -908,7 +943,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _add_result(call: SlimSpan, attributes: Attributes) -> None:
-    """Add the content of a tool call's result, which is a log record, to the call's span."""
+    """Add a tool call's arguments and result, which are in a log record, to the call's span."""
     facts, output = call.facts, _content(attributes, "output")
     name = first_text(attributes, ("tool_name",))
     call.facts = facts._replace(
@@ -921,9 +956,9 @@ def _add_result(call: SlimSpan, attributes: Attributes) -> None:
 
 
 def _exit_code(output: str | None) -> int:
-    """Return the exit code that the output of a command begins with; 0 if it has none.
+    """Return the exit code at the beginning of a command's output; 0 if the output has none.
 
-    To Codex, a command that ran succeeded.
+    Codex itself reports a command as successful whatever its exit code is.
     """
     match = _EXIT_CODE.match(output or "")
     return int(match[1] or match[2]) if match is not None else 0

@@ -1,4 +1,4 @@
-"""`Dialect`: what a module of this package declares, so that its convention is read."""
+"""`Dialect`: what a module declares so that Tracer reads the spans of a convention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CompleteRun = Callable[[list[SlimSpan], list[LogRecord]], list[SlimSpan]]
 
 
 class Dialect(NamedTuple):
-    """One convention. The module that reads it assigns it to `DIALECT`."""
+    """The reader of one convention. Each dialect module assigns an instance to `DIALECT`."""
 
     title: str
     order: int

@@ -1,7 +1,7 @@
-"""Gemini CLI: `llm_call` is a model call, `tool_call` a tool call.
+"""Gemini CLI 0.61: spans with the operations `agent_call`, `llm_call` and `tool_call`.
 
-With `--prompt`, it sends no span of an agent, and each model call and each batch of tool calls is a
-trace of its own. Only the conversation's id connects them.
+With `--prompt`, Gemini CLI sends no agent span. Each model call and each batch of tool calls is
+then a trace of its own, so one prompt becomes several runs. Only the conversation id connects them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ROLES = {"llm_call": Role.MODEL, "agent_call": Role.AGENT}
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of one of Gemini CLI's spans; None for others."""
+    """Return the role and fields of a span of Gemini CLI; None for any other span."""
     if span.scope != _SCOPE:
         return None
     attributes = span.attributes

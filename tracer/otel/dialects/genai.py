@@ -1,6 +1,8 @@
-"""OpenTelemetry's GenAI conventions in current and older versions, with emitters' own attributes.
+"""OpenTelemetry's GenAI conventions, in current and older versions.
 
-Emitters: pydantic-ai, agent-framework, Google ADK, OpenAI Agents, Strands, VS Code and others.
+The older versions include the attributes `llm.*` and messages in span events. Some emitters add
+attributes of their own, which are read as well: pydantic-ai, agent-framework, Google ADK, OpenAI
+Agents, Strands, VS Code and others.
 """
 
 from __future__ import annotations
@@ -189,7 +191,7 @@ _CANCELLATION = "strands.cancellation.type"
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of a span that follows the GenAI conventions; None for others."""
+    """Return the role and fields of a span of the GenAI conventions; None for any other span."""
     kind = kind_of(span)
     if kind is None:
         return None
@@ -209,9 +211,9 @@ def _read_as(span: ReadableSpan, role: Role, tool_type: str | None) -> SpanFacts
 
 
 def event_of(record: LogRecord) -> SpanEvent | None:
-    """Return a log record as the span event that earlier conventions have for it.
+    """Return a log record as a span event, which is the form that older GenAI conventions use.
 
-    None if it is not an event of the GenAI conventions, or names no span.
+    Returns None if the record is no `gen_ai.*` event, or names no span.
     """
     if record.span_id is None or not record.name.startswith("gen_ai."):
         return None
@@ -220,9 +222,10 @@ def event_of(record: LogRecord) -> SpanEvent | None:
 
 
 def kind_of(span: ReadableSpan) -> tuple[Role, str | None] | None:
-    """Return the role and the tool type of a span; None if it follows no GenAI convention.
+    """Return the role of a span and the type of its tool; None if the span is no GenAI span.
 
-    If the span names no operation, its other attributes and its name decide.
+    The attribute `gen_ai.operation.name` decides. If it is missing, other attributes or the span's
+    name decide.
     """
     attributes = span.attributes
     operation = attributes.get("gen_ai.operation.name")
@@ -244,7 +247,7 @@ def kind_of(span: ReadableSpan) -> tuple[Role, str | None] | None:
 
 
 def tool_facts(span: ReadableSpan, tool_type: str | None) -> SpanFacts:
-    """Return the facts of a tool call."""
+    """Return the fields of a tool call."""
     attributes = span.attributes
     named = span.name.partition(" ")
     name = first_text(attributes, ("gen_ai.tool.name",))
@@ -275,7 +278,7 @@ def tool_facts(span: ReadableSpan, tool_type: str | None) -> SpanFacts:
 
 
 def speaking_facts(span: ReadableSpan, role: Role) -> SpanFacts:
-    """Return the facts of an agent, a workflow or a model."""
+    """Return the fields of an agent, a workflow or a model call."""
     attributes = span.attributes
     input_messages, output_messages = _conversation(span)
     output = read_messages(output_messages)
@@ -312,7 +315,7 @@ def speaking_facts(span: ReadableSpan, role: Role) -> SpanFacts:
 
 
 def _with_instructions(input_messages: Any, instructions: Any) -> str | None:
-    """Return the messages as JSON, with separate instructions as the first message."""
+    """Return the input messages as JSON text, with the system instructions as the first message."""
     messages = text(input_messages)
     parts = text(instructions)
     if messages is None or parts is None or messages[:1] != "[" or parts[:1] != "[":
@@ -323,11 +326,13 @@ def _with_instructions(input_messages: Any, instructions: Any) -> str | None:
 
 
 def model_details(attributes: Mapping[str, Any], output_messages: Any = None) -> dict[str, Any]:
-    """Return the fields of `SpanFacts` about a model's request and the end of its answer.
+    """Return reasoning tokens, parameters, offered tools, finish reasons and time to first token.
+
+    The keys of the result are names of fields of `SpanFacts`.
 
     Args:
-        attributes: The attributes of the model's span.
-        output_messages: The messages of its answer, which may contain finish reasons.
+        attributes: The attributes of the model call's span.
+        output_messages: The messages of the answer. They may contain finish reasons.
     """
     parameters = {
         name: value
@@ -348,7 +353,7 @@ def model_details(attributes: Mapping[str, Any], output_messages: Any = None) ->
 
 
 def offered_tools_of(value: Any) -> str | None:
-    """Return the offered tools in an attribute, as the text of a JSON array."""
+    """Return the tools that an attribute lists, as the text of a JSON array; None without any."""
     if isinstance(value, str):
         read = (
             _offered_tools_in_text
@@ -371,7 +376,12 @@ _MAX_CACHED_CHARACTERS = 100_000
 
 
 def finish_reasons(value: Any, output_messages: Any = None) -> tuple[str, ...]:
-    """Return the finish reasons in an attribute; if it has no value, those in the messages."""
+    """Return the finish reasons of a model call.
+
+    Args:
+        value: The value of an attribute with finish reasons.
+        output_messages: Messages to search if `value` is None.
+    """
     value = parsed(value)
     if value is None:
         messages = parsed(output_messages)
@@ -382,7 +392,7 @@ def finish_reasons(value: Any, output_messages: Any = None) -> tuple[str, ...]:
 
 
 def _conversation(span: ReadableSpan) -> tuple[Any, Any]:
-    """Return the input and output messages, from attributes or events of any known form."""
+    """Return the input and output messages of a span, from its attributes or its events."""
     attributes = span.attributes
     input_messages = first(attributes, INPUT_MESSAGES)
     output_messages = first(attributes, OUTPUT_MESSAGES)

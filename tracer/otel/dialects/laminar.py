@@ -1,4 +1,7 @@
-"""Laminar: `lmnr.span.type`, with input and output as JSON. Models have GenAI attributes, too."""
+"""Laminar (`lmnr` 0.8): spans with `lmnr.span.type`, and with inputs and outputs as JSON.
+
+Spans of model calls also have GenAI attributes, which are preferred.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _SUBJECTS = ("lmnr.association.properties.user_id",)
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of one of Laminar's spans; None for others."""
+    """Return the role and fields of a span of Laminar; None for any other span."""
     kind = span.attributes.get(_KIND)
     if not isinstance(kind, str):
         return None
@@ -50,9 +53,10 @@ def read(span: ReadableSpan) -> SpanFacts | None:
 
 
 def _model(span: ReadableSpan, observed: Observed) -> SpanFacts:
-    """Return the facts of a model call.
+    """Return the fields of a model call.
 
-    If no instrumentation sent its fields, they are in the input.
+    If the GenAI attributes contain no messages, the messages are read from Laminar's own input and
+    output.
     """
     facts = genai.speaking_facts(span, Role.MODEL)
     own = observed_model(observed)

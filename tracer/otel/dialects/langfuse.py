@@ -1,4 +1,7 @@
-"""Langfuse: `langfuse.observation.type`, with input, output and usage as JSON."""
+"""Langfuse 3 to 5: spans with `langfuse.observation.type`.
+
+Input, output, token usage and costs are attributes with JSON text.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ _NO_PARTS = "priority"
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of one of Langfuse's observations; None for other spans."""
+    """Return the role and fields of a Langfuse observation; None for any other span."""
     attributes = span.attributes
     kind = attributes.get(_KIND)
     if not isinstance(kind, str):
@@ -109,7 +112,10 @@ def _model(span: ReadableSpan, observed: Observed, metadata: Mapping[str, Any]) 
 
 
 def _parameters(value: Any) -> str | None:
-    """Return the parameters. `Infinity` is what the SDK states if the user set no limit."""
+    """Return the request parameters, without those that are null or `Infinity`.
+
+    The SDK writes `Infinity` for a limit that the user did not set.
+    """
     if not isinstance(value, dict):
         return None
     stated = {name: each for name, each in value.items() if each not in (None, "Infinity")}
@@ -117,7 +123,11 @@ def _parameters(value: Any) -> str | None:
 
 
 def _counts(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers of tokens. In Langfuse's own form the parts have to be added up."""
+    """Return the token counts of a model call.
+
+    A provider's usage object contains totals. Langfuse's own usage object contains separate parts,
+    so these are added up.
+    """
     if "prompt_tokens" in usage or "input_tokens" in usage:  # as a provider sends them
         return {
             "input_tokens": count(first(usage, ("prompt_tokens", "input_tokens"))),

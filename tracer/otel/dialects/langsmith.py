@@ -1,7 +1,8 @@
-"""LangSmith's export over OpenTelemetry: `langsmith.span.kind`, and the content as GenAI's prompt.
+"""LangSmith 0.15: its OpenTelemetry export, with `langsmith.span.kind`.
 
-Its GenAI attributes cannot be read alone: a prompt template has the operation `chat`, and a tool's
-arguments and result are in the attributes of a model's messages.
+Inputs and outputs are in `gen_ai.prompt` and `gen_ai.completion`. The general GenAI dialect would
+misread these spans: a prompt template has the operation `chat`, and tool calls have their arguments
+and results in the attributes for model messages.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _MODELS = ("gen_ai.response.model", _METADATA + "ls_model_name", "gen_ai.request
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of one of LangSmith's runs; None for other spans."""
+    """Return the role and fields of an exported LangSmith run; None for any other span."""
     attributes = span.attributes
     kind = attributes.get(_KIND)
     if not isinstance(kind, str):
@@ -73,7 +74,10 @@ def read(span: ReadableSpan) -> SpanFacts | None:
 
 
 def complete(spans: list[SlimSpan], _logs: list[LogRecord]) -> list[SlimSpan]:
-    """Mark spans with an exception as failed: the exporter may set their status to `ok`."""
+    """Mark spans that contain an exception as failed.
+
+    LangSmith's exporter may set their status to `OK`.
+    """
     for span in spans:
         if span.scope == SCOPE and any(event.name == "exception" for event in span.events):
             span.status_code = STATUS_ERROR
@@ -81,7 +85,11 @@ def complete(spans: list[SlimSpan], _logs: list[LogRecord]) -> list[SlimSpan]:
 
 
 def _role_of_chain(span: ReadableSpan) -> Role:
-    """Return the role of a chain: one of LangChain's, or a function with the decorator."""
+    """Return the role of a span of kind `chain`.
+
+    The kind is used for LangChain's chains and agents, and for functions with the decorator
+    `traceable`.
+    """
     metadata = {
         name: span.attributes.get(_METADATA + name)
         for name in ("ls_integration", "lc_agent_name", "langgraph_node")

@@ -1,7 +1,8 @@
-"""Logfire: its instrumentations of providers and of the OpenAI Agents SDK, and two kinds of spans.
+"""Logfire 5: spans of its own instrumentations, and its two special kinds of spans.
 
-Log lines are sent as spans. A pending span announces a span before it ends: it has its own id, its
-parent is the announced span, and the real parent of that span is in an attribute.
+Logfire sends log lines as spans. It also sends a *pending span* when a span starts, to announce
+that span before it ends. The pending span has its own id. Its parent is the announced span, and an
+attribute contains the parent of the announced span.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _NULL = "null"
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of a span of Logfire's own instrumentations; None for others.
+    """Return the role and fields of a span of Logfire's own instrumentations; None for other spans.
 
-    Log lines are wrappers, whatever instrumentation sent them.
+    A log line is a wrapper in any instrumentation.
     """
     if is_log(span):
         return WRAPPER
@@ -90,7 +91,7 @@ def _first(span: ReadableSpan, names: tuple[str, ...]) -> Any:
 
 
 def is_pending(span: ReadableSpan) -> bool:
-    """Return whether a span is a pending span, which announces another span."""
+    """Return whether a span is a pending span, which announces another span before it ends."""
     return span.attributes.get(_TYPE) == "pending_span" and span.parent_span_id is not None
 
 
@@ -100,7 +101,7 @@ def is_log(span: ReadableSpan) -> bool:
 
 
 def announced_parent(pending: ReadableSpan) -> bytes | None:
-    """Return the parent's id of the span that `pending` announces; None if it has no parent."""
+    """Return the parent id of the span that a pending span announces; None for a root span."""
     value = pending.attributes.get(_PARENT)
     try:
         span_id = bytes.fromhex(value) if isinstance(value, str) else b""

@@ -1,7 +1,7 @@
-"""Mastra: the GenAI conventions, and `mastra.*` for what agents and steps received and returned.
+"""Mastra 1: GenAI attributes, and inputs and outputs in `mastra.*` attributes.
 
-A step of an agent contains one model call and the tool calls that the model chose. Only the span of
-the step names these calls.
+An agent consists of steps. The span of a step contains one model call and the tool calls that the
+model chose. Only the step's own attributes list these tool calls.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _FAILED = "error"
 
 
 def reads_parent(span: ReadableSpan) -> bool:
-    """Return whether the span is a model call, whose tool calls its parent names."""
+    """Return whether a span is a model call. Its parent, the step, lists the chosen tool calls."""
     return span.attributes.get(_KIND) == _MODEL
 
 
 def read(span: ReadableSpan, parent: ReadableSpan | None) -> SpanFacts | None:
-    """Return the facts of one of Mastra's spans; None for others.
+    """Return the role and fields of a span of Mastra; None for any other span.
 
     Args:
         span: The span.
-        parent: The span of its step, if `reads_parent` and the step has arrived.
+        parent: The span of the step, if `span` is a model call and the step has arrived.
     """
     if _KIND not in span.attributes:
         return None

@@ -1,4 +1,7 @@
-"""Spans of the Model Context Protocol. Only the request `tools/call` is a tool call."""
+"""Model Context Protocol (MCP): spans with `mcp.method.name`.
+
+Only requests with the method `tools/call` are tool calls. All other requests are wrappers.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ _NAMES = ("gen_ai.tool.name", "mcp.tool.name")
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of a span that follows the MCP conventions; None for others.
+    """Return the role and fields of a span of the MCP conventions; None for any other span.
 
-    JSON-RPC ids are unique only within a session, so they are not used as call ids.
+    The JSON-RPC id does not become the provider call id, because it is unique only within one MCP
+    session.
     """
     method = span.attributes.get(METHOD)
     if method is None:

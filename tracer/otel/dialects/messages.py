@@ -1,8 +1,7 @@
 """Parse messages of all conventions and frameworks: their roles, texts and tool calls.
 
-The parser is tolerant. It accepts the message parts of OpenTelemetry, the contents and tool calls
-of OpenAI, Anthropic, Gemini and Bedrock, LangChain's serialized messages, and those of the Vercel
-AI SDK.
+The parser is tolerant. It accepts messages of OpenTelemetry, OpenAI, Anthropic, Gemini, Bedrock,
+LangChain (serialized) and the Vercel AI SDK.
 """
 
 from __future__ import annotations
@@ -53,12 +52,15 @@ class ParsedMessage(NamedTuple):
 
 
 def read_messages(value: Any) -> list[ParsedMessage]:
-    """Return the messages in an attribute, in their order. A plain text is one message."""
+    """Return the messages that an attribute contains, in order. Plain text is one message."""
     return [*_messages(value)]
 
 
 def first_request(value: Any) -> str | None:
-    """Return the first user message. A message without a role counts as the user's."""
+    """Return the text of the first user message; None if there is none.
+
+    A message without a role counts as a user message.
+    """
     for message in _messages(value):
         if message.text and message.role in ("user", None):
             return message.text
@@ -93,13 +95,13 @@ _decode_typed = Decoder(list[_TypedMessage]).decode
 
 
 def _typed_messages(value: Any) -> list[ParsedMessage] | None:
-    """Parse messages in the format of the GenAI conventions that contain only texts and calls.
+    """Parse GenAI messages that contain only texts and tool calls, with a typed decoder.
 
-    A fast path: it has the result of `_parse_message` in a fifth of the time.
+    The result is the same as that of `_parse_message`, in a fifth of the time.
 
     Returns:
-        The messages; None if `_parse_message` must parse them, because they have another form, or
-        values that `orjson` writes differently (integers of more than 64 bits, deep arguments).
+        The messages; None if the input has another form, or values that `orjson` cannot write
+        exactly. Examples are integers of more than 64 bits and deeply nested arguments.
     """
     if not isinstance(value, str) or value[:1] != "[":
         return None
@@ -147,7 +149,7 @@ def _listed_messages(value: Any) -> list[Any]:
 
 
 def _is_pair(value: Any) -> bool:
-    """Return whether a value is a LangChain message in the form of a pair of role and text."""
+    """Return whether a value is a list of a role and a text, a form of LangChain's messages."""
     return (
         isinstance(value, list)
         and len(value) == 2
@@ -158,7 +160,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def last_answer(messages: Iterable[ParsedMessage]) -> str | None:
-    """Return the text of the model's last message; None if there is no text."""
+    """Return the text of the last message of the model that has text; None if there is none."""
     answers = [
         message.text for message in messages if message.role in ("assistant", None) and message.text
     ]
@@ -171,9 +173,10 @@ def all_calls(messages: Iterable[ParsedMessage]) -> tuple[RequestedCall, ...]:
 
 
 def flattened(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
-    """Return messages from flat attributes: `prefix.N.role`, `prefix.N.tool_calls.M.name`.
+    """Return messages from attributes such as `PREFIX.0.role` and `PREFIX.0.tool_calls.0.name`.
 
-    OpenInference adds `message.` and `tool_call.function.` to the names; both forms are accepted.
+    OpenInference inserts `message.` and `tool_call.function.` into these names. Both forms are
+    accepted.
     """
     by_position: dict[int, dict[str, Any]] = {}
     calls: dict[int, dict[int, dict[str, Any]]] = {}
@@ -202,7 +205,7 @@ def flattened(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]
 
 
 def flattened_values(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
-    """Return the objects of attributes called `prefix.N.name`, sorted by N."""
+    """Return objects from attributes such as `PREFIX.0.name`, sorted by the number in the name."""
     by_position: dict[int, dict[str, Any]] = {}
     start = prefix + "."
     for key, value in attributes.items():
@@ -268,7 +271,7 @@ def _pieces(message: Mapping[str, Any]) -> list[Any]:
 
 
 def _read_piece(piece: Mapping[str, Any], calls: list[RequestedCall]) -> None:
-    """Add the tool calls in a message, or in a part of a message, to `calls`."""
+    """Add the tool calls of a message, or of one part of a message, to `calls`."""
     if "tool_calls" in piece:
         calls += [_chosen(each) for each in _listed(piece["tool_calls"]) if isinstance(each, dict)]
     if not _NESTED_CALLS.isdisjoint(piece):

@@ -1,4 +1,4 @@
-"""MLflow: `mlflow.spanType`, with inputs and outputs. All values of attributes are JSON."""
+"""MLflow 3: spans with `mlflow.spanType`. The value of each attribute is JSON text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PARAMETERS = (
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of one of MLflow's spans; None for others."""
+    """Return the role and fields of a span of MLflow; None for any other span."""
     kind = _value(span, _KIND)
     if not isinstance(kind, str):
         return None

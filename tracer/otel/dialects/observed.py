@@ -1,6 +1,7 @@
-"""Spans of observed functions: their arguments and return values as JSON.
+"""Read spans of decorated functions, which contain arguments and return value as JSON.
 
-Langfuse, Laminar, LangSmith and MLflow share this form. Each dialect names its own attributes.
+Langfuse, Laminar, LangSmith, Logfire and MLflow send such spans. Their dialects use this module,
+because only the names of the attributes differ.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _PARAMETERS = ("args", "kwargs")
 
 
 class Observed(NamedTuple):
-    """A function's arguments and return value, as the values of its span's attributes."""
+    """The input (arguments) and output (return value) of a function, as its span contains them."""
 
     input: Any
     output: Any
 
 
 def observed_agent(role: Role, name: str, observed: Observed) -> SpanFacts:
-    """Return the facts of an agent, a workflow or a chain."""
+    """Return the fields of an agent, a workflow or a chain."""
     if role is Role.CHAIN:
         return SpanFacts(role, name=name)
     return SpanFacts(
@@ -42,7 +43,7 @@ def observed_agent(role: Role, name: str, observed: Observed) -> SpanFacts:
 
 
 def observed_tool(name: str, observed: Observed, tool_type: str | None = None) -> SpanFacts:
-    """Return the facts of a tool call."""
+    """Return the fields of a tool call."""
     answer = unwrapped_result(returned(observed.output))
     return SpanFacts(
         Role.TOOL,
@@ -56,7 +57,7 @@ def observed_tool(name: str, observed: Observed, tool_type: str | None = None) -
 
 
 def observed_model(observed: Observed) -> SpanFacts:
-    """Return the facts of a model's call: the content of its request and its answer."""
+    """Return the fields of a model call that its request and its answer contain."""
     request = parsed(observed.input)
     messages = _messages(request)
     answers = _messages(parsed(observed.output))
@@ -76,14 +77,18 @@ def observed_model(observed: Observed) -> SpanFacts:
 
 
 def content_of(preferred: SpanFacts, other: SpanFacts) -> dict[str, Any]:
-    """Return the content of a model's call, from `other` where `preferred` has none."""
+    """Return messages, request, answer, tools and chosen calls of a model call.
+
+    A field that `preferred` lacks is taken from `other`.
+    """
     return {name: getattr(preferred, name) or getattr(other, name) for name in _CONTENT}
 
 
 def returned(value: Any) -> Any:
-    """Return a function's result; None for an empty object.
+    """Return the return value of a function; None for an empty object.
 
-    Unwrap text that is encoded as JSON, and the value of `output` if it is the only field.
+    Text that is encoded as JSON is decoded. If `output` is the only key of an object, its value is
+    returned.
     """
     result = parsed(value)
     if isinstance(result, dict) and not result:
@@ -95,10 +100,11 @@ def returned(value: Any) -> Any:
 
 
 def is_created_agent(metadata: Mapping[str, Any], name: str) -> bool:
-    """Return whether a chain of LangChain is an agent that `create_agent` made.
+    """Return whether a LangChain chain is an agent that `create_agent` created.
 
     Args:
-        metadata: The metadata of the chain. Nodes of the agent's graph inherit them.
+        metadata: The metadata of the chain. The nodes inside an agent's graph inherit the agent's
+            metadata, so the metadata alone does not identify the agent.
         name: The name of the chain.
     """
     if metadata.get("ls_integration") != _CREATED:
@@ -108,7 +114,10 @@ def is_created_agent(metadata: Mapping[str, Any], name: str) -> bool:
 
 
 def _request(value: Any) -> str | None:
-    """Return the user's message in an agent's arguments, or else their only text."""
+    """Return the user's message in an agent's arguments.
+
+    If the arguments contain no messages but exactly one text, this text is returned.
+    """
     request = first_request(value)
     if request is None:
         texts = strings_in(text(value))
@@ -117,7 +126,11 @@ def _request(value: Any) -> str | None:
 
 
 def _arguments(value: Any) -> str | None:
-    """Return a tool's arguments. A single positional one is returned without its list."""
+    """Return a tool's arguments as JSON text.
+
+    Some decorators separate `args` from `kwargs`. If only one of the two has values, it is returned
+    alone, and a single positional argument without its list.
+    """
     fields = parsed(value)
     if not isinstance(fields, dict) or set(fields) != set(_PARAMETERS):
         return text(value)
@@ -130,7 +143,10 @@ def _arguments(value: Any) -> str | None:
 
 
 def _messages(value: Any) -> Any:
-    """Return the messages in a request or an answer; the value itself if it is one message."""
+    """Return the list of messages in a request or an answer.
+
+    If no list is found, `value` itself is returned: it may be a single message.
+    """
     if isinstance(value, dict):
         found = (parsed(value.get(name)) for name in _CONVERSATIONS)
         value = next((each for each in found if isinstance(each, list | str)), value)
@@ -142,13 +158,13 @@ def _messages(value: Any) -> Any:
 
 
 def _unwrapped(generation: Any) -> Any:
-    """Return the message in one of LangChain's generations."""
+    """Return the message inside a LangChain generation; any other value unchanged."""
     message = generation.get("message") if isinstance(generation, dict) else None
     return message if isinstance(message, dict) and "kwargs" in message else generation
 
 
 def _without_tools(messages: Any) -> tuple[Any, list[Any]]:
-    """Separate messages from definitions of tools, which some emitters add to them."""
+    """Separate messages from tool definitions, which some emitters add to the messages."""
     if not isinstance(messages, list):
         return messages, []
     definitions = [content for each in messages if (content := _definition(each)) is not None]

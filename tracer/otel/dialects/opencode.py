@@ -1,15 +1,17 @@
-"""OpenCode: agents, rounds and tool calls among its own spans, the AI SDK's and its log records.
+"""OpenCode 1.18: its own spans, the spans of the Vercel AI SDK, and its log records.
 
-An agent is `SessionPrompt.run`: one turn of one session. All turns that one process answers are in
-one trace. A round is `LLM.run`, with the spans `ai.streamText` and `ai.streamText.doStream` of the
-AI SDK below it; those end after the tools that the model called. A tool call has two spans that no
-parent id joins: `ai.toolCall`, below the round, has the content, and `Tool.execute`, below the
-agent, has the sub-agent. Session and call id are the same on both. Log records name agents and
-sessions by the ids of spans that arrive later.
+- An agent is a `SessionPrompt.run` span: one turn of one session. All turns that one process
+  answers are in one trace.
+- A model call is an `LLM.run` span. The AI SDK's spans `ai.streamText` and `ai.streamText.doStream`
+  below it contain the answer. They end only after the tools that the model called.
+- A tool call has two spans that no parent id connects. `ai.toolCall`, below the model call, has the
+  content. `Tool.execute`, below the agent, contains the sub-agent. Both have the same session and
+  call id.
+- Log records name agents and sessions by the ids of spans that arrive later.
 
-All of them are sent when they end, and `opencode run` does not send its last ones. So agents and
-rounds that a log record or a child names, and the calls that opened running sub-agents, are made
-here, under the ids that they keep.
+Spans are exported when they end, and `opencode run` does not export the last ones. This module
+therefore creates missing agents, model calls and tool calls. Their ids stay the same when the real
+spans arrive.
 
 Source: OpenCode 1.18.33, `packages/opencode/src/session`.
 """
@@ -66,7 +68,7 @@ _MOST_OF_A_TITLE = 200
 
 
 def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
-    """Return a run's spans with its agents, rounds and calls as OpenCode has them."""
+    """Return the spans of a run, after its agents, model calls and tool calls are reconstructed."""
     return _OpenCodeRun(spans, logs).completed()
 
 
@@ -74,7 +76,7 @@ def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
 
 
 class _RoundStart(NamedTuple):
-    """The start of a round, as a log record with the id of its `LLM.run` states it."""
+    """The start of a model call, from the log record that has the id of its `LLM.run` span."""
 
     session: str | None
     agent: str | None
@@ -91,7 +93,7 @@ _STREAM_ERROR = re.compile(r'"error":\{"error":(.*)\}\}', re.DOTALL)
 
 @dataclass(slots=True)
 class _Notes:
-    """Facts from log records, whose bodies are a name and text that resembles JSON."""
+    """Facts from log records. The body of a record is a name and text that resembles JSON."""
 
     loops: dict[bytes, tuple[str | None, list[int]]] = field(default_factory=dict)
     """The session of each agent, and when it began each of its steps."""
@@ -166,7 +168,7 @@ class _Notes:
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """One call of the model."""
+    """One model call."""
 
     span: SlimSpan
     """`LLM.run`, made if it has not arrived; a span of the AI SDK if nothing names an `LLM.run`."""
@@ -235,7 +237,7 @@ class _OpenCodeRun:
         """The agents that no call opened."""
 
     def completed(self) -> list[SlimSpan]:
-        """Return the spans of the run, by start and id."""
+        """Return all spans of the run, sorted by start and id."""
         self._find_agents()
         self._find_rounds()
         if not (self._agents or self._rounds or self._executes):
@@ -264,10 +266,7 @@ class _OpenCodeRun:
         return made
 
     def _new_id(self, *parts: object) -> bytes:
-        """Return an id that depends only on `parts`.
-
-        If a span of the run has this id, return another id.
-        """
+        """Return an id that depends only on `parts`, and that no span of the run has."""
         hashed = sha256(repr((SCOPE, *parts)).encode(errors="surrogatepass")).digest()
         while hashed[:SPAN_ID_BYTES] in self._by_id or hashed[:SPAN_ID_BYTES] in self._made:
             hashed = sha256(hashed).digest()
@@ -335,7 +334,12 @@ class _OpenCodeRun:
     # --- Sessions --------------------------------------------------------------------------------
 
     def _way(self, span: SlimSpan) -> tuple[SlimSpan | None, SlimSpan]:
-        """Return the agent or the call nearest above a span, and the last span on the way up."""
+        """Follow the parent links of a span upwards.
+
+        Returns:
+            The nearest agent or tool call above the span (None if there is none), and the last span
+            before it.
+        """
         way: list[SlimSpan] = []
         on_way: set[SlimSpan] = set()
         at = span
@@ -361,7 +365,7 @@ class _OpenCodeRun:
         return next((session for span in model_round.within if (session := _session(span))), None)
 
     def _name_sessions(self) -> None:
-        """Set the session of agents without a log record: that of the first work below them."""
+        """Set the session of each agent without a log record, from the first work below it."""
         named = [
             (model_round.span, self._session_of_round(model_round))
             for model_round in self._rounds.values()
@@ -411,7 +415,11 @@ class _OpenCodeRun:
         )
 
     def _agent_of(self, session: str, start: int, end: int) -> SlimSpan | None:
-        """Return the session's agent that was running; None if more than one agent was running."""
+        """Return the agent that was working in a session at a time.
+
+        Creates an agent if the session has none. Returns None if the choice between several agents
+        is ambiguous.
+        """
         agents = self._of_session.get(session)
         if agents is None:
             agent = self._make(self._new_id("agent", session), _AGENT, Role.AGENT, start)
@@ -429,9 +437,9 @@ class _OpenCodeRun:
         return running[0] if len(running) == 1 else None
 
     def _adopt(self, span: SlimSpan, session: str | None) -> SlimSpan | None:
-        """Return the agent or call above a span.
+        """Return the agent or tool call above a span.
 
-        If ids name none, attach the span by its session.
+        If span ids lead to none, the agent of the session becomes the parent.
         """
         above, top = self._way(span)
         above = above or self._adopted.get(top)
@@ -472,7 +480,10 @@ class _OpenCodeRun:
             span.end = self._end_without_content(model_round)
 
     def _end_without_content(self, model_round: _Round) -> int:
-        """Return the end of a round without AI SDK spans: the start of its agent's next step."""
+        """Return when a model call without AI SDK spans ended; 0 if that is unknown.
+
+        It ended when the step around it ended, or when its agent began the next step.
+        """
         span, owner = model_round.span, model_round.owner
         parent = span.parent
         if parent is not None and parent.name in (_STEP, _TITLE) and parent.end:
@@ -504,7 +515,7 @@ class _OpenCodeRun:
             span.facts = span.facts._replace(is_interrupted=True)
 
     def _set_aside(self, model_round: _Round, session: str | None) -> None:
-        """Create a separate agent for the round in which the model writes the session's title."""
+        """Move the model call that generates the session's title into an agent of its own."""
         span, owner = model_round.span, model_round.owner
         title = self._make(
             self._new_id("title", span.span_id), _TITLE, Role.AGENT, model_round.span.start
@@ -559,7 +570,16 @@ class _OpenCodeRun:
         opened: dict[SlimSpan, list[SlimSpan]],
         call_id: str | None,
     ) -> list[tuple[SlimSpan | None, SlimSpan | None]]:
-        """Pair the two spans of each call with one id, by the opened session, then by time."""
+        """Pair the two spans of each tool call. All given spans have the same session and call id.
+
+        A call that started a sub-agent is paired by the sub-agent's session, all others by time.
+
+        Args:
+            executed: The `Tool.execute` spans, sorted.
+            content: The `ai.toolCall` spans, sorted.
+            opened: The agents below each `Tool.execute` span.
+            call_id: The call id; None if the spans have none, so that they cannot be paired.
+        """
         if call_id is None:
             return [(span, None) for span in executed] + [(None, span) for span in content]
         pairs: list[tuple[SlimSpan | None, SlimSpan | None]] = []
@@ -600,9 +620,9 @@ class _OpenCodeRun:
                     call.above = self._adopt(span, session)
 
     def _add_calls(self, calls: list[_OpenCodeCall]) -> None:
-        """Create a span for each call.
+        """Create one span for each tool call.
 
-        Its two original spans become wrappers below the new span.
+        The two original spans of the call become wrappers below the created span.
         """
         by_step = {
             model_round.span.parent_span_id or b"": model_round
@@ -633,7 +653,10 @@ class _OpenCodeRun:
                 each.parent, each.missing_parent, each.facts = span, None, WRAPPER
 
     def _id_of(self, call: _OpenCodeCall) -> bytes:
-        """Return an id for a call. It does not depend on which of the call's spans have arrived."""
+        """Return the id of a tool call's created span.
+
+        The id does not depend on which of the two original spans has arrived.
+        """
         if call.opened:
             return self._opener_id(call.opened[0])
         call_id = call.call_id
@@ -645,7 +668,7 @@ class _OpenCodeRun:
         return self._new_id("opener", agent.span_id)
 
     def _round_of(self, call: _OpenCodeCall, by_step: dict[bytes, _Round]) -> _Round | None:
-        """Return the round that chose a call, if ids name it."""
+        """Return the model call that chose a tool call; None if ids do not identify it."""
         at = call.content.parent if call.content is not None else None
         while at is not None and _is_of_model(at) and at not in self._rounds:
             at = at.parent
@@ -677,7 +700,7 @@ class _OpenCodeRun:
                 break
 
     def _stop_call(self, call: _OpenCodeCall, span: SlimSpan, model_round: _Round | None) -> None:
-        """Mark a call that was running when the user stopped its session."""
+        """Mark a tool call as interrupted if it was running when the user stopped its session."""
         cancels = self._notes.cancels.get(call.session or "", ())
         step = model_round.span.parent if model_round is not None else None
         if (
@@ -691,7 +714,7 @@ class _OpenCodeRun:
     # --- What opened agents ----------------------------------------------------------------------
 
     def _join_agents(self, calls: list[_OpenCodeCall]) -> None:
-        """Find the calls that opened agents whose ids do not put them below a call."""
+        """Find the tool calls that started agents, if parent ids do not lead to these calls."""
         by_execute = {call.execute: call for call in calls if call.execute is not None}
         by_child: dict[str, list[_OpenCodeCall]] = {}
         for call in calls:
@@ -727,7 +750,10 @@ class _OpenCodeRun:
     def _opener_by_result(
         self, agent: SlimSpan, session: str, by_child: dict[str, list[_OpenCodeCall]]
     ) -> _OpenCodeCall | None:
-        """Return the call whose result names the session, if it can only have opened this agent."""
+        """Return the tool call whose result names an agent's session.
+
+        Returns None if the call may have started another agent of this session.
+        """
         calls = by_child.get(session, [])[:_MOST_TURNS]
         if len(calls) == 1 and len(self._of_session[session]) == 1:
             return calls[0] if not calls[0].opened else None
@@ -739,9 +765,10 @@ class _OpenCodeRun:
         return running[0] if len(running) == 1 and not running[0].opened else None
 
     def _open_in_flight(self, agent: SlimSpan, session: str) -> list[SlimSpan]:
-        """Create the running call that opened an agent.
+        """Create the tool call that started an agent and is still running.
 
-        Return the agents that were created for this.
+        Returns:
+            The agent that made the call, if it had to be created; otherwise an empty list.
         """
         known = len(self._agents)
         caller = self._agent_of(session, agent.start, agent.start)
@@ -809,7 +836,7 @@ class _OpenCodeRun:
         return self._notes.agents.get(session) if session is not None else None
 
     def _join_turns(self) -> None:
-        """If the process answered more than once, create one agent above all turns in its trace."""
+        """Create one agent above all turns of the trace, if the process answered several times."""
         if len(self._tops) < 2:
             return
         turns = sorted((agent for agent, _ in self._tops), key=lambda each: each.order)
@@ -824,7 +851,7 @@ class _OpenCodeRun:
             top.parent = made
 
     def _begin_before_children(self) -> None:
-        """Let each created span start when the first span below it starts."""
+        """Move the start of each created span to the start of its earliest descendant."""
         made = set(self._made.values())
         for span in sorted([*self._own, *made], key=lambda each: each.order):
             parent = span.parent
@@ -834,7 +861,7 @@ class _OpenCodeRun:
 
 
 def _is_of_model(span: SlimSpan) -> bool:
-    """Return whether it is the AI SDK's span of a call of the model."""
+    """Return whether a span is the AI SDK's span of a model call."""
     return (
         span.scope == SCOPE
         and span.facts.role in (Role.AGENT, Role.MODEL)
@@ -894,7 +921,10 @@ def _child_session(content: SlimSpan | None) -> str | None:
 
 
 def _has_failed(result: Any) -> bool:
-    """Return whether a shell command's exit code means failure; None if it was killed."""
+    """Return whether a shell command failed, according to its exit code.
+
+    The exit code of a killed command is null, which counts as a failure.
+    """
     metadata = result.get("metadata") if isinstance(result, dict) else None
     return isinstance(metadata, dict) and "exit" in metadata and metadata["exit"] != 0
 
@@ -906,7 +936,7 @@ def _prompt(span: SlimSpan) -> str:
 
 
 def _asked_in(rounds: Iterable[_Round]) -> str | None:
-    """Return what the user asked: the last message of the user in the first round."""
+    """Return the user's request: the last user message of the first model call with a prompt."""
     prompts = (_prompt(span) for model_round in rounds for span in model_round.within)
     prompt = next((each for each in prompts if each), None)
     messages = parsed(prompt)
@@ -921,7 +951,7 @@ def _asked_in(rounds: Iterable[_Round]) -> str | None:
 
 
 def _first_text(content: Any) -> str | None:
-    """Return the first text of a message. OpenCode appends texts of its own."""
+    """Return the first text of a message. OpenCode appends further texts of its own."""
     parts = content if isinstance(content, list) else [content]
     texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
     return next((each for each in texts if isinstance(each, str) and each), None)

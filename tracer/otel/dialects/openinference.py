@@ -1,4 +1,8 @@
-"""OpenInference: `openinference.span.kind`, with peculiarities of its instrumentations."""
+"""OpenInference: spans with `openinference.span.kind`.
+
+The instrumentations of LangChain, LlamaIndex, Haystack, smolagents, CrewAI, AutoGen and the OpenAI
+Agents SDK deviate from the convention in details, which this module handles.
+"""
 
 from __future__ import annotations
 
@@ -97,22 +101,21 @@ _LITERAL_LIMIT = 100_000
 def reads_parent(span: ReadableSpan) -> bool:
     """Return whether `read` needs the parent of a span.
 
-    LangChain keeps a call's arguments there, and the OpenAI Agents SDK of JavaScript the difference
-    between a workflow and an agent.
-
-    Args:
-        span: A span of any convention.
+    Two instrumentations require it. LangChain puts the arguments of a tool call on the parent. In
+    the OpenAI Agents SDK for JavaScript, only the parent shows whether a span is a workflow or an
+    agent.
     """
     kind = _kind_of(span)
     return kind in _TOOL_TYPES or (kind == "AGENT" and span.scope == _OPENAI_AGENTS_JS)
 
 
 def read(span: ReadableSpan, parent: ReadableSpan | None) -> SpanFacts | None:
-    """Return the facts of a span that follows OpenInference; None for others.
+    """Return the role and fields of a span of OpenInference; None for any other span.
 
     Args:
         span: The span.
-        parent: Its parent, if that is known. Needed only if `reads_parent`.
+        parent: The parent of the span; None if it is unknown. Needed only if `reads_parent` is
+            true.
     """
     kind = _kind_of(span)
     if kind is None:
@@ -144,7 +147,11 @@ def _kind_of(span: ReadableSpan) -> str | None:
 
 
 def _chain(span: ReadableSpan) -> SpanFacts:
-    """Return the facts of a chain; those of an agent if LangChain's `create_agent` made it."""
+    """Return the role and fields of a span of kind `CHAIN`.
+
+    The span is an agent if LangChain's `create_agent` created it, or if its name ends like the run
+    method of an agent class.
+    """
     if span.name.endswith(_AGENT_RUNS):
         return _agent(span, Role.AGENT, _of_run(span.name))
     metadata = parsed(span.attributes.get("metadata"))
@@ -174,7 +181,10 @@ def _agent(span: ReadableSpan, role: Role, name: str) -> SpanFacts:
 
 
 def _request(input_value: Any) -> str | None:
-    """Return the request to an agent. For smolagents it is in the arguments of the method."""
+    """Return the request to an agent.
+
+    smolagents puts it into the argument `task` of the traced method.
+    """
     request = first_request(input_value)
     fields = parsed(input_value) if request is None else None
     task = fields.get("task") if isinstance(fields, dict) else None
@@ -216,7 +226,10 @@ def _model(span: ReadableSpan) -> SpanFacts:
 
 
 def _details(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `SpanFacts` about a model's request and the end of its answer."""
+    """Return parameters, offered tools, reasoning tokens, finish reasons and graph node.
+
+    The keys of the result are names of fields of `SpanFacts`.
+    """
     details = genai.model_details(attributes)
     invocation = parsed(attributes.get("llm.invocation_parameters"))
     tools = [
@@ -262,7 +275,11 @@ def _tool(span: ReadableSpan, parent: ReadableSpan | None, tool_type: str | None
 
 
 def _arguments(attributes: Mapping[str, Any]) -> str | None:
-    """Return the arguments. Some emitters put the tool's JSON Schema into `tool.parameters`."""
+    """Return the arguments of a tool call.
+
+    The attribute `tool.parameters` is skipped if it contains the JSON Schema of the tool, as with
+    some emitters.
+    """
     value = first(attributes, ("gen_ai.tool.call.arguments", "input.value"))
     parameters = attributes.get("tool.parameters")
     if value is None and parameters is not None:
@@ -278,9 +295,10 @@ def _arguments(attributes: Mapping[str, Any]) -> str | None:
 
 
 def _of_literal(value: str) -> str:
-    """Convert a Python literal, as LangChain writes several arguments, to JSON.
+    """Convert a Python literal to JSON; return any other text unchanged.
 
-    Values that JSON lacks stay unchanged. A set, for example, has another order in each process.
+    LangChain writes the arguments of a tool as a Python literal if there are several. A literal
+    with values that JSON lacks, such as a set, is returned unchanged.
     """
     if len(value) <= _LITERAL_LIMIT:
         try:
@@ -293,7 +311,10 @@ def _of_literal(value: str) -> str:
 def _from_node(
     parent: ReadableSpan | None, name: str, input_value: Any
 ) -> tuple[str | None, str | None]:
-    """Return the arguments and the id of a call from its parent, a tools node of LangGraph."""
+    """Return the arguments and the id of a tool call, from its parent.
+
+    In LangGraph, the parent is the node that runs the tools, and its input lists the calls.
+    """
     if parent is None or _kind_of(parent) != "CHAIN":
         return None, None
     calls = parsed(parent.attributes.get("input.value"))

@@ -1,4 +1,4 @@
-"""OpenLIT: the GenAI conventions, except for wrapper spans and unknown costs."""
+"""OpenLIT 1: GenAI attributes, with two deviations: agents without a name, and costs of zero."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SCOPES = "openlit."
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of one of OpenLIT's spans; None for others.
+    """Return the role and fields of a span of OpenLIT; None for any other span.
 
-    Turns and tasks of the OpenAI Agents SDK are agents without a name. The cost is zero if OpenLIT
-    has no price of the model.
+    OpenLIT reports turns and tasks of the OpenAI Agents SDK as agents without a name. They become
+    wrappers. It reports a cost of zero for models without a known price. That cost is ignored.
     """
     if not span.scope.startswith(_SCOPES):
         return None

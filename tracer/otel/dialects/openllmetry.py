@@ -1,4 +1,4 @@
-"""OpenLLMetry (Traceloop): `traceloop.span.kind` in addition to the GenAI attributes."""
+"""OpenLLMetry (Traceloop SDK 0.62): spans with `traceloop.span.kind` and GenAI attributes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _ENVELOPE = ("input_str", "kwargs", "tags", "metadata")
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of one of OpenLLMetry's spans; None for others.
+    """Return the role and fields of a span with `traceloop.span.kind`; None for other spans.
 
-    Spans of models are plain GenAI spans. If a span has a kind and a GenAI operation, the operation
-    counts, because LangChain's agents have the kind `workflow`.
+    Model calls have no kind; the GenAI dialect reads them. If a span has both a kind and a GenAI
+    operation, the operation decides. LangChain's agents, for example, have the kind `workflow`.
     """
     kind = span.attributes.get(KIND)
     role = _ROLES.get(kind) if isinstance(kind, str) else None
@@ -61,7 +61,11 @@ def _tool(span: ReadableSpan, tool_type: str | None) -> SpanFacts:
 
 
 def _unwrapped_arguments(value: Any) -> tuple[str | None, str | None]:
-    """Return the arguments and the call id from LangChain's envelope, or the value without one."""
+    """Return the arguments and the call id of a tool call.
+
+    For LangChain, both are inside an object with keys such as `inputs` and `kwargs`. Other values
+    are the arguments themselves, without a call id.
+    """
     fields = parsed(value)
     if not isinstance(fields, dict) or not any(name in fields for name in _ENVELOPE):
         if isinstance(fields, dict) and set(fields) == {"inputs"}:

@@ -1,4 +1,4 @@
-"""The spans of a run as dialects and the projection see them: linked, and with their facts."""
+"""`SlimSpan`: a span of a run, linked to its parent and annotated by its dialect."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from tracer.otel.otlp.spans import Attributes, SpanEvent
 
 @dataclass(slots=True, eq=False)
 class SlimSpan:
-    """One span of a run. Times are nanoseconds since 1970; an end of 0 means no end yet.
+    """One span of a run. Times are nanoseconds since 1970; an `end` of 0 means no end yet.
 
-    The fields that have defaults are set by the steps of a projection, in the order given here.
+    The projection sets the fields with defaults, step by step, in the order in which they are
+    listed.
     """
 
     span_id: bytes
@@ -49,17 +50,20 @@ class SlimSpan:
 
     @property
     def identity(self) -> bytes:
-        """The id from which its records' ids are derived."""
+        """The id from which the ids of this span's records are derived."""
         return self.lasting_id or self.span_id
 
     @property
     def order(self) -> tuple[int, bytes]:
-        """Its place among its siblings."""
+        """The sort key of spans: start and id."""
         return self.start, self.span_id
 
 
 def cut_circles(suspects: Iterable[SlimSpan]) -> None:
-    """Cut each circle of parents that one of the spans is in, at its least span id."""
+    """Break each cycle of parent links that contains one of the given spans.
+
+    In each cycle, the span with the least id loses its parent.
+    """
     done: set[SlimSpan] = set()
     for suspect in suspects:
         way: dict[SlimSpan, None] = {}

@@ -1,4 +1,4 @@
-"""`SpanFacts`: the role and the fields of one span, independent of its convention."""
+"""`SpanFacts`: the role and the fields of a span, in one form for all conventions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.text import nests_too_deep
 
 
 class Role(StrEnum):
-    """The part that a span plays in a run."""
+    """What a span represents in a run."""
 
     AGENT = "agent"
     MODEL = "model"
@@ -28,7 +28,7 @@ class Role(StrEnum):
 
 
 class RequestedCall(NamedTuple):
-    """A tool call in a model's answer."""
+    """A tool call that a model's answer requests."""
 
     call_id: str | None
     name: str | None
@@ -36,7 +36,7 @@ class RequestedCall(NamedTuple):
 
 
 class SpanFacts(NamedTuple):
-    """The facts of one span. Text is unchanged, structures are JSON text."""
+    """What a dialect read from one span. Structured values are JSON text; text is unchanged."""
 
     role: Role
     name: str | None = None
@@ -114,7 +114,10 @@ _REDACTED = "__REDACTED__"
 
 
 def text(value: Any) -> str | None:
-    """Return an attribute as text, a structure as JSON; None if it is empty or redacted."""
+    """Return an attribute's value as text, with structures as JSON.
+
+    Returns None for null and for the placeholder `__REDACTED__`.
+    """
     if isinstance(value, str):
         return value if value != _REDACTED else None
     if value is None:
@@ -128,7 +131,7 @@ def text(value: Any) -> str | None:
 
 
 def first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
-    """Return the first of these attributes that has a value; None if none has one."""
+    """Return the value of the first named attribute that is not empty; None if all are empty."""
     get = attributes.get
     for name in names:
         value = get(name)
@@ -138,7 +141,7 @@ def first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
 
 
 def first_text(attributes: Mapping[str, Any], names: Iterable[str]) -> str | None:
-    """Return the first of these attributes that has a value, as text."""
+    """Return the value of the first named attribute that is not empty, converted by `text`."""
     get = attributes.get
     for name in names:
         value = get(name)
@@ -148,7 +151,7 @@ def first_text(attributes: Mapping[str, Any], names: Iterable[str]) -> str | Non
 
 
 def count(value: Any) -> int | None:
-    """Return a number of tokens from an integer, a float or text; None for other values."""
+    """Return a token count from an integer, a float or text; None if the value is no count."""
     if isinstance(value, str):
         value = int(value) if value.isdecimal() and len(value) < 19 else None
     if isinstance(value, float):
@@ -157,7 +160,7 @@ def count(value: Any) -> int | None:
 
 
 def parsed(value: Any) -> Any:
-    """Parse a text as JSON. Returns other values and invalid JSON unchanged."""
+    """Return the value of JSON text. Other values and invalid JSON are returned unchanged."""
     if not isinstance(value, str) or value[:1] not in ("{", "[", '"') or nests_too_deep(value):
         return value
     try:

@@ -1,4 +1,4 @@
-"""Strands Agents: the GenAI conventions, with results as blocks of content."""
+"""Strands Agents 1: GenAI attributes, with tool results as lists of content blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ _SCOPE = "strands.telemetry.tracer"
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of one of Strands' spans; None for others."""
+    """Return the role and fields of a span of Strands Agents; None for any other span.
+
+    Three values differ from the conventions. An answer ends with an added line feed. A tool result
+    is a list of content blocks. The time to the first token is in milliseconds.
+    """
     if span.scope != _SCOPE:
         return None
     facts = genai.read(span)

@@ -1,4 +1,4 @@
-"""Compare the arguments of calls: JSON by its content, anything else by its text."""
+"""Compare the arguments of tool calls: JSON as values, anything else as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracer.otel.dialects.span_facts import parsed
 
 
 def canonical(arguments: str | None) -> bytes | None:
-    """Return arguments in canonical form: equal content gives equal bytes."""
+    """Return arguments in canonical form: arguments with equal content give equal bytes."""
     if arguments is None:
         return None
     value = parsed(arguments)
@@ -23,12 +23,12 @@ def canonical(arguments: str | None) -> bytes | None:
 
 
 def same_arguments(one: str | None, other: str | None) -> bool:
-    """Return whether the arguments of two calls are equal."""
+    """Return whether the arguments of two calls have equal content."""
     return canonical(one) == canonical(other)
 
 
 class Canonical(dict[str | None, bytes | None]):
-    """The result of `canonical` by arguments, each computed when it is first read."""
+    """A cache of `canonical`: maps arguments to their canonical form."""
 
     def __missing__(self, arguments: str | None) -> bytes | None:
         text = self[arguments] = canonical(arguments)
@@ -36,7 +36,10 @@ class Canonical(dict[str | None, bytes | None]):
 
 
 def strings_in(arguments: str | None) -> set[str]:
-    """Return every text in the arguments, stripped. Arguments that are not JSON are one text."""
+    """Return all texts inside the arguments, without surrounding white space.
+
+    If the arguments are not JSON, they count as one text.
+    """
     if arguments is None:
         return set()
     strings: set[str] = set()
@@ -53,7 +56,7 @@ def strings_in(arguments: str | None) -> set[str]:
 
 
 class Texts(dict[str | None, frozenset[str]]):
-    """The result of `strings_in` by arguments, each computed when it is first read."""
+    """A cache of `strings_in`: maps arguments to the texts inside them."""
 
     def __missing__(self, arguments: str | None) -> frozenset[str]:
         strings = self[arguments] = frozenset(strings_in(arguments))

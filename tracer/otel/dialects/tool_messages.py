@@ -1,6 +1,6 @@
-"""Tool answers that are wrapped in messages of LangChain or LlamaIndex.
+"""Extract the result of a tool from a message of LangChain or LlamaIndex.
 
-Only the message states that the tool failed.
+Both frameworks wrap the result in a message. Only this message states whether the tool failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MARKS_OF_OUTPUT = ("blocks", "raw_output", "is_error")
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """A tool's answer without its wrapper."""
+    """The result of a tool, extracted from its message."""
 
     text: str | None
     call_id: str | None = None
@@ -26,7 +26,7 @@ class ToolAnswer:
 
 
 def unwrapped_result(value: Any) -> ToolAnswer:
-    """Return the answer in a tool's message. Other values are the answer themselves."""
+    """Return the tool result inside a message. A value that is no message is the result itself."""
     fields = parsed(value)
     if isinstance(fields, dict) and "output" in fields and set(fields) <= {"output", "kwargs"}:
         value = fields["output"]

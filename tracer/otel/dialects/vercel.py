@@ -1,4 +1,9 @@
-"""The Vercel AI SDK: `ai.generateText` is an agent, its `.doGenerate` a round."""
+"""Vercel AI SDK 5 to 7: spans of `ai.*` operations, and of the package `@ai-sdk/otel`.
+
+Up to version 6, a span such as `ai.generateText` is an agent, and its child
+`ai.generateText.doGenerate` is a model call. From version 7 on, `@ai-sdk/otel` sends spans of the
+GenAI conventions.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +55,7 @@ _RESULTS = ("ai.toolCall.result", "ai.toolCall.output")
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
-    """Return the facts of one of the AI SDK's spans; None for others."""
+    """Return the role and fields of a span of the AI SDK; None for any other span."""
     attributes = span.attributes
     if span.scope == _SCOPE_OF_GENAI:
         facts = genai.read(span)
@@ -114,7 +119,10 @@ def _speaking(span: ReadableSpan, role: Role) -> SpanFacts:
 
 
 def _details(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields about request and answer, from the GenAI attributes or else from `ai.*`."""
+    """Return parameters, offered tools, reasoning tokens, finish reasons and time to first token.
+
+    The values come from the GenAI attributes or from `ai.*` attributes.
+    """
     details = genai.model_details(attributes)
     if (tools := attributes.get("ai.prompt.tools")) is not None:
         details["offered_tools"] = genai.offered_tools_of(tools)
@@ -136,7 +144,10 @@ def _details(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _result(result: Any) -> str | None:
-    """Return a tool's result. The SDK writes it as JSON, also if the tool returned plain text."""
+    """Return a tool's result as text.
+
+    The SDK encodes results as JSON. A JSON string is decoded, because the tool returned plain text.
+    """
     value = parsed(result)
     return value if isinstance(value, str) else text(result)
 
