@@ -1,1 +1,4 @@
-"""OpenTelemetry spans in and out, and the records that they are projected into: pure, no I/O."""
+"""OpenTelemetry: decode, store and encode spans, and convert between spans and records.
+
+All functions are pure. They do no I/O.
+"""

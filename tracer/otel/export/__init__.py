@@ -1,1 +1,1 @@
-"""Records to spans."""
+"""Convert records to OpenTelemetry spans."""

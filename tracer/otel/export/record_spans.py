@@ -1,7 +1,8 @@
-"""Export the records of a run as spans with the attributes of OpenTelemetry's GenAI conventions.
+"""Export the records of a run as spans of OpenTelemetry's GenAI conventions.
 
-Each record becomes one span, so that other backends show the run. The span also contains the record
-itself, from which `tracer.otel.projection.embedded_records` restores it exactly.
+Each record becomes one span, so that other tracing backends can show the run. An attribute of the
+span contains the complete record as JSON. When Tracer imports the span,
+`tracer.otel.projection.embedded_records` restores exactly this record.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Part = dict[str, Any]
 
 
 def message(role: str, *parts: Part) -> dict[str, Any]:
-    """Return one message."""
+    """Return one message in the form of the GenAI conventions."""
     return {"role": role, "parts": list(parts)}
 
 
@@ -58,15 +59,15 @@ def call_part(call: RequestedCall) -> Part:
 
 
 def messages_text(messages: Iterable[Any]) -> str:
-    """Return messages as the text of an attribute."""
+    """Return messages as JSON text, which is the value of an attribute."""
     return orjson.dumps(list(messages), default=str).decode()
 
 
 def input_messages(recorded: str | None) -> list[dict[str, Any]] | None:
-    """Return the recorded messages of a model's request in the form of the conventions.
+    """Return a model call's recorded input messages in the form of the GenAI conventions.
 
     Args:
-        recorded: The text of a JSON array, with messages of any provider.
+        recorded: The text of a JSON array with messages in the form of any provider.
 
     Returns:
         The messages; None if `recorded` is not a JSON array.
@@ -106,14 +107,15 @@ def spans_of_records(
     records: Mapping[Kind, Sequence[Any]],
     other_spans: Sequence[Span],
 ) -> Iterator[Span]:
-    """Yield a span for each record of a run that was recorded as events, by (start, span id).
+    """Yield a span for each record of a run that was recorded as events.
+
+    The spans that arrived over OTLP are yielded, too. The result is sorted by start and span id.
 
     Args:
         run: The run.
-        is_agent_work: The stored value of the run.
+        is_agent_work: Whether the list of runs includes the run by default.
         records: All records of the run (`tracer.store.AnyRecord`), by kind.
-        other_spans: Spans of the run that arrived over OTLP, in the same order. They are yielded,
-            too.
+        other_spans: The spans of the run that arrived over OTLP, sorted by start and span id.
     """
     envelope = _envelope()
     chosen: dict[UUID, list[ActToolInfo]] = {}
@@ -189,11 +191,11 @@ def _span(envelope: Envelope, kind: Kind, record: Record, attributes: Attributes
 
 
 def _span_id(kind: Kind, record_id: UUID) -> bytes:
-    """Return the id of a record's span.
+    """Return the id of the span that represents a record.
 
-    The id of a tool call's span is the id that the tool received in its context, so that spans of
-    the tool are its children. The ids of other kinds include the kind, because a program may use
-    one id for records of two kinds.
+    For a tool call, this is the span id that the tool received in its context. Spans that the tool
+    created are therefore its children. For other kinds, the kind is part of the hash, because a
+    program may use the same id for two records of different kinds.
     """
     if kind is Kind.TOOL_CALL:
         return bytes.fromhex(span_id(record_id))
@@ -201,7 +203,10 @@ def _span_id(kind: Kind, record_id: UUID) -> bytes:
 
 
 def _parent_place(kind: Kind, record: Record) -> RecordPlace | None:
-    """Return the record that is the parent of a record's span: the opener of a plan comes first."""
+    """Return the record whose span is the parent of this record's span; None for a root plan.
+
+    The parent of a sub-plan is the tool call or step that started it, and not the parent plan.
+    """
     links = {field: getattr(record, field) for field in _LINKS[kind]}
     return next(((_LINKS[kind][field], link) for field, link in links.items() if link), None)
 
@@ -228,7 +233,7 @@ _NAMES = ("gen_ai.workflow.name", "gen_ai.agent.name", "gen_ai.request.model", "
 
 
 def _nanoseconds(moment: datetime | None) -> int:
-    """Return nanoseconds since 1970, limited to the range of OTLP; 0 for None."""
+    """Return a time in nanoseconds since 1970, limited to the range of OTLP; 0 for None."""
     if moment is None:
         return 0
     return min(max(1, (moment - _EPOCH) // timedelta(microseconds=1) * 1000), MAX_TIME - 1)

@@ -1,1 +1,1 @@
-"""OTLP: bytes to spans and back, and the blocks in which spans are stored."""
+"""OTLP, the protocol of OpenTelemetry: decode and encode requests, and store their spans."""

@@ -1,9 +1,9 @@
-"""Blocks: how the spans and log records of a run are stored.
+"""Blocks: the format in which spans and log records are stored in the database.
 
-A block holds a header and one compressed message (`tracer.otel.otlp.logs`) with spans and log
-records of one trace, each with its resource and scope. The header is three fields in network byte
-order: the format version (1 byte), the codec (1 byte) and the size of the uncompressed message
-(8 bytes).
+A block contains spans and log records of one trace, each with its resource and scope, as one
+compressed message. `tracer.otel.otlp.logs` describes the message. A header precedes it, with three
+fields in network byte order: the format version (1 byte), the codec (1 byte) and the size of the
+uncompressed message (8 bytes).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _ZSTD = 1
 
 
 class UnreadableBlock(TracerError):
-    """A stored block is damaged, or a newer version of the program wrote it."""
+    """A stored block is damaged, or was written by a newer version of Tracer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSpans:
-    """The valid spans and log records of one trace in one request. Stores accept these."""
+    """The accepted spans and log records of one trace from one request. Input of every store."""
 
     trace_id: bytes
     """The trace id; for log records without one, their session run's id (`session_run_id`)."""
@@ -64,10 +64,10 @@ def pack_block(message: bytes, level: int = 1) -> bytes:
 
 
 def unpack_block(block: bytes) -> bytes:
-    """Return the message in a block.
+    """Return the uncompressed message of a block.
 
     Raises:
-        UnreadableBlock: The header is not of a known format, or the content does not match it.
+        UnreadableBlock: The format is unknown, or the content is damaged.
     """
     if len(block) < _HEADER.size:
         raise UnreadableBlock("A block of spans is shorter than its header.")
@@ -91,12 +91,14 @@ def unpack_block(block: bytes) -> bytes:
 
 
 def block_key(message: bytes) -> bytes:
-    """Return the key of a block: equal messages have equal keys."""
+    """Return the key of the block that contains a message. Equal messages have equal keys."""
     return blake2b(message, digest_size=KEY_BYTES).digest()
 
 
 def spans_of(messages: Iterable[bytes]) -> list[Span]:
-    """Return one version of each span in serialized `TracesData` messages, by (start, span id).
+    """Return the spans in serialized `TracesData` messages, sorted by start and span id.
+
+    If a span was sent in several versions, one version is returned (`newer`).
 
     Raises:
         google.protobuf.message.DecodeError: A message cannot be parsed.
@@ -106,7 +108,9 @@ def spans_of(messages: Iterable[bytes]) -> list[Span]:
 
 
 def sent_spans(message: bytes) -> Iterator[Span]:
-    """Yield each version of each span in a serialized `TracesData` message, in its order.
+    """Yield all spans in a serialized `TracesData` message, in the order of the message.
+
+    If the message contains several versions of a span, all of them are yielded.
 
     Raises:
         google.protobuf.message.DecodeError: The message cannot be parsed.
@@ -118,7 +122,7 @@ def sent_spans(message: bytes) -> Iterator[Span]:
 
 
 def single_spans(trace: TraceSpans) -> list[TraceSpans]:
-    """Return each span of a message by itself, in its order, then each log record."""
+    """Split a message into messages with one item each: first the spans, then the log records."""
     if trace.count == 1:
         return [trace]
     messages = [encode_protobuf([span]) for span in sent_spans(trace.message)]
@@ -127,7 +131,10 @@ def single_spans(trace: TraceSpans) -> list[TraceSpans]:
 
 
 def traces_of(spans: Iterable[Span]) -> Sequence[TraceSpans]:
-    """Return spans as a store accepts them, grouped by trace in the order of their first spans."""
+    """Group spans by trace, in the form that stores accept.
+
+    The traces are in the order of their first spans.
+    """
     by_trace: dict[bytes, list[Span]] = {}
     for span in spans:
         by_trace.setdefault(span.trace_id, []).append(span)

@@ -1,4 +1,7 @@
-"""Decode OTLP request bodies in JSON. An item that cannot be stored is rejected by itself."""
+"""Decode OTLP requests in JSON.
+
+A span or log record that cannot be stored is rejected. The other items of the request are accepted.
+"""
 
 from __future__ import annotations
 
@@ -45,18 +48,19 @@ _NOT_OF_THAT_SHAPE = (
 
 
 def decode_json(body: bytes, max_size: int | None = None, signal: Signal = SPANS) -> Decoded:
-    """Return the items of an OTLP/JSON request: hex ids, 64-bit integers as text or numbers.
+    """Return the spans or log records of an OTLP/JSON request.
 
-    Fields that are not known are ignored.
+    In this format, ids are hexadecimal, and 64-bit integers are text or numbers. Unknown fields are
+    ignored.
 
     Args:
         body: The request.
-        max_size: How much memory its items may take, in bytes; None: any amount.
-        signal: The signal of its items: spans or log records.
+        max_size: The largest amount of memory, in bytes, that the items may use; None: unlimited.
+        signal: Whether the request contains spans or log records.
 
     Raises:
         UndecodableTraces: The body is not JSON, or is not an OTLP request.
-        TooLarge: Its items take more than `max_size`.
+        TooLarge: The items use more memory than `max_size`.
     """
     decoded = Decoded(max_size)
     decoded.grow(_VALUE_BYTES * most_json_values(body))
@@ -94,11 +98,12 @@ def _accepted(
 
 
 def load_json(body: bytes, max_depth: int | None = None) -> Any:
-    """Return the value of JSON text, with lone surrogates in stored form.
+    """Parse JSON text. Lone surrogates in strings are returned in stored form (`tracer.text`).
 
     Args:
         body: The text, in UTF-8, UTF-16 or UTF-32.
-        max_depth: If orjson refuses the text, read arrays and objects deeper than this as null.
+        max_depth: The nesting level below which arrays and objects are replaced by null, if orjson
+            rejects the text. None: no level.
 
     Raises:
         UndecodableTraces: The text is not JSON, or nests too deeply.
@@ -150,7 +155,10 @@ def _objects(parent: Any, signal: Signal, name: str) -> list[dict[str, Any]]:
 
 
 def _without_items(message: Any, fields: dict[str, Any]) -> Any:
-    """Return `message` with all fields but its scopes or items; None if they are malformed."""
+    """Parse all fields of a resource or a scope into `message`, except its list of children.
+
+    Returns None if the fields are malformed.
+    """
     alone = {name: value for name, value in fields.items() if name not in _ITEMS}
     try:
         json_format.ParseDict(alone, message, ignore_unknown_fields=True)
@@ -169,7 +177,11 @@ _IDS = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span
 
 
 def _wire_item(signal: Signal, item: Any) -> Any:
-    """Return the message; ids are hex in OTLP's JSON, where other bytes are base64."""
+    """Return an item as a protobuf message.
+
+    OTLP/JSON writes ids in hexadecimal. Protobuf's JSON format expects base64 for all bytes, so ids
+    are converted first.
+    """
     fields = _with_base64_ids(item)
     if signal is SPANS and isinstance(fields.get("links"), list):
         fields["links"] = [_with_base64_ids(link) for link in fields["links"]]

@@ -1,4 +1,7 @@
-"""Decode OTLP log requests. A log record that cannot be stored is rejected by itself."""
+"""Decode OTLP log requests.
+
+A log record that cannot be stored is rejected. The other records of the request are accepted.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,16 @@ from tracer.otel.otlp.signals import LOGS, SessionOf
 def decode_logs_protobuf(
     body: bytes, max_size: int | None = None, session_of: SessionOf | None = None
 ) -> Decoded:
-    """Return the log records of an `ExportLogsServiceRequest`, as `decode_protobuf` does.
+    """Return the log records of a serialized `ExportLogsServiceRequest`.
+
+    Raises the same errors as `decode_protobuf`.
 
     Args:
         body: The serialized request.
-        max_size: How much memory its records may take, in bytes; None: any amount.
-        session_of: Finds the session of a record without a trace id. Such records get the id of
-            the session's run; None: they are rejected.
+        max_size: The largest amount of memory, in bytes, that the records may use; None: unlimited.
+        session_of: A function that returns the session of a log record. A record without a trace id
+            is stored in the run of its session (`session_run_id`). If this argument is None, such a
+            record is rejected.
     """
     return decode_protobuf(body, max_size, replace(LOGS, session_of=session_of))
 
@@ -27,5 +33,8 @@ def decode_logs_protobuf(
 def decode_logs_json(
     body: bytes, max_size: int | None = None, session_of: SessionOf | None = None
 ) -> Decoded:
-    """Return the log records of an OTLP/JSON request, as `decode_logs_protobuf` does."""
+    """Return the log records of an OTLP/JSON request.
+
+    The arguments are those of `decode_logs_protobuf`. Raises the same errors as `decode_json`.
+    """
     return decode_json(body, max_size, replace(LOGS, session_of=session_of))

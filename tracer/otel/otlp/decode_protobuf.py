@@ -1,4 +1,7 @@
-"""Decode OTLP request bodies in protobuf. An item that cannot be stored is rejected by itself."""
+"""Decode OTLP requests in protobuf.
+
+A span or log record that cannot be stored is rejected. The other items of the request are accepted.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +32,18 @@ _FIELD_BYTES = 40
 def decode_protobuf(body: bytes, max_size: int | None = None, signal: Signal = SPANS) -> Decoded:
     """Return the spans or log records of a serialized export request.
 
-    If all spans are accepted and belong to one trace, its message is `body` itself.
+    If all spans are accepted and belong to one trace, `body` itself becomes the stored message,
+    without a copy.
 
     Args:
         body: The serialized request.
-        max_size: How much memory its items may take, in bytes; None: any amount.
-        signal: The signal of its items: spans or log records.
+        max_size: The largest amount of memory, in bytes, that the items may use; None: unlimited.
+        signal: Whether the request contains spans or log records.
 
     Raises:
-        UndecodableTraces: The body is not such a message. A malformed item in it is rejected alone.
-        TooLarge: Its items take more than `max_size`.
+        UndecodableTraces: The body is not an export request. A single malformed item does not raise
+            an error. It is rejected.
+        TooLarge: The items use more memory than `max_size`.
     """
     decoded = Decoded(max_size)
     decoded.grow(_FIELD_BYTES * most_fields(body))
@@ -62,7 +67,7 @@ def decode_protobuf(body: bytes, max_size: int | None = None, signal: Signal = S
 
 
 def _scopes_of(request: Any, signal: Signal) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield each scope that has items, with its resource and its items."""
+    """Yield the resource, the scope and the items of each scope that has items."""
     for resource_items in getattr(request, signal.resources):
         for scope_items in getattr(resource_items, signal.scopes):
             if items := getattr(scope_items, signal.items):
@@ -70,7 +75,7 @@ def _scopes_of(request: Any, signal: Signal) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def _check(request: Any, decoded: Decoded, signal: Signal) -> list[bytes]:
-    """Check all items of a request, and return the trace ids of those that are accepted."""
+    """Check all items of a request. Return the trace ids of the accepted items, in order."""
     trace_ids: list[bytes] = []
     why_refused = signal.why_refused
     for resource_items, scope_items, items in _scopes_of(request, signal):
@@ -107,7 +112,7 @@ def _stored_message(body: bytes, signal: Signal) -> bytes:
 
 
 def _assemble(request: Any, decoded: Decoded, trace_ids: list[bytes], signal: Signal) -> None:
-    """Set the traces of a request, from the bytes of its accepted items."""
+    """Group the accepted items of a request by trace, and add the groups to `decoded`."""
     by_trace = ByTrace(signal)
     refused = {each.index for each in decoded.refused}
     accepted_ids = iter(trace_ids)
@@ -125,7 +130,7 @@ def _assemble(request: Any, decoded: Decoded, trace_ids: list[bytes], signal: Si
 
 
 def _decode_by_parts(body: bytes, decoded: Decoded, signal: Signal) -> Decoded:
-    """Decode a request in which something cannot be parsed, each of its items by itself."""
+    """Decode a request that protobuf cannot parse as a whole, item by item."""
     by_trace = ByTrace(signal)
     try:
         for resource_items in _parts(body, 1):
@@ -166,7 +171,10 @@ def _parts(message: bytes, number: int) -> Iterator[bytes]:
 
 
 def _without_items(kind: Any, message: bytes) -> Any:
-    """Return a message with all fields but its scopes or items; None if they are malformed."""
+    """Parse all fields of a resource or a scope, except its list of children.
+
+    Returns None if the fields are malformed.
+    """
     fields = [bytes_field(number, each) for number, each in bytes_fields(message) if number != 2]
     try:
         return kind.FromString(b"".join(fields))

@@ -1,4 +1,4 @@
-"""Encode stored spans and log records as OTLP, exactly as they arrived."""
+"""Encode stored spans and log records as OTLP, with the content that they arrived with."""
 
 from __future__ import annotations
 
@@ -17,28 +17,31 @@ from tracer.otel.otlp.spans import Span
 
 
 def encode_protobuf(spans: Iterable[Span]) -> bytes:
-    """Return a serialized `ExportTraceServiceRequest` (and so a `TracesData`) with the spans."""
+    """Return spans as a serialized `ExportTraceServiceRequest`, which is also a `TracesData`."""
     return b"".join(protobuf_parts(spans))
 
 
 def protobuf_parts(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> Iterator[bytes]:
-    """Yield spans, then log records, as a stored message (`tracer.otel.otlp.logs`), an item each.
+    """Yield a stored message (`tracer.otel.otlp.logs`) in parts: one span or log record each.
 
-    Programs that read `TracesData` skip the log records.
+    Programs that parse the message as `TracesData` skip the log records.
     """
     yield from (bytes_field(1, span.body) for span in spans)
     yield from (bytes_field(LOGS_FIELD, record.sent) for record in logs)
 
 
 def encode_json(spans: Iterable[Span]) -> bytes:
-    """Return spans as OTLP/JSON: hex ids, enums as numbers, 64-bit integers as text."""
+    """Return spans as OTLP/JSON.
+
+    Ids are hexadecimal, enums are numbers, and 64-bit integers are text.
+    """
     return b"".join(json_parts(spans))
 
 
 def json_parts(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> Iterator[bytes]:
-    """Yield one OTLP/JSON document with spans and log records, an item each.
+    """Yield an OTLP/JSON document in parts: one span or log record each.
 
-    Without log records it has no `resourceLogs`.
+    The document has the key `resourceLogs` only if there are log records.
     """
     before = b'{"resourceSpans":['
     for span in spans:

@@ -1,7 +1,8 @@
-"""Log records: the second signal of OTLP, stored in the same blocks as the spans of their trace.
+"""Log records, the second signal of OTLP. They are stored together with the spans of their trace.
 
-A stored message is a `TracesData` message with one more field: field 2 holds `ResourceLogs`.
-Parsers of `TracesData` skip it, and joined messages stay one message.
+A *stored message* is a `TracesData` message with an additional field 2, which holds `ResourceLogs`.
+Parsers of `TracesData` skip this field. Two stored messages can be concatenated: the result is a
+stored message with all items.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LOGS_FIELD = 2
 
 @dataclass(slots=True)
 class LogRecord:
-    """One log record. Its time is in nanoseconds since 1970."""
+    """One log record."""
 
     trace_id: bytes
     span_id: bytes | None
@@ -44,12 +45,12 @@ class LogRecord:
 
     @property
     def order(self) -> tuple[int, bytes]:
-        """The key by which the log records of a run are sorted."""
+        """The sort key of log records: time, then bytes."""
         return self.time, self.sent
 
 
 def logs_of(messages: Iterable[bytes]) -> list[LogRecord]:
-    """Return the different log records in stored messages, by time.
+    """Return the log records in stored messages, sorted by time, without duplicates.
 
     Raises:
         google.protobuf.message.DecodeError: A message cannot be parsed.
@@ -60,15 +61,15 @@ def logs_of(messages: Iterable[bytes]) -> list[LogRecord]:
 
 
 def merge_logs(records: Iterable[LogRecord]) -> list[LogRecord]:
-    """Return each different log record once, by time."""
+    """Return log records sorted by time, without duplicates."""
     return sorted({record.sent: record for record in records}.values(), key=lambda each: each.order)
 
 
 def logs_in(message: TracesData) -> Iterator[LogRecord]:
-    """Yield each log record of a parsed stored message, in its order.
+    """Yield the log records of a parsed stored message, in the order of the message.
 
     Raises:
-        google.protobuf.message.DecodeError: Its log records cannot be parsed.
+        google.protobuf.message.DecodeError: The log records cannot be parsed.
     """
     for resource_logs, scope_logs in scopes_of_logs(message):
         envelope = Envelope.of_messages(resource_logs, scope_logs)
@@ -77,7 +78,7 @@ def logs_in(message: TracesData) -> Iterator[LogRecord]:
 
 
 def scopes_of_logs(message: TracesData) -> Iterator[tuple[ResourceLogs, ScopeLogs]]:
-    """Yield each scope of a parsed stored message that has log records, with its resource.
+    """Yield the resource and the scope of each scope with log records in a stored message.
 
     Raises:
         google.protobuf.message.DecodeError: The log records cannot be parsed.
@@ -93,7 +94,7 @@ def scopes_of_logs(message: TracesData) -> Iterator[tuple[ResourceLogs, ScopeLog
 
 
 def log_of(envelope: Envelope, record: WireLogRecord) -> LogRecord:
-    """Return an OTLP log record as a value."""
+    """Convert an OTLP log record to a `LogRecord`."""
     attributes = attributes_of(record.attributes)
     body = value_of(record.body) if record.HasField("body") else None
     named = attributes.get("event.name")
@@ -114,12 +115,12 @@ def log_of(envelope: Envelope, record: WireLogRecord) -> LogRecord:
 def session_run_id(session: str) -> bytes:
     """Return the id of a session's own run.
 
-    It holds the session's log records without a trace id.
+    This run stores those log records of the session that have no trace id.
     """
     content = b"tracer session\0" + session.encode(errors="surrogatepass")
     return blake2b(content, digest_size=TRACE_ID_BYTES).digest()
 
 
 def encode_logs(records: Iterable[LogRecord]) -> bytes:
-    """Return log records as a stored message."""
+    """Return log records as a stored message (see the module's docstring)."""
     return b"".join(bytes_field(LOGS_FIELD, record.sent) for record in records)

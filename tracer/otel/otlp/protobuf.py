@@ -1,7 +1,8 @@
 """Read and write fields of the protocol buffers wire format.
 
-A parser rejects a whole request if it contains one invalid string. To store the valid spans of such
-a request, this module splits its outer messages, so that each span is parsed separately.
+A protobuf parser rejects a whole request if one string in it is invalid. Tracer must still store
+the valid spans. This module therefore splits the request into spans, so that each span is parsed
+separately.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Malformed(ValueError):
 
 
 def bytes_field(number: int, data: bytes) -> bytes:
-    """Return the encoding of a field that holds text, bytes or a message."""
+    """Return an encoded field that holds text, bytes or a message."""
     return _varint(number << 3 | _BYTES) + _varint(len(data)) + data
 
 
@@ -29,25 +30,26 @@ def bytes_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the number and the content of each field that holds text, bytes or a message.
 
     Raises:
-        Malformed: The bytes end in the middle of a field, or are not a message.
+        Malformed: The bytes end in the middle of a field, or are not a protobuf message.
     """
     return streamed_fields(io.BytesIO(message))
 
 
 def most_fields(message: bytes) -> int:
-    """Return an upper estimate of the fields in a message, including nested ones, without parsing.
+    """Return an upper estimate of the number of fields in a message, including nested fields.
 
-    It counts the bytes below 32. The length of a field of less than 32 bytes is such a byte, and so
-    are the tags of fields that contain messages. Text has few such bytes, such as line ends.
+    The message is not parsed. The estimate is the number of bytes below 32: the length of a short
+    field is such a byte, and so is the tag of a field that contains a message. Text contains few
+    such bytes.
     """
     return len(message) - len(message.translate(None, _SMALL))
 
 
 def streamed_fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the same as `bytes_fields` for a message that is read from a stream.
+    """Yield the number and the content of each field, as `bytes_fields`, from a stream.
 
     Raises:
-        Malformed: The bytes end in the middle of a field, or are not a message.
+        Malformed: The bytes end in the middle of a field, or are not a protobuf message.
     """
     while True:
         start = stream.read(1)

@@ -1,4 +1,4 @@
-"""Convert OTLP span messages to `Span`, with their resource and scope."""
+"""Convert OTLP span messages to `Span` objects with their resource and scope."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ MAX_TIME = 2**63
 
 @dataclass(frozen=True)
 class Envelope:
-    """The resource and scope that items share: as values, and as the bytes around an item."""
+    """The resource and the scope that several spans or log records share.
+
+    It holds their values, and the bytes that surround an item in a serialized message.
+    """
 
     resource: dict[str, Any]
     scope: str
@@ -38,7 +41,10 @@ class Envelope:
     def of_messages(
         cls, resource_spans: ResourceSpans | ResourceLogs, scope_spans: ScopeSpans | ScopeLogs
     ) -> Envelope:
-        """Return the envelope of two messages. Their spans or log records are not read."""
+        """Create an envelope from a message of a resource and a message of a scope.
+
+        Their spans or log records are ignored.
+        """
         has_resource = resource_spans.HasField("resource")
         has_scope = scope_spans.HasField("scope")
         parts = (
@@ -56,7 +62,7 @@ class Envelope:
         )
 
     def body(self, *spans: bytes) -> bytes:
-        """Return a serialized `ResourceSpans`, or `ResourceLogs`, with these items."""
+        """Return a serialized `ResourceSpans` or `ResourceLogs` with the given serialized items."""
         content = b"".join([bytes_field(2, span) for span in spans])
         scope_spans = self.scope_before + content + self.scope_after
         return self.before + bytes_field(2, scope_spans) + self.after
@@ -65,7 +71,7 @@ class Envelope:
 def scopes_of(
     request: TracesData | ExportTraceServiceRequest,
 ) -> Iterator[tuple[ResourceSpans, ScopeSpans]]:
-    """Yield each scope that has spans, with its resource."""
+    """Yield the resource and the scope of each scope that has spans."""
     for resource_spans in request.resource_spans:
         for scope_spans in resource_spans.scope_spans:
             if scope_spans.spans:
@@ -81,7 +87,7 @@ def _text_field(number: int, text: str) -> bytes:
 
 
 def span_of(envelope: Envelope, span: WireSpan) -> Span:
-    """Convert a valid OTLP span."""
+    """Convert an OTLP span, which must be valid, to a `Span`."""
     parent_span_id = span.parent_span_id
     events, links, status = span.events, span.links, span.status
     return Span(
@@ -119,7 +125,7 @@ def _links(links: Any) -> tuple[SpanLink, ...]:
 
 
 def attributes_of(pairs: Any) -> dict[str, Any]:
-    """Return `KeyValue` messages as a dictionary. If a key repeats, the last value counts."""
+    """Return `KeyValue` messages as a dictionary. If a key is repeated, the last value is used."""
     # Most values are non-empty texts or non-zero numbers. `value_of` handles the others.
     return {
         pair.key: (value := pair.value).string_value or value.int_value or value_of(value)

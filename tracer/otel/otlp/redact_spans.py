@@ -1,4 +1,7 @@
-"""Redact stored messages: mask secrets, and shorten payloads by a project's policy."""
+"""Redact spans and log records before they are stored.
+
+Secrets are masked. Payloads are shortened or removed as the project's payload policy requires.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,12 @@ lookaheads because such bytes may end where a number begins."""
 
 
 def redact_spans(message: bytes, redaction: Redaction, policy: PayloadPolicy) -> bytes:
-    """Return a stored message without secrets, with payloads by the policy.
+    """Return a stored message with secrets masked and payloads shortened.
 
     Returns:
-        The message itself if it certainly holds no secret and the policy keeps payloads.
-        Otherwise a new message: each span, log record, resource and scope is examined by itself.
-        Those with a secret lose the fields that OTLP does not define, because such fields cannot be
-        masked.
+        The message itself if it contains no secret and the policy keeps payloads. Otherwise a new
+        message. In each changed span, log record, resource or scope, fields that OTLP does not
+        define are removed, because they cannot be masked.
 
     Raises:
         google.protobuf.message.DecodeError: The message cannot be parsed.
@@ -76,7 +78,10 @@ _MOST_NUMBERS = 1000
 
 
 def _long_numbers(message: bytes) -> Iterator[str]:
-    """Yield the long numbers that a message may hold, as text. Some are other bytes instead."""
+    """Yield the bytes in a message that look like long numbers, such as card numbers, as text.
+
+    Some of them are not numbers, because the message is not parsed.
+    """
     for match in _LONG_INTEGER.finditer(message):
         yield str(sum((byte & 0x7F) << 7 * place for place, byte in enumerate(match[1])))
     for match in _LONG_FLOAT.finditer(message):
@@ -112,7 +117,7 @@ _WITH_IDS = (WireSpan, WireLogRecord)
 
 
 class _Changing:
-    """Masks secrets in parsed messages, and shortens payloads."""
+    """Masks secrets and shortens payloads in parsed messages, in place."""
 
     def __init__(self, redaction: Redaction, policy: PayloadPolicy) -> None:
         self._redaction = redaction
@@ -120,13 +125,14 @@ class _Changing:
         self._is_changed = False
 
     def is_due(self, content: bytes) -> bool:
-        """Return whether a part of a message, by its bytes, may have to be changed."""
+        """Return whether a serialized part of a message must be examined."""
         return self._policy is not PayloadPolicy.KEEP or _may_hold_secret(self._redaction, content)
 
     def is_changed_in(self, part: ResourceSpans | WireSpan | WireLogRecord) -> bool:
-        """Mask the values of a part of a message, and return whether it changed.
+        """Mask and shorten the values of a part of a message. Return whether anything changed.
 
-        Fields that its definition does not contain cannot be masked. They are removed.
+        Fields that the protobuf definition does not contain are removed, because they cannot be
+        masked.
         """
         size = part.ByteSize()
         part.DiscardUnknownFields()
@@ -137,7 +143,7 @@ class _Changing:
         return self._is_changed
 
     def _message(self, message: Any) -> None:
-        """Mask all fields of a message."""
+        """Mask the values of all fields of a message, including nested messages."""
         for field, value in message.ListFields():
             parts = value if field.is_repeated else [value]
             if field.message_type is KeyValue.DESCRIPTOR:
@@ -183,10 +189,7 @@ class _Changing:
                 self._text(value, "string_value", lambda text: stored_payload(text, self._policy))
 
     def _cut_record(self, text: str) -> str:
-        """Return the text of a record that a span carries.
-
-        Its payloads are shortened by the policy.
-        """
+        """Shorten the payloads in the JSON text of a record that an exported span contains."""
         try:
             record = orjson.loads(text)
         except orjson.JSONDecodeError:
@@ -238,7 +241,10 @@ class _Changing:
 
 
 def _may_be_secret(value: AnyValue) -> bool:
-    """Return whether a value may be a secret: it is neither empty, a boolean nor a mask."""
+    """Return whether the value of a secret key must be masked.
+
+    An empty value, a boolean and an existing mask need no masking.
+    """
     match value.WhichOneof("value"):
         case "string_value":
             text = value.string_value

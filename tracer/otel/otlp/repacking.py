@@ -1,4 +1,4 @@
-"""Repack a run: put the items of many messages into few blocks of a bounded size."""
+"""Repack a run: move the spans and log records of many blocks into few large blocks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FRAME_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A span or a log record as it is stored."""
+    """One stored span or log record."""
 
     field: int
     """The field of a stored message that holds it: 1 for a span, `LOGS_FIELD` for a log record."""
@@ -39,7 +39,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class PackedBlock:
-    """A block with what a store must know about it."""
+    """A new block, with the values that a store saves next to it."""
 
     key: bytes
     spans: int
@@ -52,10 +52,13 @@ class PackedBlock:
 
 
 def merge_messages(messages: Iterable[tuple[bytes, datetime]]) -> list[Item]:
-    """Return one version of each span, by (start, span id), then each log record once, by time.
+    """Return the spans and log records of a run without duplicates.
+
+    Spans come first, sorted by start and span id, in one version each. Log records follow, sorted
+    by time.
 
     Args:
-        messages: Stored messages of one run with their arrivals, the earliest first.
+        messages: The stored messages of the run with the times of their arrival, earliest first.
     """
     newest: dict[bytes, Span] = {}
     arrivals: dict[bytes, datetime] = {}
@@ -77,13 +80,13 @@ def merge_messages(messages: Iterable[tuple[bytes, datetime]]) -> list[Item]:
 
 
 def message_with(items: Iterable[Item]) -> bytes:
-    """Return items as a stored message."""
+    """Return items as one stored message (`tracer.otel.otlp.logs`)."""
     return b"".join([bytes_field(item.field, item.body) for item in items])
 
 
 @dataclass(slots=True)
 class _Message:
-    """A message that grows."""
+    """A message to which items are added until it has the size of a block."""
 
     resources: list[tuple[int, Any]] = field(default_factory=list)
     """Each with its field."""
@@ -93,7 +96,10 @@ class _Message:
     size: int = 0
 
     def add(self, item: Item, max_bytes: int) -> bool:
-        """Add an item unless the message has others and would exceed `max_bytes`."""
+        """Add an item. Return False, without adding it, if the message would exceed `max_bytes`.
+
+        The first item is always added.
+        """
         resource, items = _parsed(item)
         [alone] = items
         del items[:]
@@ -125,7 +131,7 @@ class _Message:
 
 
 def _parsed(item: Item) -> tuple[Any, Any]:
-    """Return an item's resource, and the list in it that holds the item alone."""
+    """Return the parsed resource of an item, and the list in it that contains the item."""
     if item.field == LOGS_FIELD:
         resource_logs = ResourceLogs.FromString(item.body)
         [scope_logs] = resource_logs.scope_logs
@@ -136,11 +142,12 @@ def _parsed(item: Item) -> tuple[Any, Any]:
 
 
 def blocks_with(items: Iterable[Item], max_bytes: int) -> Iterator[PackedBlock]:
-    """Yield blocks with these items. The same items in the same order make the same blocks.
+    """Yield blocks that contain the items. Equal input gives equal blocks.
 
     Args:
         items: Items of one run.
-        max_bytes: The largest uncompressed size of a block. A larger item gets its own block.
+        max_bytes: The largest uncompressed size of a block. An item that is larger gets its own
+            block.
     """
     message = _Message()
     for item in items:

@@ -1,4 +1,4 @@
-"""The items of one OTLP request: each checked by itself, then grouped by trace."""
+"""The spans or log records of one OTLP request: check each of them, and group them by trace."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class RefusedSpan:
 
 @dataclass
 class Decoded:
-    """The spans or log records of a request. Decoders add them in the order of the request."""
+    """The result of decoding a request: accepted items by trace, and rejected items.
+
+    Decoders add items in the order of the request.
+    """
 
     max_size: int | None = None
     """How much memory they may take, in bytes; None: any amount."""
@@ -50,10 +53,10 @@ class Decoded:
     refused: list[RefusedSpan] = field(default_factory=list)
 
     def grow(self, size: int) -> None:
-        """Count `size` more bytes of memory.
+        """Add `size` bytes to the memory that the request uses.
 
         Raises:
-            TooLarge: The request exceeds `max_size`.
+            TooLarge: The request uses more memory than `max_size`.
         """
         self.size += size
         if self.max_size is not None and self.size > self.max_size:
@@ -63,32 +66,40 @@ class Decoded:
             )
 
     def grow_by_items(self, count: int, envelope_size: int) -> None:
-        """Count the memory that items take, without their content.
+        """Add the memory that a number of items use, without their content.
 
         Args:
             count: The number of items.
-            envelope_size: The bytes of the items' resource and scope. These bytes count for each
+            envelope_size: The bytes of the items' resource and scope. They count once for each
                 item, because readers return each item with both.
 
         Raises:
-            TooLarge: The request exceeds `max_size`.
+            TooLarge: The request uses more memory than `max_size`.
         """
         self.grow(count * (_ITEM_BYTES + envelope_size))
 
     def refuse(self, reason: str) -> None:
-        """Reject the next item. Raises `TooLarge`."""
+        """Reject the next item of the request.
+
+        Raises:
+            TooLarge: The request uses more memory than `max_size`.
+        """
         self.grow(_REFUSAL_BYTES)
         self.refused.append(RefusedSpan(self.count, reason))
         self.count += 1
 
     def refuse_all(self, items: Iterable[object]) -> None:
-        """Reject the items of a resource or scope that cannot be parsed. Raises `TooLarge`."""
+        """Reject all items of a resource or scope that cannot be parsed.
+
+        Raises:
+            TooLarge: The request uses more memory than `max_size`.
+        """
         for _ in items:
             self.refuse("Its resource or its scope cannot be parsed.")
 
 
 class ByTrace:
-    """The accepted items of a request whose messages are assembled, one message per trace."""
+    """Groups the accepted items of a request by trace, into one message per trace."""
 
     def __init__(self, signal: Signal) -> None:
         """Create an empty collection of items of one signal."""
@@ -100,8 +111,8 @@ class ByTrace:
         """Add items of one scope.
 
         Args:
-            envelope: Their resource and scope.
-            items: The place, the trace id and the bytes of each.
+            envelope: The resource and scope of the items.
+            items: For each item, its index in the request, its trace id and its bytes.
         """
         by_trace: dict[bytes, list[bytes]] = {}
         for place, trace_id, item in items:
@@ -112,7 +123,7 @@ class ByTrace:
             self._parts.setdefault(trace_id, []).append(part)
 
     def move_to(self, decoded: Decoded) -> None:
-        """Add the collected traces, and the places of their items, to a decoded request."""
+        """Move the collected messages, and the indexes of their items, to `decoded`."""
         for trace_id, places in self._places.items():
             message = b"".join(self._parts.pop(trace_id))
             decoded.traces.append(TraceSpans(trace_id, message, len(places)))
@@ -122,12 +133,14 @@ class ByTrace:
 def accept(
     decoded: Decoded, signal: Signal, envelope: Envelope, item: Any
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    """Check the next item of a request. Yield its place, its trace id and its bytes.
+    """Check the next item of a request.
 
-    Yields nothing if it is rejected.
+    Yields:
+        The item's index in the request, its trace id and its bytes. Nothing if the item is
+        rejected.
 
     Raises:
-        TooLarge: The request exceeds its bound on memory.
+        TooLarge: The request uses more memory than allowed.
     """
     place, trace_id = decoded.count, item.trace_id
     reason = signal.why_refused(item, trace_id)
@@ -145,13 +158,14 @@ def accept(
 
 
 def run_of_session(signal: Signal, envelope: Envelope, item: Any, reason: str) -> bytes | None:
-    """Return the id of the run for an item that has no trace id; None if the item is rejected.
+    """Return the id of the run for an item without a trace id; None to reject the item.
 
     Args:
         signal: The item's signal.
         envelope: The item's resource and scope.
         item: The item.
-        reason: Why the item belongs to no trace.
+        reason: Why the item was rejected so far. Only `NO_TRACE` allows storing it with its
+            session.
     """
     if reason is not NO_TRACE or signal.session_of is None:
         return None
@@ -162,13 +176,13 @@ def run_of_session(signal: Signal, envelope: Envelope, item: Any, reason: str) -
 def parse_envelope(
     decoded: Decoded, signal: Signal, resource_items: Any, scope_items: Any
 ) -> Envelope | None:
-    """Return the resource and the scope of items that are parsed by themselves.
+    """Return the envelope of a resource and a scope that were parsed without their items.
 
     Returns:
-        None if one of the two is missing, or nests too deeply to be part of a request.
+        None if the resource or the scope is None, or if it nests too deeply for a request.
 
     Raises:
-        TooLarge: The request exceeds its bound on memory.
+        TooLarge: The request uses more memory than allowed.
     """
     if resource_items is None or scope_items is None:
         return None
@@ -182,10 +196,13 @@ def parse_envelope(
 
 
 def parse_item(signal: Signal, item: bytes) -> Any:
-    """Return an item as it is parsed in a request: one that nests too deeply for that is rejected.
+    """Parse one item with the same limits as inside a whole request.
+
+    Protobuf limits the nesting of a message. An item that exceeds the limit inside a request must
+    also be rejected here.
 
     Raises:
-        google.protobuf.message.DecodeError: It cannot be parsed.
+        google.protobuf.message.DecodeError: The item cannot be parsed.
     """
     scope_items = bytes_field(2, bytes_field(2, item))
     request = signal.request_type.FromString(bytes_field(1, scope_items))

@@ -1,4 +1,7 @@
-"""The signals of OTLP that are stored: spans and log records. Their requests have one structure."""
+"""The signals of OTLP that Tracer stores: spans and log records.
+
+The requests of both signals have the same structure, so the decoders work for both.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ SessionOf = Callable[[LogRecord], str | None]
 
 @dataclass(frozen=True)
 class Signal:
-    """How the requests of one signal are read."""
+    """The names and types in requests of one signal, and its check of a single item."""
 
     name: str
     """`trace` or `log`."""
@@ -110,7 +113,10 @@ LOGS = Signal(
 
 
 def by_signal(trace: TraceSpans) -> list[tuple[Signal, TraceSpans]]:
-    """Split a message into its spans and its log records. Omit a signal without items."""
+    """Split a stored message into one with spans and one with log records.
+
+    A message without items is omitted.
+    """
     fields = list(bytes_fields(trace.message))
     numbers = {number for number, _ in fields}
     if len(numbers) == 1:
@@ -125,7 +131,7 @@ def by_signal(trace: TraceSpans) -> list[tuple[Signal, TraceSpans]]:
 
 
 def request_of(signal: Signal, message: bytes) -> bytes:
-    """Return a stored message, which holds items of one signal, as a request of this signal."""
+    """Return a stored message as an export request. It must contain items of one signal only."""
     if signal.stored_field == 1:
         return message
     return b"".join([bytes_field(1, content) for _, content in bytes_fields(message)])

@@ -1,4 +1,4 @@
-"""The fields that all records take from their spans: times, status, errors, deterministic ids."""
+"""Fields that every kind of record takes from its span: ids, times, status and errors."""
 
 from __future__ import annotations
 
@@ -26,25 +26,28 @@ CANCELLED_ERRORS = (
 
 @lru_cache(maxsize=4096)  # called several times for each span
 def root_plan_id(trace_id: bytes) -> UUID:
-    """Return the id of a trace's run: the trace id itself."""
+    """Return the run id of a trace, which is the trace id as a UUID."""
     return UUID(bytes=trace_id)
 
 
 def run_ids_like(record_id: UUID) -> tuple[UUID, UUID]:
-    """Return the least and greatest run id to which a record id made from a span may belong."""
+    """Return the range of run ids that a record may belong to, as the least and greatest id.
+
+    The id of a record that was made from a span begins with the first six bytes of its run id.
+    """
     beginning = record_id.bytes[:6]
     return UUID(bytes=beginning + bytes(10)), UUID(bytes=beginning + b"\xff" * 10)
 
 
 def moment(nanoseconds: int) -> datetime | None:
-    """Return a time to the microsecond; None for 0, which means no time."""
+    """Return a time, rounded down to microseconds; None for 0, which means no time."""
     if nanoseconds == 0:
         return None
     return EPOCH + timedelta(0, 0, nanoseconds // 1000)
 
 
 def stored(text: str | None) -> str | None:
-    """Return text in stored form."""
+    """Return the stored form of a text (`tracer.text`)."""
     # Most text is plain ASCII, which is its own stored form.
     if text is None or (text.isascii() and "\0" not in text):
         return text
@@ -52,7 +55,11 @@ def stored(text: str | None) -> str | None:
 
 
 def error_of(span: ReadableSpan) -> dict[str, str | None]:
-    """Return the error of a span, from its last exception, its status and its attributes."""
+    """Return the error type, message and stack of a span.
+
+    They come from the span's last exception event, or else from its status and the attribute
+    `error.type`. A value is None if it is missing.
+    """
     exceptions = [event.attributes for event in span.events if event.name == "exception"]
     exception: Any = exceptions[-1] if exceptions else {}
 

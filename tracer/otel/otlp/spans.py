@@ -1,7 +1,7 @@
-"""Spans as values, and how two versions of a span are merged.
+"""Spans as Python objects, and the merging of two versions of a span.
 
-No code may change a span. The classes are not frozen, because creating a frozen instance takes five
-times as long.
+Treat spans as immutable. Their classes are not frozen only because creating a frozen instance takes
+five times as long.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRACE_ID_BYTES = 16
 
 @dataclass(slots=True)
 class SpanEvent:
-    """A moment within a span, such as an exception or, by older conventions, a message."""
+    """An event of a span, such as an exception. In older conventions, messages are events, too."""
 
     name: str
     time: int
@@ -63,7 +63,7 @@ class ReadableSpan(Protocol):
 
 @dataclass(slots=True)
 class SpanLink:
-    """A reference to another span, which may be of another trace."""
+    """A reference to another span of the same or another trace."""
 
     trace_id: bytes
     span_id: bytes
@@ -72,7 +72,7 @@ class SpanLink:
 
 @dataclass(slots=True)
 class Span:
-    """One version of one span. Times are nanoseconds since 1970; an end of 0 is no end yet."""
+    """One version of a span. Times are nanoseconds since 1970; an end of 0 means no end yet."""
 
     trace_id: bytes
     span_id: bytes
@@ -104,15 +104,18 @@ class Span:
 
 
 def newer(one: Span, other: Span) -> Span:
-    """Return the version with the later end.
+    """Return the version of a span that ended later.
 
-    If the ends are equal, return the one with greater bytes.
+    If both ended at the same time, the version with the greater bytes is returned.
     """
     return max(one, other, key=lambda span: (span.end, span.body))
 
 
 def merge_spans(spans: Iterable[Span]) -> dict[tuple[bytes, bytes], Span]:
-    """Return one version of each span. The result does not depend on the order of the versions."""
+    """Return one version of each span, by trace id and span id.
+
+    The result does not depend on the order of the versions.
+    """
     merged: dict[tuple[bytes, bytes], Span] = {}
     for span in spans:
         earlier = merged.get(span.key)

@@ -1,1 +1,1 @@
-"""Projection: the spans of one run become records (`rows.project_run`)."""
+"""Projection: convert the spans of a run to records (`project.project_run`)."""

@@ -1,7 +1,8 @@
-"""Find the agents of a run, the spans of their work, and the calls that opened them.
+"""Find the agents of a run, their model calls and tool calls, and what started each agent.
 
-An agent is a span, or the work below a span that has not arrived. The nearest tool call above an
-agent opened it, else the nearest agent above it (a hand-off).
+An agent is a span with the role `AGENT`. If work has a parent that has not arrived, an agent is
+assumed in its place. An agent was started by the nearest tool call above it. If there is none, the
+nearest agent above it handed over to it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tracer.otel.projection.forest import NODES
 
 @dataclass(slots=True, eq=False)
 class AgentWork:
-    """One agent's work: a plan of one step."""
+    """One agent with its model calls and tool calls. It becomes a plan with one step."""
 
     span_id: bytes
     span: SlimSpan | None
@@ -40,28 +41,35 @@ class AgentWork:
 
     @property
     def opened_by(self) -> SlimSpan | None:
-        """The tool call or the agent that opened this agent, recorded or inferred."""
+        """The tool call or the agent that started this agent, recorded or inferred."""
         return self.inferred or self.opener
 
     @property
     def call(self) -> SlimSpan | None:
-        """The tool call that opened this agent, recorded or inferred."""
+        """The tool call that started this agent, recorded or inferred."""
         opener = self.opened_by
         return opener if opener is not None and opener.facts.role is Role.TOOL else None
 
     @property
     def is_unplaced(self) -> bool:
-        """Whether the span that opened this agent has not arrived."""
+        """Whether nothing is known to have started this agent.
+
+        This is the case if a span above the agent has not arrived, and no link was inferred.
+        """
         return self.awaits is not None and self.inferred is None
 
     @property
     def work(self) -> Iterable[SlimSpan]:
-        """The rounds and the tool calls of this agent."""
+        """The model calls and tool calls of this agent."""
         return (*self.rounds, *self.calls)
 
     @property
     def name(self) -> str | None:
-        """The agent's own name, else the only name that its rounds and calls give for it."""
+        """The name of this agent.
+
+        If the agent's span has not arrived, the name is the only one that its work states; None if
+        its work states several names or none.
+        """
         if self.span is not None:
             return self.span.facts.name
         names = {span.facts.agent for span in self.work}
@@ -69,7 +77,10 @@ class AgentWork:
 
     @property
     def request(self) -> str | None:
-        """The agent's request, from its own span or from the first round that has a request."""
+        """The request to this agent; None if there is none.
+
+        It comes from the agent's span, or else from the first model call that has a request.
+        """
         if self.span is not None and self.span.facts.request:
             return self.span.facts.request
         requests = (span.facts.request for span in self.rounds)
@@ -77,10 +88,10 @@ class AgentWork:
 
     @property
     def answer(self) -> str | None:
-        """The agent's answer, from its own span; None if that span has not arrived.
+        """The answer of this agent; None if the agent's span has not arrived.
 
-        If the span has ended without an answer, the answer is that of the last round, unless this
-        round chose tools. Rounds inside a tool belong to the tool and do not count.
+        If the span has ended without an answer, the answer of the last model call is used, provided
+        that this call chose no tools. Model calls inside a tool belong to the tool and are ignored.
         """
         if self.span is None:
             return None
@@ -92,10 +103,7 @@ class AgentWork:
 
     @property
     def interval(self) -> tuple[int, int]:
-        """When the agent began and ended, as far as known.
-
-        An end of 0 means that it has not ended.
-        """
+        """The start and the end of this agent, as far as known. An end of 0 means no end yet."""
         if self.span is not None:
             return self.span.start, self.span.end
         ends = [span.end for span in self.work]
@@ -104,7 +112,7 @@ class AgentWork:
 
 @dataclass(slots=True)
 class Agents:
-    """The agents of a run, and the work that belongs to none of them."""
+    """The agents of a run, and the model calls and tool calls that belong to no agent."""
 
     by_id: dict[bytes, AgentWork]
     """By the ids of their spans."""
@@ -116,7 +124,7 @@ class Agents:
     """Tool calls of no special type, sorted. Only they can have opened an agent."""
 
     def above(self, agent: AgentWork) -> AgentWork | None:
-        """Return the agent that opened `agent`, by a tool call or a hand-off."""
+        """Return the agent that started `agent`, by a tool call or a hand-off; None if none did."""
         opener = agent.opened_by
         if opener is None:
             return None
@@ -126,10 +134,7 @@ class Agents:
 
 
 def is_within_tool(model: SlimSpan) -> bool:
-    """Return whether a model request is inside a tool.
-
-    Such a request chooses no calls of the agent.
-    """
+    """Return whether a tool made a model call. Such a call chooses no tools for the agent."""
     return model.above is not None and model.above.facts.role is Role.TOOL
 
 
@@ -138,10 +143,10 @@ _Climbed = dict[SlimSpan, tuple[SlimSpan | None, bytes | None]]
 
 
 def find_agents(spans: Iterable[SlimSpan]) -> Agents:
-    """Return the agents of a run with their work and what opened them.
+    """Return the agents of a run, their work and what started them.
 
     Args:
-        spans: All spans of the run, sorted, after `build_tree`.
+        spans: All spans of the run, sorted, as `build_tree` left them.
     """
     by_id: dict[bytes, AgentWork] = {}
     of: dict[SlimSpan, AgentWork | None] = {}
@@ -183,10 +188,11 @@ def find_agents(spans: Iterable[SlimSpan]) -> Agents:
 def _first_above(
     span: SlimSpan, roles: tuple[Role, ...], climbed: _Climbed
 ) -> tuple[SlimSpan | None, bytes | None]:
-    """Return the first span with one of `roles` above a span, and the missing span's id.
+    """Return the nearest span above `span` that has one of the roles.
 
-    If no span above has such a role, the first value is None. The second value is the id of the
-    span that has not arrived and that the chain ends at, if any.
+    Returns:
+        That span, or None. If the chain of parents ends at a span that has not arrived, the second
+        value is the id of the missing span; otherwise None.
     """
     above, awaits = span.above, span.awaits
     if above is None or above.facts.role in roles:

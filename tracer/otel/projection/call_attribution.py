@@ -1,4 +1,7 @@
-"""Find the round that chose a tool call: by the call's id, by name and arguments, or by time."""
+"""Find the model call that chose a tool call: by call id, by name and arguments, or by time.
+
+A *round* is one model call and the tool calls that it chose.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,15 @@ class Choice(NamedTuple):
 
 
 def needs_requested(arguments: str | None) -> bool:
-    """Return whether a call's span has no arguments, or arguments that are not a JSON object."""
+    """Return whether the arguments of a tool call's span are missing or no JSON object.
+
+    If so, the arguments in the model's answer are used.
+    """
     return arguments is None or arguments[:1] != "{"
 
 
 class _RoundCall(NamedTuple):
-    """One call that a round asked for; lists of them are in the order of the rounds."""
+    """One tool call that a model's answer requests."""
 
     start: int
     model: SlimSpan
@@ -45,13 +51,13 @@ class _RoundCall(NamedTuple):
 
 
 class Rounds:
-    """The rounds of one agent, and the calls that each round requested."""
+    """The rounds of one agent, with the tool calls that the model requested in each."""
 
     def __init__(self, models: Iterable[SlimSpan]) -> None:
-        """Index the rounds.
+        """Index the requested calls.
 
         Args:
-            models: The rounds' spans, sorted.
+            models: The spans of the agent's model calls, sorted.
         """
         self._models = [span for span in models if not is_within_tool(span)]
         self._starts = [span.start for span in self._models]
@@ -69,10 +75,10 @@ class Rounds:
                 yield _RoundCall(model.start, model, chosen)
 
     def choice(self, call: SlimSpan) -> Choice | None:
-        """Return the round that chose a call; None if the agent had no round before it.
+        """Return the round that chose a tool call; None if no round began before the call.
 
-        Call this once for each tool call, in the order of the calls. Only the first calls get a
-        copy of large arguments.
+        Call this method once for each tool call, in order. It counts the calls that receive a copy
+        of the same large arguments, and limits their number.
         """
         choice = self._choice(call)
         if choice is None or choice.requested is None:
@@ -87,11 +93,11 @@ class Rounds:
         return choice._replace(requested=choice.requested._replace(arguments=None))
 
     def _choice(self, call: SlimSpan) -> Choice | None:
-        """Find the round that chose a call.
+        """Find the round that chose a tool call.
 
-        Providers reuse call ids in later rounds, and sometimes within one round. So rounds whose
-        request has the same id and the same arguments are preferred. Among several rounds, the
-        latest that started before the call is used.
+        Providers reuse call ids in later rounds, and sometimes within one round. A round that
+        requested the same id with the same arguments is therefore preferred. If several rounds
+        match, the latest round that began before the call is returned.
         """
         facts = call.facts
         requests = self._requested_by_id(facts.call_id, facts.name, facts.arguments)
@@ -122,7 +128,7 @@ class Rounds:
 
     @cached_property
     def _by_id_and_arguments(self) -> Mapping[Hashable, list[_RoundCall]]:
-        """The requests whose id was used more than once."""
+        """The requested calls whose id occurs more than once, by id, name and arguments."""
         requests_by_key: dict[Hashable, list[_RoundCall]] = {}
         for requests in self._by_id.values():
             if len(requests) > 1:
@@ -135,7 +141,7 @@ class Rounds:
 
     @cached_property
     def _by_arguments(self) -> Mapping[Hashable, list[_RoundCall]]:
-        """The requests by name and arguments. Needed only for calls without a known id."""
+        """The requested calls by name and arguments, for tool calls whose id is unknown."""
         requests_by_key: dict[Hashable, list[_RoundCall]] = {}
         for request in self._requests():
             _, name, arguments = request.chosen
@@ -150,10 +156,10 @@ class Rounds:
 
 
 def _latest(requests: Sequence[_RoundCall], start: int) -> Choice:
-    """Return the latest round that began by `start`, and its request if it has exactly one.
+    """Return the latest round that began by `start`; if none did, the first round.
 
-    If no round had begun by then, return the first round: some calls seem to begin before their
-    round.
+    Some tool calls seem to begin before their round. The requested call is included only if the
+    round has exactly one of the candidates.
     """
     if len(requests) == 1:
         return Choice(requests[0].model, requests[0].chosen)

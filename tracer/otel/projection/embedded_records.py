@@ -1,8 +1,8 @@
-"""Read spans that contain the record from which they were made.
+"""Restore records from spans that contain them.
 
-`tracer.otel.export.record_spans` makes such spans for exports. If a trace has such spans, its
-records are exactly the records that these spans contain. Other spans of the trace become no
-records.
+`tracer.otel.export.record_spans` exports each record as a span with the record as an attribute. If
+a trace contains such spans, the records in their attributes become the run's records. The other
+spans of the trace do not become records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RecordPlace = tuple[Kind, UUID]
 
 @dataclass(frozen=True)
 class EmbeddedRecords:
-    """The records that the spans of one run carry. Text is in stored form."""
+    """The records that the spans of one run contain. Text is in stored form (`tracer.text`)."""
 
     root_plan_id: UUID
     run: Fields
@@ -41,16 +41,16 @@ class EmbeddedRecords:
 def embedded_records(
     trace_id: bytes, spans: Mapping[bytes, ReadableSpan]
 ) -> EmbeddedRecords | None:
-    """Return the records that spans carry, and placeholders for parents that have no record.
+    """Return the records that spans contain, and placeholders for parents without a record.
 
-    Records of other runs are skipped.
+    Records of other runs are ignored.
 
     Args:
-        trace_id: The spans' trace.
-        spans: The spans by their ids, one version each.
+        trace_id: The trace id of the spans.
+        spans: One version of each span, by span id.
 
     Returns:
-        None if no span carries a record of the run.
+        None if no span contains a record of this run.
     """
     root_id = root_plan_id(trace_id)
     by_span = {
@@ -81,7 +81,7 @@ _OF_RUN = (
 
 
 def _of(root_id: UUID, span: ReadableSpan, attribute: str) -> Iterable[ExportedRecord]:
-    """Yield the record in an attribute of a span, if it belongs to the run `root_id`."""
+    """Yield the record in an attribute of a span, if the record belongs to the run."""
     record_text = span.attributes.get(attribute)
     if not isinstance(record_text, str):
         return
@@ -103,9 +103,10 @@ def _record_of(
     by_span: Mapping[bytes, ExportedRecord],
     otherwise: RecordPlace,
 ) -> dict[bytes, RecordPlace]:
-    """Return for each span its own record, else that of the nearest span above with a record.
+    """Return the record that each span belongs to, by span id.
 
-    If no span above has a record, return `otherwise`.
+    A span without a record belongs to the record of the nearest span above it that has one. If
+    there is none, it belongs to `otherwise`.
     """
     places = {span_id: (record.kind, record.record_id) for span_id, record in by_span.items()}
     for span_id in spans:

@@ -1,7 +1,8 @@
-"""Place spans in the tree of a run: wrappers disappear, and work that is described twice is merged.
+"""Arrange the spans of a run in a tree of agents, model calls and tool calls.
 
-The place of a span is the nearest agent, model or tool above it. If the way up ends at a span that
-has not arrived, that span is the place.
+Wrapper spans are skipped: a span's place in the tree (`SlimSpan.above`) is the nearest agent, model
+call or tool call above it. If the chain of parents ends at a span that has not arrived, this span
+is the place (`SlimSpan.awaits`). Spans that describe the same work are merged.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _FRAMEWORKS = (Role.WORKFLOW, Role.CHAIN)
 
 
 def build_tree(spans: list[SlimSpan]) -> None:
-    """Set the place of each span, merge repeated spans and find hidden agents.
+    """Set `above` or `awaits` of each span, merge duplicate spans, and find hidden agents.
 
     Args:
         spans: All spans of a run, sorted, with parents and facts.
@@ -57,7 +58,12 @@ def _set_places(spans: Iterable[SlimSpan]) -> None:
 
 
 def _climb(wrapper: SlimSpan, done: set[SlimSpan]) -> None:
-    """Set the places of a wrapper and of the wrappers above it, and add them to `done`."""
+    """Set `above` or `awaits` of a wrapper and of the wrappers above it.
+
+    Args:
+        wrapper: The wrapper.
+        done: The wrappers that need no further work. Those that were set are added.
+    """
     way: list[SlimSpan] = []
     at = wrapper
     while at not in done:
@@ -76,7 +82,7 @@ def _climb(wrapper: SlimSpan, done: set[SlimSpan]) -> None:
 
 
 def represented(span: SlimSpan) -> SlimSpan:
-    """Return the span that `span` was merged into, `span` itself if it was not merged."""
+    """Return the span that `span` was merged into; `span` itself if it was not merged."""
     way = []
     while (into := span.merged_into) is not None:
         way.append(span)
@@ -87,7 +93,7 @@ def represented(span: SlimSpan) -> SlimSpan:
 
 
 def _merge(span: SlimSpan, into: SlimSpan) -> None:
-    """Merge `span` into `into`, and copy the fields that only `span` has."""
+    """Merge `span` into `into`. Fields that only `span` has are copied."""
     facts, merged = into.facts, span.facts
     into.facts = facts._replace(
         request=facts.request or merged.request,
@@ -100,7 +106,7 @@ def _merge(span: SlimSpan, into: SlimSpan) -> None:
 
 
 def _directly_within_its_like(spans: Iterable[SlimSpan], role: Role) -> list[SlimSpan]:
-    """Return the spans of a role that are directly inside a span of the same role, sorted."""
+    """Return the spans with this role whose `above` has the same role."""
     return [
         span
         for span in spans
@@ -112,7 +118,11 @@ def _directly_within_its_like(spans: Iterable[SlimSpan], role: Role) -> list[Sli
 
 
 def _merge_repeated_tools(spans: list[SlimSpan]) -> bool:
-    """Merge a tool call that two instrumentations recorded into the outer one of its spans."""
+    """Merge the spans of a tool call that two instrumentations recorded. Keep the outer span.
+
+    Returns:
+        Whether any spans were merged.
+    """
     nested = _directly_within_its_like(spans, Role.TOOL)
     canonical = Canonical()  # a call may have many calls within it
     has_merged = False
@@ -142,7 +152,11 @@ _Children = dict[SlimSpan, list[SlimSpan]]
 
 
 def _merge_nested_models(spans: list[SlimSpan]) -> bool:
-    """Merge a model span that is inside another into the outermost, so that tokens count once."""
+    """Merge nested model spans into the outermost span, so that tokens are counted once.
+
+    Returns:
+        Whether any spans were merged.
+    """
     children_of: _Children = {}
     for span in _directly_within_its_like(spans, Role.MODEL):
         assert span.above is not None
@@ -193,7 +207,7 @@ def _merge_models_into(outer: SlimSpan, children: _Children) -> None:
 def _outermost(
     outer: SlimSpan, children: _Children, has: Callable[[SpanFacts], bool]
 ) -> list[SpanFacts]:
-    """Return the facts that satisfy `has` and are within no other facts that do."""
+    """Return the facts of the outermost spans that satisfy `has`, in a tree of model spans."""
     outermost = []
     waiting = [outer]
     while waiting:
@@ -226,9 +240,13 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _find_hidden_agents(spans: list[SlimSpan]) -> bool:
-    """Turn wrappers into agents if a tool opened them and models and tools run inside them.
+    """Turn workflows and chains into agents if a tool started them and they work like an agent.
 
-    A workflow needs only a model inside. Return whether any wrapper became an agent.
+    A chain works like an agent if a model call and a tool call are inside it. For a workflow, a
+    model call is sufficient. Neither may contain an agent.
+
+    Returns:
+        Whether any span became an agent.
     """
     outermost = _outermost_frameworks(spans)
     roles_within: dict[SlimSpan, set[Role]] = {}
@@ -257,7 +275,7 @@ def _find_hidden_agents(spans: list[SlimSpan]) -> bool:
 def _empty_agents(
     spans: list[SlimSpan],
 ) -> dict[tuple[SlimSpan | None, str | None], list[SlimSpan]]:
-    """Return the agents without children by parent and name, latest first."""
+    """Return the agents without children, by parent and name. In each list, the latest is first."""
     parents = {span.parent for span in spans}
     agents: dict[tuple[SlimSpan | None, str | None], list[SlimSpan]] = {}
     for span in reversed(spans):
@@ -267,7 +285,10 @@ def _empty_agents(
 
 
 def _outermost_frameworks(spans: Iterable[SlimSpan]) -> dict[SlimSpan, SlimSpan | None]:
-    """Return for each wrapper the outermost wrapper of a framework between it and its place."""
+    """Return for each wrapper the outermost workflow or chain in its chain of parents.
+
+    The search ends at the nearest agent, model call or tool call above the wrapper.
+    """
     outermost_of: dict[SlimSpan, SlimSpan | None] = {}
     for span in spans:
         way = []
@@ -284,7 +305,11 @@ def _outermost_frameworks(spans: Iterable[SlimSpan]) -> dict[SlimSpan, SlimSpan 
 
 
 def _merge_agents(spans: list[SlimSpan]) -> bool:
-    """Merge an agent that only contains an agent of the same name into the inner agent."""
+    """Merge two nested agents of the same name, if the outer one contains nothing else.
+
+    Returns:
+        Whether any agents were merged.
+    """
     holders = {span.above for span in _directly_within_its_like(spans, Role.AGENT)}
     if not holders:
         return False

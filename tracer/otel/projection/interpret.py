@@ -1,6 +1,7 @@
-"""Read the spans of a run from its OTLP messages: one version of each span, sorted by start.
+"""Read the spans of a run from stored OTLP messages.
 
-Only what a projection needs is decoded. Each span is linked to its parent and read by its dialect.
+Each span is decoded in one version, linked to its parent and read by its dialect. Only fields that
+the projection needs are decoded.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ _MOST_READ_BYTES = 1_000_000
 
 
 class Resources:
-    """The resources of a run's spans and log records. They are decoded when they are read."""
+    """The resources of a run's spans and log records, decoded on demand."""
 
     def __init__(self, versions: Mapping[bytes, _Version], logs: Iterable[LogRecord]) -> None:
-        """Take the versions of the spans, in any order, and the log records, sorted."""
+        """Store the versions of the spans, in any order, and the log records, sorted."""
         self._versions = versions
         self._logs = logs
 
     def service(self, root_span_id: bytes | None) -> Service:
-        """Return the service of the run.
+        """Return the name, version and environment of the service that executed the run.
 
-        It is that of the root agent's span; if that names none, of the earliest span that does;
-        if none does, of the first log record that does.
+        The resource of the root agent's span decides. If it names no service, the earliest span
+        that names one decides, and finally the first log record that does.
         """
         services = (service_of(resource) for resource in self._resources(root_span_id))
         return next((each for each in services if any(each.values())), NO_SERVICE)
@@ -70,7 +71,7 @@ class Resources:
 
 @dataclass(slots=True)
 class RunSpans:
-    """The spans of a run."""
+    """The spans of a run, read by their dialects."""
 
     trace_id: bytes
     """Or the id of the run of a session."""
@@ -95,7 +96,7 @@ class RunSpans:
 
 
 class _Version(NamedTuple):
-    """One version of a span as it was sent. Sorts by start and id."""
+    """One version of a span, as it was sent. Sorts by start and id."""
 
     start: int
     span_id: bytes
@@ -111,20 +112,26 @@ class _Version(NamedTuple):
         return envelope.body(self.wire.SerializeToString(deterministic=True))
 
     def is_newer(self, other: _Version) -> bool:
-        """Return whether this version replaces `other`: it ends later, or its bytes are greater."""
+        """Return whether this version replaces `other`.
+
+        It does if its end is later. If the ends are equal, the version with greater bytes wins.
+        """
         if self.end != other.end:
             return self.end > other.end
         return self.body() > other.body()
 
 
 def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> RunSpans:
-    """Return the spans of one run, whatever the order and the split of its messages.
+    """Return the spans of one run.
+
+    The result does not depend on the order of the messages, or on how the spans are divided among
+    them.
 
     Args:
-        messages: Stored messages (`tracer.otel.otlp.logs`) with at least one span or log record.
-            All are of one trace and were checked when they were accepted.
-        of_sessions: The messages of the runs of its sessions. Their log records that name no trace
-            are read, too.
+        messages: Stored messages (`tracer.otel.otlp.logs`) of one trace, with at least one span or
+            log record. Their items were checked when they were accepted.
+        of_sessions: The stored messages of the runs of this run's sessions (`session_run_id`).
+            Their log records without a trace id are read, too.
 
     Raises:
         google.protobuf.message.DecodeError: A message cannot be parsed.
@@ -192,14 +199,14 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
 
 
 def _run_id(versions: Mapping[bytes, _Version], logs: list[LogRecord]) -> bytes:
-    """Return the trace id of a run, or the id of the run of a session."""
+    """Return the trace id of a run; for log records without a trace, their session's run id."""
     ids: Iterator[bytes] = (version.wire.trace_id for version in versions.values())
     of_logs = (record.trace_id for record in logs if any(record.trace_id))
     return next(chain(ids, of_logs, _sessions(logs)), bytes(TRACE_ID_BYTES))
 
 
 def _sessions(logs: Iterable[LogRecord]) -> Iterator[bytes]:
-    """Yield the ids of the runs of the sessions that log records name."""
+    """Yield the run id of each session that log records name (`session_run_id`)."""
     return (session_run_id(name) for record in logs if (name := session_of(record)) is not None)
 
 
@@ -223,14 +230,17 @@ def _slim(version: _Version) -> SlimSpan:
 def _replace_pending(
     versions: dict[bytes, SlimSpan], received: dict[bytes, _Version]
 ) -> tuple[dict[bytes, bytes], dict[bytes, SlimSpan]]:
-    """Replace pending spans by the unfinished spans that they announce.
+    """Replace each pending span by the unfinished span that it announces.
+
+    If the announced span has arrived, the pending span is only removed.
 
     Args:
-        versions: The versions of the spans, sorted.
-        received: Their versions. Gets one for each span that is only announced.
+        versions: One version of each span, sorted.
+        received: The same versions as they were sent. An entry is added for each announced span
+            that has not arrived.
 
     Returns:
-        The id that each pending span announces, and the spans that the run consists of, sorted.
+        The id that each pending span announces, and the spans of the run, sorted.
     """
     pending = [span for span in versions.values() if is_pending(span)]
     if not pending:
@@ -254,7 +264,7 @@ def _replace_pending(
 
 
 def _link_parents(spans: list[SlimSpan], by_id: dict[bytes, SlimSpan]) -> None:
-    """Set the parent of each span, and cut each circle at its least span id."""
+    """Set the parent of each span. Break cycles of parents at the span with the least id."""
     suspects: list[SlimSpan] = []
     for span in spans:
         parent_id = span.parent_span_id
@@ -271,7 +281,7 @@ def _link_parents(spans: list[SlimSpan], by_id: dict[bytes, SlimSpan]) -> None:
 
 
 def _read(spans: list[SlimSpan], versions: dict[bytes, _Version]) -> None:
-    """Set the facts of each span."""
+    """Set the facts of each span, with the dialect that recognizes it."""
     with_parent: list[SlimSpan] = []
     for span in spans:
         if reads_parent(span):

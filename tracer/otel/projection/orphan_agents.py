@@ -1,7 +1,7 @@
-"""Find the openers of lost agents: their spans lost the link to the tool call that opened them.
+"""Infer which tool call started an agent whose span lost the link to it.
 
-If exactly one call of the run can have opened such an agent, the link is inferred. If several calls
-can have opened it, no link is inferred.
+A link is inferred only if exactly one tool call of the run can have started the agent. The evidence
+is stored with the link.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _MOST_CUTS = 10
 
 
 def link_orphan_agents(spans: list[SlimSpan], agents: Agents) -> None:
-    """Infer what opened the agents that have no link to a tool call.
+    """Infer what started the agents that have no link to a tool call.
 
     Args:
         spans: All spans of the run, sorted.
-        agents: Their agents. The inferred links are set on them.
+        agents: The agents of the run. Inferred links are stored in them.
     """
     lost = [
         agent for agent in agents.by_id.values() if agent.call is None and not _is_placed(agent)
@@ -73,11 +73,10 @@ def _is_placed(agent: AgentWork) -> bool:
 
 
 def _join_by_target(agents: Agents, late: list[AgentWork]) -> None:
-    """Link agents to the calls that name them as the target of a transfer of control.
+    """Link agents to tool calls that transfer control to an agent of this name.
 
-    The call may have ended before the agent began. A call opens one agent. If two calls can have
-    transferred to an agent, one is linked only if it is the only one that was running during the
-    agent's whole work.
+    The tool call may end before the agent begins. Each call starts one agent. If several calls
+    match, a call is linked only if it was the only one running during the agent's whole work.
     """
     taken = {agent.call for agent in agents.by_id.values()}
     calls_by_target: dict[str, list[SlimSpan]] = {}
@@ -105,17 +104,17 @@ def _join_by_target(agents: Agents, late: list[AgentWork]) -> None:
 
 
 def _may_transfer(caller: AgentWork | None, agent: AgentWork) -> bool:
-    """Return whether a call of `caller` can have opened `agent`, by the agent's own links."""
+    """Return whether `caller` can have started `agent`, according to the recorded links."""
     if caller is agent:
         return False
     return agent.opener is None or (caller is not None and caller.span is agent.opener)
 
 
 def _join_by_caller(agents: Agents, lost: list[AgentWork]) -> None:
-    """Link agents to the caller that their spans name, if one running agent has this name.
+    """Link agents whose spans name their caller, if one running agent has that name.
 
-    If exactly one call of the caller was running during the agent's whole work, this call is the
-    opener.
+    If exactly one tool call of the caller was running during the agent's whole work, the agent is
+    linked to this call. Otherwise it is linked to the caller.
     """
     called = [
         agent
@@ -187,7 +186,7 @@ def _join_by_text(
 
 
 class _Requests(dict[AgentWork, str]):
-    """The request of each agent. Each is searched for only once, because that reads many rounds."""
+    """A cache of agents' requests, because finding a request may read many model calls."""
 
     def __missing__(self, agent: AgentWork) -> str:
         request = self[agent] = (agent.request or "").strip()
@@ -197,13 +196,14 @@ class _Requests(dict[AgentWork, str]):
 def _enclosing_agent(
     agent: AgentWork, opened: list[AgentWork], requests: _Requests
 ) -> SlimSpan | None:
-    """Return the agent around a span that has not arrived; None unless exactly one agent fits.
+    """Return the agent that contains work whose own parent has not arrived.
 
-    Some emitters never send the span of an agent that was cancelled, only the spans below it.
+    If an agent is cancelled, some emitters never send its last spans. The work below such a span
+    belongs to the agent around it. Returns None if not exactly one agent matches.
 
     Args:
-        agent: The work below that span, which may be no agent of its own.
-        opened: The agents that the call opened, by their own links.
+        agent: The work below the missing span.
+        opened: The agents that the tool call started, according to recorded links.
         requests: The request of each agent.
     """
     if agent.span is not None or len(opened) > _MOST_CANDIDATES:
@@ -220,9 +220,10 @@ def _enclosing_agent(
 
 
 def _join_by_node(agents: Agents, lost: list[AgentWork]) -> None:
-    """Link agents after a hand-off to the latest earlier sibling of the node that they name.
+    """Link agents whose spans name the graph node that handed over to them.
 
-    If two agents of that node ran at that time, either may have handed over, and none is linked.
+    The agent is linked to the latest earlier sibling with this node. If two agents of the node were
+    running then, no link is inferred.
     """
     handed = [agent for agent in lost if _may_be_handed(agent)]
     if not handed:
@@ -260,9 +261,9 @@ def _may_be_handed(agent: AgentWork) -> bool:
 
 
 def _handing_over(source_agent: AgentWork, span: SlimSpan, agent: AgentWork) -> SlimSpan:
-    """Return the call with which the agent handed over.
+    """Return the tool call with which an agent handed over to `agent`.
 
-    If there is no such call, return its own span.
+    If there is no such call, the span of the agent that handed over is returned.
     """
     calls = (
         call
@@ -275,7 +276,10 @@ def _handing_over(source_agent: AgentWork, span: SlimSpan, agent: AgentWork) -> 
 
 
 def _join_by_time(agents: Agents, late: list[AgentWork], nesting: _SubtreeIntervals) -> None:
-    """Link the remaining agents by time. A missing span above an agent may be its opener."""
+    """Link each remaining agent to the only tool call that was running during its whole work.
+
+    Agents with a missing ancestor are excluded, because the ancestor may have started them.
+    """
     unplaced = [agent for agent in late if agent.inferred is None and agent.awaits is None]
     if not unplaced:
         return
@@ -303,14 +307,14 @@ _Numbered = tuple[list[int], list[SlimSpan]]
 
 
 class _SubtreeIntervals:
-    """A numbering of spans in which the spans below a span directly follow it."""
+    """Numbers the spans of a run in depth-first order, so that each subtree is an interval."""
 
     def __init__(self, spans: list[SlimSpan]) -> None:
         self._spans = spans
 
     @cached_property
     def _numbers(self) -> tuple[dict[SlimSpan, int], dict[SlimSpan, int]]:
-        """The number of each span in depth-first order, and the end of its subtree."""
+        """The number of each span, and the end (exclusive) of its subtree's interval."""
         first: dict[SlimSpan, int] = {}
         ends: dict[SlimSpan, int] = {}
         children: dict[SlimSpan | None, list[SlimSpan]] = {}
@@ -328,16 +332,17 @@ class _SubtreeIntervals:
         return first, ends
 
     def numbered(self, calls: Iterable[SlimSpan]) -> _Numbered:
-        """Return calls with their numbers, the argument that `nearest` expects."""
+        """Return tool calls with their numbers, sorted, as `nearest` expects them."""
         first, _ = self._numbers
         ordered = sorted(calls, key=first.__getitem__)
         return [first[call] for call in ordered], ordered
 
     def nearest(self, agent: AgentWork, calls: _Numbered) -> list[SlimSpan]:
-        """Return the calls that share the nearest span with the agent, without its own calls.
+        """Return the tool calls that are closest to an agent in the tree.
 
-        The search ends at the agent above: only a call of that agent can have opened this one.
-        Returns an empty list if too many calls are possible.
+        These are the calls below the nearest ancestor that has any, except the agent's own calls.
+        The search ends at the nearest agent above, because only this agent can have started
+        `agent`. Returns an empty list if there are too many calls.
         """
         numbers, ordered = calls
         if not ordered:
@@ -368,14 +373,14 @@ class _SubtreeIntervals:
 def _envelope(
     ordered: list[SlimSpan], outer: tuple[int, int], own: tuple[int, int]
 ) -> list[SlimSpan]:
-    """Return the calls between two places, except the agent's own; an empty list if too many."""
+    """Return the calls in the interval `outer` without those in `own`; empty if too many."""
     if outer[1] - outer[0] - (own[1] - own[0]) > _MOST_CANDIDATES:
         return []
     return [*ordered[outer[0] : own[0]], *ordered[own[1] : outer[1]]]
 
 
 def _running(calls: Iterable[SlimSpan], agent: AgentWork) -> list[SlimSpan]:
-    """Return the calls that were running during the agent's whole work."""
+    """Return the tool calls that were running during the agent's whole work."""
     start, end = agent.interval
     return [call for call in calls if _covers(call, start, end)]
 
@@ -385,7 +390,7 @@ def _covers(span: SlimSpan, start: int, end: int) -> bool:
 
 
 def _mentions_agent(call: SlimSpan, agent: AgentWork, texts: Texts) -> bool:
-    """Return whether a call that began before the agent contains the agent's name."""
+    """Return whether a tool call began before an agent, and contains the agent's name."""
     name = agent.name
     if not name or call.start > agent.start:
         return False
@@ -394,7 +399,7 @@ def _mentions_agent(call: SlimSpan, agent: AgentWork, texts: Texts) -> bool:
 
 
 def _cut_circles(agents: Agents) -> None:
-    """Remove each inferred link that would make an agent its own opener."""
+    """Remove inferred links by which an agent would have started itself, directly or indirectly."""
     for _ in range(_MOST_CUTS):
         if not _cut_present_circles(agents):
             return
@@ -403,10 +408,10 @@ def _cut_circles(agents: Agents) -> None:
 
 
 def _cut_present_circles(agents: Agents) -> bool:
-    """Cut the present circles of inferred links. Return whether there were any.
+    """Remove all inferred links that are part of a cycle. Return whether there were any.
 
-    The links that remain may form new circles: an agent without an inferred link is below the
-    opener that its own span names.
+    Afterwards, new cycles are possible: an agent that loses its inferred link is linked again to
+    the opener that its span recorded. The caller must repeat this function.
     """
     has_cycle = False
     done: set[AgentWork] = set()

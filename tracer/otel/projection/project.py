@@ -1,11 +1,14 @@
-"""Project a run: turn its spans into the rows of its plans, steps, rounds and tool calls.
+"""Project a run: convert its spans to rows of plans, steps, model calls and tool calls.
 
-The rows depend on the set of spans alone. An agent becomes a plan of one step, a model's answer a
-think-act of its nearest agent, a tool span a tool call of the think-act that chose it. Work below a
-span that has not arrived belongs to placeholders under the ids that the span will have.
+- An agent becomes a plan with one step.
+- A model call becomes a think-act record (a *round*) of the nearest agent above it.
+- A tool span becomes a tool call of the round that chose it.
+- If a parent has not arrived, a placeholder takes its place. Its id is the one that the parent will
+  have.
+- If spans contain embedded records, these are used instead
+  (`tracer.otel.projection.embedded_records`).
 
-Spans that carry the records that they were made of become those
-(`tracer.otel.projection.embedded_records`).
+The rows depend only on the set of spans, not on the order of their arrival.
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ RUN_FIELDS = (
 
 @dataclass(slots=True)
 class ProjectedRun:
-    """The rows of one run. Text is in stored form."""
+    """The rows of one run. Text is in stored form (`tracer.text`)."""
 
     root_plan_id: bytes
     run: Row
@@ -111,10 +114,11 @@ def project_run(
     """Return the rows of one run.
 
     Args:
-        messages: The run's spans and log records as stored messages, as `read_run` takes them: in
-            any order and split, each span in any number of versions.
-        of_sessions: The messages of the runs of its sessions (`ProjectedRun.sessions`).
-        prices: The project's own prices. They replace costs in spans and those of the price list.
+        messages: The run's spans and log records as stored messages. They may be in any order and
+            divided in any way, and may contain several versions of a span.
+        of_sessions: The stored messages of the runs of this run's sessions
+            (`ProjectedRun.sessions`).
+        prices: The project's own prices. They replace costs in spans and prices of the price list.
     """
     run = read_run(messages, of_sessions)
     if run.is_of_session:
@@ -132,11 +136,11 @@ def project_run(
 def place_spans(
     messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()
 ) -> dict[bytes, SpanPlace]:
-    """Return for each span of a run, by its id, the record that it became or belongs to.
+    """Return the record that each span of a run became or belongs to, by span id.
 
     Args:
-        messages: As for `project_run`.
-        of_sessions: As for `project_run`.
+        messages: As in `project_run`.
+        of_sessions: As in `project_run`.
     """
     run = read_run(messages, of_sessions)
     carried = _carried(run)
@@ -151,7 +155,7 @@ def place_spans(
 
 
 def fields_of(kind: Kind, row: Row) -> Fields:
-    """Return a row as fields of a record, with ids, times and lists as records have them."""
+    """Convert a row to the fields of a record, with UUIDs, datetimes and lists."""
     return {
         name: _field_value(kind, name, value)
         for name, value in zip(PROJECTED_FIELDS[kind], row, strict=True)
@@ -159,7 +163,7 @@ def fields_of(kind: Kind, row: Row) -> Fields:
 
 
 def fields_of_run(row: Row) -> Fields:
-    """Return the row of a run as fields of the run."""
+    """Convert the row of a run to the fields of the run."""
     return {
         name: _field_value(Kind.PLAN, name, value)
         for name, value in zip(RUN_FIELDS, row, strict=True)
@@ -177,12 +181,12 @@ def _field_value(kind: Kind, name: str, value: Any) -> Any:
 
 
 def row_of(values: Iterable[Any]) -> Row:
-    """Return fields of a record, in the order of `PROJECTED_FIELDS`, as a row."""
+    """Convert fields of a record, in the order of `PROJECTED_FIELDS`, to a row."""
     return tuple(_row_value(value) for value in values)
 
 
 def totals_of(records: Mapping[Kind, Mapping[UUID, Fields]]) -> Fields:
-    """Return the sums named in `TOTALS` over the rounds and tool calls of a run."""
+    """Return the totals of a run (`TOTALS`) over its rounds and tool calls."""
     rounds, calls = records[Kind.THINK_ACT].values(), records[Kind.TOOL_CALL].values()
     return {
         "input_tokens": sum(each.get("input_tokens") or 0 for each in rounds),
@@ -202,7 +206,7 @@ def totals_of(records: Mapping[Kind, Mapping[UUID, Fields]]) -> Fields:
 
 
 def _row_value(value: Any) -> Any:
-    """Return a field of a record as a row has it."""
+    """Convert one field of a record to the type that rows use."""
     if isinstance(value, UUID):
         return value.bytes
     if isinstance(value, datetime):
@@ -211,7 +215,10 @@ def _row_value(value: Any) -> Any:
 
 
 def _layout(fields: tuple[str, ...], lists: tuple[str, ...], *names: str) -> Callable[[Row], Row]:
-    """Return a function that puts the values of `names` into a row's columns. Others stay empty."""
+    """Return a function that arranges the values of `names` in the order of `fields`.
+
+    Fields that are not in `names` become None, or an empty tuple if they are in `lists`.
+    """
     empty: Row = (None, ())
     places = {name: place for place, name in enumerate((*names, "", "[]"))}
     pick = itemgetter(
@@ -266,7 +273,7 @@ _from_root_plan = itemgetter(*map(PROJECTED_FIELDS[Kind.PLAN].index, FROM_ROOT_P
 
 
 def _with_masks(kind: Kind, rows: Mapping[bytes, Row]) -> dict[bytes, Row]:
-    """Return rows that list the places of the masks in their texts."""
+    """Set the field `masked` of rows: the paths of all masks in their texts."""
     names, texts = PROJECTED_FIELDS[kind], TEXTS[kind]
     at = names.index("masked")
     return {
@@ -289,7 +296,7 @@ def _carried(run: RunSpans) -> EmbeddedRecords | None:
 
 
 def _without_rows(run: RunSpans) -> ProjectedRun:
-    """Return a projection without rows, for the run of a session."""
+    """Return the projection of a session's own run, which has log records but no rows."""
     empty: dict[Kind, dict[bytes, Row]] = {kind: {} for kind in RECORDS}
     fields: Fields = {name: [] for name in RULES[Kind.RUN].union} | totals_of(
         {kind: {} for kind in RECORDS}
@@ -348,11 +355,11 @@ def _later_of_embedded(run: RunSpans, carried: EmbeddedRecords) -> dict[bytes, i
 
 
 def record_ids(trace_id: bytes, kind: Kind) -> Callable[[bytes], bytes]:
-    """Return a function that makes the ids of a run's records from the ids of their spans.
+    """Return a function that converts a span id to the id of the span's record.
 
-    They are UUIDv8 (RFC 9562): six bytes of the trace id, so that a run's records are one range of
-    an index, and a hash of trace id, kind and span id. An empty span id makes the id of the run's
-    own record.
+    The ids are UUIDv8 (RFC 9562). They begin with six bytes of the trace id, so that the records of
+    a run are adjacent in an index. The rest is a hash of the trace id, the kind and the span id.
+    The empty span id gives the id of a record that belongs to the run as a whole.
     """
     beginning = trace_id[:6]
     hashed = sha256(trace_id + kind.value.encode())
@@ -369,17 +376,17 @@ def record_ids(trace_id: bytes, kind: Kind) -> Callable[[bytes], bytes]:
 
 
 def _microseconds(nanoseconds: int) -> int | None:
-    """Return a time in microseconds; None for 0, which means no time."""
+    """Convert nanoseconds to microseconds; None for 0, which means no time."""
     return nanoseconds // 1000 if nanoseconds else None
 
 
 def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool = False) -> Row:
-    """Return the values of `_LIFECYCLE`: when and how the work of a span started and ended.
+    """Return the start, status, end, reason and error of a span's work (`_LIFECYCLE`).
 
     Args:
-        span: The span. Without an end it is still running.
-        failure: The reason to record if the span failed.
-        has_failed: Whether the work failed, whatever the span's status is.
+        span: The span. If it has no end, the work is running.
+        failure: The reason to store if the work failed.
+        has_failed: Whether the work failed even if the span's status is not an error.
     """
     start, end = _microseconds(span.start), span.end
     if end == 0:
@@ -402,7 +409,7 @@ def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool =
 
 
 class _Projection:
-    """The projection of a run whose spans carry no records."""
+    """The projection of a run whose spans contain no embedded records."""
 
     def __init__(self, run: RunSpans, prices: OwnPrices = NO_OWN_PRICES) -> None:
         self._prices = prices
@@ -438,7 +445,11 @@ class _Projection:
         """The round that holds each list of offered tools: the first with these tools."""
 
     def _find_root_agent(self) -> AgentWork | None:
-        """Return the agent whose plan is the root plan; None if the root plan is no agent's."""
+        """Return the agent whose plan is the root plan.
+
+        Returns None if the root plan represents more than one agent. `_add_root_plan` then creates
+        it.
+        """
         if len(self._top_agents) == 1:
             return self._top_agents[0]
         if self._top_agents or self._agents.loose or not self._unplaced:
@@ -446,7 +457,7 @@ class _Projection:
         return self._unplaced[0]
 
     def _set_ids(self) -> None:
-        """Set the ids of all records."""
+        """Set the record ids of all agents, model calls and tool calls."""
         plan_id, step_id, think_act_id, tool_call_id = (
             record_ids(self._root_id, kind)
             for kind in (Kind.PLAN, Kind.STEP, Kind.THINK_ACT, Kind.TOOL_CALL)
@@ -519,7 +530,11 @@ class _Projection:
         return stored(agent.span.facts.title)
 
     def _opening(self, agent: AgentWork) -> Row:
-        """Return the plan, call and step that opened an agent, and the agent's position there."""
+        """Return which plan, tool call and step started an agent, and the position there.
+
+        The position is the index of the agent's plan among the plans that the same tool call or
+        step started.
+        """
         if agent is self._root_agent or agent.is_unplaced:
             return None, None, None, None
         above, call = self._agents.above(agent), agent.call
@@ -534,7 +549,7 @@ class _Projection:
         return plan_id, call_id, step_id, position
 
     def _depth(self, agent: AgentWork) -> int | None:
-        """Return how many levels an agent's plan is below the root plan; None if not known."""
+        """Return the number of levels from the root plan to an agent's plan; None if unknown."""
         way: list[AgentWork] = []
         at: AgentWork | None = agent
         while at is not None and at not in self._depths:
@@ -550,7 +565,7 @@ class _Projection:
         return depth
 
     def _add_root_plan(self) -> None:
-        """Add the plan of a run that is not the work of one agent."""
+        """Add the root plan of a run in which no single agent is the root."""
         lifecycle, name, agent_name, request, answer = self._whole()
         title = title_of(None, request) or (name if agent_name is None else None)
         self._rows[Kind.PLAN][self._root_id] = _plan_row(
@@ -562,9 +577,9 @@ class _Projection:
         )
 
     def _add_root_step(self) -> None:
-        """Add the step for work that belongs to no agent.
+        """Add a step of the root plan for model calls and tool calls that belong to no agent.
 
-        This step hands over to the top agents.
+        If the run has several top agents, this step is also what hands over to them.
         """
         lifecycle, _, agent_name, request, answer = self._whole()
         position = 0
@@ -583,9 +598,9 @@ class _Projection:
         )
 
     def _whole(self) -> tuple[Row, str | None, str | None, str | None, str | None]:
-        """Return lifecycle, name, agent's name, request and answer of a run as a whole.
+        """Return the lifecycle, name, agent name, request and answer of a run as a whole.
 
-        If the run has exactly one top span, the values come from it. Otherwise they are derived
+        If the run has exactly one top span, they are those of this span. Otherwise they are derived
         from all spans.
         """
         spans = self._spans
@@ -670,21 +685,24 @@ class _Projection:
         self._failures += lifecycle[1] is Status.FAILED
 
     def _offered(self, tools: str | None, record_id: bytes) -> tuple[str | None, bytes | None]:
-        """Return a round's offered tools, or the id of an earlier round with the same tools."""
+        """Return the offered tools of a round, or the id of an earlier round with the same tools.
+
+        Storing a reference avoids storing the same list of tools in each round.
+        """
         if tools is None:
             return None, None
         holder = self._holders.setdefault(tools, record_id)
         return (stored(tools), None) if holder == record_id else (None, holder)
 
     def _add_call(self, span: SlimSpan, choice: Choice | None, links: Row) -> None:
-        """Add a tool call.
+        """Add the row of a tool call.
 
         Args:
-            span: The span of the call.
-            choice: The round whose model chose the call, and the call as the model wrote it, which
-                supplies what the span lacks.
-            links: The call's step, its think-act, the call that contains it, and its position
-                there.
+            span: The span of the tool call.
+            choice: The round that chose the call; None if unknown. Values that the span lacks are
+                taken from the model's request for the call.
+            links: The ids of the call's step, of its round and of the tool call that contains it,
+                and its position there.
         """
         facts = span.facts
         requested = choice.requested if choice is not None else None
@@ -743,7 +761,7 @@ class _Projection:
         )
 
     def places(self, announced: Mapping[bytes, bytes]) -> dict[bytes, SpanPlace]:
-        """Return the record that each span became or belongs to.
+        """Return the record that each span became or belongs to, by span id.
 
         Args:
             announced: The id of the span that each pending span announces.
@@ -776,7 +794,7 @@ def _stored_list(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _first_token(span: SlimSpan) -> int | None:
-    """Return when the first token of a round arrived, in microseconds; None if that is unknown."""
+    """Return when the first token of a model's answer arrived, in microseconds; None if unknown."""
     seconds = span.facts.first_token_seconds
     if seconds is None or not span.start or not 0 <= seconds < _MOST_SECONDS:
         return None
@@ -787,7 +805,7 @@ _MOST_SECONDS = 10**6
 
 
 def _own_cost(facts: SpanFacts, span: SlimSpan, prices: OwnPrices) -> Decimal | None:
-    """Return the cost of an ended round by the project's prices; None if none applies."""
+    """Return the cost of a finished model call by the project's prices; None without a price."""
     at = moment(span.end)
     if not prices or at is None:
         return None
@@ -796,7 +814,7 @@ def _own_cost(facts: SpanFacts, span: SlimSpan, prices: OwnPrices) -> Decimal | 
 
 
 def _listed_cost(facts: SpanFacts, span: SlimSpan) -> Decimal | None:
-    """Return the cost of a round by the price list; None if the list has no price for it."""
+    """Return the cost of a model call by the price list; None without a price."""
     model, usage = facts.model or facts.requested_model, _usage(facts)
     if model is None or usage is None:
         return None

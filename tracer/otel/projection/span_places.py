@@ -1,4 +1,4 @@
-"""Places of spans: which record of a run each of its original spans belongs to."""
+"""Determine which record of a run each of its original spans belongs to."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ def places_of(
 ) -> dict[bytes, RecordPlace]:
     """Return the record that each span of a run belongs to, by span id.
 
+    If the run arrived as spans, each span belongs to the record that it became or is part of. If
+    the run arrived as events, a span belongs to the nearest tool call above it.
+
     Args:
         spans: All spans of the run's trace.
-        known: The run's records. In a run that arrived as events, spans make no records: a span
-            belongs to the nearest tool call above it.
+        known: The ids of the run's records, by kind.
         logs: All log records of the run.
 
     Returns:
-        Spans that belong to no record of `known` are left out.
+        The kind and id of the record. Spans that belong to no record of `known` are omitted.
     """
     if not spans:
         return {}
@@ -54,9 +56,10 @@ def places_of(
 def _are_projected(
     root_id: UUID, places: Iterable[RecordPlace], known: Mapping[Kind, Collection[UUID]]
 ) -> bool:
-    """Return whether the run's records are a projection of spans with these places.
+    """Return whether the run's records were made from these spans.
 
-    The root plan's id proves nothing, because it is the same for events and for spans.
+    The id of the root plan is not evidence, because a run has the same root plan id if it arrives
+    as events.
     """
     placed = {record_id for _, record_id in places}
     there = {record_id for ids in known.values() for record_id in ids}
@@ -64,7 +67,7 @@ def _are_projected(
 
 
 def _below_calls(spans: Iterable[Span], calls: Iterable[UUID]) -> dict[bytes, RecordPlace]:
-    """Return the nearest tool call above each span, by the span ids of the calls."""
+    """Return the nearest tool call above each span, for tool calls that events recorded."""
     parents = {span.span_id: span.parent_span_id for span in spans}
     places: dict[bytes, RecordPlace | None] = {
         bytes.fromhex(span_id(call)): (Kind.TOOL_CALL, call) for call in calls

@@ -1,4 +1,4 @@
-"""Thinning a run: removing the spans that its records do not need."""
+"""Thin out a run: remove the spans that its records do not need."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ _IS_AGENT_WORK = RUN_FIELDS.index("is_agent_work")
 
 
 def thinned(items: Sequence[Item], of_sessions: Sequence[bytes] = ()) -> Sequence[Item] | None:
-    """Return the items of a run without the spans that are no agent work.
+    """Return the spans and log records of a run, without spans that are not agent work.
 
-    Spans of agents, models and tools stay, and so do the spans above them and all log records. The
-    result has the same projection: if it would differ, more spans stay.
+    The result contains all log records, the spans of agents, model calls and tool calls, and the
+    spans above them. The records of the run stay the same. If removing spans would change them,
+    fewer or no spans are removed.
 
     Args:
         items: The run's spans and log records.
-        of_sessions: The messages of the runs of its sessions.
+        of_sessions: The stored messages of the runs of this run's sessions (`session_run_id`).
 
     Returns:
-        None if the run has no agent work at all, and is not the run of a session.
+        The remaining items; None if the run contains no agent work. The items of a session's own
+        run are returned unchanged.
     """
     whole = [message_with(items)]
     before = project_run(whole, of_sessions)
@@ -43,7 +45,7 @@ def thinned(items: Sequence[Item], of_sessions: Sequence[bytes] = ()) -> Sequenc
 
 
 def _needed(run: RunSpans) -> set[bytes]:
-    """Return the ids of the spans that a dialect recognizes, and of their ancestors."""
+    """Return the ids of the spans that a dialect recognizes, and of all spans above them."""
     needed_ids = {*run.announced, *run.announced.values()}
     for span in run.spans:
         # A wrapper with a conversation or a subject is needed, too.
@@ -55,7 +57,7 @@ def _needed(run: RunSpans) -> set[bytes]:
 
 
 def _framing(run: RunSpans) -> set[bytes]:
-    """Return the ids of spans that determine the root plan if no single agent is the root."""
+    """Return the ids of the spans that determine the root plan if no single agent is the root."""
     tops = {span.span_id for span in run.spans if span.parent is None}
     return tops | {run.spans[0].span_id, max(run.spans, key=lambda span: span.end).span_id}
 
