@@ -1,1 +1,1 @@
-"""Serves the tracer's records: REST API, viewer, and the `tracer` command."""
+"""The server: the REST API, the viewer, and the `tracer` commands that need the database."""

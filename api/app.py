@@ -1,4 +1,4 @@
-"""The FastAPI application over a store."""
+"""Create the FastAPI application of a server."""
 
 from __future__ import annotations
 
@@ -93,16 +93,19 @@ def create_app(
     stream_settings: StreamSettings = DEFAULT_SETTINGS,
     metrics: Metrics | None = None,
 ) -> FastAPI:
-    """Return the application.
+    """Return the FastAPI application of a server.
 
     Args:
-        parts: The parts that it serves; None only to read the OpenAPI document.
-        intake: Limits the recording requests; by default a new one.
-        access: The callers that may use the server; by default those of the parts.
+        parts: The components of the server, such as the reader and the writer of its store. Without
+            them, the application can only return its OpenAPI document.
+        intake: Limits the memory and the number of recording requests. The default is a new
+            `Intake`.
+        access: Decides which callers may use the server. By default, the authenticator of `parts`
+            decides.
         limits: The rate limits; None disables them.
-        spans: Makes the server's own spans; by default none are made.
+        spans: Creates the server's own OpenTelemetry spans. By default, none are created.
         stream_settings: Limits and waiting times of the event streams of runs.
-        metrics: The server's counters; by default new ones.
+        metrics: The server's counters. The default is a new `Metrics`.
     """
     if access is None:
         access = Access(authenticator=None if parts is None else parts.authenticator)
@@ -159,7 +162,7 @@ def create_app(
 
 
 def _openapi_document(app: FastAPI) -> dict[str, Any]:
-    """Return FastAPI's OpenAPI document with the schemas that FastAPI cannot find by itself."""
+    """Return the OpenAPI document, with schemas that FastAPI cannot derive from the routes."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, summary=app.summary, routes=app.routes

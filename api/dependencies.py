@@ -1,6 +1,7 @@
-"""FastAPI dependencies of the routes, each for the caller's project.
+"""FastAPI dependencies that give routes access to the caller's project.
 
-Each dependency checks the caller's scope. A route's scope follows from the dependencies it uses.
+A dependency also checks that the caller has the scope that it needs, such as `read`. So the
+dependencies of a route determine which scopes a caller of the route needs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ from tracer.store import SpanProjection, TraceReader, TraceWriter
 
 @dataclass(frozen=True)
 class Allowed:
-    """A dependency: the caller, if it has a scope. The OpenAPI document shows the scope."""
+    """A dependency that returns the caller, and rejects a caller without the required scope.
+
+    The OpenAPI document shows the scope.
+    """
 
     scope: Scope | None
     """None admits every authenticated caller."""
@@ -61,7 +65,7 @@ Value = TypeVar("Value")
 
 
 def _from_state(name: str, kind: type[Value]) -> Callable[[Request], Awaitable[Value]]:
-    """Return a dependency that returns an attribute of the application's state."""
+    """Return a FastAPI dependency that reads the attribute `name` of `app.state`."""
 
     async def from_state(request: Request) -> Value:
         value = getattr(request.app.state, name)
@@ -82,7 +86,7 @@ Spans = Annotated[SelfTracing, Depends(self_tracing_of)]
 
 
 async def _store(parts: Parts, caller: Caller) -> Parts | ProjectStore:
-    """Return the caller's store. This is the only place that maps a request to a project."""
+    """Return the store of the caller's project. No other function selects a request's project."""
     if caller.project_id == parts.project_id:
         return parts
     if parts.stores is None:
@@ -105,12 +109,15 @@ async def reader_for(
         bool,
         Query(
             description="Whether to wait up to 30 seconds until the answer includes every span "
-            "that was accepted before the request. Without it a read waits up to 2 seconds for up "
-            "to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`."
+            "that was accepted before the request. If false, the server waits up to 2 seconds for "
+            "up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`."
         ),
     ] = False,
 ) -> TraceReader:
-    """Return a reader of the caller's project that projects a run's pending spans first."""
+    """Return a reader of the caller's project.
+
+    Before it reads a run, the reader converts the run's pending spans to records.
+    """
     store, freshness = await _store(parts, caller), freshness_of(request)
     freshness.is_wanted = fresh
     projection = None if store.projection is None else spans.around(store.projection)
@@ -118,7 +125,10 @@ async def reader_for(
 
 
 async def projection_for(parts: AllParts, caller: Recording) -> SpanProjection | None:
-    """Return the projection of the caller's project; None if its store has no projection."""
+    """Return the projection of the caller's project, which converts spans to records.
+
+    Return None if the store has no projection.
+    """
     return (await _store(parts, caller)).projection
 
 
@@ -141,7 +151,9 @@ async def _watch(parts: AllParts, caller: Reading) -> RunWatch:
 
 async def _launcher(parts: AllParts, caller: Administering) -> RunLauncher:
     if caller.project_id != parts.project_id:
-        raise NotAllowed("The agents of this server belong to another project.")
+        raise NotAllowed(
+            "The agents of this server belong to another project. Use a key of that project."
+        )
     return parts.launcher
 
 

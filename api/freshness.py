@@ -1,7 +1,7 @@
-"""Read-your-writes: a read projects the run's pending spans first.
+"""Read-your-writes: a run's pending spans are converted to records before the run is read.
 
-A request has one `Freshness`. The reader of its store fills it in, and the answer reports it: in
-the header `Tracer-Behind`, and by having no ETag (`api.http.conditional`).
+Each request has a `Freshness`, which notes how many accepted spans the records still lack. If they
+lack any, the response has the header `Tracer-Behind` and no ETag (`api.http.conditional`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STATE = "freshness"
 
 
 class Freshness:
-    """Whether the records that a request read include every span that was accepted before."""
+    """Whether the records that a request reads include all spans accepted before the request."""
 
     def __init__(self) -> None:
         self.is_wanted = False
@@ -39,7 +39,10 @@ class Freshness:
 
     @property
     def behind(self) -> Behind | None:
-        """The accepted spans that the records read so far lack, over all runs; None if none."""
+        """How many accepted spans are missing in the records read so far, and since when.
+
+        None if no span is missing.
+        """
         if not self._behind:
             return None
         errors = [each.error for each in self._behind if each.error is not None]
@@ -50,7 +53,10 @@ class Freshness:
         )
 
     async def catch_up(self, projection: SpanProjection, kind: Kind, record_id: UUID) -> None:
-        """Project the pending spans of the run that a record belongs to, as far as time allows."""
+        """Convert the pending spans of a record's run to records, up to a time limit.
+
+        If the limit expires first, note the missing spans.
+        """
         behind = await projection.catch_up(
             kind,
             record_id,
@@ -62,7 +68,7 @@ class Freshness:
 
 
 def freshness_of(request: Request) -> Freshness:
-    """Return the freshness of a request."""
+    """Return the `Freshness` of a request. All callers within a request get the same object."""
     state = request.scope.setdefault("state", {})
     if _STATE not in state:
         state[_STATE] = Freshness()
@@ -91,12 +97,12 @@ first argument. `read_revision` takes the kind itself. No other method waits for
 def up_to_date(
     reader: TraceReader, projection: SpanProjection | None, freshness: Freshness
 ) -> TraceReader:
-    """Return a reader that projects the pending spans of a run before it reads it.
+    """Return a reader that converts a run's pending spans to records before it reads the run.
 
     Args:
-        reader: Reads projected records.
-        projection: The projection of the same store; None: nothing is ever pending.
-        freshness: The freshness of the request, which lives at least as long as the reader.
+        reader: Reads the records that exist already.
+        projection: Converts the spans in the same store; None if no spans are ever pending.
+        freshness: The freshness of the request. It notes the spans that the records still lack.
     """
     if projection is None:
         return reader
@@ -138,7 +144,7 @@ class _UpToDateReader:
 
 
 class BehindHeader:
-    """Adds the header `Tracer-Behind` to every answer whose records are behind."""
+    """Middleware that adds the header `Tracer-Behind` if the records lack accepted spans."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -160,10 +166,13 @@ class BehindHeader:
 
 
 def _header(behind: Behind) -> str:
-    """Return a header value (RFC 9651 dictionary): number of missing spans, time of the first."""
+    """Return the header's value: the number of missing spans, and when the first arrived.
+
+    The value is a dictionary as in RFC 9651.
+    """
     return f'spans={behind.spans}, since="{rfc_3339(behind.since)}"'
 
 
 def rfc_3339(moment: datetime) -> str:
-    """Return an aware UTC time as the API writes times."""
+    """Return a UTC time in the format of RFC 3339, with a `Z` at the end."""
     return moment.isoformat().replace("+00:00", "Z")

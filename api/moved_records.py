@@ -1,8 +1,9 @@
-"""Redirects from records that a later projection replaced.
+"""Redirect from ids of records that do not exist any more, because their run was projected again.
 
-The id of a record that was made from a span depends on what the span was read as. If a later
-version of the span, or a newer dialect, reads it differently, the record gets another id. The old
-id then leads to the record that the span belongs to now, or to the run if its spans are gone.
+A record that is made from a span gets an id that depends on the kind of the record. A later update
+of the span, or a newer version of Tracer, may turn the same span into another kind of record with
+another id. The old id then redirects to the record that the span belongs to now. If the run does
+not have the span any more, the old id redirects to the run.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ Redirect = Callable[[Kind, UUID], AbstractAsyncContextManager[None]]
 def _successor(
     span_index: SpanIndex, run_id: UUID, kind: Kind, record_id: UUID
 ) -> tuple[Kind, UUID] | None:
-    """Return the record that the span of `record_id` belongs to; None if the run lacks the span.
+    """Find the span that `record_id` was made from, and return the record that it belongs to now.
 
-    Hashes the ids of all spans, which takes 0.1 s for 50,000 spans: call it in a thread.
+    Return None if the run does not have this span. The function hashes the ids of all spans, which
+    takes 0.1 s for 50,000 spans, so call it in a thread.
     """
     id_of = record_ids(run_id.bytes, kind)
     for span_id, key in span_index.record_keys.items():

@@ -23,7 +23,7 @@ router = APIRouter(prefix="/api/v1/chat", tags=["chat"])
 
 @dataclass(frozen=True)
 class StreamedEvent:
-    """The part of an event that the stream contains."""
+    """The part of a recorded event that the chat stream sends to the client."""
 
     type: str
     data: dict[str, Any]
@@ -32,14 +32,14 @@ class StreamedEvent:
 
 
 class ChatStream:
-    """A run's events as they are recorded, until the reader leaves."""
+    """A queue that passes a run's events to one reader as they are recorded."""
 
     def __init__(self) -> None:
         self._events: asyncio.Queue[StreamedEvent] = asyncio.Queue()
         self._is_left = False
 
     def observe(self, events: Sequence[Event]) -> None:
-        """Queue events for the reader."""
+        """Queue events for the reader. Discard them if the reader has stopped reading."""
         for each in events if not self._is_left else ():
             # Payloads are left out: a slow reader would otherwise keep them in memory.
             self._events.put_nowait(StreamedEvent(each.type, shown(each), _answer(each)))
@@ -65,7 +65,7 @@ class ChatRun:
 
 
 async def _started(chat_request: ChatRequest, launcher: Launcher) -> ChatRun:
-    """Start the run. If it is rejected, the response has the status of the error, not a stream."""
+    """Start a run for the message. If this fails, the client gets an error instead of a stream."""
     stream = ChatStream()
     with identity(token_id=chat_request.user_id):
         run = await launcher.start(
@@ -81,9 +81,10 @@ async def _started(chat_request: ChatRequest, launcher: Launcher) -> ChatRun:
 async def chat(started: Annotated[ChatRun, Depends(_started)]) -> AsyncIterator[ServerSentEvent]:
     """Send a message to the agents.
 
-    Streams `run` (the run that the message started), one event for each moment of the run, named
-    by its type in `docs/reference/protocol.md`, and finally `answer`. If the client leaves the
-    stream, the run continues.
+    The response is a stream of server-sent events. The first is `run`, the run that the message
+    started. Then each recorded event of the run follows, named by its type in
+    `docs/reference/protocol.md`. The last is `answer`. If the client closes the stream, the run
+    continues.
     """
     run = RunSchema.model_validate(started.run)
     yield ServerSentEvent(event="run", data=run.model_dump(mode="json", by_alias=True))
@@ -96,7 +97,7 @@ async def chat(started: Annotated[ChatRun, Depends(_started)]) -> AsyncIterator[
 
 
 def _answer(event: Event) -> ChatAnswer | None:
-    """Return the answer if the event ends the run, else None."""
+    """Return the chat's final answer if the event ends the run, else None."""
     if isinstance(event, PlanFinished) and event.plan_id == event.root_plan_id:
         return ChatAnswer.of(event)
     return None

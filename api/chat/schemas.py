@@ -31,7 +31,7 @@ payloads."""
 
 
 class ChatRequest(BaseModel):
-    """A message to the application's agents. Fields may be written `user_id` or `userId`."""
+    """A message to the application's agents. Names may be in snake_case or in camelCase."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -58,7 +58,7 @@ class ChatRequest(BaseModel):
 
 
 class ChatAnswer(BaseModel):
-    """How the run ended: the last event of the stream."""
+    """The outcome of the run. It is the last event of the stream."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
@@ -74,7 +74,7 @@ class ChatAnswer(BaseModel):
 
     @classmethod
     def of(cls, ended: PlanFinished) -> ChatAnswer:
-        """Return the answer in the event that ended a root plan."""
+        """Create the answer from the event that ended the run's root plan."""
         error = ended.error and ended.error.model_copy(update={"stack": None})
         return cls(
             root_plan_id=ended.root_plan_id,
@@ -86,7 +86,7 @@ class ChatAnswer(BaseModel):
 
 
 def shown(event: Event) -> dict[str, Any]:
-    """Return the fields of an event that the stream contains."""
+    """Return those fields of an event that the chat stream sends to the client."""
     fields = event.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(_SHOWN))
     if isinstance(event, ThoughtRecorded) and event.tool_calls:
         fields["toolCalls"] = [

@@ -1,1 +1,1 @@
-"""The `tracer` command."""
+"""The `tracer` commands that start a server or connect to the database."""

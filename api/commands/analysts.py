@@ -1,4 +1,4 @@
-"""`tracer analysts` and `tracer psql`: reading one project by SQL."""
+"""The commands `tracer analysts` and `tracer psql`, which give SQL access to one project."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ Role = Annotated[str, typer.Argument(metavar="ROLE", help="The role that logs in
 
 @analysts.command()
 def add(role: Role, project: Project = DEFAULT_PROJECT, as_json: AsJson = False) -> None:
-    """Let a role read one project, and print the command that opens psql as this role.
+    """Let a database role read one project by SQL. Print a psql command that logs in as this role.
 
-    Creates the role with a password if it does not exist. The password is shown only once.
+    If the role does not exist, it is created with a password, which is shown only once.
     """
 
     async def run(settings: Settings) -> None:
@@ -66,7 +66,10 @@ def add(role: Role, project: Project = DEFAULT_PROJECT, as_json: AsJson = False)
 
 @analysts.command()
 def remove(role: Role) -> None:
-    """Revoke a role's access and end its sessions. Drop the role if `add` created it."""
+    """Revoke a role's access and end its sessions.
+
+    If `tracer analysts add` created the role, the role is dropped.
+    """
 
     async def run(settings: Settings) -> None:
         async with _database(settings) as pool:
@@ -79,7 +82,7 @@ def remove(role: Role) -> None:
 
 @analysts.command(name="list")
 def list_all(as_json: AsJson = False) -> None:
-    """List the analysts of all projects."""
+    """List the analysts of all projects: the database roles that can read them by SQL."""
 
     async def run(settings: Settings) -> None:
         async with _database(settings) as pool:
@@ -101,9 +104,9 @@ def psql(
         list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="Arguments of psql.")
     ] = None,
 ) -> None:
-    """Open psql as an analyst of a project.
+    """Open psql with read access to one project.
 
-    Creates an analyst for this shell, and removes it at the end.
+    A database role is created for this psql session, and removed at its end.
     """
 
     async def run(settings: Settings) -> None:
@@ -139,7 +142,7 @@ async def _run_psql(analyst: NewAnalyst, arguments: list[str]) -> int:
 
 
 def _psql() -> str:
-    """Return `psql` if a shell can find it, else the path of the one in the embedded Postgres."""
+    """Return the command for psql: the one on the PATH, else that of the embedded Postgres."""
     if shutil.which("psql") is None:
         with suppress(StoreUnavailable):
             return str(installed_programs() / "psql")
@@ -148,6 +151,6 @@ def _psql() -> str:
 
 @asynccontextmanager
 async def _database(settings: Settings) -> AsyncIterator[Pool]:
-    """Open a pool of connections as the owner of the migrated database."""
+    """Migrate the database, and open a pool of connections with the owner's rights."""
     async with assembly.database(settings) as url, open_pool(url) as pool:
         yield pool

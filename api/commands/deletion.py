@@ -1,4 +1,4 @@
-"""The `tracer prune` and `tracer erase` commands. They need the database."""
+"""The `tracer prune` and `tracer erase` commands, which connect to the database directly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def prune(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the runs that exceed their project's limits. Servers do so by themselves."""
+    """Delete the runs that exceed their project's limits of age and number.
+
+    Servers also do this by themselves.
+    """
 
     async def run(settings: Settings) -> None:
         results = []
@@ -63,7 +66,10 @@ async def _prune(
     older_than: int | None,
     dry_run: bool,
 ) -> dict[str, int]:
-    """Prune a project. Return how many rows were deleted; with `dry_run`, how many would be."""
+    """Prune a project. Return the numbers of deleted rows.
+
+    With `dry_run`, delete nothing, and return the number of runs that would be deleted.
+    """
     project_settings = await settings.read()
     if older_than is not None:
         project_settings = replace(project_settings, keep_days=older_than, keep_runs=None)
@@ -102,7 +108,10 @@ def erase(
     project: Project = DEFAULT_PROJECT,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a run, or all runs of a subject, with all their data. Print how many rows remain."""
+    """Delete one run, or all runs of a subject, with all data.
+
+    Then count their remaining rows in the database. If any remain, exit with 1.
+    """
 
     async def run(settings: Settings) -> None:
         if subject and run_id is not None:

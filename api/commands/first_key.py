@@ -1,4 +1,7 @@
-"""The notice before a server's first key, which closes the server to requests without a key."""
+"""The notice about a server's first key.
+
+Once this key exists, the server rejects requests without a key.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ def first_key_notice(closed: Sequence[str]) -> str:
     """Return a text that explains what the first key changes and what to do next.
 
     Args:
-        closed: The projects that have runs but no key.
+        closed: The projects that have runs but no key. Nobody can use them until each has a key.
     """
     lines = [
         "This is the first key of the server. From now on, every request needs a key, in every "

@@ -1,4 +1,4 @@
-"""The `tracer keys` commands, for the keys of all projects. They need the database."""
+"""The `tracer keys` commands, which manage the keys of all projects directly in the database."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def create(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a key and print it once. The project is created if it does not exist.
+    """Create a key and print it once. If the project does not exist, it is created.
 
-    The first key of a server closes it to requests without a key, in every project.
+    Once a server has its first key, it rejects requests without a key in every project.
     """
     must_ask = False
 
@@ -113,8 +113,8 @@ def revoke(
 def _check_terminal() -> None:
     if not sys.stdin.isatty():
         raise BadRequest(
-            "The key was not created. With it, the projects above would require a key, and this "
-            "must be confirmed at a terminal. Run the command in a terminal, or with --yes."
+            "The key was not created. After the first key, the projects above can be used only "
+            "with keys of their own. To confirm this, run the command in a terminal or with --yes."
         )
 
 

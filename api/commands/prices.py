@@ -1,4 +1,4 @@
-"""The `tracer prices` commands. They need the database."""
+"""The `tracer prices` commands, which connect to the database directly."""
 
 from __future__ import annotations
 
@@ -94,8 +94,9 @@ def set_price(
 ) -> None:
     """Set what a million tokens of a model cost, in US dollars.
 
-    It replaces the price of the same model, provider and first day. Without prices of their own,
-    cached tokens cost as much as input, and reasoning as much as output.
+    The new price replaces an existing price of the same model, provider and first day. If no price
+    for cached tokens is given, they cost as much as input tokens. If no price for reasoning tokens
+    is given, they cost as much as output tokens.
     """
 
     async def run(settings: Settings) -> None:
@@ -126,12 +127,14 @@ def delete(
     valid_from: ValidFrom = None,
     project: Project = DEFAULT_PROJECT,
 ) -> None:
-    """Delete a price. Stored costs stay."""
+    """Delete a price. Costs that are already stored do not change."""
 
     async def run(settings: Settings) -> None:
         async with _prices(settings, project) as own:
             if not await own.delete(model, provider, _day(valid_from)):
-                raise BadRequest("The project has no such price. List them: `tracer prices list`.")
+                raise BadRequest(
+                    "The project has no such price. List its prices: `tracer prices list`."
+                )
         console.print("The price is deleted.")
 
     run_command(run)

@@ -1,4 +1,4 @@
-"""The `tracer projects` commands. They need the database."""
+"""The `tracer projects` commands, which connect to the database directly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FOR_EVER = "none"
 
 @projects.command(name="list")
 def list_projects(as_json: AsJson = False) -> None:
-    """List the projects with their limits and policies."""
+    """List the projects, with their limits for runs and their policies for payloads and spans."""
 
     async def run(settings: Settings) -> None:
         async with assembly.database(settings) as url, assembly.project_settings(url) as projects:
@@ -66,7 +66,7 @@ def set_project(
         typer.Option(help="Which spans to store of runs that have ended: all, or agent work only."),
     ] = None,
 ) -> None:
-    """Change the settings of a project. Omitted settings stay as they are."""
+    """Change the settings of a project. Omitted settings do not change."""
 
     async def run(settings: Settings) -> None:
         changes: SettingsChange = {}

@@ -1,4 +1,4 @@
-"""Serve the application on an address, and check who can reach it there."""
+"""Run a server. Refuse an address that other machines can reach while the server has no key."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DRAIN_SECONDS = 5
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server without signal handlers: the command handles signals for all parts."""
+    """A uvicorn server without signal handlers, because the `tracer` command handles signals."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -78,17 +78,19 @@ async def served(
     first_key: bool = False,
     grpc: bool = False,
 ) -> AsyncIterator[Served]:
-    """Serve an application while inside. The application's tools may call the server, too.
+    """Run a server for an application inside a `with` block.
+
+    The application's tools can send requests to the server, too.
 
     Args:
         settings: The settings of the environment.
         application: The application.
         host: The address to listen on.
-        port: The port to listen on; 0 takes a free one.
-        migrated: Whether to bring the schema up to date first.
+        port: The port to listen on. With 0, the system selects a free port.
+        migrated: Whether to bring the database schema up to date first.
         project: The project of the application's own runs.
-        first_key: Whether to create a key if the database has none.
-        grpc: Whether to serve OTLP over gRPC, according to the settings.
+        first_key: Whether to create and print a key if the server has never had one.
+        grpc: Whether to serve OTLP over gRPC, too, unless the settings turn gRPC off.
     """
     with closing(_listen(host, port)) as listener:
         # A server that listens on all addresses is reached on this machine's loopback address.
@@ -114,7 +116,7 @@ async def served(
 
 
 async def _make_first_key(parts: Parts, project: str) -> None:
-    """Create and print an admin key, with a notice, if the server has never had a key."""
+    """If the server has never had a key, create an admin key, and print it with a notice."""
     assert parts.stores is not None
     closed = await parts.stores.closed_by_first_key(project)
     new = await parts.stores.make_first_key(parts.project_id)
@@ -134,7 +136,7 @@ async def _check_address(parts: Parts, host: str) -> None:
     """Reject an address that other machines can reach while the server needs no key.
 
     Raises:
-        ConfigurationError: Other machines can reach it.
+        ConfigurationError: Other machines can reach the address, and the server needs no key.
     """
     assert parts.authenticator is not None
     if not is_loopback(host) and not await parts.authenticator.are_keys_needed():
@@ -154,7 +156,7 @@ async def _serving(
     metrics: Metrics,
     address_of_grpc: GrpcAddress | None,
 ) -> AsyncIterator[tuple[Task[None], int | None]]:
-    """Serve inside a `with` block. Yield the server's task, and the gRPC port, if it has one."""
+    """Run a server inside a `with` block. Yield its task, and its gRPC port (None without gRPC)."""
     hosts = None if settings.hosts is None else frozenset(_hosts(settings.hosts))
     limits = RateLimits(settings.requests_per_second, settings.bytes_per_second)
     access = Access(parts.authenticator, hosts)
@@ -224,6 +226,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise ConfigurationError(
             f"Can't listen on {host} port {port}: {error.strerror}. "
-            "Choose another address with --host or another port with --port; port 0 is a free one."
+            "Choose another address with --host or another port with --port; 0 selects a free port."
         ) from error
     return listener

@@ -1,4 +1,7 @@
-"""Server commands of `tracer`, registered as entry points (see `tracer/cli/server.py`)."""
+"""The `tracer` commands that need the server's packages.
+
+`tracer/cli/server.py` finds them by an entry point.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +138,7 @@ def migrate(
 
 
 def _print_plan(plan: MigrationPlan) -> None:
-    """Print the migrations that a database lacks, and the lock that each takes on each table."""
+    """Print the missing migrations of a database, each with the table locks that it takes."""
     console.print(
         f"The schema has version {plan.current or 'none'}. `tracer migrate` runs "
         f"{len(plan.steps)} migrations in one transaction, which holds all locks until it ends:",
@@ -152,13 +155,16 @@ def _print_plan(plan: MigrationPlan) -> None:
 async def launcher(
     settings: Settings, application: Application, project: str
 ) -> AsyncIterator[RunLauncher]:
-    """Serve an application in this process. Yield the launcher, which starts its runs."""
+    """Run a server in this process. Yield the launcher, which starts runs of the application."""
     async with served(_with_thread(settings), application, project=project) as server:
         yield server.parts.launcher
 
 
 def _with_thread(settings: Settings) -> Settings:
-    """Return settings with a projector thread unless `TRACER_PROJECTORS` is set."""
+    """Return settings that run the projector of spans in a thread, not in another process.
+
+    If `TRACER_PROJECTORS` is set, the settings do not change.
+    """
     if settings.projectors is not None:
         return settings
     return settings.model_copy(update={"projectors": "thread"})

@@ -1,4 +1,4 @@
-"""The `tracer pack-spans` and `tracer reproject` commands. They need the database."""
+"""The commands `tracer pack-spans` and `tracer reproject`, which use the database directly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ AnyProject = Annotated[str | None, typer.Option(help="The project; all projects 
 
 
 def pack_spans(project: AnyProject = None, as_json: AsJson = False) -> None:
-    """Move spans of earlier versions into compressed blocks. Servers do so by themselves."""
+    """Compress the spans that earlier versions of Tracer stored as single rows.
+
+    The spans are moved into compressed blocks. Servers also do this by themselves.
+    """
 
     async def run(settings: Settings) -> None:
         done = []
@@ -50,7 +53,7 @@ def pack_spans(project: AnyProject = None, as_json: AsJson = False) -> None:
 
 
 async def _packed(packing: SpanPacking, name: str, progress: Progress) -> int:
-    """Pack the spans of a project. Return the number of runs."""
+    """Compress the spans of a project. Return the number of runs whose spans were compressed."""
     total = await packing.count()
     shown = progress.add_task(name, total=total)
     runs = 0
@@ -73,9 +76,10 @@ def reproject(
     project: Project = DEFAULT_PROJECT,
     as_json: AsJson = False,
 ) -> None:
-    """Project the records of runs from their spans again, with this version.
+    """Compute the records of runs from their spans again, with this version of Tracer.
 
-    With --prices, the project's own prices apply to runs that arrived as events, too.
+    With --prices, current prices apply. Runs that were recorded as events get new costs, too, but
+    only from the project's own prices.
     """
 
     async def run(settings: Settings) -> None:
@@ -140,7 +144,7 @@ async def _batches(
 
 
 def _tell(done: Reprojected, *, as_json: bool) -> None:
-    """Print the result of `tracer reproject`. Exit with code 1 if a run was not projected."""
+    """Print the result of `tracer reproject`. If a run could not be projected, exit with 1."""
     if as_json:
         shown = {
             "runs": done.runs,

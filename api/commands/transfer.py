@@ -71,9 +71,9 @@ def import_files(
     ],
     project: Project = DEFAULT_PROJECT,
 ) -> None:
-    """Import runs from files of JSON lines or OTLP, compressed with gzip or not.
+    """Import runs from files that contain JSON lines or OTLP. Files may be compressed with gzip.
 
-    Files are merged with stored runs, so importing a file again changes nothing.
+    Imported records are merged with stored ones, so importing a file again changes nothing.
     """
 
     async def run(settings: Settings) -> None:
@@ -137,7 +137,7 @@ def _progress() -> Progress:
 
 
 def _counted(progress: Progress, path: Path, file: BinaryIO) -> Iterable[Piece]:
-    """Yield the chunks of a file, and show the progress of reading."""
+    """Yield the chunks of a file, and show how much of the file has been read."""
     is_sized = str(path) != STANDARD_INPUT and path.is_file()
     shown = progress.add_task(path.name, total=path.stat().st_size if is_sized else None)
     read = 0

@@ -44,12 +44,14 @@ async def diff_runs(
     reader: Reader,
     conditional: Conditional,
 ) -> Response:
-    """Compare two runs, aligned by plan, step and tool, and report what differs in the right one.
+    """Compare two runs, and report how the right run differs from the left run.
 
-    Siblings match in order: first those with the same name and arguments, then those with the same
-    name. Whole texts are compared, even if a tree shows only their start. Texts that are JSON are
-    compared as values: white space and the order of keys make no difference, and numbers are
-    compared as they are written.
+    Each record is compared with its match in the other run. Siblings with the same name and
+    arguments are matched first, then siblings with the same name, each time in their order.
+
+    Texts are compared in full, even if the tree shows only previews. JSON texts are compared by
+    value: white space and the order of keys make no difference. Numbers in JSON are equal only if
+    they are written in the same way.
     """
     revisions = [await reader.read_revision(Kind.RUN, run_id) for run_id in (a, b)]
     headers = conditional.check(*revisions)

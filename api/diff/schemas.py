@@ -1,4 +1,7 @@
-"""The comparison of two runs, for the OpenAPI document. A test checks it against the code."""
+"""Schemas of the comparison of two runs, for the OpenAPI document.
+
+A test checks that they agree with the actual responses.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tracer.lineage.diff import Change, Difference
 
 
 class ComparedRun(BaseModel):
-    """A compared run."""
+    """One of the two compared runs."""
 
     model_config = read_config()
 
@@ -29,7 +32,7 @@ class ComparedRun(BaseModel):
 
 
 class ChangeCounts(BaseModel):
-    """The number of pairs of each kind."""
+    """How many pairs of records were added, removed, changed or are the same."""
 
     model_config = read_config(added=1, removed=0, changed=2, same=11)
 
@@ -40,7 +43,7 @@ class ChangeCounts(BaseModel):
 
 
 class ComparedRecord(BaseModel):
-    """A record in one of the runs."""
+    """A record of one of the compared runs."""
 
     model_config = read_config()
 
@@ -82,7 +85,7 @@ class RecordPair(BaseModel):
 
 
 class RunDiff(BaseModel):
-    """Two runs aligned by plan, step and tool."""
+    """The comparison of two runs, as a tree of matching records."""
 
     model_config = read_config()
 

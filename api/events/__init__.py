@@ -1,1 +1,1 @@
-"""Event ingest."""
+"""The route that records events."""

@@ -1,4 +1,4 @@
-"""Decode the events of a request body: a JSON object, or one event a line."""
+"""Decode the events in a request body, which is one JSON object or has one JSON event per line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ memory after parsing, but may take only 2 bytes in the body."""
 _VALUE_BYTES = 60
 """About how much memory a value takes in addition to its text."""
 
-_TOO_MANY = f"A request may contain {MAX_EVENTS} events. Send the rest in another request."
+_TOO_MANY = f"A request may contain at most {MAX_EVENTS} events. Send the rest in another request."
 
 _NOT_JSON = object()
 """Marks a line that cannot be parsed."""
@@ -39,7 +39,9 @@ _NOT_JSON = object()
 async def sent_events(
     kind: str, body: AsyncIterator[bytes], share: Share
 ) -> AsyncIterator[tuple[int, Event | Refusal]]:
-    """Yield the events of a body in order: each event with its index, or its refusal.
+    """Yield the items of a body in order, each with its index.
+
+    An item is an event, or a refusal if the event is invalid.
 
     Args:
         kind: The media type of the request.
@@ -64,14 +66,14 @@ async def sent_events(
 
 
 async def _in_an_object(body: AsyncIterator[bytes], share: Share) -> AsyncIterator[Any]:
-    """Yield the items of `{"events": […]}`."""
+    """Yield the items of a body that is a JSON object `{"events": […]}`."""
     whole = b"".join([part async for part in body])
     await _check_values(whole)
     share.hold(len(whole) + _VALUE_BYTES * most_json_values(whole))
     try:
         envelope = _parsed(whole)
     except ValueError:
-        raise BadRequest("The body is not JSON. Write it as {'events': […]}.") from None
+        raise BadRequest('The body is not JSON. Write it as {"events": […]}.') from None
     del whole
     match envelope:
         case {"events": list(events), **others} if not others:
@@ -95,13 +97,16 @@ async def _on_lines(body: AsyncIterator[bytes], share: Share) -> AsyncIterator[A
         except ValueError:
             yield _NOT_JSON
     if is_empty:
-        raise BadRequest("The body is empty. Write one event a line.")
+        raise BadRequest("The body is empty. Write one event per line.")
 
 
 async def _check_values(json: bytes) -> None:
     """Raise `TooLarge` if JSON contains more than `MAX_VALUES` values."""
     if len(json) > MAX_VALUES and await asyncio.to_thread(has_more_json_values, json, MAX_VALUES):
-        raise TooLarge(f"A body may contain {MAX_VALUES} values. Send the rest in another request.")
+        raise TooLarge(
+            f"A body may contain at most {MAX_VALUES} JSON values. Send the rest in another "
+            "request."
+        )
 
 
 _FORMATS: Mapping[str, Callable[[AsyncIterator[bytes], Share], AsyncIterator[Any]]] = {
@@ -130,7 +135,7 @@ def _parsed(text: bytes) -> Any:
     """Return the value of JSON text.
 
     Raises:
-        ValueError: It is not JSON, or is nested too deeply.
+        ValueError: The text is not JSON, or is nested too deeply.
     """
     try:
         return orjson.loads(text)

@@ -37,10 +37,11 @@ router = APIRouter(prefix="/api/events", tags=["events"])
 async def record_events(
     request: Request, writer: Writer, intake: RecordingIntake, metrics: MetricsDep
 ) -> EventsAnswer:
-    """Record events. Each is stored or rejected independently; stored ones are committed.
+    """Record events. Each event is stored or rejected independently of the others.
 
-    The body may be compressed (`Content-Encoding: gzip`). If the status is not 200, some events may
-    be stored and others not. It is safe to send all of them again.
+    All stored events are committed before the response. The body may be compressed
+    (`Content-Encoding: gzip`). If the status is not 200, some events may be stored and others not.
+    It is safe to send all of them again.
     """
     stored, refused = 0, list[Refusal]()
     places = set[tuple[UUID, UUID | None]]()
@@ -69,7 +70,7 @@ async def record_events(
 
 
 def _upgrade_hint(request: Request) -> str:
-    """Return a hint for the refusal of an event if the client is newer than the server, else ""."""
+    """If the client uses a newer protocol than the server, return a hint for refusals, else ""."""
     spoken = request.headers.get(PROTOCOL_HEADER, "")
     if not spoken.isdecimal() or int(spoken[:9]) <= PROTOCOL_VERSION:
         return ""

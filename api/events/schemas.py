@@ -1,4 +1,4 @@
-"""The request and the response of recording events."""
+"""Schemas of the route that records events."""
 
 from __future__ import annotations
 

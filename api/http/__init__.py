@@ -1,1 +1,1 @@
-"""HTTP code that all routes share: parameters, bodies, problems, conditional requests."""
+"""HTTP code that all routes share: parameters, bodies, error responses, conditional requests."""

@@ -1,8 +1,11 @@
-"""Conditional requests: ETags from the revisions of runs, and 304.
+"""Conditional requests: ETags that are computed from the revisions of runs, and 304 responses.
 
-Pending spans are projected first. A request with `If-None-Match` then reads the revision with one
-cheap query. A tree has the revision of its own snapshot. Other answers may be newer than their
-ETag: the client then receives the same content twice. They are never older.
+The server first converts pending spans to records. If the request has `If-None-Match`, the server
+then reads the run's revision with one cheap query, and answers 304 if the client has it already.
+
+The content of a response is never older than its ETag. A tree and its ETag come from one snapshot.
+The content of other responses may be newer than the ETag. The client's next request then returns
+the same content again.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
 
 
 class NotModified(Exception):
-    """The client has the response already; `ETags` answers 304."""
+    """Raised if the client has the response already. The middleware `ETags` answers with 304."""
 
     def __init__(self, headers: dict[str, str]) -> None:
         super().__init__()
@@ -35,7 +38,7 @@ class NotModified(Exception):
 
 
 class ConditionalRequest:
-    """The responses that the client already has, by their ETags."""
+    """The ETags in a request's `If-None-Match`, which identify responses that the client has."""
 
     def __init__(self, request: Request, response: Response, tags: str | None) -> None:
         self._request = request
@@ -44,11 +47,11 @@ class ConditionalRequest:
 
     @property
     def is_anything(self) -> bool:
-        """Whether the request has an ETag to compare. If not, the revision need not be read."""
+        """Whether the request has any ETag. If not, reading only the revision is useless."""
         return self._tags != {""}
 
     def check(self, *revisions: Revision) -> dict[str, str]:
-        """Return the headers of a response, and add them to it, unless the client has it already.
+        """Add the caching headers to the response, and return them.
 
         A response that lacks accepted spans gets no ETag, because it must not be cached.
 
@@ -56,7 +59,7 @@ class ConditionalRequest:
             revisions: The revisions of the runs in the response.
 
         Raises:
-            NotModified: The client has this response; the middleware `ETags` answers 304.
+            NotModified: The client already has this response.
         """
         if freshness_of(self._request).behind is not None:
             headers = {"Cache-Control": "private, no-store"}
@@ -79,7 +82,10 @@ def _strong(tag: str) -> str:
 
 @cache
 def _program() -> str:
-    """Return a digest of the source code, because another version may answer differently."""
+    """Return a digest of the source code.
+
+    Each ETag contains the digest, because another version of the code may answer differently.
+    """
     folders = [Path(__file__).parent.parent, Path(tracer.__file__).parent]
     sources = [each.read_bytes() for folder in folders for each in sorted(folder.rglob("*.py"))]
     return hashlib.sha256(b"\0".join(sources)).hexdigest()

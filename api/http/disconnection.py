@@ -1,4 +1,4 @@
-"""Cancel the work of a request if the client leaves."""
+"""Cancel the work for a request if the client disconnects."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 async def until_client_leaves(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return what `work` returns. If the client leaves, cancel `work`.
+    """Return the result of `work`. If the client disconnects first, cancel `work`.
 
     Args:
-        request: The request. Its body must not be read elsewhere, as for a GET.
-        work: The work.
+        request: The request, such as a GET. No other code may read its body.
+        work: The coroutine that does the work.
 
     Raises:
-        BadRequest: The client left. Only the log shows this error.
+        BadRequest: The client disconnected. This error appears only in the log.
     """
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_until_disconnect(request))

@@ -1,7 +1,8 @@
-"""Limits on request headers, which arrive before a client is authenticated.
+"""Limits on the size of request headers, and on the time until they have arrived.
 
-uvicorn's default parser, httptools, has no limit and no timeout for headers. The alternative, h11,
-has a limit, but answers 400, has no timeout either, and is written in Python.
+Headers arrive before a client is authenticated, so any client can send them. uvicorn's default
+parser, httptools, has no such limits. uvicorn's other parser, h11, limits the size, but answers 400
+instead of 431. It does not limit the time either, and it is slow, because it is written in Python.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class _HeadersTooLarge(Exception):
 
 
 class HeaderLimits(HttpToolsProtocol):
-    """uvicorn's protocol that answers 431 to large headers and 408 to slow ones."""
+    """uvicorn's HTTP protocol, extended: large headers get 431, and slow headers get 408."""
 
     def __init__(self, *args: Any, header_seconds: float = HEADER_SECONDS, **options: Any) -> None:
-        """Create the protocol of a connection; `args` and `options` are uvicorn's."""
+        """Create the protocol of a connection. uvicorn passes `args` and `options`."""
         super().__init__(*args, **options)
         self._header_seconds = header_seconds
         self._timer: asyncio.TimerHandle | None = None
@@ -103,7 +104,7 @@ class HeaderLimits(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Reject the connection. uvicorn calls this if a callback of the parser raises."""
+        """Reject the request. uvicorn calls this if its parser, or a callback of it, fails."""
         self._reject(_TOO_LARGE if self._header_bytes > MAX_HEADER_BYTES else _INVALID)
 
     def _count(self, size: int) -> None:

@@ -1,10 +1,10 @@
-"""Limits on the bodies of recording requests that the server holds in memory together.
+"""Limits on the number of recording requests in progress, and on the memory of their bodies.
 
-A limit counts bytes that have arrived, after decompression. A `Content-Length` reserves nothing:
-a client could announce much and send nothing.
+Only bytes that have arrived count, after decompression. A `Content-Length` reserves no memory,
+because a client could announce a large body and never send it.
 
-This is no middleware: a share grows with the sizes that only the two recording routes learn while
-they decompress and decode. Nor can a middleware await the turn to decode a large body.
+These limits are not a middleware. The memory that a request needs becomes known while the recording
+routes decompress and decode its body. These routes also decode only one large body at a time.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ LARGE_BYTES = 2**20
 class Intake:
     """The recording requests in progress, limited for each key, each project and the server.
 
-    Each limit applies to all but the oldest request under it, so that a large body gets through.
-    The server's limit ignores a project's excess over its own limit, because the excess must not
-    displace other projects. Callers without a key have the server's limit only: a server that
-    needs no keys has one project.
+    The oldest request under a limit may use more memory than the limit, so that even a large body
+    is accepted at some time. If a project exceeds its limit in this way, the excess does not count
+    towards the server's limit, because other projects must not suffer from it.
+
+    If a caller has no key, only the server's limit applies. A server that needs no keys has only
+    one project.
     """
 
     def __init__(
@@ -60,15 +62,16 @@ class Intake:
 
     @contextmanager
     def share(self, caller: Caller, announced: int) -> Iterator[Share]:
-        """Admit a request while inside.
+        """Count a request as in progress inside a `with` block, and yield its memory reservation.
 
         Args:
-            caller: The client that sent it.
-            announced: Its `Content-Length` in bytes; 0 if it has none. Nothing is reserved for it,
-                but a body that does not fit now is rejected before it is read.
+            caller: The client that sent the request.
+            announced: The request's `Content-Length` in bytes; 0 if it has none. No memory is
+                reserved, but if the body would exceed a limit now, the request is rejected before
+                the body is read.
 
         Raises:
-            TooBusy: One of the limits leaves no room for it.
+            TooBusy: The request would exceed a limit of its key, its project or the server.
         """
         share = Share(self, self._rooms_of(caller))
         for room in share.rooms:
@@ -88,20 +91,21 @@ class Intake:
         """Raise the memory reservation of a request to `size` bytes. A smaller size has no effect.
 
         Raises:
-            TooBusy: One of the limits leaves no room for them.
+            TooBusy: The request would exceed a limit of its key, its project or the server.
         """
         if size > share.size:
             self._check(share, size)
             self._resize(share, size)
 
     def patience(self, received: int, waited: float) -> float:
-        """Return for how many seconds to wait for the next part of a body.
+        """Return how many seconds to wait for the next part of a body.
 
-        A client whose machine vanished never closes its connection.
+        The time is limited, because a client whose machine has crashed never closes its connection.
+        If the body arrives at less than `SLOWEST_BYTES` per second, the time gets shorter.
 
         Args:
-            received: The bytes of the body that have arrived.
-            waited: For how many seconds the server has waited for them.
+            received: How many bytes of the body have arrived.
+            waited: How many seconds the server has waited for these bytes.
         """
         ahead = received / SLOWEST_BYTES - waited
         return self._patience_seconds + min(0.0, ahead)
@@ -123,7 +127,7 @@ class Intake:
             yield
 
     def _rooms_of(self, caller: Caller) -> list[_Room]:
-        """Return the rooms that limit a caller: those of its key, its project and the server."""
+        """Return the limits that apply to a caller: of its key, its project and the server."""
         if caller.key_id is None:
             return [self._server]
         key = self._part("key", caller.key_id)
@@ -157,7 +161,7 @@ class Intake:
 
 
 class Share:
-    """The bytes that one request holds."""
+    """The memory that one recording request has reserved, in bytes."""
 
     def __init__(self, intake: Intake, rooms: list[_Room]) -> None:
         self._intake = intake
@@ -169,11 +173,11 @@ class Share:
         self._intake.hold(self, size)
 
     def exceeds_project(self, size: int) -> bool:
-        """Return whether `size` bytes exceed the project's limit without any other request."""
+        """Return whether one request of `size` bytes alone exceeds the project's limit."""
         return any(room.owner == "project" and size > room.max_bytes for room in self.rooms)
 
     def growth(self, size: int) -> list[tuple[_Room, int]]:
-        """Return each room with the bytes that it would gain if the request held `size` bytes."""
+        """Return how many more bytes each limit would count if `size` bytes were reserved."""
         more, grown = size - self.size, []
         for room in self.rooms:
             grown.append((room, more))
@@ -184,7 +188,7 @@ class Share:
 
 
 class _Room:
-    """The limits of one key, one project or the server, and its requests in progress."""
+    """The limits of one key, project or server, and the requests that count towards them."""
 
     def __init__(self, owner: str, max_bytes: int, max_requests: int) -> None:
         self.owner = owner
@@ -197,6 +201,6 @@ class _Room:
     def too_busy(self) -> TooBusy:
         """Return the error for a request that exceeds these limits."""
         return TooBusy(
-            f"The {self.owner} has as many recording requests in progress as it has room for. "
+            f"The {self.owner} has reached its limit of recording requests in progress. "
             "Send the same again later."
         )

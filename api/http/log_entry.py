@@ -1,4 +1,4 @@
-"""The facts about one request that its log line and the metrics contain."""
+"""The facts about one request for its line in the log and for the metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENTRY = "tracer.log_entry"
 
 @dataclass(slots=True)
 class LogEntry:
-    """The facts about a request; they are filled in while it is answered."""
+    """The facts about a request. They are collected while the server answers the request."""
 
     request_id: str
     status: int = 0
@@ -25,13 +25,13 @@ class LogEntry:
 
 
 def log_entry(scope: Scope) -> LogEntry | None:
-    """Return the log entry of a request; None without the middleware `RequestLog`."""
+    """Return the log entry of a request; None if the middleware `RequestLog` is not installed."""
     entry = scope.get(ENTRY)
     return entry if isinstance(entry, LogEntry) else None
 
 
 def note_problem(scope: Scope, code: str) -> None:
-    """Record the code of the problem in the response to a request."""
+    """Add the error code of a response to the request's log entry."""
     entry = log_entry(scope)
     if entry is not None:
         entry.problem = code

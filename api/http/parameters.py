@@ -24,10 +24,10 @@ ToolCallId = Annotated[UUID, Path(alias="toolCallId")]
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
-    """Reject query parameters that the route lacks, so that a misspelt one is not ignored.
+    """Reject unknown query parameters, because a misspelt parameter must not be ignored.
 
     Raises:
-        BadRequest: The request has one.
+        BadRequest: The request has a query parameter that its route does not have.
     """
     route = request.scope["route"]
     assert isinstance(route, APIRoute)
@@ -45,7 +45,7 @@ def _query_parameters(dependant: Dependant) -> set[str]:
 
 
 async def name_lineage(request: Request) -> None:
-    """Add the ids in a request's path to every line that is logged for it."""
+    """Add the record ids in a request's path to every log line of the request."""
     for name, value in request.path_params.items():
         if name in _IDS:
             with suppress(ValueError):  # FastAPI rejects other values; they must not be logged

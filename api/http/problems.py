@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem details, for our own errors and FastAPI's."""
+"""Answer errors with RFC 9457 problem details: errors of Tracer, FastAPI and Starlette."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def problem_response(
 
 
 def problem_of(error: errors.TracerError) -> tuple[HTTPStatus, str]:
-    """Return the status and the code of an error."""
+    """Return the HTTP status and the stable code of an error."""
     return next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
 
 
 def error_response(scope: Scope, error: errors.TracerError) -> Response:
-    """Return the response for one of our errors.
+    """Return the response for one of Tracer's own errors.
 
     Args:
         scope: The ASGI scope of the request.
@@ -123,13 +123,18 @@ def error_response(scope: Scope, error: errors.TracerError) -> Response:
 
 
 def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI entries of the problems that an endpoint may answer with."""
+    """Return the OpenAPI entries of an endpoint's error responses with these statuses."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {status.value: {"description": status.phrase, "content": content} for status in statuses}
 
 
 def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
-    """Make `app` answer every error with problem details. `routes` give the allowed methods."""
+    """Make `app` answer every error with problem details.
+
+    Args:
+        app: The application.
+        routes: The routes of the application. A 405 response lists their methods in `Allow`.
+    """
     known = tuple(each for each in routes if isinstance(each, Route))
 
     async def tracer_error(request: Request, error: Exception) -> Response:
@@ -185,6 +190,9 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
 
 
 def _methods_of(path: str, routes: Iterable[Route]) -> list[str]:
-    """Return the methods of all routes of a path. FastAPI's error names only the first route's."""
+    """Return the methods that all routes of a path support together.
+
+    FastAPI's 405 error lists only the methods of the first route.
+    """
     methods_by_route = (each.methods or () for each in routes if each.path_regex.match(path))
     return sorted({method for methods in methods_by_route for method in methods})

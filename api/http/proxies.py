@@ -1,7 +1,8 @@
-"""The client's address and scheme as reverse proxies report them.
+"""Take the client's address and scheme from the headers of trusted reverse proxies.
 
-A server believes `X-Forwarded-For` and `X-Forwarded-Proto` from the peers in `FORWARDED_ALLOW_IPS`
-only. uvicorn by itself believes every program on this machine, and takes any text for an address.
+The headers `X-Forwarded-For` and `X-Forwarded-Proto` count only if a peer in `FORWARDED_ALLOW_IPS`
+sent them. uvicorn's own middleware is not used, because it trusts every program on this machine,
+and accepts any text as an address.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _PEER = "tracer.peer"
 
 
 def behind_proxies(app: ASGIApp, allowed: str) -> ASGIApp:
-    """Return `app` with the clients' addresses from the headers of the proxies in `allowed`.
+    """Return a wrapper of `app` that sets each client's address to the one that a proxy reports.
 
-    If the address that a proxy reports is not an IP address, the request keeps the proxy's.
+    If a proxy reports something else than an IP address, the client has the proxy's own address.
 
     Args:
         app: The application.
@@ -70,7 +71,7 @@ def _check(proxy: str) -> None:
 
 
 def _address(text: str) -> str | None:
-    """Return an IP address in its canonical form; None if `text` is anything else."""
+    """Return the IP address in `text` in canonical form; None if `text` is not an IP address."""
     if "%" in text:  # the zone of an IPv6 address may be any text
         return None
     try:

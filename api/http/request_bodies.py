@@ -1,4 +1,4 @@
-"""Request bodies as a stream: decompressed, and limited in size."""
+"""Read request bodies as streams, decompress them, and limit their size."""
 
 from __future__ import annotations
 
@@ -40,12 +40,14 @@ def media_type(request: Request) -> str:
 def admitted_body(
     request: Request, intake: Intake, max_bytes: int = MAX_BYTES
 ) -> Iterator[tuple[AsyncIterator[bytes], Share]]:
-    """Yield a body in parts, decompressed, and the request's share of the memory while inside.
+    """Yield the decompressed body as a stream of parts, and the request's memory reservation.
+
+    The reservation ends with the `with` block.
 
     Args:
         request: The request, with its caller.
-        intake: The recording requests in progress.
-        max_bytes: The largest size that is accepted, both compressed and decompressed.
+        intake: Limits the recording requests in progress.
+        max_bytes: The largest accepted size. It applies to the compressed body, too.
 
     Raises:
         UnknownFormat: The `Content-Encoding` is not supported.
@@ -57,7 +59,8 @@ def admitted_body(
     if encoding not in _WINDOWS:
         raise UnknownFormat("This Content-Encoding is not supported. Use gzip, deflate or none.")
     too_large = TooLarge(
-        f"A body may have {max_bytes} bytes, decompressed. Split it into several requests."
+        f"A body may have at most {max_bytes} bytes after decompression. Split it into several "
+        "requests."
     )
     announced = request.headers.get("content-length", "")
     announced_bytes = int(announced[:20]) if announced.isdecimal() else 0

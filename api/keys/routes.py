@@ -1,4 +1,4 @@
-"""Keys, which allow recording, reading and administering the caller's project."""
+"""Routes for API keys. A key allows a program to record, read or administer one project."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def list_keys(keys: Keys) -> KeyList:
 
 @router.post("", status_code=HTTPStatus.CREATED)
 async def create_key(wanted: KeyRequest, keys: Keys) -> NewKeySchema:
-    """Create a key for the project. The response contains its `secret` only this once."""
+    """Create a key for the project. No other response ever contains the key's `secret`."""
     return NewKeySchema.of_new(await keys.create(wanted.name, wanted.scopes))
 
 
@@ -33,6 +33,9 @@ async def create_key(wanted: KeyRequest, keys: Keys) -> NewKeySchema:
 async def revoke_key(
     key_id: Annotated[UUID, Path(alias="keyId")], keys: Keys, authenticator: AuthenticatorDep
 ) -> None:
-    """Revoke a key and its sign-ins. Other servers reject it within two seconds."""
+    """Revoke a key, and end the browser sessions that were opened with it.
+
+    Other servers reject the key within two seconds.
+    """
     await keys.revoke(key_id)
     authenticator.forget()

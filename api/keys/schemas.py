@@ -1,4 +1,4 @@
-"""Keys and callers, as the API shows them."""
+"""Schemas of API keys and of callers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ClosedSchema(BaseModel):
 
 
 class CallerSchema(ClosedSchema):
-    """The authenticated caller."""
+    """The authenticated author of a request: its project and its scopes."""
 
     project: str
     """The project's name."""
@@ -47,7 +47,7 @@ class CallerSchema(ClosedSchema):
 
 
 class SignInRequest(ClosedSchema):
-    """A request to sign in."""
+    """A request to sign in with a key."""
 
     key: Annotated[SecretStr, Field(min_length=1, max_length=200)]
     """A key with the scope `read` or `admin`."""

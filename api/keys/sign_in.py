@@ -1,4 +1,4 @@
-"""Sign-in: a browser sends a key once and gets a cookie that scripts cannot read."""
+"""Sign-in: a browser sends a key once, and gets a cookie that scripts in a page cannot read."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ async def sign_in(
 async def sign_out(
     caller: AnyCaller, request: Request, response: Response, authenticator: AuthenticatorDep
 ) -> None:
-    """Sign out. The cookie is invalid from then on."""
+    """Sign out. The server then rejects the cookie."""
     await authenticator.sign_out(request.cookies.get(COOKIE, ""))
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")

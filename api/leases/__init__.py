@@ -1,1 +1,1 @@
-"""Leases of recorders."""
+"""Routes for the leases of recorders."""

@@ -1,4 +1,7 @@
-"""Leases: recorders send heartbeats, and runs show the leases of their recorders."""
+"""Routes that receive recorders' heartbeats, and list the leases of a run's recorders.
+
+A lease is the time for which a heartbeat counts.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,17 @@ async def renew_lease(
     recorder_id: Annotated[UUID, Path(alias="recorderId", description="The recorder's id.")],
     writer: Writer,
 ) -> LeaseSchema:
-    """Send a heartbeat of a recorder. Repeat it every `renewAfterSeconds` until the recorder ends.
+    """Send a heartbeat for a recorder. Repeat it every `renewAfterSeconds` until the recorder ends.
 
-    If the lease expires, the recorder's open records are `abandoned` until its next heartbeat.
+    If the lease expires without a heartbeat, the recorder's open records are shown as `abandoned`.
+    The next heartbeat reverts this.
     """
     return LeaseSchema.of(await writer.renew(recorder_id))
 
 
 @router.get("/runs/{rootPlanId}/leases", responses=documented(HTTPStatus.NOT_FOUND))
 async def list_leases(root_plan_id: RootPlanId, reader: Reader) -> LeasesSchema:
-    """List the leases of recorders that have, or may have, open records in a run.
+    """List the leases of the recorders that may have open records in a run.
 
     If a record is `abandoned`, its `abandonedAt` is the `expiresAt` of its recorder's lease.
     """

@@ -1,4 +1,4 @@
-"""Leases as the API shows them."""
+"""Schemas of recorders' leases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _EXAMPLE = {
 
 
 class LeaseSchema(BaseModel):
-    """A recorder's lease: until when it counts as alive, by the server's clock."""
+    """A recorder's lease: the time until which the recorder counts as alive.
+
+    All times are by the server's clock.
+    """
 
     model_config = read_config(**_EXAMPLE)
 

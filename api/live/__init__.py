@@ -1,1 +1,1 @@
-"""Changes of a run as server-sent events."""
+"""The route that streams the changes of a run as server-sent events."""

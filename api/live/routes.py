@@ -1,4 +1,4 @@
-"""A run's changes as they happen: server-sent events."""
+"""The route that streams a run's changes as they happen, as server-sent events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class _RunStream(StreamingResponse):
-    """A stream that makes each message when the client has accepted the previous one."""
+    """A response that creates each message only after the client has accepted the previous one."""
 
     media_type = "text/event-stream"
 
@@ -56,13 +56,19 @@ async def watch_run(
     ] = 0,
     last_event_id: Annotated[
         int | None,
-        Header(ge=0, le=_LARGEST, description="The same, if a connection is resumed."),
+        Header(
+            ge=0,
+            le=_LARGEST,
+            description="The `id` of the last message, if a connection is resumed. It replaces "
+            "`after`.",
+        ),
     ] = None,
 ) -> _RunStream:
-    """Watch a run. Each message contains the changes since the previous one; `id` is the revision.
+    """Watch a run. Each message contains the changes since the previous message.
 
-    If a record changes several times, only its latest state is sent. `docs/reference/protocol.md`
-    explains how to apply the messages to a tree.
+    The `id` of a message is the revision of the run. If a record changes several times between two
+    messages, only its latest state is sent. `docs/reference/protocol.md` explains how to apply the
+    messages to a tree.
     """
     start = after if last_event_id is None else last_event_id
     events = run_events(reader, watch, woken, root_plan_id, start, check_caller, settings)

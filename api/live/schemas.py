@@ -1,4 +1,7 @@
-"""The messages of a run's event stream, for the OpenAPI document. A test compares both."""
+"""Schemas of the messages in a run's event stream, for the OpenAPI document.
+
+A test checks that they agree with the actual messages.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Authentication: the `Host` header, the caller and the origin of a request.
+"""Authentication: check the `Host` header, the caller and the origin of each request.
 
-It runs before anything of the body is read. Public paths are listed here, so that a new path is
-closed by default. The scope that a route needs is declared at the route (`api.dependencies`).
+Requests are authenticated before their bodies are read. A path needs no caller only if it is
+listed here as public, so a new path is protected by default. Which scope a route needs follows from
+the route's dependencies (`api.dependencies`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ the sign-in has expired, or the first key was created since, and `StoreUnavailab
 
 @dataclass(frozen=True)
 class Access:
-    """The callers that may use the server, and the names that it has."""
+    """Who may use the server, and which host names the server has."""
 
     authenticator: Authenticator | None = None
     """Finds callers; None admits every request, for tests in one process."""
@@ -54,7 +55,7 @@ class Authentication:
         """Answer a request.
 
         Raises:
-            UnknownHost: The server has another name.
+            UnknownHost: The `Host` header has a name that is not the server's.
             NotIdentified: The request has no valid key or sign-in.
             NotAllowed: A page of another site sent the request.
         """
@@ -82,8 +83,10 @@ class Authentication:
     def _check_host(self, request: Request, are_keys_needed: bool) -> None:
         """Raise `UnknownHost` if the host name is not the server's.
 
-        This is against DNS rebinding on servers without keys: a page changes its own name's address
-        to this machine's. Browsers send keys and cookies only to the name that they belong to.
+        This prevents DNS rebinding: a malicious web page lets its own host name point to this
+        machine, and then reads from a server that needs no keys. If the server needs keys, any
+        host name may be accepted, because browsers send keys and cookies only to the host name
+        that they belong to.
         """
         hosts = self._access.hosts
         if hosts is None and are_keys_needed:
@@ -94,14 +97,19 @@ class Authentication:
 
 
 def is_sign_in(scope: Scope) -> bool:
-    """Return whether a request signs in, so that it has no caller yet."""
+    """Return whether a request is a sign-in, which needs no authenticated caller."""
     return bool(scope["path"] == SIGN_IN and scope["method"] == "POST")
 
 
 async def _find_caller(
     request: Request, authenticator: Authenticator, are_keys_needed: bool
 ) -> Caller:
-    """Return the caller by key, else by cookie. Raises `NotIdentified` and `NotAllowed`."""
+    """Return the caller that the request's key identifies, or else its cookie.
+
+    Raises:
+        NotIdentified: The request has no valid key or sign-in.
+        NotAllowed: A page of another site sent the request.
+    """
     kind, _, key = request.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and are_keys_needed:
         return await authenticator.by_key(key.strip())
@@ -121,15 +129,16 @@ async def _check_caller(request: Request, authenticator: Authenticator) -> None:
 
 
 async def nothing_to_check() -> None:
-    """Accept every caller."""
+    """Do nothing: on a server without authentication, a caller's access never ends."""
 
 
 def _check_site(request: Request, is_site_required: bool = False) -> None:
-    """Raise `NotAllowed` if a page of another site made the browser send a change.
+    """Raise `NotAllowed` if a page of another site made the browser send a change of data.
 
     Args:
         request: The request.
-        is_site_required: Whether to reject a request that names no site. Programs send none.
+        is_site_required: Whether to reject a request without the headers that name the page's
+            site. Browsers send these headers; other programs do not.
     """
     if request.method in SAFE_METHODS:
         return
@@ -146,7 +155,7 @@ def _check_site(request: Request, is_site_required: bool = False) -> None:
 
 @lru_cache(maxsize=256)
 def _host_name(host: str) -> tuple[str, bool]:
-    """Return the name in a `Host` header, or "", and whether it is this machine's."""
+    """Return the name in a `Host` header ("" if invalid), and whether it is a loopback name."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:  # half of an address in brackets
@@ -155,7 +164,7 @@ def _host_name(host: str) -> tuple[str, bool]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a name or an address always belongs to this machine."""
+    """Return whether a name or an address always means this machine, as `localhost` does."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

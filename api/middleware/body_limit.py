@@ -1,7 +1,7 @@
-"""A limit on request bodies.
+"""A limit on the size of request bodies.
 
-Starlette's `RequestBodyLimitMiddleware` is not used: it replaces every response, such as 401, if
-the announced size exceeds the limit, and its own response is plain text.
+Starlette's `RequestBodyLimitMiddleware` is not used, because its response is plain text. Also, if
+the announced size exceeds the limit, it replaces even other error responses, such as 401.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers errors that other middleware or plain routes raise with problem details."""
+"""Answer with problem details if other middleware or a plain Starlette route raises an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tracer.errors import TracerError
 
 
 class ErrorResponses:
-    """Middleware that answers a `TracerError` from further in."""
+    """Middleware that converts a `TracerError` from inner middleware or a route to a response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Answers a request with 304 if the client has the response already."""
+"""Answer a request with 304 if the client already has the response."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api.http.conditional import NotModified
 
 
 class ETags:
-    """Middleware that answers `NotModified`, which a route raises before it reads the records."""
+    """Middleware that answers 304 if a route raises `NotModified`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,7 +1,8 @@
-"""Rate limits of each key in one server process, as token buckets.
+"""Rate limits for each key, as token buckets. Each server process counts separately.
 
-The library `limits` is not used. It has no token bucket, its moving window stores an entry for each
-unit (here for each byte), its fixed window lets twice the rate through, and its clock is fixed.
+The library `limits` is not used, because it has no token bucket. Its moving window stores an entry
+for each unit, here for each byte. Its fixed window may let twice the rate through. Its clock cannot
+be replaced in tests.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MAX_CLIENTS = 10_000
 
 
 class TokenBucket:
-    """A token bucket. A request may take more tokens than are left, if any are left."""
+    """A token bucket. If any tokens are left, a request may take even more than that."""
 
     def __init__(self, per_second: float, seconds: Callable[[], float]) -> None:
         self._per_second = per_second
@@ -41,12 +42,12 @@ class TokenBucket:
         return 0.0 if self._tokens > 0 else (1 - self._tokens) / self._per_second
 
     def spend(self, tokens: float) -> None:
-        """Take tokens out. The bucket may become negative."""
+        """Take tokens out. The number of tokens may become negative."""
         self._tokens -= tokens
 
 
 class RateLimits:
-    """The buckets of requests and of bytes of each client."""
+    """Two token buckets for each client: one for its requests and one for its bytes."""
 
     def __init__(
         self,
@@ -108,7 +109,10 @@ class RateLimit:
 
 
 def _client(scope: Scope) -> Hashable | None:
-    """Return the key of a request, or the address of a sign-in; None for other requests."""
+    """Return the client whose rate is limited: the key, or for a sign-in the IP address.
+
+    None for other requests, which are not limited.
+    """
     if scope["type"] != "http":
         return None
     if is_sign_in(scope):

@@ -1,11 +1,11 @@
-"""The id of each request, its line in the log, its metrics and its span.
+"""Give each request an id, a line in the log, metrics and a span.
 
-This is the outermost middleware, so that it covers rejected requests. It reports nothing that a
-client may choose freely: no path, query or body, only ids and templates of paths.
+This is the outermost middleware, so that it also covers rejected requests. It reports nothing that
+a client may choose freely: no path, query or body, only ids and templates of paths.
 
-The libraries for this do not fit. `asgi-correlation-id` cannot use the trace id of a `traceparent`.
-OpenTelemetry's ASGI instrumentation (0.66b2) writes path and query into the span of a request. It
-also enters the span with `use_span`, which records the text of an exception by default.
+Existing libraries are not suitable. `asgi-correlation-id` cannot use the trace id of a
+`traceparent`. OpenTelemetry's ASGI instrumentation (0.66b2) writes path and query into the span of
+a request. It also enters the span with `use_span`, which by default records the text of exceptions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})
 
 
 class RequestLog:
-    """Middleware that logs and counts requests."""
+    """Middleware that logs, counts and traces requests."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, spans: SelfTracing) -> None:
         self._app = app
@@ -130,7 +130,7 @@ class RequestLog:
 
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the id of a request: its `X-Request-Id`, its trace id, or else a new one."""
+    """Return the id of a request: its `X-Request-Id`, else its trace id, else a new id."""
     headers_by_name = dict(headers)
     named = headers_by_name.get(b"x-request-id")
     if named is not None and _ID.fullmatch(named):
@@ -149,7 +149,7 @@ def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _route(scope: Scope) -> str | None:
-    """Return the template of the path; None if no route matched."""
+    """Return the template of the request's path; None if no route matched."""
     route, path = scope.get("route"), scope["path"]
     if isinstance(route, Route):
         return route.path_format

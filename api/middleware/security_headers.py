@@ -1,4 +1,4 @@
-"""Headers of every response: for security, and the version of the protocol."""
+"""Add headers to every response: headers for security, and the version of the event protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RAW_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in 
 
 
 class SecurityHeaders:
-    """Middleware that adds each of `HEADERS` that a response lacks."""
+    """Middleware that adds the default headers in `HEADERS`, if a response does not have them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

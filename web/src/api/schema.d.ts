@@ -57,10 +57,11 @@ export interface paths {
         put?: never;
         /**
          * Record Events
-         * @description Record events. Each is stored or rejected independently; stored ones are committed.
+         * @description Record events. Each event is stored or rejected independently of the others.
          *
-         *     The body may be compressed (`Content-Encoding: gzip`). If the status is not 200, some events may
-         *     be stored and others not. It is safe to send all of them again.
+         *     All stored events are committed before the response. The body may be compressed
+         *     (`Content-Encoding: gzip`). If the status is not 200, some events may be stored and others not.
+         *     It is safe to send all of them again.
          */
         post: operations["record_events"];
         delete?: never;
@@ -298,9 +299,10 @@ export interface paths {
         put?: never;
         /**
          * Renew Lease
-         * @description Send a heartbeat of a recorder. Repeat it every `renewAfterSeconds` until the recorder ends.
+         * @description Send a heartbeat for a recorder. Repeat it every `renewAfterSeconds` until the recorder ends.
          *
-         *     If the lease expires, the recorder's open records are `abandoned` until its next heartbeat.
+         *     If the lease expires without a heartbeat, the recorder's open records are shown as `abandoned`.
+         *     The next heartbeat reverts this.
          */
         post: operations["renew_lease"];
         delete?: never;
@@ -318,7 +320,7 @@ export interface paths {
         };
         /**
          * List Leases
-         * @description List the leases of recorders that have, or may have, open records in a run.
+         * @description List the leases of the recorders that may have open records in a run.
          *
          *     If a record is `abandoned`, its `abandonedAt` is the `expiresAt` of its recorder's lease.
          */
@@ -340,10 +342,11 @@ export interface paths {
         };
         /**
          * Watch Run
-         * @description Watch a run. Each message contains the changes since the previous one; `id` is the revision.
+         * @description Watch a run. Each message contains the changes since the previous message.
          *
-         *     If a record changes several times, only its latest state is sent. `docs/reference/protocol.md`
-         *     explains how to apply the messages to a tree.
+         *     The `id` of a message is the revision of the run. If a record changes several times between two
+         *     messages, only its latest state is sent. `docs/reference/protocol.md` explains how to apply the
+         *     messages to a tree.
          */
         get: operations["watch_run"];
         put?: never;
@@ -363,12 +366,14 @@ export interface paths {
         };
         /**
          * Diff Runs
-         * @description Compare two runs, aligned by plan, step and tool, and report what differs in the right one.
+         * @description Compare two runs, and report how the right run differs from the left run.
          *
-         *     Siblings match in order: first those with the same name and arguments, then those with the same
-         *     name. Whole texts are compared, even if a tree shows only their start. Texts that are JSON are
-         *     compared as values: white space and the order of keys make no difference, and numbers are
-         *     compared as they are written.
+         *     Each record is compared with its match in the other run. Siblings with the same name and
+         *     arguments are matched first, then siblings with the same name, each time in their order.
+         *
+         *     Texts are compared in full, even if the tree shows only previews. JSON texts are compared by
+         *     value: white space and the order of keys make no difference. Numbers in JSON are equal only if
+         *     they are written in the same way.
          */
         get: operations["diff_runs"];
         put?: never;
@@ -560,9 +565,10 @@ export interface paths {
          * Chat
          * @description Send a message to the agents.
          *
-         *     Streams `run` (the run that the message started), one event for each moment of the run, named
-         *     by its type in `docs/reference/protocol.md`, and finally `answer`. If the client leaves the
-         *     stream, the run continues.
+         *     The response is a stream of server-sent events. The first is `run`, the run that the message
+         *     started. Then each recorded event of the run follows, named by its type in
+         *     `docs/reference/protocol.md`. The last is `answer`. If the client closes the stream, the run
+         *     continues.
          */
         post: operations["chat"];
         delete?: never;
@@ -591,7 +597,7 @@ export interface paths {
         post: operations["sign_in"];
         /**
          * Sign Out
-         * @description Sign out. The cookie is invalid from then on.
+         * @description Sign out. The server then rejects the cookie.
          */
         delete: operations["sign_out"];
         options?: never;
@@ -614,7 +620,7 @@ export interface paths {
         put?: never;
         /**
          * Create Key
-         * @description Create a key for the project. The response contains its `secret` only this once.
+         * @description Create a key for the project. No other response ever contains the key's `secret`.
          */
         post: operations["create_key"];
         delete?: never;
@@ -635,7 +641,9 @@ export interface paths {
         post?: never;
         /**
          * Revoke Key
-         * @description Revoke a key and its sign-ins. Other servers reject it within two seconds.
+         * @description Revoke a key, and end the browser sessions that were opened with it.
+         *
+         *     Other servers reject the key within two seconds.
          */
         delete: operations["revoke_key"];
         options?: never;
@@ -837,7 +845,7 @@ export interface components {
         };
         /**
          * CallerSchema
-         * @description The authenticated caller.
+         * @description The authenticated author of a request: its project and its scopes.
          */
         CallerSchema: {
             /**
@@ -879,7 +887,7 @@ export interface components {
         Change: "added" | "removed" | "changed" | "same";
         /**
          * ChangeCounts
-         * @description The number of pairs of each kind.
+         * @description How many pairs of records were added, removed, changed or are the same.
          * @example {
          *       "added": 1,
          *       "changed": 2,
@@ -899,7 +907,7 @@ export interface components {
         };
         /**
          * ChatRequest
-         * @description A message to the application's agents. Fields may be written `user_id` or `userId`.
+         * @description A message to the application's agents. Names may be in snake_case or in camelCase.
          * @example {
          *       "message": "记录血压120/80",
          *       "session_id": "session456",
@@ -932,7 +940,7 @@ export interface components {
         };
         /**
          * ComparedRecord
-         * @description A record in one of the runs.
+         * @description A record of one of the compared runs.
          */
         ComparedRecord: {
             /**
@@ -979,7 +987,7 @@ export interface components {
         };
         /**
          * ComparedRun
-         * @description A compared run.
+         * @description One of the two compared runs.
          */
         ComparedRun: {
             /**
@@ -1300,7 +1308,9 @@ export interface components {
         Kind: "run" | "plan" | "step" | "thinkAct" | "toolCall";
         /**
          * LeaseSchema
-         * @description A recorder's lease: until when it counts as alive, by the server's clock.
+         * @description A recorder's lease: the time until which the recorder counts as alive.
+         *
+         *     All times are by the server's clock.
          * @example {
          *       "expiresAt": "2026-11-21T22:22:52.462812Z",
          *       "leaseSeconds": 60,
@@ -2453,7 +2463,7 @@ export interface components {
         };
         /**
          * RunDiff
-         * @description Two runs aligned by plan, step and tool.
+         * @description The comparison of two runs, as a tree of matching records.
          */
         RunDiff: {
             left: components["schemas"]["ComparedRun"];
@@ -3026,7 +3036,7 @@ export interface components {
         };
         /**
          * SignInRequest
-         * @description A request to sign in.
+         * @description A request to sign in with a key.
          */
         SignInRequest: {
             /**
@@ -7039,7 +7049,7 @@ export interface operations {
     read_run: {
         parameters: {
             query?: {
-                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
             };
             header?: {
@@ -7319,7 +7329,7 @@ export interface operations {
             query?: {
                 /** @description `otlp` is protobuf, unless JSON is accepted. */
                 format?: components["schemas"]["ExportFormat"];
-                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
             };
             header?: never;
@@ -7422,7 +7432,7 @@ export interface operations {
                 limit?: number;
                 /** @description The `nextCursor` of the previous page. */
                 cursor?: string | null;
-                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
             };
             header?: never;
@@ -7588,7 +7598,7 @@ export interface operations {
     list_leases: {
         parameters: {
             query?: {
-                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
             };
             header?: never;
@@ -7681,7 +7691,7 @@ export interface operations {
                 after?: number;
             };
             header?: {
-                /** @description The same, if a connection is resumed. */
+                /** @description The `id` of the last message, if a connection is resumed. It replaces `after`. */
                 "last-event-id"?: number | null;
             };
             path: {
@@ -7773,7 +7783,7 @@ export interface operations {
     diff_runs: {
         parameters: {
             query?: {
-                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
             };
             header?: {
@@ -8257,7 +8267,7 @@ export interface operations {
     read_plan: {
         parameters: {
             query?: {
-                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
             };
             header?: {
@@ -8368,7 +8378,7 @@ export interface operations {
                 depth?: number | null;
                 /** @description How much of each long string: a preview is its first 2 kB, a digest its SHA-256. */
                 payloads?: "none" | "preview" | "full" | "digest";
-                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
             };
             header?: {
@@ -8762,7 +8772,7 @@ export interface operations {
     read_tool_call: {
         parameters: {
             query?: {
-                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
             };
             header?: {
@@ -8869,7 +8879,7 @@ export interface operations {
     read_think_act: {
         parameters: {
             query?: {
-                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
             };
             header?: {
