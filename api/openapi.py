@@ -1,7 +1,8 @@
-"""The contracts as files. `make openapi` writes `docs/openapi.json` and the protocol's files.
+"""Write the contracts of the API to files. `make openapi` runs this module.
 
-The viewer's types are generated from the first. Programs in other languages follow the events'
-schema and the merge rules in `docs/reference/protocol.md`. A test compares the files with the code.
+It writes the OpenAPI document, the JSON Schema of events, and the merge rules in
+`docs/reference/protocol.md`. The viewer's types are generated from the OpenAPI document. Programs
+in other languages follow the schema and the merge rules. A test compares the files with the code.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the OpenAPI document that the server answers under /openapi.json."""
+    """Return the OpenAPI document that a server returns at `/openapi.json`."""
     return create_app().openapi()
 
 
 def events_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of one event in its wire form."""
+    """Return the JSON Schema (2020-12) of one event as clients send it."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Event",
@@ -37,7 +38,7 @@ def events_schema() -> dict[str, Any]:
 
 
 def protocol_page() -> str:
-    """Return `docs/reference/protocol.md` with the current merge rule of every field."""
+    """Return the text of `docs/reference/protocol.md` with the current merge rule of each field."""
     page = (DOCS / "reference" / "protocol.md").read_text(encoding="utf-8")
     rows = [
         f"| {kind} | {rule.value} | {' '.join(f'`{name}`' for name in fields)} |\n"

@@ -1,8 +1,8 @@
-"""The changes of a run for clients that watch it.
+"""Stream the changes of a run to clients that watch it.
 
-No changes are queued for a client. When a stream is woken, it reads what changed since the client's
-revision. It reads again only after the client accepted that message, so a slow client costs nothing
-more.
+The server queues no changes for a client. When the run changes, the client's stream reads all
+changes since the client's revision, and sends them in one message. The stream reads again only
+after the client has accepted this message. So a slow client needs no additional memory.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ async def run_events(
     check_caller: CheckCaller,
     settings: StreamSettings = DEFAULT_SETTINGS,
 ) -> AsyncGenerator[bytes]:
-    """Yield a run's changes as server-sent events, until it is deleted or the server stops.
+    """Yield a run's changes as server-sent events, until the run is deleted or the server stops.
 
-    The stream ends when the caller's key is revoked. It contains nothing that was written later.
+    The stream also ends when the caller's key is revoked. It then sends no later changes.
 
     Args:
         reader: Reads the run.
         watch: Reports when the server stops.
-        woken: Set whenever the run may have changed.
+        woken: An event that is set whenever the run may have changed.
         root_plan_id: The run.
         after: The revision that the client has.
         check_caller: Raises `NotIdentified` if the client may no longer read the run.
@@ -107,7 +107,7 @@ async def run_events(
 async def _changes_of(
     reader: TraceReader, root_plan_id: UUID, after: int, most: int
 ) -> RunChanges | None:
-    """Return the changes of a run; None if it does not exist."""
+    """Return the changes of a run since the revision `after`; None if the run does not exist."""
     try:
         return await reader.read_changes(root_plan_id, after, most)
     except RecordNotFound:

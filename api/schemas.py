@@ -1,6 +1,6 @@
-"""The requests and responses of the API, in camelCase. Read schemas derive from record classes.
+"""Schemas of the API's requests and responses, with field names in camelCase.
 
-The nodes of the tree are in `api.plans.schemas`.
+Schemas of records derive from the record classes. The nodes of a tree are in `api.plans.schemas`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,11 @@ TOOL_CALL_ID = "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
 
 
 def read_config(**example: Any) -> ConfigDict:
-    """Return the configuration of a read schema, with an example for the OpenAPI document."""
+    """Return the pydantic configuration of a response's schema.
+
+    Args:
+        example: The fields of an example for the OpenAPI document.
+    """
     return ConfigDict(
         # No validation aliases: looking up each field of a record under another name is slow.
         alias_generator=AliasGenerator(serialization_alias=to_camel),
@@ -82,7 +86,7 @@ class ErrorSchema(BaseModel):
 
 
 class ShownRecord(Record):
-    """The fields that every record shows in addition to its own."""
+    """The fields that responses add to every record."""
 
     project_id: int = Field(default=1, exclude=True)
     status: ShownStatus = Field(default="unknown", validation_alias="shown_status")  # type: ignore[assignment]
@@ -98,7 +102,7 @@ class ShownRecord(Record):
 
 
 class ShownOutcome(ShownRecord, Outcome):
-    """The fields that every record that can fail shows in addition to its own."""
+    """The fields that responses add to every record that can fail."""
 
     error_type: str | None = Field(default=None, exclude=True)
     error_message: str | None = Field(default=None, exclude=True)
@@ -187,7 +191,7 @@ class OpenCallSchema(OpenCall):
 
 
 class RunPreviewSchema(RunSchema, RunPreview):
-    """A run as a row of the run list, with its question, its answer and its failure."""
+    """A run in the list of runs, with its question, its answer and its failure."""
 
     model_config = read_config(
         **_RUN_EXAMPLE,
@@ -207,7 +211,7 @@ class RunPreviewSchema(RunSchema, RunPreview):
 
 
 class BehindSchema(BaseModel):
-    """The accepted spans of a run that its records do not include yet."""
+    """How many accepted spans of a run its records do not include yet, and since when."""
 
     model_config = read_config(spans=6000, since="2026-11-21T22:21:52.462812Z")
 
@@ -226,7 +230,7 @@ class SingleRunSchema(RunPreviewSchema):
 
 
 class ParentActToolCall(BaseModel):
-    """The tool call that opened a sub-plan, in short."""
+    """A summary of the tool call that opened a sub-plan."""
 
     model_config = read_config()
 
@@ -239,7 +243,7 @@ class ParentActToolCall(BaseModel):
 
 
 class FollowedToolCall(BaseModel):
-    """The tool call of another run whose end a run follows, in short."""
+    """A summary of a tool call in another run, after whose end the current plan started."""
 
     model_config = read_config()
 
@@ -315,7 +319,7 @@ class ThinkActSchema(ShownOutcome, ThinkActRecord):
     @computed_field  # type: ignore[prop-decorator]  # mypy does not support decorated properties
     @property
     def conversation(self) -> list[ConversationMessage] | None:
-        """The messages in one form for all model APIs; null if they are not JSON."""
+        """The messages in a form that is the same for all model APIs; null if they are not JSON."""
         return conversation(self.messages)
 
 
@@ -326,13 +330,13 @@ class ToolCallSchema(ShownOutcome, ActToolInfo):
 
 
 class ToolCallPreviewSchema(ShownOutcome, ToolCallPreview):
-    """One tool call in a list: the first 2 kB of each long string, and its size."""
+    """One tool call in a list. Long strings are cut to 2 kB; their full sizes are included."""
 
     model_config = read_config()
 
 
 class LineageItem(BaseModel):
-    """One record of a lineage."""
+    """One record of a tool call's lineage: the chain from the root plan down to the call."""
 
     model_config = read_config(
         kind="plan", id=PLAN_ID, name="Weekly health review", status="running"
@@ -388,18 +392,18 @@ class PageSchema(BaseModel, Generic[Item]):
 
 
 class SearchedPageSchema(PageSchema[Item], Generic[Item]):
-    """A page of a list that is searched.
+    """A page of a filtered list.
 
-    Each page searches a limited number of records, so it may have fewer items than requested, or
-    none. Continue while there is a `nextCursor`.
+    The server searches a limited number of records for each page. So a page may have fewer items
+    than requested, or none. Request the next page while the response has a `nextCursor`.
     """
 
     searched_back_to: datetime | None
-    """If that limit was reached, the time back to which it searched."""
+    """If the limit was reached, the time back to which the server searched."""
 
 
 class RunBinSchema(BaseModel):
-    """The runs of one interval."""
+    """The number of runs that started in one time interval."""
 
     model_config = read_config(start="2026-11-21T22:00:00Z", runs=12, failed=1)
 
@@ -412,7 +416,7 @@ class RunBinSchema(BaseModel):
 
 
 class RunHistogramSchema(BaseModel):
-    """How many runs match, in total and by start."""
+    """The number of matching runs, in total and by time of start."""
 
     model_config = read_config(
         count=12,
@@ -432,7 +436,7 @@ class RunHistogramSchema(BaseModel):
 
 
 class CancelRequests(BaseModel):
-    """Runs for which a cancel or delete request exists."""
+    """The runs that have a request to be cancelled or deleted."""
 
     model_config = read_config(rootPlanIds=[PLAN_ID])
 
@@ -485,7 +489,7 @@ class RunRequest(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether the server can serve."""
+    """Whether the server can answer requests."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True

@@ -57,7 +57,7 @@ def document_security(document: dict[str, Any], routes: Iterable[BaseRoute]) -> 
 
 
 def scopes_of(dependant: Dependant) -> Iterator[Scope]:
-    """Yield the scopes that a route or dependency needs, including its own dependencies'."""
+    """Yield the scopes that a dependency and all its sub-dependencies require."""
     if isinstance(dependant.call, Allowed) and dependant.call.scope is not None:
         yield dependant.call.scope
     for each in dependant.dependencies:

@@ -1,6 +1,7 @@
-"""The record that each span of a run belongs to, cached until the run changes.
+"""An index from a run's spans to the records that they belong to, cached until the run changes.
 
-Finding the records requires all spans of the run, which is too slow for each page of spans.
+To build the index, all spans of the run must be read. This would be too slow for each page of a
+list of spans.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ SpanOrder = tuple[int, bytes]
 
 
 class SpanIndex:
-    """The spans of a run ordered by start, each with its record."""
+    """The spans of a run in the order of their starts, and the record of each span."""
 
     def __init__(
         self, spans: Sequence[Span], logs: Sequence[LogRecord], rows: TreeRows, removed: int
     ) -> None:
-        """Assign the spans to records. Call it in a thread: a large run takes long.
+        """Assign the spans to records. Call this in a thread, because large runs take long.
 
         Args:
-            spans: All spans of the run, by (start, span id).
+            spans: All spans of the run, sorted by (start, span id).
             logs: All log records of the run.
             rows: The run's records.
             removed: The number of spans that were removed from the run.
@@ -63,16 +64,17 @@ class SpanIndex:
         return span_id in self._ids
 
     def after(self, last: SpanOrder | None, record_id: UUID | None) -> Sequence[SpanOrder]:
-        """Return the spans after `last`; all spans if `last` is None. `record_id` selects a record.
+        """Return the spans after `last`, or all spans if `last` is None.
 
-        An agent's own span belongs to its step and to its plan.
+        If `record_id` is given, return only the spans of this record. An agent's own span belongs
+        to two records: the agent's step and its plan.
         """
         orders = self._all if record_id is None else self._of_record.get(record_id, [])
         return orders if last is None else orders[bisect_right(orders, last) :]
 
 
 class SpanIndexCache:
-    """A cache of the spans of the most recently read runs, by revision."""
+    """A cache with the `SpanIndex` of each recently read run, valid until the run changes."""
 
     def __init__(self, max_spans: int = MAX_SPANS) -> None:
         # Each run counts one more than its spans, so that runs without spans are evicted, too.
@@ -83,13 +85,13 @@ class SpanIndexCache:
     async def of_run(
         self, reader: TraceReader, project_id: int, root_plan_id: UUID, freshness: Freshness
     ) -> SpanIndex:
-        """Return the spans of a run with their records.
+        """Return the span index of a run.
 
         Args:
             reader: Reads the project.
             project_id: The project.
             root_plan_id: The run.
-            freshness: The freshness of the request, which the reader fills in.
+            freshness: The freshness of the request. The reader notes missing spans in it.
 
         Raises:
             RecordNotFound: There is no such run, or it was deleted.

@@ -1,4 +1,4 @@
-"""The viewer: serve the built Vue application."""
+"""Serve the viewer, a built Vue application."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
     """Serve the viewer's page and files.
 
     Args:
-        app: The application to add the paths to; after its API routes.
+        app: The application. Call this after its API routes are added.
         built: The folder with the built viewer. Without one, the page shows how to build it.
     """
     index = built / "index.html"
@@ -95,7 +95,7 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
 
 
 def is_of_the_viewer(path: str) -> bool:
-    """Return whether a path belongs to the viewer's own files, which contain no project data."""
+    """Return whether a path is a page or a file of the viewer. None contains project data."""
     return (
         path.startswith("/assets/")
         or path.removeprefix("/") in FILES
@@ -107,7 +107,10 @@ _PAGE = re.compile("|".join(re.sub("{[^}]*}", "[^/]+", page) for page in PAGES))
 
 
 class _Assets(StaticFiles):
-    """Files that never change, in a compressed form from the build for clients that accept it."""
+    """The viewer's asset files, which never change.
+
+    If a client accepts gzip, it gets the file that the build has already compressed.
+    """
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         headers = FOR_EVER

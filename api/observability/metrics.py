@@ -1,7 +1,7 @@
 """The counters of a server, for Prometheus. `docs/guides/operations.md` lists them.
 
-Label values come from the program only: route templates, methods, statuses and codes. So clients
-cannot make the number of series grow.
+Clients cannot choose the values of labels, so they cannot make the number of time series grow. The
+values are route templates, methods, statuses and error codes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ RequestLabels = tuple[str, str, str]
 
 
 class Metrics:
-    """The counters of one server. `api.observability.server_metrics` reads its state."""
+    """The counters of one server.
+
+    `api.observability.server_metrics` reads the server's current state, such as open connections.
+    """
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -94,9 +97,10 @@ class Metrics:
 
         Args:
             labels: The method, the route template and the status.
-            seconds: The duration of the response; None if the client decides it, as for a stream.
-            received: The size of the body in bytes.
-            problem: The code of the problem in the response, if it is one.
+            seconds: The duration of the response. None for a stream, because its client decides how
+                long it lasts.
+            received: The size of the request's body in bytes.
+            problem: The error code, if the response is an error.
         """
         self._requests_of(*labels).inc()
         if seconds is not None:
@@ -125,7 +129,7 @@ class Metrics:
         return is_first
 
     def note_commit(self, written: str, seconds: float, items: int) -> None:
-        """Count a batch of writes; see `tracer.storage.postgres.writer.OnCommit`."""
+        """Count a committed batch of writes; see `tracer.storage.postgres.writer.OnCommit`."""
         self.commit_seconds.labels(written).observe(seconds)
         self.committed.labels(written).inc(items)
 
@@ -133,13 +137,13 @@ class Metrics:
         """Return all metrics in Prometheus's text format.
 
         Args:
-            figures: The metrics that are read at each scrape.
+            figures: Further metrics, which are read at each scrape.
         """
         return generate_latest(_Together(self.registry, figures))
 
 
 class _Together:
-    """A Prometheus collector that joins the counters with the metrics that are read at a scrape."""
+    """A Prometheus collector that returns the counters and the metrics that a scrape has read."""
 
     def __init__(self, registry: CollectorRegistry, figures: Iterable[Metric]) -> None:
         self._registry = registry

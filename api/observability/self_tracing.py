@@ -1,9 +1,11 @@
 """The server's own spans, exported if OpenTelemetry's environment variables name a destination.
 
-Each request is a span, and so is each read or write of the store within it. Spans contain nothing
-of the data that is sent or stored. Requests that export a Tracer server's own spans are recognised
-by their `User-Agent` and make no spans: otherwise a server that exports to itself, or two that
-export to each other, would never stop.
+Each request gets a span, with a child span for each read or write of the store. The spans contain
+no data that clients send or that the store contains.
+
+A request that delivers the own spans of a Tracer server gets no span. Such a request is recognised
+by its `User-Agent`. Otherwise a server that exports its spans to itself would create new spans with
+each export, and would never stop.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 class SelfTracing:
-    """Makes the server's own spans. Without an OpenTelemetry tracer it makes no spans."""
+    """Creates the server's own spans. Without an OpenTelemetry tracer, it creates none."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer
@@ -49,7 +51,7 @@ class SelfTracing:
     def of_request(
         self, method: str, scheme: str, headers: Headers
     ) -> AbstractContextManager[Span | None]:
-        """Return a context manager that gives the span of a request, or None if it has none.
+        """Return a context manager that yields a request's span, or None if it gets no span.
 
         Args:
             method: The HTTP method.
@@ -71,7 +73,7 @@ class SelfTracing:
         )
 
     def around(self, side: Side) -> Side:
-        """Wrap a reader or writer of a store: each call within a request makes a child span."""
+        """Wrap a store's reader or writer, so that each call in a request creates a child span."""
         return side if self._tracer is None else cast("Side", _Spanned(side, self._tracer))
 
 
@@ -79,7 +81,7 @@ def end_request(span: Span, method: str, route: str | None, status: int) -> None
     """Set the outcome of a request on its span.
 
     Args:
-        span: Its span.
+        span: The span of the request.
         method: The HTTP method.
         route: The template of the path; None if no route matched.
         status: The status of the response; 0 without a response.
@@ -95,7 +97,7 @@ def end_request(span: Span, method: str, route: str | None, status: int) -> None
 
 
 class _Spanned:
-    """Wraps a reader or writer of a store, and makes a span for each call."""
+    """Wraps a reader or writer of a store, and creates a span for each call in a request."""
 
     def __init__(self, side: object, tracer: Tracer) -> None:
         self._side = side
@@ -125,10 +127,10 @@ class _Spanned:
 
 
 def wanted_exporter(environment: Mapping[str, str]) -> str | None:
-    """Return the exporter that OpenTelemetry's variables name; None if they name none.
+    """Return the name of the exporter that OpenTelemetry's environment variables select.
 
-    Variables that are meant for an agent must not make the server export spans, so a destination
-    must be set.
+    Return None if they select no exporter. The server exports spans only if an exporter or an
+    endpoint is set. Other variables may be meant for an agent, and have no effect on the server.
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
@@ -146,7 +148,7 @@ def wanted_exporter(environment: Mapping[str, str]) -> str | None:
 
 @asynccontextmanager
 async def self_tracing(environment: Mapping[str, str]) -> AsyncIterator[SelfTracing]:
-    """Yield the maker of the server's spans, and send the last spans at the end.
+    """Yield the `SelfTracing` of this process. At the end, export the remaining spans.
 
     Args:
         environment: The environment of the process; the OpenTelemetry SDK reads it, too.
@@ -187,10 +189,10 @@ async def self_tracing(environment: Mapping[str, str]) -> AsyncIterator[SelfTrac
 
 
 def _exporter(name: str) -> SpanExporter:
-    """Return a new exporter.
+    """Return a new span exporter.
 
     Raises:
-        ImportError: There is no exporter of that name.
+        ImportError: No exporter of that name is installed.
     """
     exporters = entry_points(group="opentelemetry_traces_exporter", name=name)
     if not exporters:

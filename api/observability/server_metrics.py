@@ -1,4 +1,4 @@
-"""The state of a server, read at each scrape: pool, recorder, jobs, projections and database."""
+"""Read the state of a server at each scrape: pool, recorder, jobs, projections and database."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ANSWER_SECONDS = 2.0
 
 
 async def server_metrics(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -> list[Metric]:
-    """Return the metrics of a server, without those that cannot be read now.
+    """Return metrics of a server's current state. Metrics that cannot be read now are omitted.
 
     Args:
-        parts: The server's parts.
+        parts: The server's components.
         answer_seconds: How long the database may take to answer a query.
     """
     build = Gauge("tracer_build_info", "Always 1. The labels name the version.", labels=_BUILD)

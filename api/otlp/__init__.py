@@ -1,1 +1,1 @@
-"""OTLP ingest: traces, logs and metrics."""
+"""Routes that receive OpenTelemetry data (OTLP): traces, logs and metrics."""

@@ -25,7 +25,7 @@ def count_protobuf(body: bytes, max_size: int | None = None) -> Decoded:
 
     Raises:
         UndecodableTraces: The body is not such a message.
-        TooLarge: It takes more than `max_size` bytes of memory.
+        TooLarge: Decoding the body takes more than `max_size` bytes of memory.
     """
     decoded = _sized(body, max_size)
     try:
@@ -41,7 +41,12 @@ def count_protobuf(body: bytes, max_size: int | None = None) -> Decoded:
 
 
 def count_json(body: bytes, max_size: int | None = None) -> Decoded:
-    """Return the number of data points in an OTLP/JSON request, as `count_protobuf` does."""
+    """Return the number of data points in an OTLP/JSON request.
+
+    Raises:
+        UndecodableTraces: The body is not such a request.
+        TooLarge: Decoding the body takes more than `max_size` bytes of memory.
+    """
     decoded = _sized(body, max_size)
     request = load_json(body)
     if not isinstance(request, dict):

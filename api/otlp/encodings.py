@@ -39,7 +39,7 @@ Decode = Callable[[bytes, int], Decoded]
 
 @dataclass(frozen=True)
 class Received:
-    """One of the signals that the server accepts."""
+    """One of the OpenTelemetry signals that the server accepts: traces, logs or metrics."""
 
     source: str
     """The signal's name in metrics."""
@@ -86,14 +86,18 @@ GRPC_METHODS: Mapping[str, Received] = {
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encoding of one client's requests and responses for one signal."""
+    """The encoding of a request and its response: protobuf or JSON, for one signal."""
 
     media_type: str
     received: Received
 
     @classmethod
     def of(cls, media_type: str, received: Received) -> Encoding:
-        """Return the encoding of a request. Raises `UnknownFormat`."""
+        """Return the encoding of a request.
+
+        Raises:
+            UnknownFormat: The media type is not supported.
+        """
         if media_type not in received.decoders:
             raise UnknownFormat(
                 f"Send OTLP with one of the Content-Types {', '.join(received.decoders)}."
@@ -102,16 +106,16 @@ class Encoding:
 
     @property
     def decode(self) -> Decode:
-        """The function that decodes requests of this media type."""
+        """The function that decodes requests in this encoding."""
         return self.received.decoders[self.media_type]
 
     def success(self, count: int, refused: Sequence[Refusal], notice: str = "") -> Response:
-        """Return the response of the signal's service: a partial success if items were refused.
+        """Return the OTLP response for a signal. If items were rejected, it is a partial success.
 
         Args:
             count: The number of items in the request.
-            refused: The rejected items, by their indexes in the request.
-            notice: The message if nothing was refused.
+            refused: The rejected items, with their indexes in the request.
+            notice: A message for the client. It is sent only if no item was rejected.
         """
         message = self.received.response_type()
         if refused:
@@ -139,9 +143,9 @@ class Encoding:
 
 
 def _reasons(item: str, count: int, refused: Sequence[Refusal]) -> str:
-    """Return the code and the detail of each refusal, one a line.
+    """Return the code and the detail of each rejected item, one item per line.
 
-    If the request had one item, `HttpWriter` parses the text, so its form must not change.
+    Do not change the format: if the request has one item, `HttpWriter` parses this text.
     """
     reasons = [
         f"{each.code}: {each.detail}" + (f" ({item} {each.index})" if count > 1 else "")
@@ -155,7 +159,10 @@ def _reasons(item: str, count: int, refused: Sequence[Refusal]) -> str:
 
 
 def _body(request: str, field: str, example: dict[str, Any]) -> dict[str, Any]:
-    """Return a request body for the OpenAPI document, because the endpoint reads it itself."""
+    """Return the description of a request body for the OpenAPI document.
+
+    FastAPI cannot derive the description, because the endpoint itself reads the body.
+    """
     return {
         "required": True,
         "content": {
@@ -228,7 +235,7 @@ METRICS_BODY = _body(
 def answers(
     response: str, rejected: str, meaning: str, *statuses: HTTPStatus
 ) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI entries of the responses: the success and the possible errors."""
+    """Return the OpenAPI entries of a route's responses: the success and the errors."""
     binary = {"schema": {"type": "string", "format": "binary"}}
     problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
     return {

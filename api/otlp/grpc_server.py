@@ -1,8 +1,9 @@
-"""OTLP over gRPC. A call becomes an ASGI request, so it takes the path of the same request by HTTP.
+"""OTLP over gRPC. Each call becomes an ASGI request, which the application handles like HTTP.
 
-The handlers are registered as client-streaming: then gRPC does not read a message before the
-application asks for it, which it does after it has authenticated the caller. On the wire there is
-no difference to a unary call.
+The handlers are registered as client-streaming, although each call has only one message. With unary
+handlers, gRPC would read the message before it calls the handler. With client-streaming handlers,
+the message is read only when the application asks for it, after it has authenticated the caller.
+Clients do not notice the difference.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class GrpcAddress:
-    """Where to listen for gRPC."""
+    """Where and how to listen for gRPC: address and TLS files."""
 
     host: str
     port: int
@@ -73,7 +74,9 @@ class GrpcAddress:
 
 @asynccontextmanager
 async def grpc_serving(app: ASGIApp, address: GrpcAddress) -> AsyncIterator[int | None]:
-    """Serve an application's OTLP routes over gRPC. Yield the port; None if the port is taken.
+    """Serve an application's OTLP routes over gRPC. Yield the port.
+
+    If an optional port cannot be used, log a warning and yield None.
 
     Raises:
         ConfigurationError: A required port cannot be used, or the files for TLS cannot be read.
@@ -98,7 +101,7 @@ async def grpc_serving(app: ASGIApp, address: GrpcAddress) -> AsyncIterator[int 
         what = f"Can't listen for gRPC on {address.host} port {address.port}: {problem}."
         if address.is_required:
             raise ConfigurationError(
-                f"{what} Give another port with TRACER_GRPC_PORT, or 0 to turn gRPC off."
+                f"{what} Set TRACER_GRPC_PORT to another port, or to 0 to turn gRPC off."
             )
         log.warning("grpc_not_served", host=address.host, port=address.port, reason=problem)
         yield None
@@ -134,7 +137,7 @@ def _credentials(address: GrpcAddress) -> grpc.ServerCredentials | None:
 
 
 def _why_not_free(address: GrpcAddress) -> str | None:
-    """Return why a port cannot be used, which gRPC does not report; None if it can."""
+    """Return why a port cannot be used; None if it can. gRPC itself does not report the reason."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with closing(socket.socket(family, socket.SOCK_STREAM)) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -162,7 +165,7 @@ class _Handlers(grpc.GenericRpcHandler):
 
 
 class _Calls:
-    """The calls of one method."""
+    """The handler of all calls of one gRPC method."""
 
     turns: asyncio.Semaphore
 
@@ -172,7 +175,7 @@ class _Calls:
         self._answering: set[asyncio.Task[None]] = set()
 
     async def answer(self, messages: AsyncIterator[bytes], context: Any) -> bytes:
-        """Answer a call with the application's response to the same request by HTTP."""
+        """Pass a call to the application as an ASGI request, and return its response."""
         exchange = _Exchange(messages, self.turns)
         scope = self._scope(context)
         # As by HTTP, a request continues if its client leaves.
@@ -221,7 +224,7 @@ class _Calls:
 
 
 def _client_of(peer: str) -> tuple[str, int] | None:
-    """Return the address of a peer such as `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
+    """Return host and port of a gRPC peer such as `ipv4:127.0.0.1:47` or `ipv6:%5B::1%5D:47`."""
     kind, _, rest = unquote(peer).partition(":")
     host, _, port = rest.rpartition(":")
     if kind not in ("ipv4", "ipv6") or not port.isdecimal():
@@ -230,7 +233,7 @@ def _client_of(peer: str) -> tuple[str, int] | None:
 
 
 class _Exchange:
-    """One request and its answer."""
+    """The ASGI request for one gRPC call, and the application's response."""
 
     def __init__(self, messages: AsyncIterator[bytes], turns: asyncio.Semaphore) -> None:
         self._messages = messages
@@ -260,7 +263,7 @@ class _Exchange:
 
     @property
     def detail(self) -> str:
-        """The detail of an error response."""
+        """The error message in the response."""
         content = b"".join(self.body)
         try:
             if self.headers.get(b"content-type") == PROTOBUF.encode():

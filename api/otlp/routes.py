@@ -1,4 +1,4 @@
-"""OTLP over HTTP: the spans, log records and metrics of any program that uses OpenTelemetry."""
+"""Routes for OTLP over HTTP, which receive data from any program that uses OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -92,13 +92,14 @@ async def record_traces(
     intake: RecordingIntake,
     metrics: MetricsDep,
 ) -> Response:
-    """Record OpenTelemetry spans, each stored or rejected independently. Stored ones are committed.
+    """Record OpenTelemetry spans. Each span is stored or rejected independently of the others.
 
-    The body may be compressed (`Content-Encoding: gzip` or `deflate`). It is safe to repeat a
-    request.
+    All stored spans are committed before the response. The body may be compressed
+    (`Content-Encoding: gzip` or `deflate`). It is safe to send a request again.
 
-    Records follow shortly after the response. With `Prefer: wait=5` (seconds, at most 30; RFC 7240)
-    the response waits for them, and has the header `Preference-Applied` if all of them exist.
+    The server converts spans to records shortly after the response. To wait for the records, send
+    the header `Prefer: wait=5` (RFC 7240; the unit is seconds, the maximum is 30). If all records
+    exist in time, the response has the header `Preference-Applied`.
     """
     return await record(request, TRACES, writer, projection, intake, metrics)
 
@@ -116,10 +117,10 @@ async def record_logs(
     intake: RecordingIntake,
     metrics: MetricsDep,
 ) -> Response:
-    """Record OpenTelemetry log records, as `POST /v1/traces` records spans.
+    """Record OpenTelemetry log records. The rules of `POST /v1/traces` apply.
 
-    A log record belongs to the run of its trace. A record without a trace id is rejected, unless
-    it comes from a known emitter that names its session.
+    A log record belongs to the run of its trace. If it has no trace id, it must come from a
+    supported agent program and contain the id of a session. Otherwise it is rejected.
     """
     return await record(request, LOGS, writer, projection, intake, metrics)
 
@@ -140,8 +141,8 @@ async def drop_metrics(
 ) -> Response:
     """Accept OpenTelemetry metrics, count their data points and drop them.
 
-    Exporters that send all signals therefore report no errors. The first response of a server
-    process states that data points are not stored.
+    Because metrics are accepted, exporters that send all signals report no errors. The first such
+    response after a server starts says that data points are not stored.
     """
     return await record(request, METRICS, None, None, intake, metrics)
 
@@ -154,7 +155,10 @@ async def record(
     intake: Intake,
     metrics: Metrics,
 ) -> Response:
-    """Answer a request of any signal. Without a writer its items are counted and dropped."""
+    """Answer an OTLP request with traces, logs or metrics.
+
+    If `writer` is None, the items of the request are counted and dropped.
+    """
     encoding = Encoding.of(media_type(request), received)
     try:
         count, refused, runs = await _accept(request, encoding, writer, intake)
@@ -181,7 +185,8 @@ async def _accept(
     """Store the items of a request, and free the memory of its body.
 
     Returns:
-        The number of items in the request, the rejected ones with their indexes, and the runs.
+        The number of items in the request, the rejected items with their indexes, and the ids of
+        the runs that the items belong to.
     """
     backlog, project_id = (await parts_of(request)).backlog, request.state.caller.project_id
     if backlog is not None and writer is not None:
@@ -204,7 +209,7 @@ async def _accept(
 
 
 async def _write(writer: TraceWriter, code: str, decoded: Decoded) -> list[Refusal]:
-    """Store the items. Return the rejected ones by their indexes in the request."""
+    """Store the items. Return the rejected items with their indexes in the request."""
     refused = [Refusal(each.index, code, each.reason) for each in decoded.refused]
     answer = await writer.write_spans(decoded.traces)
     refused += [replace(each, index=decoded.places[each.index]) for each in answer.refused]
@@ -212,10 +217,10 @@ async def _write(writer: TraceWriter, code: str, decoded: Decoded) -> list[Refus
 
 
 def _preferred_wait(request: Request) -> int | None:
-    """Return how many seconds the client prefers to wait, at most `MAX_WAIT_SECONDS`.
+    """Return the seconds in the header `Prefer: wait=…`, at most `MAX_WAIT_SECONDS`.
 
-    None if it has no such preference. The first of several counts; a malformed one is ignored
-    (RFC 7240, section 2).
+    Return None if the request has no such preference. If it has several, the first one counts.
+    Malformed preferences are ignored (RFC 7240, section 2).
     """
     for preference in ",".join(request.headers.getlist("prefer")).split(","):
         if (wait := _WAIT.fullmatch(preference)) is not None:
@@ -226,7 +231,10 @@ def _preferred_wait(request: Request) -> int | None:
 async def _await_projection(
     projection: SpanProjection, run_ids: Iterable[UUID], seconds: int
 ) -> bool:
-    """Wait for the projection of the runs' accepted spans. Return whether it ended in this time."""
+    """Wait until the accepted spans of these runs are converted to records.
+
+    Return False if this takes longer than `seconds`.
+    """
     time = asyncio.get_running_loop().time
     end = time() + seconds
     for run_id in run_ids:

@@ -1,1 +1,1 @@
-"""Plans and trees."""
+"""Routes that read a plan, or the tree below a plan."""

@@ -1,4 +1,4 @@
-"""Plans: one plan, and the tree below it."""
+"""Routes that read a plan, or the tree below a plan."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TREE: dict[int | str, dict[str, Any]] = {
 async def read_plan(
     plan_id: PlanId, reader: Reader, conditional: Conditional, redirect: RedirectIfMoved
 ) -> PlanWithParent:
-    """Read one plan, and the tool call that opened it."""
+    """Read one plan, with a summary of the tool call that opened it."""
     async with redirect(Kind.PLAN, plan_id):
         conditional.check(await reader.read_revision(Kind.PLAN, plan_id))
         stored_plan = await reader.read_plan(plan_id)

@@ -1,7 +1,7 @@
-"""The nodes of the tree, for the OpenAPI document.
+"""Schemas of the nodes of a tree, for the OpenAPI document.
 
-Responses do not pass through these classes: `tracer.lineage.nodes` is encoded directly. A test
-compares the two.
+The server does not use these classes to create responses. It encodes the classes of
+`tracer.lineage.nodes` directly. A test checks that both agree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NodeKind = Literal["plan", "step", "thinkAct", "toolCall"]
 
 
 class NodeTotals(BaseModel):
-    """Totals of a part of the tree."""
+    """Totals of tokens, cost, tool calls and failures, for a part of the tree."""
 
     model_config = read_config(
         inputTokens=1200, outputTokens=80, costUsd=0.004, unpricedCalls=0, toolCalls=2, failures=0
@@ -230,7 +230,10 @@ class ToolCallFields(_NodeFields):
 
 
 class ToolCallNodeSchema(ToolCallFields, _Totals):
-    """A tool call, with the items of its batch and the sub-plans that it opened."""
+    """A tool call, with the sub-plans that it opened.
+
+    The call of a batch tool also has the tool calls that it made.
+    """
 
     sub_plan_count: int
     """The number of sub-plans that it opened, shown or not."""
@@ -258,7 +261,7 @@ class StepNodeSchema(StepFields, _Totals):
 
 
 class FailureOriginSchema(BaseModel):
-    """A failed record without a failed record below it."""
+    """A record at which a failure began: it failed, and no record below it failed."""
 
     model_config = read_config(kind="toolCall", id=TOOL_CALL_ID, isHandled=False)
 
@@ -302,7 +305,7 @@ def _example() -> dict[str, object]:
     }
 
     def node(schema: type[_NodeFields], **fields: object) -> dict[str, object]:
-        """Return an example node. Fields that are not given are null; no text is a preview."""
+        """Return an example node. Missing fields are null, and all texts are complete."""
         for name in [name for name in fields if f"{name}Bytes" in _names(schema)]:
             fields[f"{name}Bytes"] = len(str(fields[name]))
         unset = {name: False if name.endswith("Truncated") else None for name in _names(schema)}

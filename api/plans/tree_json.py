@@ -1,4 +1,4 @@
-"""Write a tree of any depth as JSON."""
+"""Encode a tree of any depth as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tree_json(
 
     Args:
         top: The root: a node, or a dictionary.
-        children: The fields with a node's lists of children.
+        children: The names of the fields that contain a node's lists of children.
         encode: Encodes a value as JSON; raises `RecursionError` if the value nests too deeply.
     """
     try:

@@ -1,1 +1,1 @@
-"""A project's own prices of models."""
+"""Routes for a project's own prices of models."""

@@ -1,4 +1,4 @@
-"""The own prices of the caller's project."""
+"""Routes for the model prices that the caller's project has set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/prices", tags=["access"])
 
 @router.get("")
 async def list_prices(prices: Prices, _: Reading) -> PriceList:
-    """List the project's own prices by model, provider and first day."""
+    """List the prices that the project has set, sorted by model, provider and first day."""
     return PriceList(
         items=[PriceSchema.model_validate(each) for each in await prices.list_prices()]
     )
@@ -27,10 +27,10 @@ async def list_prices(prices: Prices, _: Reading) -> PriceList:
 
 @router.put("")
 async def set_price(wanted: PriceSchema, prices: Prices, _: Administering) -> PriceSchema:
-    """Set a price. It replaces the one of the same model, provider and first day.
+    """Set the price of a model. It replaces a price of the same model, provider and first day.
 
-    Servers apply it within two seconds to calls that they record from then on. `tracer reproject
-    --prices` applies it to stored runs.
+    Within two seconds, servers apply the price to model calls that they record. To apply it to
+    stored runs, run `tracer reproject --prices`.
     """
     await prices.set_price(wanted.price())
     return wanted
@@ -44,6 +44,6 @@ async def delete_price(
     provider: Annotated[ProviderName | None, Query(description="Its provider.")] = None,
     valid_from: Annotated[date, Query(alias="validFrom", description="Its first day.")] = ALWAYS,
 ) -> None:
-    """Delete a price. Stored costs stay."""
+    """Delete a price. Costs that are already stored do not change."""
     if not await prices.delete(model, provider, valid_from):
         raise RecordNotFound("price", model)

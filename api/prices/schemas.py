@@ -1,4 +1,4 @@
-"""Prices of models, as the API shows them."""
+"""Schemas of prices of models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Rate = Annotated[
 
 
 class PriceSchema(ClosedSchema):
-    """A project's own price of a model. Rates are US dollars for a million tokens."""
+    """The price of a model in a project. Rates are in US dollars per million tokens."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -72,6 +72,6 @@ class PriceSchema(ClosedSchema):
 
 
 class PriceList(ClosedSchema):
-    """The prices of the project."""
+    """The prices that the project has set."""
 
     items: list[PriceSchema]

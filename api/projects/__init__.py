@@ -1,1 +1,1 @@
-"""Settings of a project, and erasure of subjects."""
+"""Routes for a project's settings, and for deleting all data of a subject."""

@@ -1,4 +1,4 @@
-"""The caller's project and its settings."""
+"""Routes that read and change the settings of the caller's project."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ router = APIRouter(prefix="/api/project", tags=["access"])
 
 @router.get("")
 async def read_project(project_settings: ProjectSettingsDep, caller: Reading) -> ProjectSchema:
-    """Read the project of the key: how long it stores runs, and how much of them."""
+    """Read the caller's project: how long it stores runs, and how much of their data."""
     return _shown(caller, await project_settings.read())
 
 

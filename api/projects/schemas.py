@@ -1,4 +1,4 @@
-"""A project's settings, and the result of an erasure, as the API shows them."""
+"""Schemas of a project's settings, and of the result of deleting a subject's data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ProjectSchema(ClosedSchema):
 
 
 class ProjectChange(ClosedSchema):
-    """A change of a project's settings. Omitted settings stay; null removes a limit."""
+    """A change of a project's settings. Omitted settings do not change; null removes a limit."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"keepDays": 90}, {"keepRuns": None, "payloads": "drop"}]}
@@ -67,7 +67,7 @@ class ProjectChange(ClosedSchema):
 
 
 class ErasureSchema(ClosedSchema):
-    """The result of a deletion on request."""
+    """The result of deleting all data of a subject."""
 
     model_config = ConfigDict(
         json_schema_extra={

@@ -1,4 +1,4 @@
-"""Subjects: the person or entity that runs belong to, and the erasure of their data."""
+"""The route that deletes all data of a subject: the person or entity that runs belong to."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Subject = Annotated[StoredText, Query(min_length=1, description="The `subject` o
 
 @router.delete("")
 async def delete_subject(subject: Subject, writer: Writer, caller: Administering) -> ErasureSchema:
-    """Delete all runs of a subject with all their data, and the state of their conversations.
+    """Delete all runs of a subject with all data, and the state of their conversations.
 
-    Events and spans of these runs that arrive later are rejected. The response has the numbers of
-    deleted and of remaining rows; the latter are counted in every table.
+    If events or spans of these runs arrive later, they are rejected. The response contains the
+    numbers of deleted rows, and the number of rows that remain in any table.
     """
     return ErasureSchema.model_validate(await writer.delete_subject(subject))

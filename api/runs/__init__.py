@@ -1,1 +1,1 @@
-"""Lists of runs, their cancellation and export."""
+"""Routes that list, read, start, cancel, delete and export runs."""

@@ -1,4 +1,7 @@
-"""Cancel requests, for a process that runs agents and has no database connection."""
+"""The route by which a process that runs agents learns which of its runs to cancel.
+
+A process with a database connection reads the requests from the database.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ async def find_cancel_requests(
     ],
     reader: CancelRequestsDep,
 ) -> CancelRequests:
-    """Find which of the given runs were requested to be cancelled, or deleted.
+    """Find which of the given runs have a request to be cancelled or deleted.
 
-    Unknown runs are not included.
+    Runs that the server does not know are omitted.
     """
     run_ids = await reader.find_cancel_requests(root_plan_ids)
     return CancelRequests(root_plan_ids=sorted(run_ids))

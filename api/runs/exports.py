@@ -1,4 +1,4 @@
-"""Export a run as a file."""
+"""The route that exports a run as a file."""
 
 from __future__ import annotations
 
@@ -76,11 +76,13 @@ async def export_run(
         Query(alias="format", description="`otlp` is protobuf, unless JSON is accepted."),
     ] = ExportFormat.JSONL,
 ) -> StreamingResponse:
-    """Export a complete run. `tracer import` restores all of it from either format.
+    """Export a complete run. `tracer import` can restore the run from either format.
 
-    `jsonl` has one JSON object a line, whose `kind` is `run`, `plan`, `step`, `thinkAct`,
-    `toolCall` or `span`. `otlp` is a `TracesData` for any OpenTelemetry backend: the original
-    spans, or spans made from the records of a run that arrived as events.
+    `jsonl` has one JSON object per line. The object's `kind` is `run`, `plan`, `step`, `thinkAct`,
+    `toolCall` or `span`.
+
+    `otlp` is a `TracesData` message for any OpenTelemetry backend. It contains the original spans.
+    If the run was recorded as events, it contains spans that are made from the run's records.
     """
     form = Format(wanted.value)
     if form is Format.OTLP and "application/json" in request.headers.get("accept", ""):
@@ -98,7 +100,7 @@ async def export_run(
 
 
 def _in_parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the pieces, joined to chunks of at least `_PART_BYTES`."""
+    """Join the pieces into chunks of at least `_PART_BYTES`. Only the last may be smaller."""
     gathered: list[bytes] = []
     size = 0
     for piece in pieces:

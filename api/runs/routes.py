@@ -1,4 +1,4 @@
-"""Runs: the list, one run, start, cancel, delete."""
+"""Routes that list, count, read, start, cancel and delete runs."""
 
 from __future__ import annotations
 
@@ -95,12 +95,16 @@ async def list_runs(
     limit: PageSize = 50,
     cursor: CursorText = None,
 ) -> SearchedPageSchema[RunPreviewSchema]:
-    """List runs, latest start first. A run without a start is sorted by its first record.
+    """List runs. By default, the run that started last comes first.
 
-    Other orders sort the latest 100,000 runs that a status of `failed`, a session, a subject and
-    the range of time leave, or the latest 10,000 of them if other filters are set. If there are
-    more, `searchedBackTo` is set. Runs without the value, such as open runs without a duration,
-    come last in both directions.
+    A run without a start is sorted by the time of its first record.
+
+    Any other order examines only the latest 100,000 runs. The filters for the status `failed`, the
+    session, the subject and the time range apply before this limit. With any other filter, only
+    the latest 10,000 of these runs are examined. If there are more runs, `searchedBackTo` is set.
+
+    Runs without the value to sort by come last in both directions. For example, an open run has no
+    duration.
     """
     page = await reader.list_runs(wanted, limit, cursor, sort)
     return SearchedPageSchema[RunPreviewSchema].model_validate(page)
@@ -108,11 +112,13 @@ async def list_runs(
 
 @router.get("/histogram")
 async def read_run_histogram(reader: ProjectedReader, wanted: WantedRuns) -> RunHistogramSchema:
-    """Count the runs that match, in total and by start.
+    """Count the matching runs, in total and by time of start.
 
-    The interval follows from the range: from `from` or the earliest run to `to` or the latest
-    run, in about 60 intervals. It examines as many runs as a sorted list. If there are more,
-    `countedBackTo` is set, and `count` is a lower bound.
+    The time range is divided into about 60 intervals. It begins at `from` or at the earliest run,
+    and ends at `to` or at the latest run.
+
+    Only the latest 100,000 runs are examined, or 10,000 with some filters, as for a sorted list. If
+    there are more runs, `countedBackTo` is set, and `count` is a lower bound.
     """
     return RunHistogramSchema.model_validate(await reader.count_runs(wanted))
 
@@ -158,7 +164,7 @@ async def read_run(
     responses=documented(HTTPStatus.NOT_FOUND),
 )
 async def delete_run(root_plan_id: RootPlanId, writer: Writer, caller: Administering) -> None:
-    """Delete a run with all its data. Events of it that arrive later are rejected."""
+    """Delete a run with all data. If events of this run arrive later, they are rejected."""
     await writer.delete_run(root_plan_id)
 
 
@@ -168,5 +174,5 @@ async def delete_run(root_plan_id: RootPlanId, writer: Writer, caller: Administe
     responses=documented(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
 )
 async def cancel_run(root_plan_id: RootPlanId, writer: Writer, caller: Administering) -> RunSchema:
-    """Request that a run be cancelled. The process that runs it carries the request out."""
+    """Request the cancellation of a run. The process that executes the run then cancels it."""
     return RunSchema.model_validate(await writer.request_cancel(root_plan_id))

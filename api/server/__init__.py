@@ -1,1 +1,1 @@
-"""Health and metrics of the server."""
+"""Routes for the health and the metrics of the server."""

@@ -1,4 +1,4 @@
-"""Health: whether the server is alive and can serve."""
+"""Routes that report whether the server is alive, and whether it can answer requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ async def healthz() -> Health:
 async def readyz(parts: AllParts) -> Readiness:
     """Answer 200 if the database is reachable and its schema is current.
 
-    A server without a projector is ready: it accepts spans, which are projected later.
+    A server is ready even without a projector, the process that converts spans to records. It
+    accepts spans, and they are converted later.
     """
     await parts.reader.check()
     projectors = 0 if parts.backlog is None else await parts.backlog.count_projectors()

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus."""
+"""The route that returns the server's metrics for Prometheus."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Spans of a run."""
+"""The route that lists the spans of a run."""

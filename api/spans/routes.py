@@ -1,4 +1,4 @@
-"""Spans: the OpenTelemetry data of a run, as received."""
+"""The route that lists the OpenTelemetry spans and log records of a run, as received."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ async def list_spans(
     limit: PageSize = 50,
     cursor: CursorText = None,
 ) -> SpanPage:
-    """List the OpenTelemetry spans of a run, by their start.
+    """List the OpenTelemetry spans of a run, sorted by start.
 
-    An agent's own span belongs to its step and to its plan. A run that arrived as events has spans
-    if the servers of its tools sent some.
+    An agent's own span belongs to two records: the agent's step and its plan. A run that was
+    recorded as events has spans only if the servers of its tools sent some.
 
-    `logs` has the log records of these spans.
+    `logs` contains the log records of the listed spans.
     """
     last = None if cursor is None else _order_of(cursor)
     span_index = await span_indexes.of_run(reader, caller.project_id, root_plan_id, fresh)

@@ -1,4 +1,4 @@
-"""Spans and log records as the API returns them."""
+"""Schemas of spans and log records."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SpanLinkSchema(BaseModel):
 
 
 class SpanSchema(BaseModel):
-    """A span as received, whatever it was projected to. Text is in stored form."""
+    """A span as received. `docs/reference/protocol.md` explains escaped characters in texts."""
 
     model_config = read_config(
         spanId="eee19b7ec3c1b174",
@@ -143,7 +143,10 @@ class SpanSchema(BaseModel):
 
 
 class LogSchema(BaseModel):
-    """A log record as received. Text is in stored form."""
+    """A log record as received.
+
+    `docs/reference/protocol.md` explains escaped characters in texts.
+    """
 
     model_config = read_config(
         spanId="eee19b7ec3c1b174",

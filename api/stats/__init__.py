@@ -1,1 +1,1 @@
-"""Statistics of tools."""
+"""Routes for statistics of tool calls."""

@@ -1,4 +1,4 @@
-"""Statistics of tool calls."""
+"""Routes for statistics of tool calls."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ async def read_tool_stats(
 ) -> ToolStatsList:
     """Read the number, outcomes and durations of each tool's calls.
 
-    Calls are counted by the hour in the background. `asOf` is the time up to which older hours
-    contain all changes; newer ones are counted at each request. Percentiles are actual durations,
-    or within 1 % of them if older hours contribute.
+    Calls of older hours are counted in the background, so their numbers may be a little old: they
+    contain all changes up to `asOf`. Calls of recent hours are counted at each request. If calls of
+    older hours contribute, percentiles are accurate to 1 %; otherwise they are exact.
     """
     page = await reader.read_tool_stats(period, name)
     return ToolStatsList(
@@ -53,7 +53,7 @@ async def read_tool_history(
 ) -> ToolHistorySchema:
     """Read one tool's calls over time, with the slowest calls and the latest failures.
 
-    Calls are counted as in the statistics of all tools.
+    Older calls are counted in the background, as explained for the statistics of all tools.
     """
     history = await reader.read_tool_history(name, period)
     return ToolHistorySchema(

@@ -1,4 +1,4 @@
-"""Statistics of tool calls as the API returns them."""
+"""Schemas of statistics of tool calls."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ToolStatsSchema(CallFiguresSchema):
 
 
 class CallCountsSchema(BaseModel):
-    """The number of calls of a time interval."""
+    """The number of calls in a time interval."""
 
     model_config = read_config()
 
@@ -114,7 +114,7 @@ class ListedToolStatsSchema(ToolStatsSchema):
 
 
 class ToolStatsList(BaseModel):
-    """The statistics of every tool that was called, by name."""
+    """The statistics of every tool that was called, sorted by name."""
 
     model_config = read_config(
         items=[{**_STATS, "buckets": [_COUNTS]}], bucketSeconds=3600, asOf=_AS_OF
@@ -129,7 +129,7 @@ class ToolStatsList(BaseModel):
 
 
 class CallBucketSchema(CallFiguresSchema):
-    """The statistics of a time interval."""
+    """The statistics of calls in a time interval."""
 
     model_config = read_config()
 

@@ -1,4 +1,4 @@
-"""Think-acts: read one round."""
+"""The route that reads a think-act, also called a round."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/think-acts", tags=["think-acts"])
 async def read_think_act(
     think_act_id: ThinkActId, reader: Reader, conditional: Conditional, redirect: RedirectIfMoved
 ) -> ThinkActSchema:
-    """Read one round with all its fields, including the model's messages."""
+    """Read one round (a think-act) with all its fields, including the model's messages."""
     async with redirect(Kind.THINK_ACT, think_act_id):
         conditional.check(await reader.read_revision(Kind.THINK_ACT, think_act_id))
         return ThinkActSchema.model_validate(await reader.read_think_act(think_act_id))

@@ -1,1 +1,1 @@
-"""Tool calls."""
+"""Routes that list and read tool calls."""

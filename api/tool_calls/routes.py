@@ -1,4 +1,4 @@
-"""Tool calls: list them across runs, and read one with its lineage."""
+"""Routes that list tool calls across runs, and read one tool call with its lineage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def list_tool_calls(
     limit: PageSize = 50,
     cursor: CursorText = None,
 ) -> SearchedPageSchema[ToolCallPreviewSchema]:
-    """List tool calls across runs, newest start first. Long strings are cut to their first 2 kB."""
+    """List tool calls across runs, latest start first. Long strings are cut to their first 2 kB."""
     wanted = ToolCallFilter(
         name=name,
         status=status,

@@ -35,7 +35,8 @@ export interface paths {
          * Readyz
          * @description Answer 200 if the database is reachable and its schema is current.
          *
-         *     A server without a projector is ready: it accepts spans, which are projected later.
+         *     A server is ready even without a projector, the process that converts spans to records. It
+         *     accepts spans, and they are converted later.
          */
         get: operations["readyz"];
         put?: never;
@@ -81,13 +82,14 @@ export interface paths {
         put?: never;
         /**
          * Record Traces
-         * @description Record OpenTelemetry spans, each stored or rejected independently. Stored ones are committed.
+         * @description Record OpenTelemetry spans. Each span is stored or rejected independently of the others.
          *
-         *     The body may be compressed (`Content-Encoding: gzip` or `deflate`). It is safe to repeat a
-         *     request.
+         *     All stored spans are committed before the response. The body may be compressed
+         *     (`Content-Encoding: gzip` or `deflate`). It is safe to send a request again.
          *
-         *     Records follow shortly after the response. With `Prefer: wait=5` (seconds, at most 30; RFC 7240)
-         *     the response waits for them, and has the header `Preference-Applied` if all of them exist.
+         *     The server converts spans to records shortly after the response. To wait for the records, send
+         *     the header `Prefer: wait=5` (RFC 7240; the unit is seconds, the maximum is 30). If all records
+         *     exist in time, the response has the header `Preference-Applied`.
          */
         post: operations["record_traces"];
         delete?: never;
@@ -107,10 +109,10 @@ export interface paths {
         put?: never;
         /**
          * Record Logs
-         * @description Record OpenTelemetry log records, as `POST /v1/traces` records spans.
+         * @description Record OpenTelemetry log records. The rules of `POST /v1/traces` apply.
          *
-         *     A log record belongs to the run of its trace. A record without a trace id is rejected, unless
-         *     it comes from a known emitter that names its session.
+         *     A log record belongs to the run of its trace. If it has no trace id, it must come from a
+         *     supported agent program and contain the id of a session. Otherwise it is rejected.
          */
         post: operations["record_logs"];
         delete?: never;
@@ -132,8 +134,8 @@ export interface paths {
          * Drop Metrics
          * @description Accept OpenTelemetry metrics, count their data points and drop them.
          *
-         *     Exporters that send all signals therefore report no errors. The first response of a server
-         *     process states that data points are not stored.
+         *     Because metrics are accepted, exporters that send all signals report no errors. The first such
+         *     response after a server starts says that data points are not stored.
          */
         post: operations["drop_metrics"];
         delete?: never;
@@ -151,12 +153,16 @@ export interface paths {
         };
         /**
          * List Runs
-         * @description List runs, latest start first. A run without a start is sorted by its first record.
+         * @description List runs. By default, the run that started last comes first.
          *
-         *     Other orders sort the latest 100,000 runs that a status of `failed`, a session, a subject and
-         *     the range of time leave, or the latest 10,000 of them if other filters are set. If there are
-         *     more, `searchedBackTo` is set. Runs without the value, such as open runs without a duration,
-         *     come last in both directions.
+         *     A run without a start is sorted by the time of its first record.
+         *
+         *     Any other order examines only the latest 100,000 runs. The filters for the status `failed`, the
+         *     session, the subject and the time range apply before this limit. With any other filter, only
+         *     the latest 10,000 of these runs are examined. If there are more runs, `searchedBackTo` is set.
+         *
+         *     Runs without the value to sort by come last in both directions. For example, an open run has no
+         *     duration.
          */
         get: operations["list_runs"];
         put?: never;
@@ -180,11 +186,13 @@ export interface paths {
         };
         /**
          * Read Run Histogram
-         * @description Count the runs that match, in total and by start.
+         * @description Count the matching runs, in total and by time of start.
          *
-         *     The interval follows from the range: from `from` or the earliest run to `to` or the latest
-         *     run, in about 60 intervals. It examines as many runs as a sorted list. If there are more,
-         *     `countedBackTo` is set, and `count` is a lower bound.
+         *     The time range is divided into about 60 intervals. It begins at `from` or at the earliest run,
+         *     and ends at `to` or at the latest run.
+         *
+         *     Only the latest 100,000 runs are examined, or 10,000 with some filters, as for a sorted list. If
+         *     there are more runs, `countedBackTo` is set, and `count` is a lower bound.
          */
         get: operations["read_run_histogram"];
         put?: never;
@@ -211,7 +219,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Run
-         * @description Delete a run with all its data. Events of it that arrive later are rejected.
+         * @description Delete a run with all data. If events of this run arrive later, they are rejected.
          */
         delete: operations["delete_run"];
         options?: never;
@@ -230,7 +238,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel Run
-         * @description Request that a run be cancelled. The process that runs it carries the request out.
+         * @description Request the cancellation of a run. The process that executes the run then cancels it.
          */
         post: operations["cancel_run"];
         delete?: never;
@@ -248,11 +256,13 @@ export interface paths {
         };
         /**
          * Export Run
-         * @description Export a complete run. `tracer import` restores all of it from either format.
+         * @description Export a complete run. `tracer import` can restore the run from either format.
          *
-         *     `jsonl` has one JSON object a line, whose `kind` is `run`, `plan`, `step`, `thinkAct`,
-         *     `toolCall` or `span`. `otlp` is a `TracesData` for any OpenTelemetry backend: the original
-         *     spans, or spans made from the records of a run that arrived as events.
+         *     `jsonl` has one JSON object per line. The object's `kind` is `run`, `plan`, `step`, `thinkAct`,
+         *     `toolCall` or `span`.
+         *
+         *     `otlp` is a `TracesData` message for any OpenTelemetry backend. It contains the original spans.
+         *     If the run was recorded as events, it contains spans that are made from the run's records.
          */
         get: operations["export_run"];
         put?: never;
@@ -272,12 +282,12 @@ export interface paths {
         };
         /**
          * List Spans
-         * @description List the OpenTelemetry spans of a run, by their start.
+         * @description List the OpenTelemetry spans of a run, sorted by start.
          *
-         *     An agent's own span belongs to its step and to its plan. A run that arrived as events has spans
-         *     if the servers of its tools sent some.
+         *     An agent's own span belongs to two records: the agent's step and its plan. A run that was
+         *     recorded as events has spans only if the servers of its tools sent some.
          *
-         *     `logs` has the log records of these spans.
+         *     `logs` contains the log records of the listed spans.
          */
         get: operations["list_spans"];
         put?: never;
@@ -395,9 +405,9 @@ export interface paths {
          * Read Tool Stats
          * @description Read the number, outcomes and durations of each tool's calls.
          *
-         *     Calls are counted by the hour in the background. `asOf` is the time up to which older hours
-         *     contain all changes; newer ones are counted at each request. Percentiles are actual durations,
-         *     or within 1 % of them if older hours contribute.
+         *     Calls of older hours are counted in the background, so their numbers may be a little old: they
+         *     contain all changes up to `asOf`. Calls of recent hours are counted at each request. If calls of
+         *     older hours contribute, percentiles are accurate to 1 %; otherwise they are exact.
          */
         get: operations["read_tool_stats"];
         put?: never;
@@ -419,7 +429,7 @@ export interface paths {
          * Read Tool History
          * @description Read one tool's calls over time, with the slowest calls and the latest failures.
          *
-         *     Calls are counted as in the statistics of all tools.
+         *     Older calls are counted in the background, as explained for the statistics of all tools.
          */
         get: operations["read_tool_history"];
         put?: never;
@@ -439,9 +449,9 @@ export interface paths {
         };
         /**
          * Find Cancel Requests
-         * @description Find which of the given runs were requested to be cancelled, or deleted.
+         * @description Find which of the given runs have a request to be cancelled or deleted.
          *
-         *     Unknown runs are not included.
+         *     Runs that the server does not know are omitted.
          */
         get: operations["find_cancel_requests"];
         put?: never;
@@ -461,7 +471,7 @@ export interface paths {
         };
         /**
          * Read Plan
-         * @description Read one plan, and the tool call that opened it.
+         * @description Read one plan, with a summary of the tool call that opened it.
          */
         get: operations["read_plan"];
         put?: never;
@@ -501,7 +511,7 @@ export interface paths {
         };
         /**
          * List Tool Calls
-         * @description List tool calls across runs, newest start first. Long strings are cut to their first 2 kB.
+         * @description List tool calls across runs, latest start first. Long strings are cut to their first 2 kB.
          */
         get: operations["list_tool_calls"];
         put?: never;
@@ -541,7 +551,7 @@ export interface paths {
         };
         /**
          * Read Think Act
-         * @description Read one round with all its fields, including the model's messages.
+         * @description Read one round (a think-act) with all its fields, including the model's messages.
          */
         get: operations["read_think_act"];
         put?: never;
@@ -660,7 +670,7 @@ export interface paths {
         };
         /**
          * Read Project
-         * @description Read the project of the key: how long it stores runs, and how much of them.
+         * @description Read the caller's project: how long it stores runs, and how much of their data.
          */
         get: operations["read_project"];
         put?: never;
@@ -684,21 +694,21 @@ export interface paths {
         };
         /**
          * List Prices
-         * @description List the project's own prices by model, provider and first day.
+         * @description List the prices that the project has set, sorted by model, provider and first day.
          */
         get: operations["list_prices"];
         /**
          * Set Price
-         * @description Set a price. It replaces the one of the same model, provider and first day.
+         * @description Set the price of a model. It replaces a price of the same model, provider and first day.
          *
-         *     Servers apply it within two seconds to calls that they record from then on. `tracer reproject
-         *     --prices` applies it to stored runs.
+         *     Within two seconds, servers apply the price to model calls that they record. To apply it to
+         *     stored runs, run `tracer reproject --prices`.
          */
         put: operations["set_price"];
         post?: never;
         /**
          * Delete Price
-         * @description Delete a price. Stored costs stay.
+         * @description Delete a price. Costs that are already stored do not change.
          */
         delete: operations["delete_price"];
         options?: never;
@@ -718,10 +728,10 @@ export interface paths {
         post?: never;
         /**
          * Delete Subject
-         * @description Delete all runs of a subject with all their data, and the state of their conversations.
+         * @description Delete all runs of a subject with all data, and the state of their conversations.
          *
-         *     Events and spans of these runs that arrive later are rejected. The response has the numbers of
-         *     deleted and of remaining rows; the latter are counted in every table.
+         *     If events or spans of these runs arrive later, they are rejected. The response contains the
+         *     numbers of deleted rows, and the number of rows that remain in any table.
          */
         delete: operations["delete_subject"];
         options?: never;
@@ -757,7 +767,7 @@ export interface components {
     schemas: {
         /**
          * BehindSchema
-         * @description The accepted spans of a run that its records do not include yet.
+         * @description How many accepted spans of a run its records do not include yet, and since when.
          * @example {
          *       "since": "2026-11-21T22:21:52.462812Z",
          *       "spans": 6000
@@ -775,7 +785,7 @@ export interface components {
         };
         /**
          * CallBucketSchema
-         * @description The statistics of a time interval.
+         * @description The statistics of calls in a time interval.
          */
         CallBucketSchema: {
             /** Calls */
@@ -829,7 +839,7 @@ export interface components {
         };
         /**
          * CallCountsSchema
-         * @description The number of calls of a time interval.
+         * @description The number of calls in a time interval.
          */
         CallCountsSchema: {
             /**
@@ -868,7 +878,7 @@ export interface components {
         };
         /**
          * CancelRequests
-         * @description Runs for which a cancel or delete request exists.
+         * @description The runs that have a request to be cancelled or deleted.
          * @example {
          *       "rootPlanIds": [
          *         "01a20033-9dce-7364-82b8-37c32d771382"
@@ -1038,7 +1048,7 @@ export interface components {
         Difference: "name" | "arguments" | "messages" | "outcome" | "result" | "duration" | "tokens" | "cost" | "model" | "attempts";
         /**
          * ErasureSchema
-         * @description The result of a deletion on request.
+         * @description The result of deleting all data of a subject.
          * @example {
          *       "left": 0,
          *       "records": 57,
@@ -1125,7 +1135,7 @@ export interface components {
         ExportFormat: "jsonl" | "otlp";
         /**
          * FailureOriginSchema
-         * @description A failed record without a failed record below it.
+         * @description A record at which a failure began: it failed, and no record below it failed.
          * @example {
          *       "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
          *       "isHandled": false,
@@ -1176,7 +1186,7 @@ export interface components {
         };
         /**
          * FollowedToolCall
-         * @description The tool call of another run whose end a run follows, in short.
+         * @description A summary of a tool call in another run, after whose end the current plan started.
          */
         FollowedToolCall: {
             /**
@@ -1373,7 +1383,7 @@ export interface components {
         };
         /**
          * LineageItem
-         * @description One record of a lineage.
+         * @description One record of a tool call's lineage: the chain from the root plan down to the call.
          * @example {
          *       "id": "01a20033-9dce-7364-82b8-37c32d771382",
          *       "kind": "plan",
@@ -1498,7 +1508,9 @@ export interface components {
         };
         /**
          * LogSchema
-         * @description A log record as received. Text is in stored form.
+         * @description A log record as received.
+         *
+         *     `docs/reference/protocol.md` explains escaped characters in texts.
          * @example {
          *       "at": "2026-11-21T22:21:52.462812Z",
          *       "attributes": {
@@ -1621,7 +1633,7 @@ export interface components {
         };
         /**
          * NodeTotals
-         * @description Totals of a part of the tree.
+         * @description Totals of tokens, cost, tool calls and failures, for a part of the tree.
          * @example {
          *       "costUsd": 0.004,
          *       "failures": 0,
@@ -1704,7 +1716,7 @@ export interface components {
         };
         /**
          * ParentActToolCall
-         * @description The tool call that opened a sub-plan, in short.
+         * @description A summary of the tool call that opened a sub-plan.
          */
         ParentActToolCall: {
             /**
@@ -2221,7 +2233,7 @@ export interface components {
         };
         /**
          * PriceList
-         * @description The prices of the project.
+         * @description The prices that the project has set.
          */
         PriceList: {
             /** Items */
@@ -2229,7 +2241,7 @@ export interface components {
         };
         /**
          * PriceSchema
-         * @description A project's own price of a model. Rates are US dollars for a million tokens.
+         * @description The price of a model in a project. Rates are in US dollars per million tokens.
          * @example {
          *       "cacheReadUsd": 0.15,
          *       "inputUsd": 0.3,
@@ -2285,7 +2297,7 @@ export interface components {
         };
         /**
          * ProjectChange
-         * @description A change of a project's settings. Omitted settings stay; null removes a limit.
+         * @description A change of a project's settings. Omitted settings do not change; null removes a limit.
          * @example {
          *       "keepDays": 90
          *     }
@@ -2346,7 +2358,7 @@ export interface components {
         };
         /**
          * Readiness
-         * @description Whether the server can serve.
+         * @description Whether the server can answer requests.
          */
         Readiness: {
             /** Status */
@@ -2436,7 +2448,7 @@ export interface components {
         };
         /**
          * RunBinSchema
-         * @description The runs of one interval.
+         * @description The number of runs that started in one time interval.
          * @example {
          *       "failed": 1,
          *       "runs": 12,
@@ -2525,7 +2537,7 @@ export interface components {
         };
         /**
          * RunHistogramSchema
-         * @description How many runs match, in total and by start.
+         * @description The number of matching runs, in total and by time of start.
          * @example {
          *       "bins": [
          *         {
@@ -2571,7 +2583,7 @@ export interface components {
         RunOrder: "-start" | "start" | "-duration" | "duration" | "-tokens" | "tokens" | "-cost" | "cost" | "-toolCalls" | "toolCalls";
         /**
          * RunPreviewSchema
-         * @description A run as a row of the run list, with its question, its answer and its failure.
+         * @description A run in the list of runs, with its question, its answer and its failure.
          * @example {
          *       "agentName": "planner",
          *       "answer": "All is well.",
@@ -3015,7 +3027,7 @@ export interface components {
             nextCursor: string | null;
             /**
              * Searchedbackto
-             * @description If that limit was reached, the time back to which it searched.
+             * @description If the limit was reached, the time back to which the server searched.
              */
             searchedBackTo: string | null;
         };
@@ -3030,7 +3042,7 @@ export interface components {
             nextCursor: string | null;
             /**
              * Searchedbackto
-             * @description If that limit was reached, the time back to which it searched.
+             * @description If the limit was reached, the time back to which the server searched.
              */
             searchedBackTo: string | null;
         };
@@ -3346,7 +3358,7 @@ export interface components {
         };
         /**
          * SpanSchema
-         * @description A span as received, whatever it was projected to. Text is in stored form.
+         * @description A span as received. `docs/reference/protocol.md` explains escaped characters in texts.
          * @example {
          *       "attributes": {
          *         "gen_ai.agent.name": "planner",
@@ -3809,7 +3821,7 @@ export interface components {
             readonly error: components["schemas"]["ErrorSchema"] | null;
             /**
              * Conversation
-             * @description The messages in one form for all model APIs; null if they are not JSON.
+             * @description The messages in a form that is the same for all model APIs; null if they are not JSON.
              */
             readonly conversation: components["schemas"]["ConversationMessage"][] | null;
         };
@@ -4001,7 +4013,9 @@ export interface components {
         };
         /**
          * ToolCallNodeSchema
-         * @description A tool call, with the items of its batch and the sub-plans that it opened.
+         * @description A tool call, with the sub-plans that it opened.
+         *
+         *     The call of a batch tool also has the tool calls that it made.
          */
         ToolCallNodeSchema: {
             /** @description The totals of the node and the records below it, without sub-plans. */
@@ -4206,7 +4220,7 @@ export interface components {
         };
         /**
          * ToolCallPreviewSchema
-         * @description One tool call in a list: the first 2 kB of each long string, and its size.
+         * @description One tool call in a list. Long strings are cut to 2 kB; their full sizes are included.
          */
         ToolCallPreviewSchema: {
             /**
@@ -4545,7 +4559,7 @@ export interface components {
         };
         /**
          * ToolStatsList
-         * @description The statistics of every tool that was called, by name.
+         * @description The statistics of every tool that was called, sorted by name.
          * @example {
          *       "asOf": "2026-11-21T22:21:30.104296Z",
          *       "bucketSeconds": 3600,
