@@ -1,4 +1,5 @@
 /** The search in a run: its query and its hits. */
+import { useTimeoutFn } from '@vueuse/core'
 import { computed, shallowRef, watch, type Ref } from 'vue'
 import { foldedQuery } from '../../lib/text-search'
 import type { Address } from '../../page/address'
@@ -15,16 +16,12 @@ export function useSearch(ordered: Ref<readonly Row[]>, address: Address) {
   const query = shallowRef(address.read('q') ?? '')
   /** As it is looked for. */
   const sought = shallowRef(foldedQuery(query.value))
-  let timer: ReturnType<typeof setTimeout> | undefined
-
-  watch(query, () => {
-    clearTimeout(timer)
-    timer = setTimeout(settle, PAUSE)
-  })
+  const pause = useTimeoutFn(settle, PAUSE, { immediate: false })
+  watch(query, () => pause.start())
 
   /** Searches for the typed text without waiting for more. */
   function settle() {
-    clearTimeout(timer)
+    pause.stop()
     sought.value = foldedQuery(query.value)
     address.write({ q: query.value || null })
   }
