@@ -25,13 +25,13 @@ Uninstall = Callable[[], None]
 
 
 class log_errors:  # noqa: N801 - used like a function, as `contextlib.suppress`
-    """Context manager: log and suppress exceptions of recording, so that the agent continues.
+    """A context manager that logs and suppresses errors of recording, so that the agent continues.
 
-    Exceptions that are not an `Exception`, such as `CancelledError`, are raised.
+    It does not suppress exceptions that are not an `Exception`, such as `CancelledError`.
     """
 
     def __init__(self, hook: str) -> None:
-        """Set the name of the hook for the log."""
+        """Create the context manager for a hook, which the log names."""
         self._hook = hook
 
     def __enter__(self) -> None:
@@ -53,13 +53,13 @@ class log_errors:  # noqa: N801 - used like a function, as `contextlib.suppress`
 def current_while(
     call: ToolCall, hook: str, failed: Callable[[BaseException], None]
 ) -> Iterator[None]:
-    """Make a call the current work inside a `with` block.
+    """Make a tool call the current work inside a `with` block.
 
-    An exception is recorded, then raised again.
+    If the block raises an exception, the exception is recorded and raised again.
 
     Args:
-        call: The call that runs.
-        hook: The name for errors in `failed` in the log.
+        call: The tool call that runs.
+        hook: The name that the log contains if `failed` itself raises an error.
         failed: Records the exception.
     """
     with call.as_current():
@@ -130,7 +130,10 @@ def renamed(module: str, old: str, new: type) -> type:
 
 
 def read_prices() -> None:
-    """Load the price list. Loading takes a third of a second, too long inside an event loop."""
+    """Load the price list in advance.
+
+    Loading takes a third of a second. This would block an event loop for too long.
+    """
     cost_of(TokenUsage(0, 0), "gpt-5")
 
 
@@ -140,12 +143,12 @@ def read_prices() -> None:
 def items_within(
     work: Work, items: Generator[Any, Any, Any], failed: Callable[[Exception], None] | None = None
 ) -> Iterator[Any]:
-    """Iterate over a generator, with `work` as the current work only while the generator runs.
+    """Iterate over a generator. While the generator's code runs, `work` is the current work.
 
     Args:
-        work: The work.
-        items: The generator. It is closed when this one is closed.
-        failed: Called with the exception that it raises.
+        work: The record that contains everything that the generator records.
+        items: The generator. It is closed when the returned iterator is closed.
+        failed: Called with the exception, if the generator raises one.
     """
     try:
         while True:

@@ -116,7 +116,7 @@ class TracerSpanProcessor(SpanProcessor):
             log.error("span_not_taken", error=error_location(error))
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Queue the end of a span. If its start is still queued, only the end is sent."""
+        """Queue the end of a span. If the span's start is still queued, only the end is sent."""
         try:
             context = span.context
             if context is not None and context.trace_flags.sampled and not self._is_stopped:
@@ -135,7 +135,7 @@ class TracerSpanProcessor(SpanProcessor):
             return self._changed.wait_for(lambda: self._batches_done >= goal, timeout_millis / 1000)
 
     def shutdown(self) -> None:
-        """Send queued spans, for up to `SHUTDOWN_SECONDS`, and accept no more."""
+        """Accept no more spans, and send the queued spans for at most `SHUTDOWN_SECONDS`."""
         with self._lock:
             self._is_shut_down = True
         if not self.force_flush(int(SHUTDOWN_SECONDS * 1000)):
@@ -146,7 +146,7 @@ class TracerSpanProcessor(SpanProcessor):
                 sending.cancel()
 
     def _span_added(self) -> None:
-        """Start sending after a span was queued. The caller holds the lock."""
+        """Start to send queued spans. The caller must hold the lock and must have queued a span."""
         waiting = len(self._starts) + len(self._ends)
         if self._is_shut_down:
             self._stop()
@@ -221,7 +221,7 @@ class TracerSpanProcessor(SpanProcessor):
     async def _next_spans(self, urgent: asyncio.Event) -> list[ReadableSpan] | None:
         """Wait `delay_seconds` for more spans, then take all spans from the queue.
 
-        Return None at once if the queue is empty.
+        If the queue is empty, return None at once.
         """
         with self._lock:
             if not self._starts and not self._ends:

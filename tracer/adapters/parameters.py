@@ -1,4 +1,4 @@
-"""Select the parameters of a model request that are recorded."""
+"""Select the parameters of a model request that an adapter records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TEXTS = (str, int, float, bool, list, dict)
 
 
 def parameters_of(settings: Any) -> dict[str, Any]:
-    """Return the parameters of a request.
+    """Return the parameters of a model request that are recorded.
 
     Args:
         settings: The settings of a request: a mapping, or an object with attributes.

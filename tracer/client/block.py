@@ -1,16 +1,18 @@
 """`Work`, the base of plans, steps, think-acts and tool calls that are recorded by hand.
 
-As a `with` block, work starts and ends with the block, and the innermost block is the current work
-of the code inside. If the block raises, the work is recorded as failed, unless it has ended before.
-A program that receives starts and ends as callbacks calls `start` and `finish`, `fail` or `cancel`
-itself.
+If work is used as a `with` block, it starts and ends with the block. The innermost open block is
+the current work of the code inside: new work becomes its child. If the block raises an exception,
+the work is recorded as failed. If the work has already ended, its recorded end does not change.
 
-Invalid values never raise here: a field that an event cannot hold is omitted and logged.
+Some programs learn about starts and ends only by callbacks. They call `start` and then `finish`,
+`fail` or `cancel` themselves.
+
+Invalid values raise no exceptions here. An invalid field is omitted from the event and logged.
 
 Finalizers that the garbage collector runs may record work, too. The collector may interrupt any
-code, so a finalizer's work does not become a child of the current work. A finalizer's work is not
-stored in the context variable either: CPython before 3.12 may run the collector inside
-`ContextVar.set`, which uses freed memory if the finalizer sets the variable.
+code, so a finalizer's work does not become a child of the current work. It is not stored in the
+context variable either. CPython before 3.12 may run the collector inside `ContextVar.set`, and then
+uses freed memory if a finalizer sets the same variable.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ _CANCELLATIONS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, Syst
 
 
 class EndFields(TypedDict):
-    """The fields that every finishing event has."""
+    """The fields of every event that records the end of a record."""
 
     status: EndingStatus
     reason: str | None
@@ -57,7 +59,7 @@ class EndFields(TypedDict):
 
 
 class _Collection:
-    """The garbage collection in progress; there is at most one in a process."""
+    """The garbage collection in progress. A process runs at most one at a time."""
 
     thread: int | None = None
     """The thread that it runs in; None between collections."""
@@ -79,7 +81,7 @@ def is_finalizing() -> bool:
 
 
 class _ContextFrame:
-    """A piece of work that is current, and the frame that was current before."""
+    """An entry in the stack of current work: the work, and the entry below it."""
 
     __slots__ = ("is_detached", "outer", "token", "work")
 
@@ -96,7 +98,7 @@ class _ContextFrame:
             self.token = otel_context.attach(otel_context.set_value(_CURRENT, self))
 
     def leave(self) -> None:
-        """Make the outer frame current, even if frames inside this frame were never left."""
+        """Make the outer frame current again, even if inner frames were never left."""
         frame = _innermost()
         while frame is not None and frame is not self:
             frame = frame.outer
@@ -146,7 +148,7 @@ def current_work(connection: Connection | None = None) -> Work | None:
 
 
 def add_work_finder(find: Callable[[], Work | None]) -> Callable[[], None]:
-    """Make `current_work` search a framework's own context, too.
+    """Make `current_work` also search the context of an agent framework.
 
     Args:
         find: Returns the work around the calling code, according to the framework's context; None
@@ -165,9 +167,9 @@ def add_work_finder(find: Callable[[], Work | None]) -> Callable[[], None]:
 
 
 def innermost_of(work: Work | None, other: Work | None) -> Work | None:
-    """Return `other` if it is inside `work`, otherwise `work`.
+    """Return `other` if `work` contains it, otherwise `work`.
 
-    If one is None, return the other one.
+    If one of them is None, return the other one.
     """
     if work is None or other is None:
         return work or other
@@ -180,18 +182,18 @@ def innermost_of(work: Work | None, other: Work | None) -> Work | None:
 
 
 def text_of(value: Any) -> str | None:
-    """Return a value as recorded text.
+    """Return a value as text to record.
 
-    Text and None stay unchanged; any other value becomes JSON.
+    Text and None are returned unchanged. Any other value is converted to JSON.
     """
     return None if value is None else result_text(value)
 
 
 def valid_event(event: type[Model], **fields: Any) -> Model:
-    """Create an event, without the fields that are invalid. Their names are logged.
+    """Create an event from the valid fields. Log the names of invalid fields.
 
     Raises:
-        ValueError: An invalid field is required.
+        ValueError: A required field is invalid.
     """
     validate: Callable[[dict[str, Any]], Model] = event.__pydantic_validator__.validate_python
     try:
@@ -217,7 +219,7 @@ class Work:
         """Create the work. Nothing is recorded before it starts.
 
         Args:
-            connection: The connection that records it.
+            connection: The connection that records the work.
             implicit_plan: A plan that was created only for this work. The plan ends when the work
                 ends.
         """
@@ -282,7 +284,7 @@ class Work:
 
     @contextmanager
     def as_current(self) -> Iterator[None]:
-        """Make the work current inside a `with` block, but neither start nor end it."""
+        """Make the work current inside a `with` block. The block does not start or end the work."""
         frame = _ContextFrame(self)
         try:
             yield
@@ -343,7 +345,7 @@ class Work:
     def wait(self) -> None:
         """Wait until the work's events are durable.
 
-        Blocks: in an event loop's thread, use `durable`.
+        This method blocks the thread. In the thread of an event loop, await `durable` instead.
         """
         if self._durable is not DONE:
             self._durable.result()

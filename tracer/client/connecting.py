@@ -1,4 +1,7 @@
-"""`tracer.connect`: open a connection to an address, or to the one in the environment."""
+"""`tracer.connect`: open a connection to a store.
+
+The address of the store is an argument or an environment variable.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,14 @@ def connect(
 
     Close the connection at the end, or use it in a `with` statement.
 
-    If the store does not answer, the program continues: events wait in the spool under
-    `TRACER_HOME`, and this process or the next one sends them when the store answers again. If
+    If the store does not answer, the program continues. Events wait in the spool, a file under
+    `TRACER_HOME`. When the store answers again, this process or the next one sends them. If
     `TRACER_DISABLED` is set, the connection records nothing.
 
     Args:
-        url: A tracer server (`http://…`, `https://…`), or the database itself (`postgresql://…`).
-            The default is `TRACER_URL`, then `TRACER_DATABASE_URL`, then the server on this
-            machine.
+        url: The address of a Tracer server (`http://…`, `https://…`) or of its database
+            (`postgresql://…`). The default is `TRACER_URL`, else `TRACER_DATABASE_URL`, else the
+            server on this machine.
         api_key: The API key for the server. The default is `TRACER_API_KEY`.
         buffered: Whether to record in the background, so that the program never waits for
             recording. The latest events are lost if the process is killed.

@@ -60,17 +60,18 @@ class Connection:
         Args:
             open_writer: Opens the store, in the recorder's event loop.
             open_spool: Opens the spool, which holds events while the store does not accept them.
-            buffered: Whether `record` returns a future that is done at once. If so, the latest
-                events are lost if the process is killed.
+            buffered: Whether `record` returns a future that is done at once, so that callers never
+                wait. If the process is killed, the latest events are then lost.
             clock: Returns the time of an event.
             ids: Mints ids.
             redaction: Masks secrets; None: the standard redaction.
             patience: How many seconds an event waits for the store before it is spooled; None: the
                 recorder's default.
-            max_queued: How many `record` calls may be queued; more are dropped and logged.
+            max_queued: How many `record` calls may be queued. The events of further calls are
+                dropped and logged.
 
         Raises:
-            Exception: `open_writer` raised it.
+            Exception: `open_writer` raised this exception.
         """
         self.ids = ids
         self._start: Callable[[], RecorderThread] = partial(
@@ -110,10 +111,10 @@ class Connection:
         return self._thread().recorder.stamp()
 
     def record(self, *events: Event) -> Future[None]:
-        """Record events. The returned future is done when they are durable; it never fails.
+        """Record events. The returned future is done when the events are durable. It never fails.
 
-        If the connection is buffered, the future is done at once, unless `MAX_WAITING` calls are
-        pending.
+        If the connection is buffered and fewer than `MAX_WAITING` calls are pending, the future is
+        done at once.
         """
         thread = self._thread()
         if (self._is_buffered and thread.waiting < MAX_WAITING) or thread.is_current:
@@ -126,7 +127,7 @@ class Connection:
     def run(self, work: Callable[[TraceWriter], Coroutine[Any, Any, Answer]]) -> Future[Answer]:
         """Run a coroutine function in the recorder's event loop.
 
-        `close` waits up to `CLOSING_SECONDS` for it, then cancels it.
+        `close` waits up to `CLOSING_SECONDS` for the coroutine, then cancels it.
 
         Args:
             work: The coroutine function. Its argument is the store's writer.
@@ -147,7 +148,7 @@ class Connection:
     def close(self) -> None:
         """Make pending events durable, and stop.
 
-        Events recorded after that are dropped and logged.
+        Events that are recorded later are dropped and logged.
         """
         self._is_closed = True
         self._threads[-1].close()
@@ -161,7 +162,7 @@ class Connection:
     def _thread(self) -> RecorderThread:
         """Return this process's recorder.
 
-        A forked process starts its own, because threads do not survive.
+        A forked process starts its own recorder, because threads do not survive a fork.
         """
         thread = self._threads[-1]
         if thread.is_inherited and not self._is_closed:
@@ -191,7 +192,10 @@ _open: set[Connection] = set()
 
 
 def _flush_all() -> None:
-    """Make pending events durable when a forked process ends, which may not call `_close_all`."""
+    """Make pending events durable when a forked process ends.
+
+    Such a process may end without a call of `_close_all`.
+    """
     of_this_process = [each for each in list(_open) if not each._threads[-1].is_inherited]
     wait([each._flushed() for each in of_this_process], CLOSING_SECONDS)
 

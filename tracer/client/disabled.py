@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 class DisabledTracing(Tracing):
     """Has the methods of `Tracing`, but records nothing.
 
-    It uses no thread, no file and no request.
+    It starts no thread, opens no file and sends no request.
     """
 
     is_disabled = True
@@ -41,7 +41,7 @@ class DisabledTracing(Tracing):
         return 0
 
     def stamp(self) -> Stamp:
-        """Return the time and the id that an event needs."""
+        """Return the time and the recorder id that an event needs."""
         return self._unrecorded.stamp()
 
     def record(self, *events: Event) -> Future[None]:

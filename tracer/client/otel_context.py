@@ -1,7 +1,8 @@
-"""Carry OpenTelemetry's context into threads, and suppress tracing of our own requests.
+"""Pass OpenTelemetry's context on to new threads, and suppress tracing of Tracer's own requests.
 
-The package `opentelemetry-instrumentation-threading` also carries the context. It is not used,
-because it adds five packages to every agent, and ignores threads whose class overrides `run`.
+The package `opentelemetry-instrumentation-threading` also passes the context on. It is not used,
+because it would add five packages to every agent. It also ignores threads whose class overrides
+`run`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SUPPRESSED = ("suppress_instrumentation", otel_context._SUPPRESS_INSTRUMENTATION
 
 @contextmanager
 def suppress_instrumentation() -> Iterator[None]:
-    """Ask OpenTelemetry's instrumentations to record nothing within the block."""
+    """Make OpenTelemetry's instrumentations record nothing inside a `with` block."""
     context = otel_context.get_current()
     for key in SUPPRESSED:
         context = otel_context.set_value(key, True, context)
@@ -32,9 +33,9 @@ def suppress_instrumentation() -> Iterator[None]:
 
 @cache  # once for a process
 def carry_work_into_threads() -> None:
-    """Make `Thread`, `Timer` and `ThreadPoolExecutor` pass on OpenTelemetry's context.
+    """Make `Thread`, `Timer` and `ThreadPoolExecutor` pass OpenTelemetry's context on.
 
-    Tasks, `asyncio.to_thread` and asynchronous callbacks pass it on by themselves.
+    Tasks, `asyncio.to_thread` and asynchronous callbacks pass the context on by themselves.
     """
     start, submit = Thread.start, ThreadPoolExecutor.submit
 

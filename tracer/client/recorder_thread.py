@@ -1,7 +1,7 @@
 """A recorder that runs in its own thread and event loop.
 
-Nothing here takes a lock: a signal handler or a finalizer may interrupt `record` in any thread, and
-call it again.
+The code takes no locks. A signal handler or a finalizer may interrupt `record` in any thread, and
+call `record` again. With a lock, the second call would wait forever for the first.
 """
 
 from __future__ import annotations
@@ -77,10 +77,11 @@ class RecorderThread:
             ids: Mints ids.
             redaction: Masks secrets; None: the standard redaction.
             patience: How many seconds an event waits for the store; see `Recorder`.
-            max_queued: How many `record` calls may be queued; more are dropped.
+            max_queued: How many `record` calls may be queued. The events of further calls are
+                dropped.
 
         Raises:
-            Exception: `open_writer` or `open_spool` raised it.
+            Exception: `open_writer` or `open_spool` raised this exception.
         """
         self.is_inherited = False
         """Whether this process was forked since: the thread runs only in the parent process."""
@@ -120,9 +121,9 @@ class RecorderThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread.
+        """Whether the calling code runs in this thread.
 
-        If so, it must not wait for an event: it would wait forever.
+        Such code must not wait for an event to become durable, because it would wait forever.
         """
         return self._ident == threading.get_ident()
 
@@ -131,7 +132,7 @@ class RecorderThread:
 
         Args:
             events: The events.
-            durable: A future that is done when they are durable or dropped; it never fails.
+            durable: A future that becomes done when the events are durable or dropped.
         """
         queued = _Queued(events, durable)
         if self._is_closing:
@@ -182,13 +183,13 @@ class RecorderThread:
         self._resumed.set()
 
     def begin_to_close(self) -> None:
-        """Ask the thread to make the queue durable and to end, without waiting for it."""
+        """Ask the thread to make queued events durable and to end. Do not wait for this."""
         self._is_closing = True
         if not self.is_inherited:
             self._wake(at_once=True)
 
     def close(self) -> None:
-        """Make the queue durable, end the thread and wait for its end."""
+        """Make queued events durable, stop the thread and wait for its end."""
         self.begin_to_close()
         if not self.is_inherited and not self.is_current:
             self._thread.join(ENDING_SECONDS)
@@ -272,7 +273,7 @@ class RecorderThread:
 
 
 def _drop(queued: _Queued, reason: str) -> None:
-    """Log events that are dropped, and release the caller that waits for them."""
+    """Log that events are dropped, and release the caller that waits for the events."""
     if queued.events:
         log.error("events_dropped", reason=reason, **ids_of(queued.events))
     if queued.durable is not None and not queued.durable.done():

@@ -46,7 +46,7 @@ StartWork = Callable[[tuple[Any, ...], dict[str, Any]], AnyWork]
 def traced(
     tracing: Tracing, kind: Kind, name: str | None, function: Callable[Parameters, Result]
 ) -> Callable[Parameters, Result]:
-    """Return `function`, wrapped so that each call is recorded; see `Tracing.traced`."""
+    """Return a wrapper of `function` that records each call; see `Tracing.traced`."""
     start = partial(_work, tracing, kind, name, function)
     wrapper: Callable[..., Any]
     if inspect.isasyncgenfunction(function):
@@ -220,10 +220,7 @@ class _Yielded:
         self._characters = 0
 
     def add(self, item: Any) -> None:
-        """Convert an item to JSON and store the text at once.
-
-        The reader may change the item later.
-        """
+        """Convert an item to JSON at once, because the generator's reader may change it later."""
         if self._characters < YIELDED_CHARACTERS:
             json = text_of([item]) or ""
             self._jsons.append(json[1:-1])
@@ -252,11 +249,14 @@ Result = TypeVar("Result")
 class Tracing(Connection):
     """A connection whose methods create plans, steps, think-acts and tool calls.
 
-    New work belongs to `within`. By default, new work belongs to the innermost work around the
-    calling code. This is a block of this connection, in the same task or thread or in one that
-    started it, or a tool call of Tracer's own runtime. If there is no such work, the new work gets
-    its own root plan. In a finalizer that the garbage collector runs, only `within` and the
-    finalizer's own blocks count.
+    A method's parameter `within` sets the work that contains the new work. The default is the
+    innermost open `with` block of this connection around the calling code. The block may be in the
+    same task or thread, or in one that started it. If there is no such block, the default is the
+    tool call that Tracer's own runtime is executing. Without that, the new work gets its own root
+    plan.
+
+    In a finalizer that the garbage collector runs, only `within` and the finalizer's own blocks
+    count.
     """
 
     def plan(
@@ -272,21 +272,21 @@ class Tracing(Connection):
         metadata: Mapping[str, Any] | None = None,
         within: Work | None = None,
     ) -> Plan:
-        """Return a plan.
+        """Return a plan, which starts when its `with` block starts.
 
-        It starts when its `with` block starts. Inside a tool call or step it is a sub-plan.
+        Inside a tool call or a step, the plan is a sub-plan. Otherwise it is a root plan.
 
         Args:
             title: The title.
             request: The user's request, unchanged.
             agent: The agent that carries out the plan.
-            steps: The announced steps in order, as pairs of the agent's name and its request. Work
-                outside of these steps belongs to an additional step.
+            steps: The steps that are known in advance, in order. Each is a pair of the agent's name
+                and its request. Work outside of these steps belongs to an additional step.
             session_id: The id of the conversation; for a root plan only.
             subject: The person or thing that the run is about; for a root plan only.
             tags: Labels; for a root plan only.
             metadata: Metadata of the run, stored as JSON; for a root plan only.
-            within: The work that contains it.
+            within: The work that contains the plan.
         """
         return Plan(
             self,
@@ -305,7 +305,7 @@ class Tracing(Connection):
     def step(
         self, agent: str | None = None, request: str | None = None, *, within: Plan | None = None
     ) -> Step:
-        """Return a step that its plan did not announce. It starts when its `with` block starts.
+        """Return a step that was not passed to `plan`. It starts when its `with` block starts.
 
         Args:
             agent: The agent that carries out the step.
@@ -338,7 +338,7 @@ class Tracing(Connection):
             parameters: The parameters of the request, such as `{"temperature": 0.2}`.
             tools: The tools that the model can choose, in the format of its API.
             node: The node of the agent's graph that calls the model.
-            within: The work that contains it.
+            within: The work that contains the think-act.
         """
         step, implicit_plan = self._step(self._parent_work(within), model)
         return ThinkAct(
@@ -361,17 +361,18 @@ class Tracing(Connection):
         tool_type: str | None = None,
         within: Work | None = None,
     ) -> ToolCall:
-        """Return a tool call that no recorded answer chose. It starts when its `with` block starts.
+        """Return a tool call that is not part of a recorded model answer.
 
-        `ThinkAct.finish` returns the calls that a model chose.
+        It starts when its `with` block starts. For the calls that a recorded model answer requests,
+        use the return value of `ThinkAct.finish`.
 
         Args:
             name: The tool's name.
             arguments: The text from the model, unchanged, or a value to convert to JSON.
             provider_call_id: The id from the model's provider, unchanged.
             tool_type: The kind of tool.
-            within: The work that contains it: a think-act, a step, or a tool call that calls
-                several tools.
+            within: The work that contains the tool call: a think-act, a step, or a tool call that
+                calls several tools.
         """
         work = self._parent_work(within)
         step, implicit_plan = self._step(work, name)
@@ -391,9 +392,10 @@ class Tracing(Connection):
     ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
         """Return a decorator that records each call of a function, with arguments and result.
 
-        It accepts functions, coroutine functions, generators and asynchronous generators. The
-        result of a generator is the list of its items, or their concatenation if all are text. If
-        there is no work around a call, the call is recorded as a separate run.
+        The decorator accepts functions, coroutine functions, generators and asynchronous
+        generators. The recorded result of a generator is the list of its items. If all items are
+        text, the result is their concatenation. If no other work contains a call, the call is
+        recorded as a separate run.
 
         Args:
             kind: The kind of record for a call. A `plan` gets the name as its title and the
@@ -438,7 +440,7 @@ class Tracing(Connection):
     def _step(self, work: Work | None, title: str | None) -> tuple[Step, Plan | None]:
         """Return the step that contains new work.
 
-        If a plan was created for this, return it, too.
+        If there was no plan for the new work, create a plan and return it, too.
         """
         match work:
             case ThinkAct(step=step) | ToolCall(step=step) | (Step() as step):
@@ -452,7 +454,7 @@ class Tracing(Connection):
     def _call_of(self, context: ToolContext) -> ToolCall:
         """Return the tool call that Tracer's runtime executes.
 
-        The runtime records its start and end.
+        The runtime itself records the start and the end of this call.
         """
         plan = Plan(self, None, plan_id=context.plan_id, root_plan_id=context.root_plan_id)
         plan.depth = context.depth

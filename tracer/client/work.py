@@ -59,7 +59,10 @@ class Plan(Work):
         plan_id: UUID | None = None,
         root_plan_id: UUID | None = None,
     ) -> None:
-        """Create a plan; see `Tracing.plan`. A plan that gets an id was started by other code."""
+        """Create a plan; see `Tracing.plan`.
+
+        If `plan_id` is given, other code has already started the plan.
+        """
         super().__init__(connection)
         self.has_started = plan_id is not None
         self.plan_id = plan_id or connection.ids()
@@ -159,7 +162,10 @@ class Plan(Work):
 
 
 def _planned(step: Any) -> tuple[str | None, str | None]:
-    """Return an announced step's agent and request. A malformed step must not stop the agent."""
+    """Return the agent and the request of a step that was passed to `Tracing.plan`.
+
+    A malformed step must not stop the agent. Anything but a pair is used as the request.
+    """
     if isinstance(step, (tuple, list)):
         agent, request = (*step, None, None)[:2]
         return agent, request
@@ -288,7 +294,10 @@ class ThinkAct(Work):
         )
 
     def _offered(self, tools: Any) -> dict[str, Any]:
-        """Return the offered tools, or the id of an earlier round that recorded the same tools."""
+        """Return the event fields for the offered tools.
+
+        If an earlier round recorded the same tools, the fields contain only the id of that round.
+        """
         text = offered_tools_text(tools) if tools else None
         if text is None:
             return {}
@@ -335,7 +344,8 @@ class ThinkAct(Work):
                 `Chosen`, or a name. A single `Chosen` or name is accepted, too.
 
         Returns:
-            The pending tool calls. Each starts with its `with` block, or with `start`.
+            The chosen tool calls, which have not started. Each starts with its `with` block, or
+            with `start`.
         """
         calls: Any = () if tool_calls is None else tool_calls
         if isinstance(calls, (str, Chosen, Mapping)) or not isinstance(calls, Iterable):

@@ -3,14 +3,15 @@
     agno.install(tracer.connect())
 
 Each Agno run is recorded as a plan with one step. A run inside a tool call is a sub-plan of that
-call. The run of a team's member is a sub-plan of the call that delegates to the member. Calls are
-identified by Agno's own objects, from the model's answer to the execution of the tool, because
-providers' call ids are not unique.
+call. The run of a team's member is a sub-plan of the call that delegates to the member.
 
-Agno turns errors into results. So the adapter wraps Agno's internal functions that execute a run, a
-model request and a tool call: there the exceptions are still visible. The adapter keeps no state of
-ended runs. If the reader of a streamed run stops reading, the run ends when its generator is
-closed.
+The adapter follows a call from the model's answer to the execution of the tool by the identity of
+Agno's objects. Providers' call ids cannot be used for this, because they are not unique.
+
+Agno converts exceptions to results. So the adapter wraps Agno's internal functions that execute a
+run, a model request or a tool call, because these functions still see the exceptions. The adapter
+keeps no state of ended runs. If the reader of a streamed run stops reading, the run ends when its
+generator is closed.
 """
 
 from __future__ import annotations
@@ -119,7 +120,10 @@ def _bound_arguments(wrapped: Any, args: Any, kwargs: Any) -> Mapping[str, Any]:
 
 
 def _wait(work: Work) -> None:
-    """Wait until a record is durable. Return at once if this thread runs an event loop."""
+    """Wait until a record is durable.
+
+    In a thread that runs an event loop, return at once, because the loop must not be blocked.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -233,10 +237,10 @@ async def _around_async_stream(
 
 
 class _RoundRecorder:
-    """Context manager around one request to a model, which records the round."""
+    """A context manager that records one request to a model as a round."""
 
     def __init__(self, wrapped: Any, model: Any, args: Any, kwargs: Any) -> None:
-        """Record the request, if a run is open."""
+        """If a recorded run is open, record the start of the request."""
         self._model = model
         self._thought: ThinkAct | None = None
         self._run = _current_run()
@@ -259,7 +263,7 @@ class _RoundRecorder:
                 self._run.fail_thought(self._thought, error)
 
     def note_first_token(self) -> None:
-        """Note when a part of the answer arrives; only the first one counts."""
+        """Record the time of the answer's first token. Only the first call has an effect."""
         if self._thought is not None:
             with log_errors("first_token"):
                 self._thought.note_first_token()
@@ -312,7 +316,7 @@ async def _around_async_answer_stream(
 
 
 def _note_finish_reason(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
-    """Note why a model of OpenAI's API stopped, before Agno drops it."""
+    """Note the finish reason in a response of OpenAI's API, because Agno discards it."""
     if (run := _current_run()) is not None:
         with log_errors("finish_reason"):
             response = next(iter(_bound_arguments(wrapped, args, kwargs).values()))
@@ -349,10 +353,7 @@ def _note_result(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _note_error(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
-    """Pass a tool's exception to the run's recording.
-
-    Agno logs it, and continues with the message only.
-    """
+    """Note a tool's exception when Agno logs it, because Agno then keeps only its message."""
     run, work = _current_run(), current_work()
     if run is not None and isinstance(work, ToolCall) and args:
         with log_errors("tool_error"):

@@ -32,11 +32,11 @@ class AgnoRun:
     """One run of an agent or a team."""
 
     def __init__(self, tracing: Tracing, plan: Plan, run_id: str | None, output: Any) -> None:
-        """Create the run, whose plan has started already.
+        """Create the run.
 
         Args:
-            tracing: The connection that records it.
-            plan: The plan.
+            tracing: The connection that records the run.
+            plan: The plan of the run. It has started already.
             run_id: Agno's id of the run.
             output: Agno's output object for the run, if it exists already.
         """
@@ -78,7 +78,7 @@ class AgnoRun:
         return thought
 
     def note_finish_reason(self, choices: Sequence[Any]) -> None:
-        """Note why the model stopped.
+        """Note the model's finish reason: why it stopped.
 
         Args:
             choices: The choices in a response of OpenAI's API, or in a part of a streamed one.
@@ -121,11 +121,12 @@ class AgnoRun:
     # --- Calls ---------------------------------------------------------------------------------
 
     def note_tool(self, chosen: Any, function_call: FunctionCall | None) -> None:
-        """Note the tool of a chosen call, or record why the call cannot run.
+        """Note which tool a chosen call will run. If it cannot run, record the reason.
 
         Args:
-            chosen: The call, as the model's answer contains it.
-            function_call: The tool with its arguments or an error; None if the agent lacks it.
+            chosen: The call in the form of the model's answer.
+            function_call: The tool with its arguments or an error; None if the agent does not have
+                the tool.
         """
         _, call = self._chosen.pop(id(chosen), (None, None))
         if call is None:
@@ -156,7 +157,7 @@ class AgnoRun:
         return call
 
     def note_error(self, call: ToolCall, error: BaseException) -> None:
-        """Keep a tool's exception, because Agno keeps only the message."""
+        """Keep a tool's exception, because Agno itself keeps only the message."""
         self._errors[call] = error
 
     def end(self, function_call: FunctionCall, call: ToolCall, outcome: Any) -> None:
@@ -178,7 +179,7 @@ class AgnoRun:
         self._forget(function_call, call)
 
     def end_with(self, function_call: FunctionCall, call: ToolCall, error: BaseException) -> None:
-        """Record that a call ended by an exception."""
+        """Record that an exception ended a call."""
         self._error = error
         _end_with(call, error)
         self._forget(function_call, call)
@@ -211,7 +212,7 @@ class AgnoRun:
     def note_stream_item(self, item: Any) -> None:
         """Note the run's status from the final event of a stream.
 
-        Agno's own output may have an old status.
+        The status in Agno's output object may be out of date.
         """
         if getattr(item, "run_id", None) != self._run_id:
             return
@@ -227,7 +228,7 @@ class AgnoRun:
         """Record the end of the run.
 
         Args:
-            output: Agno's output, if the function returned one.
+            output: Agno's output object, if Agno's function returned one.
         """
         output = output or self._output
         status, content = self._final_event or (
@@ -245,7 +246,7 @@ class AgnoRun:
             self.plan.finish(None if status == RunStatus.paused else content)
 
     def fail(self, error: BaseException) -> None:
-        """Record that the run ended by an exception."""
+        """Record that an exception ended the run."""
         self._cancel_open(None)
         _end_with(self.plan, error)
 
@@ -259,8 +260,8 @@ def agent_run(tracing: Tracing, arguments: Mapping[str, Any]) -> AgnoRun:
     """Start the plan of a run.
 
     Args:
-        tracing: The connection that records it.
-        arguments: The arguments of Agno's function for a run.
+        tracing: The connection that records the run.
+        arguments: The arguments of the Agno function that executes the run.
     """
     owner, context, output = (
         arguments.get("agent") or arguments["team"],

@@ -1,4 +1,4 @@
-"""Match tools that start with the calls that models chose, within one step."""
+"""When a tool starts, find the tool call that a model chose, within one step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class Choices:
         """Add the calls that a model chose.
 
         Args:
-            path: The ids of the model's run and of the runs that contain it, the outermost first.
+            path: The ids of the runs that contain the model's run, the outermost first, and then
+                the id of the model's run.
             calls: The pending calls.
             message_id: The id of the model's answer.
         """
@@ -65,16 +66,17 @@ class Choices:
     ) -> ToolCall | None:
         """Return the chosen call that a starting tool executes; None if no model chose such a call.
 
-        Rounds that share more enclosing runs with the tool are searched first; among equals, later
-        rounds first. The provider's call id alone is not enough, because such ids repeat. If no
-        call matches, the tool retries a failed call that has the same `place`, name, id and
-        arguments.
+        The provider's call id alone does not identify a call, because such ids repeat. Rounds that
+        share more enclosing runs with the tool are searched first. Of rounds that share equally
+        many, the later one is searched first. If no call matches, but a failed call has the same
+        `place`, name, id and arguments, the tool is a retry of this call.
 
         Args:
             name: The tool's name.
             arguments: The tool's arguments.
             call_id: The provider's id of the call, if it is known.
-            path: The ids of the tool's run and of the runs that contain it, the outermost first.
+            path: The ids of the runs that contain the tool's run, the outermost first, and then the
+                id of the tool's run.
             place: A value that is the same for the first attempt and its retries.
             containing_run: If given, only calls of models that ran inside this run are considered.
         """

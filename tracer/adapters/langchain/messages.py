@@ -60,9 +60,9 @@ class ToolReply(NamedTuple):
 
 
 def recorded_messages(messages: Iterable[BaseMessage]) -> list[dict[str, Any]]:
-    """Return the recorded fields of messages: role, content, name and tool calls.
+    """Return the fields of messages that are recorded: role, content, name and tool calls.
 
-    The content is unchanged.
+    The content is recorded unchanged.
     """
     return [_recorded(each) for each in messages]
 
@@ -86,7 +86,7 @@ def _recorded(message: BaseMessage) -> dict[str, Any]:
 
 
 def answer_of(response: LLMResult) -> Answer:
-    """Return what a model answered."""
+    """Return the answer in a model's response."""
     generation = next((each for several in response.generations for each in several), None)
     if generation is None:
         return Answer()
@@ -129,9 +129,9 @@ def _reasoning(usage: Any) -> int:
 
 
 def _calls(message: AIMessage) -> tuple[list[Chosen], list[tuple[Chosen, str]]]:
-    """Return a message's tool calls, and the tool calls whose arguments cannot be parsed.
+    """Return two lists of a message's tool calls: those with valid arguments, and the others.
 
-    Each call of the second list has its error message.
+    The second list has an error message for each call, because its arguments cannot be parsed.
     """
     texts = _argument_texts(message)
     calls = [
@@ -153,7 +153,7 @@ def _calls(message: AIMessage) -> tuple[list[Chosen], list[tuple[Chosen, str]]]:
 
 
 def _argument_texts(message: AIMessage) -> dict[tuple[int, str | None, str | None], str]:
-    """Return the arguments as the model wrote them, if the provider's answer contains them."""
+    """Return the original text of the calls' arguments, if the provider's answer contains it."""
     texts = {}
     chunks = getattr(message, "tool_call_chunks", None) or ()
     for position, chunk in enumerate(chunks):
@@ -195,7 +195,10 @@ def request_in(inputs: Any) -> str | None:
 
 
 def answer_in(output: Any) -> Any:
-    """Return an agent's structured response, else the model's last text, else the whole output."""
+    """Return an agent's answer: its structured response, else the model's last text.
+
+    If the output contains neither of them, return the whole output.
+    """
     if isinstance(output, Mapping) and output.get("structured_response") is not None:
         return output["structured_response"]
     messages = messages_in(output)

@@ -3,10 +3,10 @@
     langchain.install(tracing)
     await create_agent(model, tools, name="planner").ainvoke({"messages": [("user", "…")]})
 
-A compiled graph is an agent: a root plan, or a sub-plan of the tool call that invokes it. A graph
-that is a node of another graph is a sub-plan only if it has an agent's name (`create_agent(…,
-name=…)`). A chain without a parent becomes a plan when a model, a tool or a graph runs in it. Nodes
-and other runnables are not recorded.
+A compiled graph is recorded as an agent. Its run is a root plan, or a sub-plan of the tool call
+that invokes the graph. If a graph is a node of another graph, its run is a sub-plan only if the
+graph has an agent's name (`create_agent(…, name=…)`). A chain without a parent becomes a plan when
+a model, a tool or a graph runs in it. Nodes and other runnables are not recorded.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _uninstall: Uninstall = uninstall_all([])
 def install(tracing: Tracing) -> Uninstall:
     """Record all runs of this process with this connection. Replaces an earlier `install`.
 
-    Code inside a run may also record work by hand or with other adapters. This work belongs to the
-    run.
+    Code inside a run may also record by hand or with other adapters. These records then belong to
+    the run.
 
     Args:
         tracing: The connection from `tracer.connect()`.
@@ -120,7 +120,8 @@ class RecordingHandler(BaseCallbackHandler):
     ) -> None:
         """Note that a chain or graph started.
 
-        It becomes a plan later, if runs inside it show an agent.
+        It is recorded as a plan as soon as it proves to be an agent, for example when a model runs
+        inside it.
         """
         with self._hook("on_chain_start"):
             run = self._tree.begin(run_id, parent_run_id, serialized, about)
@@ -163,7 +164,10 @@ class RecordingHandler(BaseCallbackHandler):
         parent_run_id: UUID | None = None,
         **about: Any,
     ) -> None:
-        """Record a request to a chat model. End the calls that the request's messages answer."""
+        """Record a request to a chat model.
+
+        If the request's messages answer earlier tool calls that never ran, end these calls.
+        """
         with self._hook("on_chat_model_start"):
             run = self._tree.begin(run_id, parent_run_id, serialized, about)
             request_messages = messages[0] if messages else []
@@ -209,7 +213,7 @@ class RecordingHandler(BaseCallbackHandler):
                 work.note_first_token()
 
     def on_llm_end(self, response: Any, *, run_id: UUID, **about: Any) -> None:
-        """Record the answer and its tool calls, before any of them runs."""
+        """Record the model's answer and the tool calls that it chose, before any of them runs."""
         with self._hook("on_llm_end"):
             run = self._tree.end(run_id)
             if run is None or not isinstance(thought := run.work, ThinkAct):
@@ -239,7 +243,7 @@ class RecordingHandler(BaseCallbackHandler):
                 choices.add(run.path, calls[: len(chosen)], answer.message_id)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
-        """Record that the request failed."""
+        """Record that a request to a model failed."""
         with self._hook("on_llm_error"):
             run = self._tree.end(run_id)
             if run is not None and run.work is not None:
@@ -251,8 +255,8 @@ class RecordingHandler(BaseCallbackHandler):
     def on_tool_start(self) -> Callable[..., Any]:
         """Record that a tool starts, and wait until the event is durable.
 
-        In an event loop, this is a coroutine function, which LangChain awaits, so that the event
-        loop is not blocked.
+        In an event loop, this is a coroutine function. LangChain awaits it, so that waiting does
+        not block the loop.
         """
         if (task := _current_task()) is None:
             return self._start_tool_and_wait
@@ -362,11 +366,11 @@ class RecordingHandler(BaseCallbackHandler):
             self._tree.watch(run, _current_task())
 
     def on_retriever_end(self, documents: Any, *, run_id: UUID, **about: Any) -> None:
-        """Record the documents that were found."""
+        """Record the documents that a retrieval found."""
         self.on_tool_end(documents, run_id=run_id)
 
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
-        """Record that the retrieval failed."""
+        """Record that a retrieval failed."""
         self.on_tool_error(error, run_id=run_id)
 
 
@@ -388,9 +392,9 @@ def _step_of(work: Work) -> Step:
 
 
 def _names(error: BaseException) -> set[str]:
-    """Return the names of an error's classes.
+    """Return the names of an error's class and its base classes.
 
-    LangGraph may be absent, so its classes cannot be compared.
+    The names identify LangGraph's errors even if LangGraph is not installed.
     """
     return {each.__name__ for each in type(error).__mro__}
 
@@ -406,6 +410,6 @@ def _end_with(work: Work, error: BaseException) -> None:
 
 
 def _is_of_arguments(error: Exception) -> bool:
-    """Return whether an error was raised while the arguments were parsed, before the tool ran."""
+    """Return whether an error was raised before the tool ran, while its arguments were parsed."""
     first = error.__traceback__ and error.__traceback__.tb_next
     return first is not None and first.tb_frame.f_code.co_name == "_to_args_and_kwargs"

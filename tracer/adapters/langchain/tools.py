@@ -58,23 +58,24 @@ def from_langchain(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
     """Convert a LangChain tool to one of ours.
 
     Parameters that LangChain injects (`InjectedToolArg` and its subclasses) become hidden
-    parameters. A parameter for the tool call's id receives our tool-call id. Other parameters get
-    their value from `hidden`, or their default. LangChain's callbacks and tracers never see hidden
-    arguments.
+    parameters: the model never sees them. A parameter for the tool call's id receives our tool-call
+    id. The other hidden parameters get their values from `hidden`, or their defaults. LangChain's
+    callbacks and tracers never see hidden arguments.
 
-    If the tool raises an error, the call fails. This is so even if the tool's option
-    `handle_tool_error` would return the error to the model as a result. The result of a
-    `content_and_artifact` tool is its content.
+    If the tool raises an error, the call fails. In LangChain, the option `handle_tool_error` can
+    return the error to the model as a result; here it only sets the message of the failed call. The
+    result of a `content_and_artifact` tool is its content.
 
     Args:
         tool: The tool. A copy of it is run.
-        options: See `tracer.tools.definition.tool.Tool`. `hidden` maps parameters that the runtime
-            fills to type hints, as a tool function declares them: `{"user_id": UserId, "at":
-            Annotated[Clock, Hidden(get_clock)]}`. `tags` are LangChain's by default.
+        options: See `tracer.tools.definition.tool.Tool`. `hidden` maps the name of each parameter
+            that the runtime fills to the type hint that a tool function would have: `{"user_id":
+            UserId, "at": Annotated[Clock, Hidden(get_clock)]}`. `tags` are by default the tags of
+            the LangChain tool.
 
     Raises:
-        RegistrationError: An injected parameter has no source and no default; or a name in `hidden`
-            is not a parameter of the tool or cannot be hidden.
+        RegistrationError: An injected parameter has neither a source in `hidden` nor a default. Or
+            `hidden` has a name that is not a parameter of the tool or cannot be hidden.
     """
     options.setdefault("tags", tool.tags or ())
     hidden = options.get("hidden", {})
@@ -125,14 +126,14 @@ def _filled_json_schema(
 ) -> type[BaseModel] | dict[str, Any]:
     """Return the schema with which LangChain runs a tool that has a JSON Schema.
 
-    LangChain shows its callbacks and tracers all arguments of such a tool, but no injected fields
-    of a pydantic model. So a tool with hidden parameters runs with a pydantic model that declares
-    only the hidden parameters. The other arguments were validated before; they are extra fields of
-    this model.
+    LangChain shows all arguments of such a tool to callbacks and tracers. If the schema is a
+    pydantic model, LangChain does not show the injected fields. So a tool with hidden parameters
+    runs with a pydantic model, whose fields are the hidden parameters. The other arguments, which
+    are already validated, are extra fields of this model.
 
     Raises:
-        RegistrationError: An argument has the name of a method of the pydantic model, and LangChain
-            would read the method.
+        RegistrationError: An argument has the name of a method of pydantic's models. LangChain
+            would read the method instead of the argument.
     """
     assert isinstance(tool.args_schema, dict)
     if not hidden:
@@ -178,7 +179,11 @@ def _hidden(
 
 
 def _injected(owner: str, name: str, field: FieldInfo) -> HiddenParameter:
-    """Return the hidden parameter for one that LangChain injects, unless `hidden` names it."""
+    """Return the hidden parameter for an injected parameter that `hidden` does not name.
+
+    Raises:
+        RegistrationError: The parameter needs a value that only a LangGraph graph has.
+    """
     if any(_marks_call_id(each) for each in field.metadata):
         return HiddenParameter(field.annotation, lambda context: str(context.tool_call_id))
     if field.is_required():
@@ -190,7 +195,7 @@ def _injected(owner: str, name: str, field: FieldInfo) -> HiddenParameter:
 
 
 def _own_default() -> object:
-    """Return a marker instead of a value, so that LangChain uses the unchecked default."""
+    """Return a marker that makes LangChain use the parameter's default without validation."""
     return _NOTHING
 
 
@@ -219,10 +224,10 @@ def _visible(
 def _filled_schema(
     schema: type[BaseModel], hidden: Mapping[str, HiddenParameter]
 ) -> type[BaseModel]:
-    """Return a tool's model with all hidden parameters marked as injected.
+    """Return the tool's pydantic model with all hidden parameters marked as injected.
 
-    LangChain hides injected values from callbacks and tracers. `hide_input_in_errors` keeps them
-    out of error messages.
+    LangChain does not show injected values to callbacks and tracers. With `hide_input_in_errors`,
+    error messages do not contain them either.
     """
     fields: dict[str, Any] = {
         name: (Annotated[schema.model_fields[name].annotation, InjectedToolArg], ...)
@@ -271,7 +276,7 @@ def _runner(
 def _is_async(tool: BaseTool) -> bool:
     """Return whether a tool is asynchronous.
 
-    LangChain would run a synchronous tool in its own threads.
+    A synchronous tool runs in a thread of ours. Otherwise, LangChain would use its own threads.
     """
     if isinstance(tool, (StructuredTool, SingleInputTool)):
         return tool.coroutine is not None
@@ -286,14 +291,14 @@ def _result(value: Any) -> Any:
     values = value if isinstance(value, list) else [value]
     if any(isinstance(each, ToolOutputMixin) for each in values):
         raise InvalidResult(
-            "The tool returned a LangGraph command, but no graph is there to execute it. Do not "
-            "use this tool."
+            "The tool returned a LangGraph command, but it runs outside of a graph, so nothing can "
+            "execute the command. Do not use this tool."
         )
     return value
 
 
 def _fail(tool: BaseTool, error: ToolException) -> NoReturn:
-    """Raise a tool's error, with the message that the tool defines for the model."""
+    """Raise a tool's error. If `handle_tool_error` defines a message, use it for the error."""
     handler = tool.handle_tool_error
     if isinstance(handler, bool) or handler is None:
         raise error
@@ -308,7 +313,7 @@ def _title(schema: type[BaseModel]) -> str:
 def _misfit(error: ValidationError, hidden: Mapping[str, HiddenParameter]) -> ToolError:
     """Return the error for arguments that a tool's own schema rejects.
 
-    It contains no argument values.
+    The error contains no values of arguments.
     """
     details = error.errors(include_input=False, include_context=False, include_url=False)
     for each in details:
@@ -332,7 +337,7 @@ def to_langchain(tool: Tool, service: ToolService) -> BaseTool:
 
     Args:
         tool: A tool of the service's registry.
-        service: Calls it.
+        service: The service that calls the tool.
 
     Raises:
         RegistrationError: The registry has no such tool.

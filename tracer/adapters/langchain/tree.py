@@ -79,9 +79,9 @@ class LangChainRun:
 class RunTree:
     """The open runs.
 
-    A run is removed when it ends, or when a run that contains it ends. If a tool or a model without
-    a parent is cancelled, LangChain calls no hook. Its run is then removed when its asyncio task is
-    done.
+    A run is removed when it ends, or when a run that contains it ends. If a run of a tool or model
+    has no parent and is cancelled, LangChain calls no hook. Such a run is removed when its asyncio
+    task is done.
     """
 
     def __init__(self, tracing: Tracing) -> None:
@@ -138,13 +138,15 @@ class RunTree:
     def watch(
         self, run: LangChainRun, task: asyncio.Task[Any] | None, may_go_on: bool = False
     ) -> None:
-        """Cancel a run that has no parent when its asyncio task is done.
+        """Watch the asyncio task of a run without a parent.
+
+        If the run is still open when the task is done, the run is recorded as cancelled.
 
         Args:
             run: The run.
             task: The asyncio task in which the run began; None if the run began outside a task.
             may_go_on: Whether the run may continue in another task, as a stream may. If so, the run
-                is cancelled only if the task fails or is cancelled.
+                is recorded as cancelled only if the task fails or is cancelled.
         """
         if task is None or (run.parent is not None and run.parent.run_id in self._runs):
             return
@@ -181,9 +183,9 @@ class RunTree:
         return run
 
     def within(self, run: LangChainRun) -> Work | None:
-        """Return the innermost work around a run; None if no work and no parent are around it.
+        """Return the innermost record that contains a run; None for a run without a parent.
 
-        If the run is inside a chain that has no record yet, the outermost chain becomes a plan.
+        If only chains without a record contain the run, the outermost chain becomes a plan.
         """
         holder = run.holder
         parent_work = innermost_of(holder.work if holder else None, current_work(self._tracing))
@@ -213,14 +215,14 @@ class RunTree:
         return plan
 
     def work_of(self, run_id: UUID) -> Work | None:
-        """Return the work that records an open run; None if there is none."""
+        """Return the record of an open run; None if the run is not open or has no record."""
         run = self._runs.get(run_id)
         return None if run is None else run.work
 
     def note_graph(self, run: LangChainRun) -> None:
         """Note that a run is a graph.
 
-        Start a plan for it, unless it is an unnamed node of another graph.
+        Start a plan for the graph. If it is a node of another graph and has no name, do nothing.
         """
         if run.is_graph:
             return
@@ -248,9 +250,9 @@ class RunTree:
             self.choices(step).end_answered(messages)
 
     def _forget_choices(self) -> None:
-        """Remove the choices of ended plans that other code recorded.
+        """Remove the chosen calls of plans that have ended and were not recorded by this adapter.
 
-        No LangChain hook reports their end.
+        LangChain calls no hook when such a plan ends.
         """
         for step_id, choices in [*self._choices.items()]:
             if choices.step.plan.has_ended:

@@ -5,10 +5,10 @@
 Each run of the SDK is recorded as a plan with one step. A hand-off is a sub-plan that the step
 opened. An agent that is used as a tool is a sub-plan of the tool call.
 
-The adapter uses the SDK's run hooks: they receive a call's id, and the SDK awaits them. It does not
-use the SDK's tracing, which the user may have turned off. The adapter wraps the SDK's internal
-function for one tool call. The wrapper makes the call the current work while its tool runs, and
-records how the call ends. The adapter keeps no state of ended runs.
+The adapter uses the SDK's run hooks, because they receive a call's id and the SDK awaits them. It
+does not use the SDK's tracing, because the user may have turned it off. The adapter also wraps the
+SDK's internal function for one tool call. The wrapper makes the call the current work while its
+tool runs, and records how the call ends. The adapter keeps no state of ended runs.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _current(run: OpenAIRun) -> Iterator[None]:
 
 
 class _Hooks(RunHooks[Any]):
-    """Run hooks that record, and then call the user's hooks."""
+    """Run hooks for the SDK. Each hook records its event, and then calls the user's hook."""
 
     def __init__(self, run: OpenAIRun, user_hooks: RunHooks[Any] | None) -> None:
         self.run = run
@@ -173,7 +173,7 @@ class _Hooks(RunHooks[Any]):
 
 
 def _note_model(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Note which model a run is about to ask: the hooks only learn its name."""
+    """Note the object of the model that a run will call, because the hooks do not receive it."""
     model = wrapped(*args, **kwargs)
     if (run := _RUN.get()) is not None:
         run.model = model
@@ -181,7 +181,10 @@ def _note_model(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 async def _note_finish_reason(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Note why a model stopped, before the SDK drops it. It is not known yet if it streams."""
+    """Note a model's finish reason, because the SDK discards it.
+
+    A streamed response does not have the finish reason yet.
+    """
     response = await wrapped(*args, **kwargs)
     with log_errors("finish_reason"):
         if (run := _RUN.get()) is not None:
@@ -208,7 +211,7 @@ async def _around_tool(
 
 
 def _note(error: BaseException) -> None:
-    """Keep an error before the SDK converts it to an answer for the model."""
+    """Keep a tool's error, because the SDK then converts it to a text for the model."""
     run = _RUN.get()
     work = run and current_work(run.tracing)
     if run is not None and isinstance(work, ToolCall):
@@ -238,7 +241,7 @@ async def _note_mcp_error(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any
 async def _around_guardrail(wrapped: Any, guardrail: Any, args: Any, kwargs: Any) -> Any:
     """Record a guardrail as a tool call of the type `GUARDRAIL`.
 
-    If it trips, the call still succeeds.
+    If the guardrail trips, the call is still recorded as succeeded.
     """
     run, call = _RUN.get(), None
     if run is not None:

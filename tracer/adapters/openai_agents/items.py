@@ -72,7 +72,7 @@ def tools_of(agent: Any) -> list[dict[str, Any]]:
 
 
 def provider_of(model: Any) -> str | None:
-    """Return the provider of a model, by OpenTelemetry's name; None if it is unknown.
+    """Return the OpenTelemetry name of a model's provider; None if the provider is unknown.
 
     Args:
         model: The SDK's object for the model.
@@ -86,7 +86,7 @@ def provider_of(model: Any) -> str | None:
 
 
 def finish_reason_of(response: Any) -> str | None:
-    """Return why a model stopped, in OpenAI's words; None if it is unknown.
+    """Return a model's finish reason in the terms of OpenAI's API; None if it is unknown.
 
     Args:
         response: A response of the chat completions API or of the responses API.
@@ -122,18 +122,18 @@ def is_call(item: Any) -> bool:
 
 
 def name_of(item: Any) -> str:
-    """Return the name of a call's tool.
+    """Return the name of the tool that an item calls.
 
-    For OpenAI's own tools, the item's type contains the name.
+    For OpenAI's own tools, the name is taken from the item's type.
     """
     name = getattr(item, "name", None)
     return name if isinstance(name, str) else str(item.type).removesuffix("_call")
 
 
 def arguments_of(item: Any) -> Any:
-    """Return the arguments as the model wrote them.
+    """Return a call's arguments as the model wrote them.
 
-    If the item has none, return its other fields.
+    If the item has no arguments, return its other fields.
     """
     if item.type == "function_call":
         return item.arguments
@@ -150,7 +150,7 @@ def call_id_of(item: Any) -> str | None:
 
 
 def kind_of(item: Any) -> str | None:
-    """Return the type of the tool; None if the item does not state it."""
+    """Return the type of the tool that an item calls; None if the item does not state it."""
     return "MCP" if item.type == "mcp_call" else None
 
 

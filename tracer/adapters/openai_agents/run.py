@@ -52,11 +52,11 @@ class OpenAIRun:
     """One run, with all agents that it hands over to."""
 
     def __init__(self, tracing: Tracing, plan: Plan, config: Any) -> None:
-        """Create the run, whose plan has started already.
+        """Create the run.
 
         Args:
-            tracing: The connection that records it.
-            plan: The plan of the first agent.
+            tracing: The connection that records the run.
+            plan: The plan of the first agent. It has started already.
             config: The run's `RunConfig`.
         """
         self.tracing = tracing
@@ -153,9 +153,9 @@ class OpenAIRun:
             call.fail(text_of(self.unless_sensitive(error)) or "The call failed at the provider.")
 
     def _close_round(self) -> None:
-        """End the calls that never ran.
+        """End the round's calls that never ran.
 
-        A new request to the model shows that they will never run.
+        The next request to the model shows that they will never run.
         """
         for choice in self._round:
             if choice.is_claimed:
@@ -267,14 +267,14 @@ class OpenAIRun:
                 return
 
     def end_with(self, call: ToolCall, error: BaseException) -> None:
-        """Record that a call ended by an exception."""
+        """Record that an exception ended a call."""
         self.errors.pop(call, None)
         self.end_for(call, _cause(error), _reason(error))
 
     def end_for(self, work: Work, error: BaseException, reason: str | None = None) -> None:
-        """Record that an exception ended some work.
+        """Record that an exception ended a plan, step, round or call.
 
-        Omit the message if the run excludes sensitive data.
+        If the run's configuration excludes sensitive data, the exception's message is omitted.
         """
         if isinstance(error, Exception) and not isinstance(error, CancelledError):
             work.fail(error_info(error, lambda text: self.unless_sensitive(text) or ""), reason)
@@ -314,7 +314,7 @@ class OpenAIRun:
                 plan.finish(self.unless_sensitive(result.final_output))
 
     def fail(self, error: BaseException) -> None:
-        """Record that the run ended by an exception."""
+        """Record that an exception ended the run."""
         if self._thought is not None:
             if isinstance(error, InputGuardrailTripwireTriggered):
                 self._thought.cancel()
@@ -327,7 +327,7 @@ class OpenAIRun:
             self.end_for(plan, error, _reason(error))
 
     def _fail_unusable(self, error: ModelBehaviorError) -> None:
-        """If the SDK ended the run because of an unusable call, record the error at this call."""
+        """If the SDK ended the run because of an invalid call, record the error at this call."""
         for choice in self._round:
             if not choice.is_claimed and f"Tool {choice.call.name} not found" in str(error):
                 self.end_for(choice.call, error, Reason.UNKNOWN_TOOL)
@@ -343,9 +343,9 @@ def agent_run(tracing: Tracing, args: tuple[Any, ...], options: Mapping[str, Any
     """Start the plan of a run.
 
     Args:
-        tracing: The connection that records it.
+        tracing: The connection that records the run.
         args: The positional arguments of the SDK's function: the agent and the input. May be empty.
-        options: The keyword arguments.
+        options: The keyword arguments of the SDK's function.
     """
     run_input = args[1] if args else options["starting_input"]
     state = run_input if hasattr(run_input, "_original_input") else options.get("run_state")
@@ -369,9 +369,9 @@ def agent_run(tracing: Tracing, args: tuple[Any, ...], options: Mapping[str, Any
 
 
 def _turns_exceeded(result: Any) -> MaxTurnsExceeded | None:
-    """Return the error for a streamed run that exceeded its turns.
+    """If a streamed run exceeded its maximum number of turns, return the error, else None.
 
-    The SDK only raises it in the reader.
+    The SDK raises this error only in the code that reads the stream.
     """
     limit = result.max_turns if hasattr(result, "_max_turns_handled") else None
     if limit is None or result._max_turns_handled or result.current_turn <= limit:

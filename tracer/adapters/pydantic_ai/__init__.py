@@ -4,10 +4,12 @@
     agent = Agent(model, capabilities=[RecordingCapability(tracing)])     # or one
 
 Each run is recorded as a plan with one step. A run inside a tool call is a sub-plan of that call.
-If a chosen call never ran, it is cancelled when the run ends: pydantic-ai skipped it, or deferred
-it to another run (reason `deferred`). The call of an output tool is recorded only if the tool has a
-function to run, as in pydantic-ai's own spans. Realtime sessions are not recorded. Agents under a
-durable execution engine are not recorded either, because the engine replays their runs.
+If a model chose a call that never ran, the call is recorded as cancelled when the run ends. In this
+case pydantic-ai skipped the call, or deferred it to another run (reason `deferred`).
+
+The call of an output tool is recorded only if the tool has a function, as in pydantic-ai's own
+spans. Realtime sessions are not recorded. Agents under a durable execution engine are not recorded
+either, because the engine replays their runs.
 """
 
 from __future__ import annotations
@@ -51,12 +53,15 @@ _REFUSALS = (ValidationError, ModelRetry, ToolFailed, ToolRetryError, ToolFailed
 
 
 def install(tracing: Tracing) -> Uninstall:
-    """Record all agents of this process. The returned function stops the recording.
+    """Record the runs of all agents of this process.
 
-    If an agent or a run has its own `RecordingCapability`, only this capability records it.
+    If an agent or a run has its own `RecordingCapability`, only that capability records the run.
 
     Args:
         tracing: The connection from `tracer.connect()`.
+
+    Returns:
+        A function that stops the recording.
     """
 
     def iter_(
@@ -100,14 +105,14 @@ class RecordingCapability(AbstractCapability[Any]):
         return capabilities[-1]
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Put this capability around those that change requests, but inside pydantic-ai's spans."""
+        """Return the order: this capability wraps all others except pydantic-ai's own tracing."""
         return CapabilityOrdering(position="outermost", wrapped_by=[Instrumentation])
 
     def _realtime_uncalled_hooks(self) -> tuple[str, ...]:
         return ()  # avoids a warning in the user's program
 
     async def for_run(self, ctx: Any) -> RecordingCapability:
-        """Return a copy for one run."""
+        """Return a copy of this capability for one run."""
         copy = replace(self)
         copy._run = None if ctx.realtime else PydanticAIRun(self.tracing)
         return copy

@@ -70,7 +70,7 @@ class PydanticAIRun:
     # --- Rounds --------------------------------------------------------------------------------
 
     def ask(self, request: Any) -> ThinkAct | None:
-        """Start a round. Return None if the request only repeats the attempt of an open round."""
+        """Start a round. Return None if the request is a new attempt within an open round."""
         if self.plan is None or (self._thought is not None and not self._thought.has_ended):
             return None
         self._thought = self._tracing.think_act(
@@ -171,7 +171,7 @@ class PydanticAIRun:
         )
 
     def end_unrun(self, messages: Iterable[ModelMessage]) -> None:
-        """End the last round's calls that no hook reported. `messages` has their answers."""
+        """End the last round's calls that no hook reported. `messages` contains their results."""
         self._open = [(part, call) for part, call in self._open if not call.has_ended]
         if not self._open:
             return
@@ -199,7 +199,7 @@ class PydanticAIRun:
             call.fail(text or answer.outcome, reasons.get(answer.outcome))
 
     def _end_open(self, deferred: set[str]) -> None:
-        """End all open calls, those in `deferred` with the reason `deferred`."""
+        """End all open calls. Calls whose id is in `deferred` get the reason `deferred`."""
         for part, call in self._open:
             if call.has_ended:
                 continue
