@@ -1,7 +1,7 @@
 """FastAPI dependencies that give routes access to the caller's project.
 
-A dependency also checks that the caller has the scope that it needs, such as `read`. So the
-dependencies of a route determine which scopes a caller of the route needs.
+A dependency also checks that the caller has the required scope, such as `read`. So the dependencies
+of a route determine which scopes its callers need.
 """
 
 from __future__ import annotations

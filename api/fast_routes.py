@@ -37,7 +37,7 @@ from tracer.records import access
 
 
 class FastRoute(Route):
-    """A Starlette route that matches only if the request has one of certain query strings."""
+    """A Starlette route that matches only requests with one of the given query strings."""
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
-"""Redirect from ids of records that do not exist any more, because their run was projected again.
+"""Redirect from ids of records that do not exist any more.
 
+A run's records are computed again when new spans arrive or on request, and may then change.
 A record that is made from a span gets an id that depends on the kind of the record. A later update
 of the span, or a newer version of Tracer, may turn the same span into another kind of record with
 another id. The old id then redirects to the record that the span belongs to now. If the run does

@@ -73,7 +73,7 @@ def read_config(**example: Any) -> ConfigDict:
 
 
 class ErrorSchema(BaseModel):
-    """An error of a record."""
+    """The error that a record ended with."""
 
     model_config = read_config(type="ValueError", message="no such patient", stack=None)
 
@@ -211,7 +211,7 @@ class RunPreviewSchema(RunSchema, RunPreview):
 
 
 class BehindSchema(BaseModel):
-    """How many accepted spans of a run its records do not include yet, and since when."""
+    """How many accepted spans are missing in a run's records, and since when."""
 
     model_config = read_config(spans=6000, since="2026-11-21T22:21:52.462812Z")
 
@@ -243,7 +243,7 @@ class ParentActToolCall(BaseModel):
 
 
 class FollowedToolCall(BaseModel):
-    """A summary of a tool call in another run, after whose end the current plan started."""
+    """A summary of a tool call in another run. The current plan started after this call ended."""
 
     model_config = read_config()
 

@@ -95,7 +95,7 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
 
 
 def is_of_the_viewer(path: str) -> bool:
-    """Return whether a path is a page or a file of the viewer. None contains project data."""
+    """Return whether a path is a page or file of the viewer. Such files contain no project data."""
     return (
         path.startswith("/assets/")
         or path.removeprefix("/") in FILES

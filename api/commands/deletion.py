@@ -110,7 +110,8 @@ def erase(
 ) -> None:
     """Delete one run, or all runs of a subject, with all data.
 
-    Then count their remaining rows in the database. If any remain, exit with 1.
+    The command then counts the rows of these runs that remain in the database. If any remain, it
+    exits with 1.
     """
 
     async def run(settings: Settings) -> None:

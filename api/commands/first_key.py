@@ -13,7 +13,8 @@ def first_key_notice(closed: Sequence[str]) -> str:
     """Return a text that explains what the first key changes and what to do next.
 
     Args:
-        closed: The projects that have runs but no key. Nobody can use them until each has a key.
+        closed: The projects that have runs but no key. After the first key of the server, nobody
+            can use such a project until it has a key.
     """
     lines = [
         "This is the first key of the server. From now on, every request needs a key, in every "

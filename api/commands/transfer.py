@@ -101,7 +101,7 @@ async def _stores(settings: Settings, project: str) -> AsyncIterator[Stores]:
 
 @contextmanager
 def _written_to(path: Path | None) -> Iterator[BinaryIO]:
-    """Open the file at `path`, or standard output."""
+    """Open the file at `path` for writing; standard output if `path` is None."""
     try:
         if path is None:
             yield sys.stdout.buffer
@@ -119,7 +119,7 @@ def _written_to(path: Path | None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _read_from(path: Path) -> Iterator[BinaryIO]:
-    """Open the file at `path`, or standard input."""
+    """Open the file at `path` for reading; standard input if `path` is `-`."""
     if str(path) == STANDARD_INPUT:
         yield sys.stdin.buffer
         return

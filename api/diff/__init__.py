@@ -1,1 +1,1 @@
-"""Comparison of two runs."""
+"""The route that compares two runs."""

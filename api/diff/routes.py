@@ -1,4 +1,4 @@
-"""Compare two runs."""
+"""The route that compares two runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Schemas of the comparison of two runs, for the OpenAPI document.
 
-A test checks that they agree with the actual responses.
+The server creates responses without them. A test checks that responses and schemas agree.
 """
 
 from __future__ import annotations

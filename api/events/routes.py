@@ -1,4 +1,4 @@
-"""Events: record the work of agents in any language."""
+"""The route that records events, by which agents in any language can be recorded."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """Conditional requests: ETags that are computed from the revisions of runs, and 304 responses.
 
 The server first converts pending spans to records. If the request has `If-None-Match`, the server
-then reads the run's revision with one cheap query, and answers 304 if the client has it already.
+then reads the run's revision with one cheap query. If the client already has the response of this
+revision, the server answers 304.
 
 The content of a response is never older than its ETag. A tree and its ETag come from one snapshot.
-The content of other responses may be newer than the ETag. The client's next request then returns
-the same content again.
+The content of other responses may be newer than the ETag. The client may then receive the same
+content twice, but it never misses a change.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ConditionalRequest:
 
     @property
     def is_anything(self) -> bool:
-        """Whether the request has any ETag. If not, reading only the revision is useless."""
+        """Whether the request has an ETag to compare. Without one, skip reading the revision."""
         return self._tags != {""}
 
     def check(self, *revisions: Revision) -> dict[str, str]:

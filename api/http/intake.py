@@ -3,8 +3,9 @@
 Only bytes that have arrived count, after decompression. A `Content-Length` reserves no memory,
 because a client could announce a large body and never send it.
 
-These limits are not a middleware. The memory that a request needs becomes known while the recording
-routes decompress and decode its body. These routes also decode only one large body at a time.
+The limits are not a middleware, because only the recording routes know how much memory a request
+needs: the need grows while they decompress and decode the body. The routes also use this module to
+decode only one large body at a time.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ LARGE_BYTES = 2**20
 class Intake:
     """The recording requests in progress, limited for each key, each project and the server.
 
-    The oldest request under a limit may use more memory than the limit, so that even a large body
-    is accepted at some time. If a project exceeds its limit in this way, the excess does not count
-    towards the server's limit, because other projects must not suffer from it.
+    The oldest request under a limit may use more memory than the limit, so that a large body is not
+    rejected again and again. If a project exceeds its limit in this way, the excess does not count
+    towards the server's limit, because it must not displace other projects.
 
     If a caller has no key, only the server's limit applies. A server that needs no keys has only
     one project.
@@ -177,7 +178,7 @@ class Share:
         return any(room.owner == "project" and size > room.max_bytes for room in self.rooms)
 
     def growth(self, size: int) -> list[tuple[_Room, int]]:
-        """Return how many more bytes each limit would count if `size` bytes were reserved."""
+        """Return how many more bytes would count towards each limit if `size` were reserved."""
         more, grown = size - self.size, []
         for room in self.rooms:
             grown.append((room, more))

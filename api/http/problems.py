@@ -190,7 +190,7 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
 
 
 def _methods_of(path: str, routes: Iterable[Route]) -> list[str]:
-    """Return the methods that all routes of a path support together.
+    """Return the methods that at least one route of a path supports.
 
     FastAPI's 405 error lists only the methods of the first route.
     """

@@ -23,7 +23,7 @@ _PEER = "tracer.peer"
 def behind_proxies(app: ASGIApp, allowed: str) -> ASGIApp:
     """Return a wrapper of `app` that sets each client's address to the one that a proxy reports.
 
-    If a proxy reports something else than an IP address, the client has the proxy's own address.
+    If a proxy reports something other than an IP address, the proxy's own address is used.
 
     Args:
         app: The application.

@@ -1,1 +1,1 @@
-"""API keys and sign-in."""
+"""Routes for API keys and for signing in."""

@@ -17,7 +17,7 @@ router = APIRouter(prefix=SIGN_IN, tags=["access"])
 
 @router.get("")
 async def read_caller(caller: AnyCaller) -> CallerSchema:
-    """Read the caller: its project and its scopes."""
+    """Return who sends this request: the project and the scopes of the key."""
     return CallerSchema.of(caller)
 
 

@@ -28,7 +28,7 @@ ChangedRecord = Annotated[
 
 
 class RemovedRecord(BaseModel):
-    """A record that no longer exists, because later spans changed the projection."""
+    """A record that no longer exists, because new spans changed the records of the run."""
 
     model_config = read_config(kind="toolCall", id=TOOL_CALL_ID)
 
@@ -48,7 +48,7 @@ class RunChangesSchema(BaseModel):
 
 
 class RunRevision(BaseModel):
-    """A revision of a run."""
+    """The current revision of a run, a number that grows with each visible change."""
 
     model_config = read_config(revision=42)
 

@@ -1,7 +1,7 @@
 """A limit on the size of request bodies.
 
 Starlette's `RequestBodyLimitMiddleware` is not used, because its response is plain text. Also, if
-the announced size exceeds the limit, it replaces even other error responses, such as 401.
+the announced size exceeds the limit, its response replaces all others, even 401.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ MAX_CLIENTS = 10_000
 
 
 class TokenBucket:
-    """A token bucket. If any tokens are left, a request may take even more than that."""
+    """A token bucket. While it is not empty, a request may take more tokens than it contains."""
 
     def __init__(self, per_second: float, seconds: Callable[[], float]) -> None:
         self._per_second = per_second

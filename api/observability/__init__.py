@@ -1,1 +1,1 @@
-"""The server's own metrics and spans."""
+"""Metrics and spans about the server itself."""

@@ -3,9 +3,9 @@
 Each request gets a span, with a child span for each read or write of the store. The spans contain
 no data that clients send or that the store contains.
 
-A request that delivers the own spans of a Tracer server gets no span. Such a request is recognised
-by its `User-Agent`. Otherwise a server that exports its spans to itself would create new spans with
-each export, and would never stop.
+If a Tracer server exports its own spans to this server, these requests get no spans. They are
+recognised by their `User-Agent`. Otherwise a server that exports its spans to itself would create
+new spans with each export, and would never stop.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class _Calls:
         self._answering: set[asyncio.Task[None]] = set()
 
     async def answer(self, messages: AsyncIterator[bytes], context: Any) -> bytes:
-        """Pass a call to the application as an ASGI request, and return its response."""
+        """Pass a call to the application as an ASGI request. Return the application's response."""
         exchange = _Exchange(messages, self.turns)
         scope = self._scope(context)
         # As by HTTP, a request continues if its client leaves.

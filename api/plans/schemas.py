@@ -249,7 +249,7 @@ class ThinkActNodeSchema(ThinkActFields, _Totals):
 
 
 class StepNodeSchema(StepFields, _Totals):
-    """A step, with its rounds."""
+    """A step, with its rounds, its other tool calls and the sub-plans that it opened."""
 
     think_acts: list[ThinkActNodeSchema]
     tool_calls: list[ToolCallNodeSchema]

@@ -81,8 +81,8 @@ async def export_run(
     `jsonl` has one JSON object per line. The object's `kind` is `run`, `plan`, `step`, `thinkAct`,
     `toolCall` or `span`.
 
-    `otlp` is a `TracesData` message for any OpenTelemetry backend. It contains the original spans.
-    If the run was recorded as events, it contains spans that are made from the run's records.
+    `otlp` is a `TracesData` message for any OpenTelemetry backend. It contains the run's original
+    spans. If the run was recorded as events, the spans are made from its records.
     """
     form = Format(wanted.value)
     if form is Format.OTLP and "application/json" in request.headers.get("accept", ""):

@@ -15,7 +15,7 @@ router = APIRouter(tags=["health"])
 
 @router.get("/healthz")
 async def healthz() -> Health:
-    """Answer if the process is alive."""
+    """Answer 200 while the server's process is alive."""
     return Health(status="ok")
 
 

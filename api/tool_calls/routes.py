@@ -59,7 +59,7 @@ async def list_tool_calls(
 async def read_tool_call(
     tool_call_id: ToolCallId, reader: Reader, conditional: Conditional, redirect: RedirectIfMoved
 ) -> ToolCallInPlaceSchema:
-    """Read one tool call with all its fields, its lineage and the plan that it opened."""
+    """Read one tool call with all its fields, its lineage and the sub-plans that it opened."""
     async with redirect(Kind.TOOL_CALL, tool_call_id):
         conditional.check(await reader.read_revision(Kind.TOOL_CALL, tool_call_id))
         place = await reader.read_tool_call(tool_call_id)

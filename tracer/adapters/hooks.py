@@ -31,7 +31,7 @@ class log_errors:  # noqa: N801 - used like a function, as `contextlib.suppress`
     """
 
     def __init__(self, hook: str) -> None:
-        """Create the context manager for a hook, which the log names."""
+        """Create the context manager. Logged errors contain the name `hook`."""
         self._hook = hook
 
     def __enter__(self) -> None:

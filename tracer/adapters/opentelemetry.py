@@ -3,8 +3,8 @@
     provider.add_span_processor(TracerSpanProcessor(tracing))
 
 OTLP exporters send only finished spans. A span processor also receives the start of each span. So
-running operations are visible, and also operations that never finished because the process was
-killed.
+operations are visible while they run. If the process is killed, its unfinished operations stay
+visible.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class TracerSpanProcessor(SpanProcessor):
     """Writes each sampled OpenTelemetry span through a connection, in the background.
 
     The processor never blocks the agent and never raises. While the store does not answer, the
-    processor retries. If the queue is full, it first drops starts of spans, then the oldest spans,
-    and logs the number of dropped spans. `shutdown` does not close the connection.
+    processor retries. If the queue is full, the processor first drops starts of spans, then the
+    oldest spans. It logs the number of dropped spans. `shutdown` does not close the connection.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Record by hand: the connection to a store, and the blocks that record work."""
+"""Record by hand: a connection to a store, and `with` blocks that record what an agent does."""

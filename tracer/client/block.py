@@ -125,7 +125,7 @@ def _innermost() -> _ContextFrame | None:
 
 
 def current_work(connection: Connection | None = None) -> Work | None:
-    """Return the innermost work around the calling code; None if there is none.
+    """Return the innermost open record (`Work`) around the calling code; None if there is none.
 
     Args:
         connection: Consider only work that this connection records; None: any connection.
@@ -151,8 +151,8 @@ def add_work_finder(find: Callable[[], Work | None]) -> Callable[[], None]:
     """Make `current_work` also search the context of an agent framework.
 
     Args:
-        find: Returns the work around the calling code, according to the framework's context; None
-            if there is none.
+        find: Returns the innermost record around the calling code, which it finds by the
+            framework's own context. Returns None if there is none.
 
     Returns:
         A function that removes `find` again.
@@ -339,11 +339,11 @@ class Work:
 
     @property
     def is_durable(self) -> bool:
-        """Whether all events recorded so far for this work are durable."""
+        """Whether all events of this work so far are in the store, or in the spool on disk."""
         return self._durable.done()
 
     def wait(self) -> None:
-        """Wait until the work's events are durable.
+        """Wait until the work's events are durable: in the store, or in the spool on disk.
 
         This method blocks the thread. In the thread of an event loop, await `durable` instead.
         """
@@ -351,7 +351,7 @@ class Work:
             self._durable.result()
 
     async def durable(self) -> None:
-        """Wait until the work's events are durable."""
+        """Wait until the work's events are in the store, or in the spool on disk."""
         if not self.is_durable:
             await asyncio.wrap_future(self._durable)
 

@@ -35,9 +35,9 @@ DONE.set_result(None)
 class Connection:
     """Records to one store. No method that records raises an exception.
 
-    Close the connection at the end, or use it in a `with` statement. The interpreter closes it at
-    exit, too. A forked process starts a new recorder at the first use; pending events stay with
-    the parent process.
+    Close the connection at the end, or use it in a `with` statement. If the program does neither,
+    the connection is closed when the interpreter exits. A forked process starts a new recorder at
+    the first use; pending events stay with the parent process.
     """
 
     is_disabled = False
@@ -103,7 +103,7 @@ class Connection:
 
     @property
     def waiting(self) -> int:
-        """How many `record` calls are not durable yet."""
+        """The number of `record` calls whose events are not durable yet."""
         return self._thread().waiting
 
     def stamp(self) -> Stamp:
@@ -111,7 +111,9 @@ class Connection:
         return self._thread().recorder.stamp()
 
     def record(self, *events: Event) -> Future[None]:
-        """Record events. The returned future is done when the events are durable. It never fails.
+        """Record events. The returned future never fails.
+
+        The future is done when the events are durable: in the store, or in the spool on disk.
 
         If the connection is buffered and fewer than `MAX_WAITING` calls are pending, the future is
         done at once.
@@ -138,7 +140,9 @@ class Connection:
         return self._thread().run(work)
 
     def flush(self, seconds: float | None = None) -> bool:
-        """Wait until all earlier events are durable. Return False if the timeout expires before.
+        """Wait until all earlier events are durable: in the store, or in the spool on disk.
+
+        Return True. If the timeout expires first, return False.
 
         Args:
             seconds: The timeout; None: no timeout.

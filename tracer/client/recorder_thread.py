@@ -116,7 +116,7 @@ class RecorderThread:
 
     @property
     def waiting(self) -> int:
-        """How many `record` calls are not durable yet."""
+        """The number of `record` calls whose events are not durable yet."""
         return len(self._queue) + len(self._batch)
 
     @property
@@ -166,7 +166,10 @@ class RecorderThread:
         return answer
 
     def pause(self) -> None:
-        """Block the thread between two callbacks of its event loop, until `resume`."""
+        """Block the thread between two callbacks of its event loop until `resume` is called.
+
+        This is done before a fork, so that the thread holds no locks in the meantime.
+        """
         paused = threading.Event()
 
         def block_loop() -> None:

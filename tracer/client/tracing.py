@@ -68,7 +68,7 @@ def _work(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> AnyWork:
-    """Return the work that records a call of the function."""
+    """Return a new record (`Work`) for a call of the function."""
     arguments = _bound(function, args, kwargs)
     own_name = name or str(getattr(function, "__name__", type(function).__name__))
     match kind:
@@ -229,7 +229,7 @@ class _Yielded:
                 self._texts.append(item)
 
     def end(self, work: AnyWork, error: BaseException | None) -> None:
-        """End `work` with the collected output as its result, unless the work has ended already."""
+        """End `work` with the collected output as the result, unless `work` has already ended."""
         result: str | None = None
         if self._jsons:
             is_text = len(self._texts) == len(self._jsons)
@@ -310,7 +310,8 @@ class Tracing(Connection):
         Args:
             agent: The agent that carries out the step.
             request: The agent's request.
-            within: The plan. The default is the one around the calling code.
+            within: The plan that contains the step. The default is the innermost plan around the
+                calling code.
         """
         plan = within or _plan_of(self._parent_work(None))
         if plan is not None:
@@ -398,16 +399,16 @@ class Tracing(Connection):
         recorded as a separate run.
 
         Args:
-            kind: The kind of record for a call. A `plan` gets the name as its title and the
-                arguments as its request; a `step` gets the name as its agent and the arguments as
-                its request; a `think_act` gets the argument `messages`, or all arguments, as its
-                messages.
+            kind: The kind of record for a call. For a `plan`, the name becomes the title, and the
+                arguments become the request. For a `step`, the name becomes the agent, and the
+                arguments become the request. For a `think_act`, the argument `messages` becomes
+                the messages; without this argument, all arguments do.
             name: The name of the record; for a `think_act`, the model. The default is the
                 function's name.
 
         Raises:
-            ValueError: The kind is unknown. The decorator raises this error, not the later calls of
-                the function.
+            ValueError: The kind is unknown. The error is raised when the decorator is created, not
+                when the function is called.
         """
         if callable(kind):
             raise ValueError(

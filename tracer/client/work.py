@@ -124,7 +124,10 @@ class Plan(Work):
 
     @property
     def own_step(self) -> Step:
-        """The step for work outside of the announced steps. It is created at the first access."""
+        """The step for everything outside of the steps that were passed to `Tracing.plan`.
+
+        It is created at the first access.
+        """
         step = self._own_steps.get(None)
         if step is None:
             new_step = Step(self, self.agent, self.request)
@@ -326,7 +329,7 @@ class ThinkAct(Work):
         reasoning_tokens: int | None = None,
         tool_calls: Iterable[Chosen | tuple[Any, ...] | str] | Chosen | None = (),
     ) -> list[ToolCall]:
-        """Record the model's answer. Call it before any of the chosen tools runs.
+        """Record the model's answer. Call this method before any of the chosen tools runs.
 
         Args:
             thought: The text of the answer.
@@ -403,7 +406,7 @@ class ThinkAct(Work):
 def _chosen(call: Chosen | tuple[Any, ...] | str) -> Chosen:
     """Convert a chosen call to `Chosen`.
 
-    A malformed call is recorded, too, and must not stop the agent.
+    A malformed call must not stop the agent. It is recorded, too, as far as possible.
     """
     if isinstance(call, (tuple, list)):
         return Chosen(*call[: len(Chosen._fields)] or ("",))

@@ -78,7 +78,7 @@ class AgnoRun:
         return thought
 
     def note_finish_reason(self, choices: Sequence[Any]) -> None:
-        """Note the model's finish reason: why it stopped.
+        """Note why the model stopped (the finish reason).
 
         Args:
             choices: The choices in a response of OpenAI's API, or in a part of a streamed one.
@@ -121,7 +121,7 @@ class AgnoRun:
     # --- Calls ---------------------------------------------------------------------------------
 
     def note_tool(self, chosen: Any, function_call: FunctionCall | None) -> None:
-        """Note which tool a chosen call will run. If it cannot run, record the reason.
+        """Note which tool a chosen call will run. If the call cannot run, record the reason.
 
         Args:
             chosen: The call in the form of the model's answer.

@@ -1,7 +1,7 @@
 """LangChain and LangGraph: record their runs, and convert tools in both directions.
 
-`install` records the runs. `from_langchain` converts a LangChain tool to one of ours,
-`to_langchain` does the reverse. Both need the extra `runtime`.
+`install` records the runs. `from_langchain` converts a LangChain tool to a tool of Tracer's
+runtime, and `to_langchain` does the reverse. The two converters need the extra `runtime`.
 """
 
 from typing import TYPE_CHECKING

@@ -114,7 +114,7 @@ class Choices:
         return None
 
     def failed(self, call: ToolCall, place: object) -> None:
-        """Note that a call failed. It may be retried.
+        """Note that a call failed, so that `take` can find it if the tool is retried.
 
         Args:
             call: The call.

@@ -96,7 +96,10 @@ class RecordingHandler(BaseCallbackHandler):
         return len(self._tree)
 
     def current(self) -> Work | None:
-        """Return the work around the calling code, according to LangChain's own context."""
+        """Return the innermost record that contains the calling code, such as a tool call.
+
+        LangChain's own context tells which of its runs is executing. Return None if there is none.
+        """
         # Does not take the lock: a caller that holds another lock could deadlock with a hook.
         with log_errors("langchain current"):
             return self._tree.current()
@@ -120,8 +123,7 @@ class RecordingHandler(BaseCallbackHandler):
     ) -> None:
         """Note that a chain or graph started.
 
-        It is recorded as a plan as soon as it proves to be an agent, for example when a model runs
-        inside it.
+        The chain or graph is recorded as a plan later, if runs inside it show that it is an agent.
         """
         with self._hook("on_chain_start"):
             run = self._tree.begin(run_id, parent_run_id, serialized, about)

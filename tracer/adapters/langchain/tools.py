@@ -1,4 +1,4 @@
-"""Convert LangChain's tools to ours, and ours to LangChain's.
+"""Convert LangChain's tools to tools of Tracer's runtime, and the reverse.
 
     registry.register(from_langchain(search, hidden={"user_id": UserId}))
 
@@ -55,7 +55,7 @@ _NOTHING = object()
 
 
 def from_langchain(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
-    """Convert a LangChain tool to one of ours.
+    """Convert a LangChain tool to a tool of Tracer's runtime.
 
     Parameters that LangChain injects (`InjectedToolArg` and its subclasses) become hidden
     parameters: the model never sees them. A parameter for the tool call's id receives our tool-call
@@ -276,7 +276,7 @@ def _runner(
 def _is_async(tool: BaseTool) -> bool:
     """Return whether a tool is asynchronous.
 
-    A synchronous tool runs in a thread of ours. Otherwise, LangChain would use its own threads.
+    A synchronous tool must run in one of Tracer's threads. Otherwise LangChain would use its own.
     """
     if isinstance(tool, (StructuredTool, SingleInputTool)):
         return tool.coroutine is not None
@@ -329,7 +329,7 @@ def _misfit(error: ValidationError, hidden: Mapping[str, HiddenParameter]) -> To
 
 
 def to_langchain(tool: Tool, service: ToolService) -> BaseTool:
-    """Convert one of our tools to a LangChain tool, for example for `create_agent`.
+    """Convert a tool of Tracer's runtime to a LangChain tool, for example for `create_agent`.
 
     The service calls the tool in the current run, with the run's caller identity. The id of
     LangChain's tool call is recorded as the provider call id. A failed call returns a `ToolMessage`
@@ -351,7 +351,7 @@ def to_langchain(tool: Tool, service: ToolService) -> BaseTool:
 
 
 class _ServiceTool(BaseTool):
-    """A LangChain tool that calls one of our tools by its name."""
+    """A LangChain tool that calls a tool of Tracer's runtime by its name."""
 
     _service: ToolService = PrivateAttr()
 

@@ -1,4 +1,4 @@
-"""The tree of LangChain's open runs, and the work that records each of them."""
+"""The tree of LangChain's open runs, each with its record (`Work`)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,10 @@ class RunTree:
         return len(self._runs)
 
     def current(self) -> Work | None:
-        """Return the work around the calling code, according to LangChain's own context."""
+        """Return the innermost record that contains the calling code, such as a tool call.
+
+        LangChain's own context tells which of its runs is executing. Return None if there is none.
+        """
         callbacks = (var_child_runnable_config.get() or {}).get("callbacks")
         run_id = getattr(callbacks, "parent_run_id", None)
         run = self._find(run_id)
@@ -183,9 +186,10 @@ class RunTree:
         return run
 
     def within(self, run: LangChainRun) -> Work | None:
-        """Return the innermost record that contains a run; None for a run without a parent.
+        """Return the innermost record that contains a run.
 
-        If only chains without a record contain the run, the outermost chain becomes a plan.
+        If no record contains the run, but a chain does, the outermost chain becomes a plan. If
+        nothing contains the run, return None.
         """
         holder = run.holder
         parent_work = innermost_of(holder.work if holder else None, current_work(self._tracing))

@@ -166,7 +166,10 @@ class _Hooks(RunHooks[Any]):
         await self._user_hooks.on_tool_end(context, agent, tool, result)
 
     def _current_call(self) -> ToolCall | None:
-        """Return the call that `_around_tool` has claimed; None for OpenAI's own tools."""
+        """Return the call that is running; None for OpenAI's own tools.
+
+        Their calls do not pass through `_around_tool`, which makes a call the current work.
+        """
         work = current_work(self.run.tracing)
         is_ours = isinstance(work, ToolCall) and work.step.plan in self.run.plans
         return work if is_ours and isinstance(work, ToolCall) else None

@@ -182,7 +182,7 @@ class OpenAIRun:
     # --- Calls ---------------------------------------------------------------------------------
 
     def claim(self, item: Any) -> ToolCall:
-        """Return the chosen call of a tool that is about to run.
+        """Return the recorded call that a tool is about to execute.
 
         Args:
             item: The call's item in the model's answer.
@@ -196,7 +196,7 @@ class OpenAIRun:
         )
 
     def claim_local(self, context: Any, tool: Tool) -> ToolCall:
-        """Return the chosen call of one of OpenAI's own tools that is about to run."""
+        """Return the recorded call that one of OpenAI's own tools is about to execute."""
         call_id = getattr(context, "tool_call_id", None)
         call = self._claim(
             tool.name,

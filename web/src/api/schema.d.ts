@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * Healthz
-         * @description Answer if the process is alive.
+         * @description Answer 200 while the server's process is alive.
          */
         get: operations["healthz"];
         put?: never;
@@ -261,8 +261,8 @@ export interface paths {
          *     `jsonl` has one JSON object per line. The object's `kind` is `run`, `plan`, `step`, `thinkAct`,
          *     `toolCall` or `span`.
          *
-         *     `otlp` is a `TracesData` message for any OpenTelemetry backend. It contains the original spans.
-         *     If the run was recorded as events, it contains spans that are made from the run's records.
+         *     `otlp` is a `TracesData` message for any OpenTelemetry backend. It contains the run's original
+         *     spans. If the run was recorded as events, the spans are made from its records.
          */
         get: operations["export_run"];
         put?: never;
@@ -531,7 +531,7 @@ export interface paths {
         };
         /**
          * Read Tool Call
-         * @description Read one tool call with all its fields, its lineage and the plan that it opened.
+         * @description Read one tool call with all its fields, its lineage and the sub-plans that it opened.
          */
         get: operations["read_tool_call"];
         put?: never;
@@ -596,7 +596,7 @@ export interface paths {
         };
         /**
          * Read Caller
-         * @description Read the caller: its project and its scopes.
+         * @description Return who sends this request: the project and the scopes of the key.
          */
         get: operations["read_caller"];
         put?: never;
@@ -767,7 +767,7 @@ export interface components {
     schemas: {
         /**
          * BehindSchema
-         * @description How many accepted spans of a run its records do not include yet, and since when.
+         * @description How many accepted spans are missing in a run's records, and since when.
          * @example {
          *       "since": "2026-11-21T22:21:52.462812Z",
          *       "spans": 6000
@@ -1083,7 +1083,7 @@ export interface components {
         };
         /**
          * ErrorSchema
-         * @description An error of a record.
+         * @description The error that a record ended with.
          * @example {
          *       "message": "no such patient",
          *       "stack": null,
@@ -1186,7 +1186,7 @@ export interface components {
         };
         /**
          * FollowedToolCall
-         * @description A summary of a tool call in another run, after whose end the current plan started.
+         * @description A summary of a tool call in another run. The current plan started after this call ended.
          */
         FollowedToolCall: {
             /**
@@ -3449,7 +3449,7 @@ export interface components {
         Status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded";
         /**
          * StepNodeSchema
-         * @description A step, with its rounds.
+         * @description A step, with its rounds, its other tool calls and the sub-plans that it opened.
          */
         StepNodeSchema: {
             /** @description The totals of the node and the records below it, without sub-plans. */
@@ -5726,7 +5726,7 @@ export interface components {
         };
         /**
          * RemovedRecord
-         * @description A record that no longer exists, because later spans changed the projection.
+         * @description A record that no longer exists, because new spans changed the records of the run.
          * @example {
          *       "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
          *       "kind": "toolCall"
@@ -5762,7 +5762,7 @@ export interface components {
         };
         /**
          * RunRevision
-         * @description A revision of a run.
+         * @description The current revision of a run, a number that grows with each visible change.
          * @example {
          *       "revision": 42
          *     }
