@@ -208,7 +208,7 @@ async def _grpc_serving(app: ASGIApp, address: GrpcAddress | None) -> AsyncItera
 
 
 def _hosts(listed: str) -> Iterator[str]:
-    """Yield the names in a comma-separated list, without ports and in lower case."""
+    """Yield the host names in a comma-separated list, without ports and in lower case."""
     for each in listed.split(","):
         if each.strip():
             yield urlsplit(f"//{each.strip()}").hostname or ""

@@ -36,7 +36,7 @@ class RefusedEvent(BaseModel):
 
 
 class EventsAnswer(BaseModel):
-    """The result of recording events."""
+    """How many events were stored, and which events were rejected."""
 
     model_config = read_config(stored=1, refused=[])
 

@@ -104,7 +104,7 @@ def is_sign_in(scope: Scope) -> bool:
 async def _find_caller(
     request: Request, authenticator: Authenticator, are_keys_needed: bool
 ) -> Caller:
-    """Return the caller that the request's key identifies, or else its cookie.
+    """Return the caller of a request. A key or, without a key, a cookie identifies the caller.
 
     Raises:
         NotIdentified: The request has no valid key or sign-in.

@@ -81,7 +81,7 @@ class RateLimits:
 
 
 class RateLimit:
-    """Middleware that rejects the requests of clients without tokens."""
+    """Middleware that rejects a request if one of the client's token buckets is empty."""
 
     def __init__(self, app: ASGIApp, limits: RateLimits | None) -> None:
         """Create the middleware; without `limits` it admits every request."""
@@ -92,7 +92,7 @@ class RateLimit:
         """Answer a request.
 
         Raises:
-            TooFast: The client has no tokens.
+            TooFast: One of the client's token buckets is empty.
         """
         client = None if self._limits is None else _client(scope)
         if self._limits is None or client is None:

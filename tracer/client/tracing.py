@@ -88,7 +88,7 @@ def _work(
 def _bound(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments of a call by the names of the function's parameters."""
+    """Return the arguments of a call, keyed by the names of the function's parameters."""
     try:
         signature = inspect.signature(function)
         bound = signature.bind(*args, **kwargs).arguments
@@ -105,7 +105,10 @@ def _bound(
 
 
 def _request(arguments: dict[str, Any]) -> str | None:
-    """Return the only argument if it is text, otherwise all arguments as JSON."""
+    """Return the request to record for a call with these arguments.
+
+    If the only argument is text, it is the request. Otherwise all arguments as JSON are.
+    """
     match list(arguments.values()):
         case []:
             return None

@@ -231,7 +231,7 @@ class Step(Work):
 
 
 class Chosen(NamedTuple):
-    """A tool call that a model chose."""
+    """A tool call that a model requested in its answer; see `ThinkAct.finish`."""
 
     name: str
     arguments: Any = None

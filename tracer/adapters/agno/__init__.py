@@ -120,7 +120,7 @@ def _bound_arguments(wrapped: Any, args: Any, kwargs: Any) -> Mapping[str, Any]:
 
 
 def _wait(work: Work) -> None:
-    """Wait until a record is durable.
+    """Wait until a record is in the store, or in the spool on disk.
 
     In a thread that runs an event loop, return at once, because the loop must not be blocked.
     """
@@ -269,12 +269,12 @@ class _RoundRecorder:
                 self._thought.note_first_token()
 
     def wait(self) -> None:
-        """Wait until the model's answer and its chosen tool calls are durable."""
+        """Wait until the recorded answer and its tool calls are in the store, or in the spool."""
         if self._thought is not None:
             _wait(self._thought)
 
     async def durable(self) -> None:
-        """Wait until the model's answer and its chosen tool calls are durable."""
+        """Wait until the recorded answer and its tool calls are in the store, or in the spool."""
         if self._thought is not None:
             await self._thought.durable()
 

@@ -66,10 +66,12 @@ class Choices:
     ) -> ToolCall | None:
         """Return the chosen call that a starting tool executes; None if no model chose such a call.
 
-        The provider's call id alone does not identify a call, because such ids repeat. Rounds that
-        share more enclosing runs with the tool are searched first. Of rounds that share equally
-        many, the later one is searched first. If no call matches, but a failed call has the same
-        `place`, name, id and arguments, the tool is a retry of this call.
+        The provider's call id alone does not identify a call, because such ids repeat. So the
+        model answers that are nearest to the tool are searched first. The nearest answer shares the
+        most enclosing runs with the tool; among equals, it is the latest.
+
+        If no call matches, the tool may be a retry. Then the call is the failed call that has the
+        same `place`, name, id and arguments.
 
         Args:
             name: The tool's name.

@@ -60,9 +60,9 @@ class ToolReply(NamedTuple):
 
 
 def recorded_messages(messages: Iterable[BaseMessage]) -> list[dict[str, Any]]:
-    """Return the fields of messages that are recorded: role, content, name and tool calls.
+    """Return each message as recorded: a mapping with role, content, name and tool calls.
 
-    The content is recorded unchanged.
+    The content is unchanged.
     """
     return [_recorded(each) for each in messages]
 

@@ -144,7 +144,7 @@ class PydanticAIRun:
     # --- Tool calls ----------------------------------------------------------------------------
 
     def call(self, part: ToolCallPart) -> ToolCall:
-        """Return the chosen call that a tool executes; a new call if none was chosen."""
+        """Return the recorded call that a tool executes; a new call if the model chose none."""
         named = [
             (each, call)
             for each, call in self._open

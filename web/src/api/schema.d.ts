@@ -1109,7 +1109,7 @@ export interface components {
         };
         /**
          * EventsAnswer
-         * @description The result of recording events.
+         * @description How many events were stored, and which events were rejected.
          * @example {
          *       "refused": [],
          *       "stored": 1
