@@ -54,10 +54,10 @@ from api.tool_calls import routes as tool_calls
 from tracer.assembly import Parts
 
 COMPRESSION_LEVEL = 1
-"""zlib's fastest. Level 6 makes trees a quarter smaller and takes three times as long."""
+"""zlib's fastest level. Level 6 makes trees a quarter smaller, but takes three times as long."""
 
 MIN_COMPRESSED_BYTES = 1_400
-"""A smaller body fits in one packet anyway."""
+"""A smaller body fits in one packet even without compression."""
 
 ROUTES = (
     events,
@@ -81,7 +81,7 @@ ROUTES = (
     subjects,
     metrics,
 )
-"""The resources of the API. All of them need a caller unless the route is public."""
+"""The routes of the API. Each needs an authenticated caller, unless its path is public."""
 
 
 def create_app(

@@ -40,7 +40,7 @@ class Allowed:
     """
 
     scope: Scope | None
-    """None admits every authenticated caller."""
+    """The required scope. None: every authenticated caller is admitted."""
 
     async def __call__(self, request: Request) -> Caller:
         """Return the caller.
@@ -189,11 +189,11 @@ async def _check_caller(request: Request) -> CheckCaller:
 
 
 Reader = Annotated[TraceReader, Depends(reader_for)]
-"""Reads runs and records. Projects their pending spans first."""
+"""Reads runs and records. Converts their pending spans to records first."""
 ProjectedReader = Annotated[TraceReader, Depends(_projected_reader)]
-"""Reads the last projection: for lists, statistics and live changes."""
+"""Reads existing records without converting pending spans: for lists, statistics, live changes."""
 Fresh = Annotated[Freshness, Depends(_freshness)]
-"""Whether the answer includes every accepted span. Complete after the last read."""
+"""Whether the answer includes every accepted span. Final only after the request's last read."""
 Projection = Annotated[SpanProjection | None, Depends(projection_for)]
 CancelRequestsDep = Annotated[CancelRequestReader, Depends(_cancel_requests)]
 """Reads requests to cancel runs. Recording programs may read them."""
@@ -202,7 +202,7 @@ Keys = Annotated[ApiKeys, Depends(_keys)]
 ProjectSettingsDep = Annotated[SettingsOfProject, Depends(_project_settings)]
 """The settings of the caller's project."""
 Prices = Annotated[ModelPrices, Depends(_prices)]
-"""The own prices of the caller's project."""
+"""The model prices that the caller's project has set."""
 AuthenticatorDep = Annotated[Authenticator, Depends(_authenticator)]
 Watch = Annotated[RunWatch, Depends(_watch)]
 CallerCheck = Annotated[CheckCaller, Depends(_check_caller)]

@@ -22,7 +22,7 @@ READ_SECONDS = 2.0
 """How long a read waits for a projection."""
 
 FRESH_SECONDS = 30.0
-"""How long it waits with `fresh=true`."""
+"""How long a read with `fresh=true` waits for a projection."""
 
 HEADER = "Tracer-Behind"
 
@@ -34,7 +34,7 @@ class Freshness:
 
     def __init__(self) -> None:
         self.is_wanted = False
-        """Whether the client prefers to wait: `fresh=true`."""
+        """Whether the client prefers to wait longer, because it sent `fresh=true`."""
         self._behind: list[Behind] = []
 
     @property

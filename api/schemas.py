@@ -205,9 +205,10 @@ class RunPreviewSchema(RunSchema, RunPreview):
     )
 
     failure: RunFailureSchema | None = None
-    """The origin of a failed run's failure: the deepest one; of equally deep ones the earliest."""
+    """If the run failed, the record in which the failure began. If there are several, this is the
+    deepest; of equally deep ones, the earliest."""
     open_call: OpenCallSchema | None = None
-    """In an open run, the longest open call without an agent below it."""
+    """If the run is open, the open call that has run longest and has no agent below it."""
 
 
 class BehindSchema(BaseModel):
@@ -217,7 +218,7 @@ class BehindSchema(BaseModel):
 
     spans: int
     since: datetime
-    """When the first of them arrived."""
+    """When the first missing span arrived."""
 
 
 class SingleRunSchema(RunPreviewSchema):
@@ -226,7 +227,8 @@ class SingleRunSchema(RunPreviewSchema):
     behind: BehindSchema | None = None
     """The spans that the run's records do not include yet; null if they include all of them."""
     projection_error: str | None = None
-    """Why the newest spans could not be projected; null if they were, or are pending."""
+    """Why the newest spans could not be converted to records; null if they were converted, or are
+    still pending."""
 
 
 class ParentActToolCall(BaseModel):
@@ -236,9 +238,9 @@ class ParentActToolCall(BaseModel):
 
     tool_call_id: UUID
     name: str | None
-    """Null while only its id is known."""
+    """The tool's name; null while only the call's id is known."""
     arguments: str | None
-    """The arguments as text; in a tree, as much of them as `payloads` requests."""
+    """The arguments as text. In a tree, the parameter `payloads` sets how much of them is shown."""
     status: ShownStatus = Field(default="unknown", validation_alias="shown_status")
 
 
@@ -302,8 +304,8 @@ class PlanWithParent(PlanSchema):
     parent_act_tool_call: ParentActToolCall | None = None
     """The tool call that opened this sub-plan; null for a root plan and for a hand-off."""
     followed_tool_call: FollowedToolCall | None = None
-    """The call of another run of the session whose end this plan follows, such as that of an agent
-    that worked in the background."""
+    """A call in another run of the same session. This plan started after that call ended. For
+    example, the call started an agent that worked in the background."""
 
 
 class ThinkActSchema(ShownOutcome, ThinkActRecord):
@@ -373,7 +375,7 @@ class ToolCallInPlaceSchema(ToolCallSchema):
     model_config = read_config()
 
     lineage: list[LineageItem] = Field(default_factory=list)
-    """From the root plan down to the call, as far as it is known."""
+    """The known records from the root plan down to the call."""
     sub_plans: list[PlanSchema] = Field(default_factory=list)
     """The sub-plans that the call opened, in order."""
 
@@ -399,7 +401,7 @@ class SearchedPageSchema(PageSchema[Item], Generic[Item]):
     """
 
     searched_back_to: datetime | None
-    """If the limit was reached, the time back to which the server searched."""
+    """If the server did not search all records, the time back to which it searched."""
 
 
 class RunBinSchema(BaseModel):
@@ -410,9 +412,9 @@ class RunBinSchema(BaseModel):
     start: datetime
     """The start of the interval: a multiple of its length since 1970."""
     runs: int
-    """The number of runs that started in it."""
+    """The number of runs that started in the interval."""
     failed: int
-    """How many of them failed."""
+    """How many of these runs failed."""
 
 
 class RunHistogramSchema(BaseModel):
@@ -426,13 +428,13 @@ class RunHistogramSchema(BaseModel):
     )
 
     count: int
-    """How many runs match: exact, unless `countedBackTo` is set."""
+    """The number of matching runs. If `countedBackTo` is set, there are at least this many."""
     interval_seconds: int
     """The length of an interval."""
     bins: list[RunBinSchema]
     """The intervals with runs, earliest first."""
     counted_back_to: datetime | None
-    """If not all runs were examined, the start of the earliest that was."""
+    """If not all runs were examined, the start of the earliest examined run."""
 
 
 class CancelRequests(BaseModel):
@@ -497,10 +499,11 @@ class Readiness(BaseModel):
 
     status: str
     row_level_security: Literal["on", "off"]
-    """Whether row-level security also isolates projects; if not, the log says why."""
+    """Whether the database's row-level security also isolates projects. If it is off, the server's
+    log contains the reason."""
     projectors: int
-    """The number of projectors of all servers that are connected to the database. Without one,
-    accepted spans are stored and projected later."""
+    """The number of projectors that are connected to the database, over all servers. A projector
+    converts spans to records. Without one, accepted spans are stored and converted later."""
 
 
 class Health(BaseModel):

@@ -26,8 +26,8 @@ _SHOWN = (
     "status",
     "reason",
 )
-"""The fields of an event in the stream: the agent or tool, and its outcome. The records have the
-payloads."""
+"""The fields of an event that the chat stream contains: the agent or tool, and the outcome. The
+stream contains no payloads, such as arguments and results."""
 
 
 class ChatRequest(BaseModel):

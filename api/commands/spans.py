@@ -124,12 +124,12 @@ class Reprojected:
     """The result of `tracer reproject`."""
 
     runs: int = 0
-    """The number of runs that were projected or deleted in the meantime."""
+    """The number of runs whose records were computed, or that were deleted in the meantime."""
     failed: list[UUID] = field(default_factory=list)
     priced: int = 0
-    """The number of event runs to which prices were applied."""
+    """The number of runs that were recorded as events and got new costs."""
     rejected: list[UUID] = field(default_factory=list)
-    """Runs that cannot be projected again."""
+    """The runs whose records cannot be computed again."""
     is_here: bool = False
 
 

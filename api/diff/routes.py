@@ -24,8 +24,8 @@ from tracer.store import TraceReader
 router = APIRouter(prefix="/api/runs", tags=["runs"])
 
 MOST_MESSAGE_BYTES = 64_000_000
-"""The messages of larger runs are not compared. Each round repeats those of earlier rounds, so
-they can be far larger than the rest of a run."""
+"""If two runs together have more bytes of messages, their messages are not compared. Messages can
+be far larger than the rest of a run, because each round repeats the messages of earlier rounds."""
 
 _DIFF: dict[int | str, dict[str, Any]] = {
     200: {"model": RunDiff, "content": {"application/json": {"example": DIFF_EXAMPLE}}}

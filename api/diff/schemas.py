@@ -61,7 +61,7 @@ class ComparedRecord(BaseModel):
     started_at: datetime | None
     duration_ms: float | None
     attempt: int | None
-    """Only for a tool call."""
+    """The number of attempts of a tool call; null for other records."""
     totals: NodeTotals
     """The totals of the record and all records below it."""
 
@@ -73,14 +73,15 @@ class RecordPair(BaseModel):
 
     kind: NodeKind
     name: str | None
-    """The name of the left record; if it is missing, that of the right one."""
+    """The name of the left record; if there is no left record, the name of the right record."""
     left: ComparedRecord | None
     right: ComparedRecord | None
     change: Change
     differs: list[Difference]
-    """The differing aspects. Durations differ if one is at least a quarter and 0.1 s longer."""
+    """The aspects that differ. Durations differ if one is longer by at least a quarter and by at
+    least 0.1 s."""
     changed_below: int
-    """The number of pairs below that are not `same`."""
+    """The number of pairs below this pair whose `change` is not `same`."""
     children: list[RecordPair]
 
 
@@ -93,8 +94,8 @@ class RunDiff(BaseModel):
     right: ComparedRun
     counts: ChangeCounts
     messages_compared: bool
-    """False if the messages of the two runs have more than 64 MB together. Then `messages` is in no
-    `differs`."""
+    """Whether the messages of rounds were compared. False if the two runs together have more than
+    64 MB of messages. Then no `differs` contains `messages`."""
     root: RecordPair
 
 

@@ -21,14 +21,15 @@ MAX_EVENTS = 100_000
 """The most events in a request. The response may contain a refusal for each."""
 
 MAX_FIELDS = 1000
-"""The most fields of an object whose fields are checked: each unknown one is an error."""
+"""An object with more fields is rejected as a whole, because each unknown field would be a separate
+error."""
 
 MAX_VALUES = 1_000_000
 """The most JSON values in a body that is one object, or in a line. A value takes 60 to 200 bytes of
 memory after parsing, but may take only 2 bytes in the body."""
 
 _VALUE_BYTES = 60
-"""About how much memory a value takes in addition to its text."""
+"""About how many bytes of memory a parsed value takes in addition to its text."""
 
 _TOO_MANY = f"A request may contain at most {MAX_EVENTS} events. Send the rest in another request."
 

@@ -28,11 +28,11 @@ class RefusedEvent(BaseModel):
     )
 
     index: int
-    """Its index among the events sent, from 0, without blank lines."""
+    """The index of the event in the request, from 0. Blank lines do not count."""
     code: str
     """A stable code for programs; see docs/reference/protocol.md."""
     detail: str
-    """The reason, for people."""
+    """Why the event was rejected, as a text for people."""
 
 
 class EventsAnswer(BaseModel):

@@ -27,7 +27,7 @@ from tracer.lineage.tree import Revision
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     HTTPStatus.NOT_MODIFIED.value: {"description": "Nothing changed since the given ETag."}
 }
-"""The entry of the OpenAPI document."""
+"""The entry for a 304 response in the OpenAPI document."""
 
 
 class NotModified(Exception):

@@ -20,7 +20,8 @@ MAX_HEADER_BYTES = 64 * 2**10
 """The largest size of a request line and its headers, or of the trailers of a body."""
 
 HEADER_SECONDS = 10.0
-"""The longest time from the first byte of a request, or from the connection, to its last header."""
+"""The longest time until all headers of a request have arrived, from the request's first byte or
+from the start of the connection."""
 
 _TOO_LARGE = problem_response(
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,

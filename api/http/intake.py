@@ -25,14 +25,15 @@ MAX_REQUESTS = 512
 """The number of requests that may be in progress together."""
 
 _PARTS = {"project": 4, "key": 3}
-"""How many sixteenths of both limits one project and one key may use. A project cannot stop the
-others from recording, and a key cannot stop the other keys of its project."""
+"""How many sixteenths of `MAX_BYTES` and `MAX_REQUESTS` one project and one key may use. So a
+project cannot stop other projects from recording, nor can a key stop other keys of its project."""
 
 PATIENCE_SECONDS = 5.0
-"""The longest wait for the next part of a body, the first included."""
+"""The longest wait for the first or the next part of a body."""
 
 SLOWEST_BYTES = 16 * 2**10
-"""The lowest rate of a body in bytes per second, from its start, after `PATIENCE_SECONDS`."""
+"""The lowest accepted average rate of a body, in bytes per second. It applies from
+`PATIENCE_SECONDS` after the start of the body."""
 
 LARGE_BYTES = 2**20
 """The size from which bodies are decoded one at a time."""

@@ -16,12 +16,12 @@ class LogEntry:
 
     request_id: str
     status: int = 0
-    """0 before the response starts."""
+    """The HTTP status; 0 before the response starts."""
     received: int = 0
     sent: int = 0
     is_stream: bool = False
     problem: str | None = None
-    """The code of the problem in the response."""
+    """The error code of the response; None for a success."""
 
 
 def log_entry(scope: Scope) -> LogEntry | None:

@@ -62,19 +62,25 @@ _IDS = {
 
 
 StoredText = Annotated[str, AfterValidator(storable)]
-"""Text to search for, in stored form."""
+"""A text to search for. Characters that cannot be stored are escaped, as in stored texts."""
 
-PageSize = Annotated[int, Query(ge=1, le=500, description="The most items in a page.")]
+PageSize = Annotated[int, Query(ge=1, le=500, description="The largest number of items in a page.")]
 CursorText = Annotated[str | None, Query(description="The `nextCursor` of the previous page.")]
 _Since = Annotated[
     Timestamp | None,
     Query(
-        alias="from", description="Started (or else recorded) at this moment or later, RFC 3339."
+        alias="from",
+        description="Only items that started at this time or later (RFC 3339). If an item has no "
+        "start, the time of its recording counts.",
     ),
 ]
 _Until = Annotated[
     Timestamp | None,
-    Query(alias="to", description="Started (or else recorded) before this moment, RFC 3339."),
+    Query(
+        alias="to",
+        description="Only items that started before this time (RFC 3339). If an item has no start, "
+        "the time of its recording counts.",
+    ),
 ]
 
 

@@ -42,7 +42,8 @@ PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
     errors.ConfigurationError: (HTTPStatus.SERVICE_UNAVAILABLE, "not_configured"),
     errors.TracerError: (HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error"),
 }
-"""The status and the stable code of each error. A subclass without an entry uses its parent's."""
+"""The HTTP status and the stable code of each error. If an error's class has no entry, the entry of
+its base class applies."""
 
 
 class Problem(BaseModel):
@@ -70,9 +71,10 @@ class Problem(BaseModel):
     code: str
     """A stable code for programs."""
     detail: str
-    """The problem and its remedy, for people."""
+    """What went wrong and what to do about it, as a text for people."""
     errors: list[dict[str, Any]] | None = None
-    """For `invalid_request`: the place in the request (`loc`) and its error (`msg`)."""
+    """Only for `invalid_request`: the errors, each with its path in the request (`loc`) and a
+    message (`msg`)."""
 
 
 def problem_response(

@@ -14,13 +14,14 @@ from api.http.intake import Intake, Share
 from tracer.errors import BadRequest, TooBusy, TooLarge, UnknownFormat
 
 MAX_BYTES = 32 * 2**20
-"""The largest body in bytes, decompressed."""
+"""The largest accepted body in bytes, after decompression."""
 
 GRPC_SCHEME = "grpc"
 """The ASGI scheme of requests that arrived by gRPC."""
 
 _PART_BYTES = 64 * 2**10
-"""How many bytes are decompressed at once: a body may expand a thousandfold."""
+"""How many bytes are decompressed at once. The number is limited, because a body may expand a
+thousandfold."""
 
 _WINDOWS: Mapping[str, int | None] = {
     "": None,

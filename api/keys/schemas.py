@@ -72,7 +72,7 @@ class KeySchema(ClosedSchema):
     scopes: list[Scope]
     created_at: datetime
     last_used_at: datetime | None
-    """When it was last used, to the minute."""
+    """When the key was last used, to the minute."""
     revoked_at: datetime | None
 
 
@@ -80,7 +80,8 @@ class NewKeySchema(KeySchema):
     """A new key with its secret."""
 
     secret: str
-    """The secret that programs send. The server returns it only this once and stores its hash."""
+    """The secret that programs send. The server stores only a hash, so it never returns the secret
+    again."""
 
     @classmethod
     def of_new(cls, new: NewKey) -> Self:

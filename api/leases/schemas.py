@@ -29,13 +29,13 @@ class LeaseSchema(BaseModel):
     model_config = read_config(**_EXAMPLE)
 
     recorder_id: UUID
-    """The recorder. The lease of spans, which have no recorder, has the run's `rootPlanId`."""
+    """The recorder's id. Spans have no recorder; their lease has the `rootPlanId` of the run."""
     seen_at: datetime
     """When the last heartbeat arrived: an event, a span or a renewal."""
     lease_seconds: float
     """How long a heartbeat counts, in seconds."""
     expires_at: datetime
-    """When the lease expires: the `abandonedAt` of the records that are open then."""
+    """When the lease expires. Records that are open then get this time as `abandonedAt`."""
     renew_after_seconds: float
     """The time after which to renew the lease, in seconds."""
 
@@ -57,4 +57,4 @@ class LeasesSchema(BaseModel):
     model_config = read_config(items=[_EXAMPLE])
 
     items: list[LeaseSchema]
-    """Ordered by `recorderId`."""
+    """The leases, sorted by `recorderId`."""

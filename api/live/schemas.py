@@ -99,4 +99,4 @@ RUN_STREAM: dict[str, Any] = {
         }
     },
 }
-"""The response in the OpenAPI document. FastAPI knows only the frame of the stream."""
+"""The description of the response for the OpenAPI document. FastAPI cannot derive the messages."""

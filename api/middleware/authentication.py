@@ -31,7 +31,8 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 CheckCaller = Callable[[], Awaitable[None]]
 """Authenticates the caller of a long response again. Raises `NotIdentified` if the key was revoked,
-the sign-in has expired, or the first key was created since, and `StoreUnavailable`."""
+if the sign-in has expired, or if the server's first key was created in the meantime. Raises
+`StoreUnavailable` if the database does not answer."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Access:
     authenticator: Authenticator | None = None
     """Finds callers; None admits every request, for tests in one process."""
     hosts: frozenset[str] | None = None
-    """Accepted host names in addition to this machine's; None accepts any if keys are needed."""
+    """Accepted host names, in addition to this machine's own. None: if the server needs keys, any
+    name is accepted, otherwise only this machine's own."""
 
 
 class Authentication:

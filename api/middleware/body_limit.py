@@ -16,7 +16,7 @@ from api.http.request_bodies import GRPC_SCHEME
 from tracer.errors import TooLarge
 
 MAX_BYTES = 4 * 2**20
-"""The largest body in bytes, as sent."""
+"""The largest accepted body in bytes, before decompression."""
 
 EXEMPT = frozenset({"/api/events", "/v1/traces", "/v1/logs", "/v1/metrics"})
 """Paths with larger limits, which count decompressed bytes (`api.http.request_bodies`)."""

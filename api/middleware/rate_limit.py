@@ -18,10 +18,11 @@ from tracer.errors import TooFast
 from tracer.records.access import Caller
 
 BURST_SECONDS = 5.0
-"""The size of a full bucket: the tokens of so many seconds."""
+"""The size of a full bucket: the tokens that are added in this number of seconds."""
 
 MAX_CLIENTS = 10_000
-"""The number of clients with a bucket. The one that was idle longest loses its own."""
+"""The largest number of clients with buckets. If there are more, the buckets of the client that has
+been idle longest are removed."""
 
 
 class TokenBucket:

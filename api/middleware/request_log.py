@@ -38,13 +38,14 @@ VIEWER = "viewer"
 DOCUMENT = "/openapi.json"
 
 PROBES = frozenset({"/healthz", "/readyz"})
-"""Routes that orchestrators ask every few seconds: only other answers than 200 are logged."""
+"""Routes that orchestrators call every few seconds. Their responses are logged only if the status
+is not 200."""
 
 METHODS = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
 )
 OTHER_METHOD = "_OTHER"
-"""Any other method, as in OpenTelemetry's semantic conventions."""
+"""The label of any other method, as in OpenTelemetry's semantic conventions."""
 
 _ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-.*")

@@ -15,7 +15,8 @@ HEADERS = {
     "Cache-Control": "no-store",
     PROTOCOL_HEADER: str(PROTOCOL_VERSION),
 }
-"""The defaults. Responses have no CORS headers, so that pages of other origins cannot read them."""
+"""The default headers. Responses have no CORS headers, so that pages of other origins cannot read
+the responses."""
 
 _RAW_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 

@@ -42,7 +42,8 @@ MESSAGES_AT_ONCE = 16
 DRAIN_SECONDS = 5
 
 _HEADERS = frozenset({"authorization", "prefer", "traceparent", "user-agent", "x-request-id"})
-"""The metadata that the application sees. Headers of browsers and proxies have no meaning here."""
+"""The metadata that the application receives. Headers of browsers and proxies are dropped, because
+they have no meaning in a gRPC call."""
 
 _DETAILS = "grpc-status-details-bin"
 _RETRY_INFO = "google.rpc.retryinfo-bin"
@@ -54,7 +55,8 @@ _STATUSES: Mapping[int, grpc.StatusCode] = {
     HTTPStatus.TOO_MANY_REQUESTS: grpc.StatusCode.RESOURCE_EXHAUSTED,
     HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
 }
-"""Other statuses are `INVALID_ARGUMENT` below 500, else `INTERNAL`: exporters do not retry them."""
+"""The gRPC status of some HTTP statuses. Any other status below 500 becomes `INVALID_ARGUMENT`, and
+any other from 500 on `INTERNAL`. Exporters retry neither of them."""
 
 log = get_logger(__name__)
 
@@ -66,9 +68,9 @@ class GrpcAddress:
     host: str
     port: int
     is_required: bool
-    """Whether the server must not start without it."""
+    """Whether the server must not start if the port cannot be used."""
     certificate: Path | None = None
-    """The TLS certificate with its chain, in PEM, as is the key. None: no encryption."""
+    """The file with the TLS certificate and its chain, in PEM. None: no encryption."""
     key: Path | None = None
 
 

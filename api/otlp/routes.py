@@ -44,10 +44,11 @@ from tracer.records.record_classes import Kind
 from tracer.store import Refusal, SpanProjection, TraceWriter
 
 MAX_BYTES = 64 * 2**20
-"""The largest body that is accepted, in bytes, decompressed."""
+"""The largest accepted body in bytes, after decompression."""
 
 MAX_DECODED_BYTES = 4 * MAX_BYTES
-"""The most memory for the decoded items: decoders return each with its resource and scope."""
+"""The largest amount of memory for decoded items. It can exceed the size of the body, because each
+decoded item includes its resource and scope."""
 
 SMALL_BYTES = 16 * 2**10
 """Smaller bodies are decoded in less time than a switch to a thread takes."""

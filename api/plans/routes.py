@@ -63,12 +63,12 @@ async def read_tree(
     fresh: Fresh,
     depth: Annotated[
         int | None,
-        Query(ge=1, le=2**31 - 1, description="How many levels of plans; 1 is this plan alone."),
+        Query(ge=1, le=2**31 - 1, description="How many levels of plans; 1 is only this plan."),
     ] = None,
     payloads: Annotated[
         ShownPayloads,
         Query(
-            description="How much of each long string: a preview is its first 2 kB, a digest its "
+            description="How long strings are shown: `preview` is the first 2 kB, `digest` is the "
             "SHA-256."
         ),
     ] = DEFAULT_PAYLOADS,

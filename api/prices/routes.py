@@ -41,8 +41,10 @@ async def delete_price(
     model: Annotated[ModelName, Query()],
     prices: Prices,
     _: Administering,
-    provider: Annotated[ProviderName | None, Query(description="Its provider.")] = None,
-    valid_from: Annotated[date, Query(alias="validFrom", description="Its first day.")] = ALWAYS,
+    provider: Annotated[ProviderName | None, Query(description="The price's provider.")] = None,
+    valid_from: Annotated[
+        date, Query(alias="validFrom", description="The first day of the price.")
+    ] = ALWAYS,
 ) -> None:
     """Delete a price. Costs that are already stored do not change."""
     if not await prices.delete(model, provider, valid_from):

@@ -73,7 +73,11 @@ async def export_run(
     reader: Reader,
     wanted: Annotated[
         ExportFormat,
-        Query(alias="format", description="`otlp` is protobuf, unless JSON is accepted."),
+        Query(
+            alias="format",
+            description="The file format. `otlp` is protobuf; with `Accept: application/json`, it "
+            "is JSON.",
+        ),
     ] = ExportFormat.JSONL,
 ) -> StreamingResponse:
     """Export a complete run. `tracer import` can restore the run from either format.

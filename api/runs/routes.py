@@ -37,23 +37,23 @@ async def _filter(
         StoredText | None, Query(description="The conversation of the run, as `sessionId`.")
     ] = None,
     subject: Annotated[StoredText | None, Query(description="The subject of the run.")] = None,
-    tag: Annotated[StoredText | None, Query(description="One of its tags.")] = None,
+    tag: Annotated[StoredText | None, Query(description="A tag of the run.")] = None,
     service: Annotated[
         StoredText | None, Query(description="The service's name, as `service.name`.")
     ] = None,
     service_version: Annotated[
         StoredText | None,
-        Query(alias="serviceVersion", description="Its version, as `service.version`."),
+        Query(alias="serviceVersion", description="The service's version, as `service.version`."),
     ] = None,
     environment: Annotated[
         StoredText | None,
-        Query(description="Where it ran, as `deployment.environment.name`."),
+        Query(description="Where the run took place, as `deployment.environment.name`."),
     ] = None,
     q: Annotated[
         StoredText | None,
         Query(
-            description="Text in the question, the answer, titles, tool and agent names or "
-            "errors, in any case."
+            description="A text in the question, the answer, titles, tool and agent names or "
+            "errors. Upper and lower case make no difference."
         ),
     ] = None,
     other_traces: Annotated[

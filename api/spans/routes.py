@@ -19,7 +19,7 @@ from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import SPAN_ID_BYTES, Span
 
 MAX_LOGS = 1000
-"""The most log records in one response."""
+"""The largest number of log records in one response."""
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
 

@@ -86,7 +86,7 @@ class SpanSchema(BaseModel):
     kind: str
     """`internal`, `server`, `client`, `producer`, `consumer` or `unspecified`, else its number."""
     started_at: datetime | None
-    """To the microsecond; null for a time of zero."""
+    """The start, to the microsecond; null if the span has no start."""
     finished_at: datetime | None
     """Null while the span is open."""
     start_time_unix_nano: str
@@ -101,7 +101,8 @@ class SpanSchema(BaseModel):
     scope: str
     scope_version: str
     record: SpanRecord | None
-    """The record of the span. A span without one of its own belongs to the record above it."""
+    """The record that the span belongs to. If no record was made from the span itself, this is the
+    record of a span above it."""
 
     @classmethod
     def of(cls, span: Span, place: RecordPlace | None) -> SpanSchema:
@@ -160,12 +161,13 @@ class LogSchema(BaseModel):
     )
 
     span_id: str | None
-    """The span of the log record; null if it names none."""
+    """The id of the span that the log record names; null if it names none."""
     at: datetime | None
-    """When it happened, else when it was observed, to the microsecond; null for a time of zero."""
+    """When the logged event happened, or else was observed, to the microsecond; null if unknown."""
     time_unix_nano: str
     name: str
-    """The name of the event: the attribute `event.name`, else the field, else a text body."""
+    """The name of the event: the attribute `event.name`, else the field for the event's name, else
+    the body, if that is text."""
     body: Any
     attributes: AttributesJson
     resource: AttributesJson
@@ -193,7 +195,7 @@ class SpanPage(PageSchema[SpanSchema]):
     """The log records of the spans on this page, by time. The first page of a run also contains
     those whose span is unknown or missing. At most 1,000."""
     logs_left_out: int
-    """The number of log records beyond this limit."""
+    """The number of log records that are left out, because there are more than 1,000."""
     removed_spans: int
     """The number of spans that were removed because the project stores only agent work."""
 

@@ -67,8 +67,8 @@ class CallFiguresSchema(BaseModel):
     p95_ms: float | None
     p99_ms: float | None
     own_p50_ms: float | None
-    """The same of the calls' own time: the duration without the times in which a sub-agent ran that
-    the call opened."""
+    """The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
+    without the time in which sub-agents ran that it opened."""
     own_p95_ms: float | None
     own_p99_ms: float | None
 
@@ -80,9 +80,9 @@ class ToolStatsSchema(CallFiguresSchema):
 
     name: str
     tool_type: str | None
-    """The kind of tool; if there are several, the last by name."""
+    """The kind of tool. If calls had several kinds, this is the last one in alphabetical order."""
     latest_at: datetime
-    """When the latest call started; without a start, when it was recorded."""
+    """When the latest call started. If a call has no start, the time of recording counts."""
     sub_plans: int
     """The number of sub-plans that the calls opened."""
 
@@ -104,7 +104,8 @@ class ListedToolStatsSchema(ToolStatsSchema):
     model_config = read_config(**_STATS, buckets=[_COUNTS])
 
     buckets: list[CallCountsSchema]
-    """In order, from multiples of `bucketSeconds` since 1970, without empty intervals."""
+    """The intervals with calls, in order of time. Each starts at a multiple of `bucketSeconds`
+    since 1970."""
 
     @classmethod
     def of(cls, stats: ToolStats, counts: list[CallCounts]) -> ListedToolStatsSchema:
@@ -122,10 +123,11 @@ class ToolStatsList(BaseModel):
 
     items: list[ListedToolStatsSchema]
     bucket_seconds: int
-    """The length of an interval, chosen so that there are some dozens; 0 without calls."""
+    """The length of an interval in seconds, chosen so that there are a few dozen intervals; 0 if
+    there are no calls."""
     as_of: datetime | None
-    """Calls that started more than two hours before this moment are counted as of this moment; null
-    if all calls were counted for this response."""
+    """Calls that started more than two hours before this time are counted with their state at this
+    time. Null if all calls were counted for this response."""
 
 
 class CallBucketSchema(CallFiguresSchema):
@@ -148,7 +150,7 @@ class NamedCallSchema(BaseModel):
     started_at: datetime | None
     duration_ms: float | None
     error: ErrorSchema | None
-    """The error without its stack, with the first 2 kB of its message."""
+    """The error, without a stack trace, and with the first 2 kB of its message."""
 
     @classmethod
     def of(cls, call: ExampleCall) -> NamedCallSchema:
@@ -174,9 +176,10 @@ class ToolHistorySchema(BaseModel):
 
     stats: ToolStatsSchema
     bucket_seconds: int
-    """The length of a bucket, chosen so that there are some dozens."""
+    """The length of an interval in seconds, chosen so that there are a few dozen intervals."""
     buckets: list[CallBucketSchema]
-    """In order, from multiples of `bucketSeconds` since 1970, without empty buckets."""
+    """The intervals with calls, in order of time. Each starts at a multiple of `bucketSeconds`
+    since 1970."""
     slowest: list[NamedCallSchema]
     """The ten slowest calls."""
     latest_failures: list[NamedCallSchema]
@@ -184,4 +187,5 @@ class ToolHistorySchema(BaseModel):
     latest_abandoned: list[NamedCallSchema]
     """The ten abandoned calls that started last."""
     as_of: datetime | None
-    """As in the statistics of all tools."""
+    """Calls that started more than two hours before this time are counted with their state at this
+    time. Null if all calls were counted for this response."""

@@ -779,7 +779,7 @@ export interface components {
             /**
              * Since
              * Format: date-time
-             * @description When the first of them arrived.
+             * @description When the first missing span arrived.
              */
             since: string;
         };
@@ -822,8 +822,8 @@ export interface components {
             p99Ms: number | null;
             /**
              * Ownp50Ms
-             * @description The same of the calls' own time: the duration without the times in which a sub-agent ran that
-             *     the call opened.
+             * @description The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
+             *     without the time in which sub-agents ran that it opened.
              */
             ownP50Ms: number | null;
             /** Ownp95Ms */
@@ -989,7 +989,7 @@ export interface components {
             durationMs: number | null;
             /**
              * Attempt
-             * @description Only for a tool call.
+             * @description The number of attempts of a tool call; null for other records.
              */
             attempt: number | null;
             /** @description The totals of the record and all records below it. */
@@ -1304,7 +1304,7 @@ export interface components {
             createdAt: string;
             /**
              * Lastusedat
-             * @description When it was last used, to the minute.
+             * @description When the key was last used, to the minute.
              */
             lastUsedAt: string | null;
             /** Revokedat */
@@ -1333,7 +1333,7 @@ export interface components {
             /**
              * Recorderid
              * Format: uuid
-             * @description The recorder. The lease of spans, which have no recorder, has the run's `rootPlanId`.
+             * @description The recorder's id. Spans have no recorder; their lease has the `rootPlanId` of the run.
              */
             recorderId: string;
             /**
@@ -1350,7 +1350,7 @@ export interface components {
             /**
              * Expiresat
              * Format: date-time
-             * @description When the lease expires: the `abandonedAt` of the records that are open then.
+             * @description When the lease expires. Records that are open then get this time as `abandonedAt`.
              */
             expiresAt: string;
             /**
@@ -1377,7 +1377,7 @@ export interface components {
         LeasesSchema: {
             /**
              * Items
-             * @description Ordered by `recorderId`.
+             * @description The leases, sorted by `recorderId`.
              */
             items: components["schemas"]["LeaseSchema"][];
         };
@@ -1474,8 +1474,8 @@ export interface components {
             p99Ms: number | null;
             /**
              * Ownp50Ms
-             * @description The same of the calls' own time: the duration without the times in which a sub-agent ran that
-             *     the call opened.
+             * @description The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
+             *     without the time in which sub-agents ran that it opened.
              */
             ownP50Ms: number | null;
             /** Ownp95Ms */
@@ -1486,13 +1486,13 @@ export interface components {
             name: string;
             /**
              * Tooltype
-             * @description The kind of tool; if there are several, the last by name.
+             * @description The kind of tool. If calls had several kinds, this is the last one in alphabetical order.
              */
             toolType: string | null;
             /**
              * Latestat
              * Format: date-time
-             * @description When the latest call started; without a start, when it was recorded.
+             * @description When the latest call started. If a call has no start, the time of recording counts.
              */
             latestAt: string;
             /**
@@ -1502,7 +1502,8 @@ export interface components {
             subPlans: number;
             /**
              * Buckets
-             * @description In order, from multiples of `bucketSeconds` since 1970, without empty intervals.
+             * @description The intervals with calls, in order of time. Each starts at a multiple of `bucketSeconds`
+             *     since 1970.
              */
             buckets: components["schemas"]["CallCountsSchema"][];
         };
@@ -1528,19 +1529,20 @@ export interface components {
         LogSchema: {
             /**
              * Spanid
-             * @description The span of the log record; null if it names none.
+             * @description The id of the span that the log record names; null if it names none.
              */
             spanId: string | null;
             /**
              * At
-             * @description When it happened, else when it was observed, to the microsecond; null for a time of zero.
+             * @description When the logged event happened, or else was observed, to the microsecond; null if unknown.
              */
             at: string | null;
             /** Timeunixnano */
             timeUnixNano: string;
             /**
              * Name
-             * @description The name of the event: the attribute `event.name`, else the field, else a text body.
+             * @description The name of the event: the attribute `event.name`, else the field for the event's name, else
+             *     the body, if that is text.
              */
             name: string;
             /** Body */
@@ -1591,7 +1593,7 @@ export interface components {
             startedAt: string | null;
             /** Durationms */
             durationMs: number | null;
-            /** @description The error without its stack, with the first 2 kB of its message. */
+            /** @description The error, without a stack trace, and with the first 2 kB of its message. */
             error: components["schemas"]["ErrorSchema"] | null;
         };
         /**
@@ -1620,14 +1622,15 @@ export interface components {
             createdAt: string;
             /**
              * Lastusedat
-             * @description When it was last used, to the minute.
+             * @description When the key was last used, to the minute.
              */
             lastUsedAt: string | null;
             /** Revokedat */
             revokedAt: string | null;
             /**
              * Secret
-             * @description The secret that programs send. The server returns it only this once and stores its hash.
+             * @description The secret that programs send. The server stores only a hash, so it never returns the secret
+             *     again.
              */
             secret: string;
         };
@@ -1726,12 +1729,12 @@ export interface components {
             toolCallId: string;
             /**
              * Name
-             * @description Null while only its id is known.
+             * @description The tool's name; null while only the call's id is known.
              */
             name: string | null;
             /**
              * Arguments
-             * @description The arguments as text; in a tree, as much of them as `payloads` requests.
+             * @description The arguments as text. In a tree, the parameter `payloads` sets how much of them is shown.
              */
             arguments: string | null;
             /**
@@ -2219,8 +2222,8 @@ export interface components {
             /** @description The tool call that opened this sub-plan; null for a root plan and for a hand-off. */
             parentActToolCall: components["schemas"]["ParentActToolCall"] | null;
             /**
-             * @description The call of another run of the session whose end this plan follows, such as that of an agent
-             *     that worked in the background.
+             * @description A call in another run of the same session. This plan started after that call ended. For
+             *     example, the call started an agent that worked in the background.
              */
             followedToolCall: components["schemas"]["FollowedToolCall"] | null;
             /**
@@ -2365,14 +2368,15 @@ export interface components {
             status: string;
             /**
              * Rowlevelsecurity
-             * @description Whether row-level security also isolates projects; if not, the log says why.
+             * @description Whether the database's row-level security also isolates projects. If it is off, the server's
+             *     log contains the reason.
              * @enum {string}
              */
             rowLevelSecurity: "on" | "off";
             /**
              * Projectors
-             * @description The number of projectors of all servers that are connected to the database. Without one,
-             *     accepted spans are stored and projected later.
+             * @description The number of projectors that are connected to the database, over all servers. A projector
+             *     converts spans to records. Without one, accepted spans are stored and converted later.
              */
             projectors: number;
         };
@@ -2401,7 +2405,7 @@ export interface components {
             kind: "plan" | "step" | "thinkAct" | "toolCall";
             /**
              * Name
-             * @description The name of the left record; if it is missing, that of the right one.
+             * @description The name of the left record; if there is no left record, the name of the right record.
              */
             name: string | null;
             left: components["schemas"]["ComparedRecord"] | null;
@@ -2409,12 +2413,13 @@ export interface components {
             change: components["schemas"]["Change"];
             /**
              * Differs
-             * @description The differing aspects. Durations differ if one is at least a quarter and 0.1 s longer.
+             * @description The aspects that differ. Durations differ if one is longer by at least a quarter and by at
+             *     least 0.1 s.
              */
             differs: components["schemas"]["Difference"][];
             /**
              * Changedbelow
-             * @description The number of pairs below that are not `same`.
+             * @description The number of pairs below this pair whose `change` is not `same`.
              */
             changedBelow: number;
             /** Children */
@@ -2432,7 +2437,7 @@ export interface components {
         RefusedEvent: {
             /**
              * Index
-             * @description Its index among the events sent, from 0, without blank lines.
+             * @description The index of the event in the request, from 0. Blank lines do not count.
              */
             index: number;
             /**
@@ -2442,7 +2447,7 @@ export interface components {
             code: string;
             /**
              * Detail
-             * @description The reason, for people.
+             * @description Why the event was rejected, as a text for people.
              */
             detail: string;
         };
@@ -2464,12 +2469,12 @@ export interface components {
             start: string;
             /**
              * Runs
-             * @description The number of runs that started in it.
+             * @description The number of runs that started in the interval.
              */
             runs: number;
             /**
              * Failed
-             * @description How many of them failed.
+             * @description How many of these runs failed.
              */
             failed: number;
         };
@@ -2483,8 +2488,8 @@ export interface components {
             counts: components["schemas"]["ChangeCounts"];
             /**
              * Messagescompared
-             * @description False if the messages of the two runs have more than 64 MB together. Then `messages` is in no
-             *     `differs`.
+             * @description Whether the messages of rounds were compared. False if the two runs together have more than
+             *     64 MB of messages. Then no `differs` contains `messages`.
              */
             messagesCompared: boolean;
             root: components["schemas"]["RecordPair"];
@@ -2553,7 +2558,7 @@ export interface components {
         RunHistogramSchema: {
             /**
              * Count
-             * @description How many runs match: exact, unless `countedBackTo` is set.
+             * @description The number of matching runs. If `countedBackTo` is set, there are at least this many.
              */
             count: number;
             /**
@@ -2568,7 +2573,7 @@ export interface components {
             bins: components["schemas"]["RunBinSchema"][];
             /**
              * Countedbackto
-             * @description If not all runs were examined, the start of the earliest that was.
+             * @description If not all runs were examined, the start of the earliest examined run.
              */
             countedBackTo: string | null;
         };
@@ -2782,9 +2787,12 @@ export interface components {
              * @default 0
              */
             handledFailures: number;
-            /** @description The origin of a failed run's failure: the deepest one; of equally deep ones the earliest. */
+            /**
+             * @description If the run failed, the record in which the failure began. If there are several, this is the
+             *     deepest; of equally deep ones, the earliest.
+             */
             failure: components["schemas"]["RunFailureSchema"] | null;
-            /** @description In an open run, the longest open call without an agent below it. */
+            /** @description If the run is open, the open call that has run longest and has no agent below it. */
             openCall: components["schemas"]["OpenCallSchema"] | null;
             /**
              * Seenat
@@ -3027,7 +3035,7 @@ export interface components {
             nextCursor: string | null;
             /**
              * Searchedbackto
-             * @description If the limit was reached, the time back to which the server searched.
+             * @description If the server did not search all records, the time back to which it searched.
              */
             searchedBackTo: string | null;
         };
@@ -3042,7 +3050,7 @@ export interface components {
             nextCursor: string | null;
             /**
              * Searchedbackto
-             * @description If the limit was reached, the time back to which the server searched.
+             * @description If the server did not search all records, the time back to which it searched.
              */
             searchedBackTo: string | null;
         };
@@ -3259,9 +3267,12 @@ export interface components {
              * @default 0
              */
             handledFailures: number;
-            /** @description The origin of a failed run's failure: the deepest one; of equally deep ones the earliest. */
+            /**
+             * @description If the run failed, the record in which the failure began. If there are several, this is the
+             *     deepest; of equally deep ones, the earliest.
+             */
             failure: components["schemas"]["RunFailureSchema"] | null;
-            /** @description In an open run, the longest open call without an agent below it. */
+            /** @description If the run is open, the open call that has run longest and has no agent below it. */
             openCall: components["schemas"]["OpenCallSchema"] | null;
             /**
              * Seenat
@@ -3272,7 +3283,8 @@ export interface components {
             behind: components["schemas"]["BehindSchema"] | null;
             /**
              * Projectionerror
-             * @description Why the newest spans could not be projected; null if they were, or are pending.
+             * @description Why the newest spans could not be converted to records; null if they were converted, or are
+             *     still pending.
              */
             projectionError: string | null;
             /**
@@ -3331,7 +3343,7 @@ export interface components {
             logs: components["schemas"]["LogSchema"][];
             /**
              * Logsleftout
-             * @description The number of log records beyond this limit.
+             * @description The number of log records that are left out, because there are more than 1,000.
              */
             logsLeftOut: number;
             /**
@@ -3400,7 +3412,7 @@ export interface components {
             kind: string;
             /**
              * Startedat
-             * @description To the microsecond; null for a time of zero.
+             * @description The start, to the microsecond; null if the span has no start.
              */
             startedAt: string | null;
             /**
@@ -3435,7 +3447,10 @@ export interface components {
             scope: string;
             /** Scopeversion */
             scopeVersion: string;
-            /** @description The record of the span. A span without one of its own belongs to the record above it. */
+            /**
+             * @description The record that the span belongs to. If no record was made from the span itself, this is the
+             *     record of a span above it.
+             */
             record: components["schemas"]["SpanRecord"] | null;
         };
         /**
@@ -3995,7 +4010,7 @@ export interface components {
             lateResult: string | null;
             /**
              * Lineage
-             * @description From the root plan down to the call, as far as it is known.
+             * @description The known records from the root plan down to the call.
              */
             lineage: components["schemas"]["LineageItem"][];
             /**
@@ -4505,12 +4520,13 @@ export interface components {
             stats: components["schemas"]["ToolStatsSchema"];
             /**
              * Bucketseconds
-             * @description The length of a bucket, chosen so that there are some dozens.
+             * @description The length of an interval in seconds, chosen so that there are a few dozen intervals.
              */
             bucketSeconds: number;
             /**
              * Buckets
-             * @description In order, from multiples of `bucketSeconds` since 1970, without empty buckets.
+             * @description The intervals with calls, in order of time. Each starts at a multiple of `bucketSeconds`
+             *     since 1970.
              */
             buckets: components["schemas"]["CallBucketSchema"][];
             /**
@@ -4530,7 +4546,8 @@ export interface components {
             latestAbandoned: components["schemas"]["NamedCallSchema"][];
             /**
              * Asof
-             * @description As in the statistics of all tools.
+             * @description Calls that started more than two hours before this time are counted with their state at this
+             *     time. Null if all calls were counted for this response.
              */
             asOf: string | null;
         };
@@ -4598,13 +4615,14 @@ export interface components {
             items: components["schemas"]["ListedToolStatsSchema"][];
             /**
              * Bucketseconds
-             * @description The length of an interval, chosen so that there are some dozens; 0 without calls.
+             * @description The length of an interval in seconds, chosen so that there are a few dozen intervals; 0 if
+             *     there are no calls.
              */
             bucketSeconds: number;
             /**
              * Asof
-             * @description Calls that started more than two hours before this moment are counted as of this moment; null
-             *     if all calls were counted for this response.
+             * @description Calls that started more than two hours before this time are counted with their state at this
+             *     time. Null if all calls were counted for this response.
              */
             asOf: string | null;
         };
@@ -4666,8 +4684,8 @@ export interface components {
             p99Ms: number | null;
             /**
              * Ownp50Ms
-             * @description The same of the calls' own time: the duration without the times in which a sub-agent ran that
-             *     the call opened.
+             * @description The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
+             *     without the time in which sub-agents ran that it opened.
              */
             ownP50Ms: number | null;
             /** Ownp95Ms */
@@ -4678,13 +4696,13 @@ export interface components {
             name: string;
             /**
              * Tooltype
-             * @description The kind of tool; if there are several, the last by name.
+             * @description The kind of tool. If calls had several kinds, this is the last one in alphabetical order.
              */
             toolType: string | null;
             /**
              * Latestat
              * Format: date-time
-             * @description When the latest call started; without a start, when it was recorded.
+             * @description When the latest call started. If a call has no start, the time of recording counts.
              */
             latestAt: string;
             /**
@@ -6133,12 +6151,13 @@ export interface components {
             code: string;
             /**
              * Detail
-             * @description The problem and its remedy, for people.
+             * @description What went wrong and what to do about it, as a text for people.
              */
             detail: string;
             /**
              * Errors
-             * @description For `invalid_request`: the place in the request (`loc`) and its error (`msg`).
+             * @description Only for `invalid_request`: the errors, each with its path in the request (`loc`) and a
+             *     message (`msg`).
              * @default null
              */
             errors: {
@@ -6776,7 +6795,7 @@ export interface operations {
             query?: {
                 /** @description The value to sort by. A minus puts the greatest value first. */
                 sort?: components["schemas"]["RunOrder"];
-                /** @description The most items in a page. */
+                /** @description The largest number of items in a page. */
                 limit?: number;
                 /** @description The `nextCursor` of the previous page. */
                 cursor?: string | null;
@@ -6790,21 +6809,21 @@ export interface operations {
                 session?: string | null;
                 /** @description The subject of the run. */
                 subject?: string | null;
-                /** @description One of its tags. */
+                /** @description A tag of the run. */
                 tag?: string | null;
                 /** @description The service's name, as `service.name`. */
                 service?: string | null;
-                /** @description Its version, as `service.version`. */
+                /** @description The service's version, as `service.version`. */
                 serviceVersion?: string | null;
-                /** @description Where it ran, as `deployment.environment.name`. */
+                /** @description Where the run took place, as `deployment.environment.name`. */
                 environment?: string | null;
-                /** @description Text in the question, the answer, titles, tool and agent names or errors, in any case. */
+                /** @description A text in the question, the answer, titles, tool and agent names or errors. Upper and lower case make no difference. */
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
                 otherTraces?: boolean;
-                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
+                /** @description Only items that started at this time or later (RFC 3339). If an item has no start, the time of its recording counts. */
                 from?: string | null;
-                /** @description Started (or else recorded) before this moment, RFC 3339. */
+                /** @description Only items that started before this time (RFC 3339). If an item has no start, the time of its recording counts. */
                 to?: string | null;
             };
             header?: never;
@@ -6972,21 +6991,21 @@ export interface operations {
                 session?: string | null;
                 /** @description The subject of the run. */
                 subject?: string | null;
-                /** @description One of its tags. */
+                /** @description A tag of the run. */
                 tag?: string | null;
                 /** @description The service's name, as `service.name`. */
                 service?: string | null;
-                /** @description Its version, as `service.version`. */
+                /** @description The service's version, as `service.version`. */
                 serviceVersion?: string | null;
-                /** @description Where it ran, as `deployment.environment.name`. */
+                /** @description Where the run took place, as `deployment.environment.name`. */
                 environment?: string | null;
-                /** @description Text in the question, the answer, titles, tool and agent names or errors, in any case. */
+                /** @description A text in the question, the answer, titles, tool and agent names or errors. Upper and lower case make no difference. */
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
                 otherTraces?: boolean;
-                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
+                /** @description Only items that started at this time or later (RFC 3339). If an item has no start, the time of its recording counts. */
                 from?: string | null;
-                /** @description Started (or else recorded) before this moment, RFC 3339. */
+                /** @description Only items that started before this time (RFC 3339). If an item has no start, the time of its recording counts. */
                 to?: string | null;
             };
             header?: never;
@@ -7341,7 +7360,7 @@ export interface operations {
     export_run: {
         parameters: {
             query?: {
-                /** @description `otlp` is protobuf, unless JSON is accepted. */
+                /** @description The file format. `otlp` is protobuf; with `Accept: application/json`, it is JSON. */
                 format?: components["schemas"]["ExportFormat"];
                 /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
@@ -7442,7 +7461,7 @@ export interface operations {
             query?: {
                 /** @description Spans of this record only. */
                 recordId?: string | null;
-                /** @description The most items in a page. */
+                /** @description The largest number of items in a page. */
                 limit?: number;
                 /** @description The `nextCursor` of the previous page. */
                 cursor?: string | null;
@@ -8034,9 +8053,9 @@ export interface operations {
             query?: {
                 /** @description This tool only. */
                 name?: string | null;
-                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
+                /** @description Only items that started at this time or later (RFC 3339). If an item has no start, the time of its recording counts. */
                 from?: string | null;
-                /** @description Started (or else recorded) before this moment, RFC 3339. */
+                /** @description Only items that started before this time (RFC 3339). If an item has no start, the time of its recording counts. */
                 to?: string | null;
             };
             header?: never;
@@ -8113,9 +8132,9 @@ export interface operations {
     read_tool_history: {
         parameters: {
             query?: {
-                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
+                /** @description Only items that started at this time or later (RFC 3339). If an item has no start, the time of its recording counts. */
                 from?: string | null;
-                /** @description Started (or else recorded) before this moment, RFC 3339. */
+                /** @description Only items that started before this time (RFC 3339). If an item has no start, the time of its recording counts. */
                 to?: string | null;
             };
             header?: never;
@@ -8388,9 +8407,9 @@ export interface operations {
     read_tree: {
         parameters: {
             query?: {
-                /** @description How many levels of plans; 1 is this plan alone. */
+                /** @description How many levels of plans; 1 is only this plan. */
                 depth?: number | null;
-                /** @description How much of each long string: a preview is its first 2 kB, a digest its SHA-256. */
+                /** @description How long strings are shown: `preview` is the first 2 kB, `digest` is the SHA-256. */
                 payloads?: "none" | "preview" | "full" | "digest";
                 /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
@@ -8703,13 +8722,13 @@ export interface operations {
                 rootPlanId?: string | null;
                 /** @description The id that the model provider assigned. */
                 providerCallId?: string | null;
-                /** @description The most items in a page. */
+                /** @description The largest number of items in a page. */
                 limit?: number;
                 /** @description The `nextCursor` of the previous page. */
                 cursor?: string | null;
-                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
+                /** @description Only items that started at this time or later (RFC 3339). If an item has no start, the time of its recording counts. */
                 from?: string | null;
-                /** @description Started (or else recorded) before this moment, RFC 3339. */
+                /** @description Only items that started before this time (RFC 3339). If an item has no start, the time of its recording counts. */
                 to?: string | null;
             };
             header?: never;
@@ -9834,9 +9853,9 @@ export interface operations {
             query: {
                 /** @description The name of the model, or the beginning of names followed by `*`. */
                 model: string;
-                /** @description Its provider. */
+                /** @description The price's provider. */
                 provider?: string | null;
-                /** @description Its first day. */
+                /** @description The first day of the price. */
                 validFrom?: string;
             };
             header?: never;
