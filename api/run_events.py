@@ -35,17 +35,18 @@ class StreamSettings:
     """Limits and waiting times of the event stream of a run."""
 
     max_changes: int = MAX_CHANGES
-    """The most changes in a message. A client that lacks more must read the whole tree, which is
-    less work for both sides."""
+    """The largest number of changes in a message. A client that lacks more changes must read the
+    whole tree, which is less work for client and server."""
 
     gap_seconds: float = GAP_SECONDS
-    """The shortest time between two messages. Changes in between share a message."""
+    """The shortest time between two messages. All changes in this time share one message."""
 
     retry_seconds: float = RETRY_SECONDS
     """The time between two attempts to read from a store that does not answer."""
 
     ping_seconds: float = PING_SECONDS
-    """The time without a message after which a comment shows that the connection is alive."""
+    """After this time without a message, the server sends a comment, so that the client knows that
+    the connection is alive."""
 
 
 DEFAULT_SETTINGS = StreamSettings()

@@ -24,10 +24,10 @@ from tracer.records.record_classes import Kind
 router = APIRouter(prefix="/api/plans", tags=["plans"])
 
 DEFAULT_PAYLOADS: Literal[Payloads.PREVIEW] = Payloads.PREVIEW
-"""The part of long strings in a tree unless the client names another."""
+"""How long strings in a tree are shown if the client does not set `payloads`."""
 
 ShownPayloads = Literal[Payloads.NONE, Payloads.PREVIEW, Payloads.FULL, Payloads.DIGEST]
-"""The values that a client can request. `compared` is for diffs."""
+"""The values that a client can request. `Payloads.COMPARED` is only for the comparison of runs."""
 
 _TREE: dict[int | str, dict[str, Any]] = {
     200: {"model": PlanNodeSchema, "content": {"application/json": {"example": TREE_EXAMPLE}}}

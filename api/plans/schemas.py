@@ -46,7 +46,8 @@ class NodeTotals(BaseModel):
     """The number of model calls with an unknown cost: those that succeeded or used tokens."""
     tool_calls: int
     failures: int
-    """Failures, each counted at its origin: the failed record without a failed record below it."""
+    """The number of failures. Each is counted once, at the failed record that has no failed record
+    below it."""
 
 
 _NODE_CONFIG = read_config()
@@ -64,11 +65,11 @@ class _NodeFields(BaseModel):
     finished_at: datetime | None
     abandoned_at: datetime | None
     duration_ms: float | None
-    """Milliseconds; null while it is open."""
+    """The duration in milliseconds; null while the record is open."""
     position: int | None
-    """The position among its siblings, from 0."""
+    """The record's position among its siblings, from 0."""
     masked: list[str] | None
-    """Where secrets were masked or payloads omitted; null if nowhere."""
+    """The paths of masked secrets and omitted payloads in the record; null if there are none."""
     error: ErrorSchema | None
 
 
@@ -78,7 +79,8 @@ class _Totals(BaseModel):
     own: NodeTotals
     """The totals of the node and the records below it, without sub-plans."""
     cumulative: NodeTotals
-    """The same with sub-plans, whatever `depth` shows."""
+    """The totals of the node and all records below it, including sub-plans. The parameter `depth`
+    has no effect on them."""
 
 
 # Rows: `make fields` writes them.
@@ -236,10 +238,10 @@ class ToolCallNodeSchema(ToolCallFields, _Totals):
     """
 
     sub_plan_count: int
-    """The number of sub-plans that it opened, shown or not."""
+    """The number of sub-plans that the call opened, whether the tree shows them or not."""
     sub_plans: list[PlanNodeSchema]
     tool_calls: list[ToolCallNodeSchema]
-    """The items of a batch."""
+    """The tool calls that the call of a batch tool made."""
 
 
 class ThinkActNodeSchema(ThinkActFields, _Totals):
@@ -253,9 +255,9 @@ class StepNodeSchema(StepFields, _Totals):
 
     think_acts: list[ThinkActNodeSchema]
     tool_calls: list[ToolCallNodeSchema]
-    """The calls made outside any round."""
+    """The calls that the step made outside of any round."""
     sub_plan_count: int
-    """The number of sub-plans that it handed off to, shown or not."""
+    """The number of sub-plans that the step handed off to, whether the tree shows them or not."""
     sub_plans: list[PlanNodeSchema]
     """The sub-plans that the agent opened without a tool call."""
 
@@ -268,26 +270,26 @@ class FailureOriginSchema(BaseModel):
     kind: NodeKind
     id: UUID
     is_handled: bool
-    """Whether a record above it did not fail."""
+    """Whether any record above this record did not fail, so that the failure was handled."""
 
 
 class PlanNodeSchema(PlanFields, _Totals):
     """A plan, with its steps."""
 
     parent_act_tool_call: ParentActToolCall | None
-    """The tool call that opened it, in short."""
+    """A summary of the tool call that opened the plan."""
     agent_executions: list[StepNodeSchema]
     sub_plan_count: int
-    """The number of sub-plans that its steps opened, shown or not."""
+    """The number of sub-plans that the plan's steps opened, whether the tree shows them or not."""
     unplaced: list[PlanNodeSchema | StepNodeSchema | ThinkActNodeSchema | ToolCallNodeSchema] = []
     """At a root plan only: nodes whose parent is not known yet."""
     failure_origins: list[FailureOriginSchema] = []
-    """Only at the root of the tree: the origins of its failures. Those that made it fail come
-    first, then the deepest, then the earliest."""
+    """Only at the root of the tree: the records at which failures began. Those that made the root
+    fail come first, then the deepest, then the earliest."""
     revision: int = 0
-    """Only at the root of the tree: the run's revision, from which to watch the run."""
+    """Only at the root of the tree: the run's revision. Watch the run from this revision on."""
     behind: BehindSchema | None = None
-    """Only at the root of the tree: the spans that it does not include yet; null if it has all."""
+    """Only at the root of the tree: the spans that the tree lacks; null if it lacks none."""
 
 
 def _names(schema: type[BaseModel]) -> list[str]:

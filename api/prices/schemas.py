@@ -54,17 +54,17 @@ class PriceSchema(ClosedSchema):
     provider: ProviderName | None = None
     """The provider to which the price applies; null: every provider."""
     valid_from: date = ALWAYS
-    """The first day, in UTC, on which the price holds. Calls that end on or after it are priced."""
+    """The first day of the price, in UTC. The price applies to calls that end on or after it."""
     input_usd: Rate
     """The rate of input tokens."""
     output_usd: Rate
     """The rate of output tokens."""
     cache_read_usd: Rate | None = None
-    """The rate of input tokens that were read from a cache; null: that of the input."""
+    """The rate of input tokens that were read from a cache; null: the rate of input tokens."""
     cache_write_usd: Rate | None = None
-    """The rate of input tokens that were written to a cache; null: that of the input."""
+    """The rate of input tokens that were written to a cache; null: the rate of input tokens."""
     reasoning_usd: Rate | None = None
-    """The rate of output tokens of reasoning; null: that of the output."""
+    """The rate of output tokens that were used for reasoning; null: the rate of output tokens."""
 
     def price(self) -> ModelPrice:
         """Return the price."""

@@ -35,13 +35,14 @@ class ProjectSchema(ClosedSchema):
 
     name: str
     keep_days: int | None
-    """Runs are deleted this many days after they ended; null: never because of their age."""
+    """Runs are deleted this many days after they ended; null: age has no effect."""
     keep_runs: int | None
-    """The oldest runs above this number are deleted; null: no limit."""
+    """The largest number of runs. If there are more, the oldest are deleted; null: no limit."""
     payloads: PayloadPolicy
-    """How payloads are stored: complete, their beginnings and sizes, or their sizes only."""
+    """How payloads are stored: completely, only their beginnings and sizes, or only their sizes."""
     keep_spans: KeptSpans
-    """Which spans of a run that has become quiet are stored: all, or those of agent work."""
+    """Which spans remain stored after a run has been quiet for ten minutes: all spans, or only
+    spans of agent work."""
 
 
 class ProjectChange(ClosedSchema):
@@ -54,12 +55,13 @@ class ProjectChange(ClosedSchema):
     keep_days: Annotated[int, _DAYS] | None = None
     """Delete runs this many days after they ended."""
     keep_runs: Annotated[int, _RUNS] | None = None
-    """Delete the oldest runs above this number."""
+    """Delete the oldest runs if there are more than this number."""
     payloads: PayloadPolicy = PayloadPolicy.KEEP
     """How to store payloads that are recorded from now on."""
     keep_spans: KeptSpans = KeptSpans.ALL
-    """`agent`: remove spans that are neither agent, model nor tool work nor above it from runs that
-    have been quiet for ten minutes, and traces without agent work. They cannot be restored."""
+    """With `agent`, only the spans of agents, models and tools and the spans above them are kept.
+    Other spans are removed after a run has been quiet for ten minutes. Traces without agent work
+    are removed, too. Removed spans cannot be restored."""
 
     def changes(self) -> SettingsChange:
         """Return the settings in the request."""
@@ -81,6 +83,7 @@ class ErasureSchema(ClosedSchema):
     spans: int
     """OpenTelemetry spans."""
     left: int
-    """The rows that remain, counted in every table after the deletion: 0."""
+    """The number of rows that remain in any table after the deletion. It should be 0."""
     unprojected: list[UUID]
-    """Runs whose spans could not be projected: they may belong to the subject."""
+    """Runs that may belong to the subject. Their spans could not be converted to records, so their
+    subject is unknown."""

@@ -41,7 +41,7 @@ from tracer.store import TraceWriter
 log = get_logger(__name__)
 
 MAX_WAITING = 8192
-"""How many spans may be queued. The same number may be in the request to the store."""
+"""How many spans may be queued. As many again may be in the request to the store."""
 
 BATCH_SPANS = 256
 """How many spans are written at once."""

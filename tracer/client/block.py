@@ -62,7 +62,7 @@ class _Collection:
     """The garbage collection in progress. A process runs at most one at a time."""
 
     thread: int | None = None
-    """The thread that it runs in; None between collections."""
+    """The thread in which the collection runs; None if none is in progress."""
     innermost: _ContextFrame | None = None
     """The innermost frame of the finalizer that the collection runs."""
 
@@ -90,7 +90,7 @@ class _ContextFrame:
         self.work = work
         self.outer = _innermost()
         self.is_detached = False
-        """Whether it was left in another context than the one in which it was entered."""
+        """Whether the frame was left in a context other than the one in which it was entered."""
         self.token: Token[Context] | None = None
         if is_finalizing():
             _Collection.innermost = self

@@ -38,8 +38,8 @@ GATHER_SECONDS = 0.05
 """How long events wait for others of the same batch, if no caller waits for them."""
 
 MAX_QUEUED = 100_000
-"""How many `record` calls may be queued by default. More are dropped, as if the disk hangs, the
-queue is never emptied."""
+"""How many `record` calls may be queued by default. The events of further calls are dropped,
+because the queue would grow without limit if the disk hangs."""
 
 ENDING_SECONDS = 30.0
 """How long `close` waits for the thread to end, which never happens if the disk hangs."""
@@ -84,7 +84,8 @@ class RecorderThread:
             Exception: `open_writer` or `open_spool` raised this exception.
         """
         self.is_inherited = False
-        """Whether this process was forked since: the thread runs only in the parent process."""
+        """Whether this process was forked after the thread started. The thread then runs only in
+        the parent process."""
         self._open_writer = open_writer
         self._open_spool = open_spool
         self._clock = clock

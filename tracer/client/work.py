@@ -80,7 +80,7 @@ class Plan(Work):
         self.traceparent = traceparent
         self.metadata = text_of(metadata) if metadata else None
         self.offered_tools: dict[str, UUID] = parent.offered_tools if parent else {}
-        """The round of the run that recorded each list of offered tools, by their JSON."""
+        """For each list of offered tools, as JSON: the id of the round that recorded the list."""
         self.summary: str | None = None
         self.positions = count()
         self.steps = [Step(self, *_planned(each)) for each in steps or ()]

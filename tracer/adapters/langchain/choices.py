@@ -20,7 +20,7 @@ Path = tuple[UUID, ...]
 
 class _ModelAnswer(NamedTuple):
     path: Path
-    """The ids of the model's run and of those that contain it, the outermost first."""
+    """The ids of the runs that contain the model's run, the outermost first; last its own id."""
     calls: list[ToolCall]
     message_id: str | None
 

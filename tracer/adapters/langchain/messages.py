@@ -30,7 +30,7 @@ class Answer(NamedTuple):
     usage: tuple[int | None, int | None] = (None, None)
     """Input and output tokens."""
     cached: tuple[int, int] = (0, 0)
-    """The input tokens that the provider read from its cache and wrote to it."""
+    """The numbers of input tokens that the provider read from its cache and wrote to its cache."""
     message_id: str | None = None
     finish_reason: str | None = None
     reasoning: int = 0

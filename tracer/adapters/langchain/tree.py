@@ -21,7 +21,7 @@ from tracer.client.tracing import Tracing
 from tracer.client.work import Plan, Step, ThinkAct
 
 MAX_ENDED = 100
-"""How many ended runs are remembered, because their tasks or threads may start more runs."""
+"""How many ended runs are kept. Their tasks or threads may still start further runs inside them."""
 
 _SESSIONS = ("thread_id", "session_id", "conversation_id")
 
@@ -47,7 +47,7 @@ class LangChainRun:
         self.tags: list[str] = about.get("tags") or []
         self.inputs: Any = None
         self.work: Work | None = None
-        """The work that records it; None if it has no record."""
+        """The record of this run; None if the run is not recorded."""
         self.children: dict[UUID, LangChainRun] = {}
         self.task_runs: dict[UUID, bool] | None = None
         self.is_graph = self.is_interrupted = self.is_structured = False
@@ -91,7 +91,7 @@ class RunTree:
             tracing: The connection that records the runs.
         """
         self.lock = threading.RLock()
-        """Callers must hold it for all methods except `current`."""
+        """A lock that callers must hold when they call any method except `current`."""
         self._tracing = tracing
         self._runs: dict[UUID, LangChainRun] = {}
         self._choices: dict[UUID, Choices] = {}

@@ -13,7 +13,7 @@ from openai.types.responses import Response
 from tracer.records.prices import TokenUsage
 
 LOCAL = ("computer", "local_shell", "shell", "apply_patch")
-"""OpenAI's own tools that the SDK runs. The provider runs the others and returns their results."""
+"""Those of OpenAI's own tools that the SDK runs. The provider runs the other ones."""
 
 _OPENAI_HOST = "api.openai.com"
 

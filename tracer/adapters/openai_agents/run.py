@@ -63,11 +63,11 @@ class OpenAIRun:
         self.plans = [plan]
         """The plans of the first agent and of each hand-off. Each opened the next one."""
         self.errors: dict[ToolCall, BaseException] = {}
-        """Exceptions of calls that the SDK converts to answers to the model."""
+        """The exceptions of calls. The SDK itself converts them to texts for the model."""
         self.model: Any = None
         """The SDK's object for the model that was asked last; None before the first request."""
         self.finish_reason: str | None = None
-        """Why the model stopped, between its response and `answer`."""
+        """Why the model stopped. Set by the response, and used when `answer` is called."""
         self._config = config
         self._thought: ThinkAct | None = None
         self._round: list[_Choice] = []

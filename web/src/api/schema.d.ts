@@ -1072,12 +1072,13 @@ export interface components {
             spans: number;
             /**
              * Left
-             * @description The rows that remain, counted in every table after the deletion: 0.
+             * @description The number of rows that remain in any table after the deletion. It should be 0.
              */
             left: number;
             /**
              * Unprojected
-             * @description Runs whose spans could not be projected: they may belong to the subject.
+             * @description Runs that may belong to the subject. Their spans could not be converted to records, so their
+             *     subject is unknown.
              */
             unprojected: string[];
         };
@@ -1155,7 +1156,7 @@ export interface components {
             id: string;
             /**
              * Ishandled
-             * @description Whether a record above it did not fail.
+             * @description Whether any record above this record did not fail, so that the failure was handled.
              */
             isHandled: boolean;
         };
@@ -1665,7 +1666,8 @@ export interface components {
             toolCalls: number;
             /**
              * Failures
-             * @description Failures, each counted at its origin: the failed record without a failed record below it.
+             * @description The number of failures. Each is counted once, at the failed record that has no failed record
+             *     below it.
              */
             failures: number;
         };
@@ -1757,7 +1759,10 @@ export interface components {
         PlanNodeSchema: {
             /** @description The totals of the node and the records below it, without sub-plans. */
             own: components["schemas"]["NodeTotals"];
-            /** @description The same with sub-plans, whatever `depth` shows. */
+            /**
+             * @description The totals of the node and all records below it, including sub-plans. The parameter `depth`
+             *     has no effect on them.
+             */
             cumulative: components["schemas"]["NodeTotals"];
             /**
              * Status
@@ -1777,17 +1782,17 @@ export interface components {
             abandonedAt: string | null;
             /**
              * Durationms
-             * @description Milliseconds; null while it is open.
+             * @description The duration in milliseconds; null while the record is open.
              */
             durationMs: number | null;
             /**
              * Position
-             * @description The position among its siblings, from 0.
+             * @description The record's position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked or payloads omitted; null if nowhere.
+             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -1881,13 +1886,13 @@ export interface components {
             summaryBytes: number | null;
             /** Summarytruncated */
             summaryTruncated: boolean;
-            /** @description The tool call that opened it, in short. */
+            /** @description A summary of the tool call that opened the plan. */
             parentActToolCall: components["schemas"]["ParentActToolCall"] | null;
             /** Agentexecutions */
             agentExecutions: components["schemas"]["StepNodeSchema"][];
             /**
              * Subplancount
-             * @description The number of sub-plans that its steps opened, shown or not.
+             * @description The number of sub-plans that the plan's steps opened, whether the tree shows them or not.
              */
             subPlanCount: number;
             /**
@@ -1898,18 +1903,18 @@ export interface components {
             unplaced: (components["schemas"]["PlanNodeSchema"] | components["schemas"]["StepNodeSchema"] | components["schemas"]["ThinkActNodeSchema"] | components["schemas"]["ToolCallNodeSchema"])[];
             /**
              * Failureorigins
-             * @description Only at the root of the tree: the origins of its failures. Those that made it fail come
-             *     first, then the deepest, then the earliest.
+             * @description Only at the root of the tree: the records at which failures began. Those that made the root
+             *     fail come first, then the deepest, then the earliest.
              * @default []
              */
             failureOrigins: components["schemas"]["FailureOriginSchema"][];
             /**
              * Revision
-             * @description Only at the root of the tree: the run's revision, from which to watch the run.
+             * @description Only at the root of the tree: the run's revision. Watch the run from this revision on.
              * @default 0
              */
             revision: number;
-            /** @description Only at the root of the tree: the spans that it does not include yet; null if it has all. */
+            /** @description Only at the root of the tree: the spans that the tree lacks; null if it lacks none. */
             behind?: components["schemas"]["BehindSchema"] | null;
         };
         /**
@@ -2268,7 +2273,7 @@ export interface components {
             /**
              * Validfrom
              * Format: date
-             * @description The first day, in UTC, on which the price holds. Calls that end on or after it are priced.
+             * @description The first day of the price, in UTC. The price applies to calls that end on or after it.
              * @default 1970-01-01
              */
             validFrom: string;
@@ -2284,17 +2289,17 @@ export interface components {
             outputUsd: number;
             /**
              * Cachereadusd
-             * @description The rate of input tokens that were read from a cache; null: that of the input.
+             * @description The rate of input tokens that were read from a cache; null: the rate of input tokens.
              */
             cacheReadUsd?: number | null;
             /**
              * Cachewriteusd
-             * @description The rate of input tokens that were written to a cache; null: that of the input.
+             * @description The rate of input tokens that were written to a cache; null: the rate of input tokens.
              */
             cacheWriteUsd?: number | null;
             /**
              * Reasoningusd
-             * @description The rate of output tokens of reasoning; null: that of the output.
+             * @description The rate of output tokens that were used for reasoning; null: the rate of output tokens.
              */
             reasoningUsd?: number | null;
         };
@@ -2316,7 +2321,7 @@ export interface components {
             keepDays?: number | null;
             /**
              * Keepruns
-             * @description Delete the oldest runs above this number.
+             * @description Delete the oldest runs if there are more than this number.
              */
             keepRuns?: number | null;
             /**
@@ -2325,8 +2330,9 @@ export interface components {
              */
             payloads: components["schemas"]["PayloadPolicy"];
             /**
-             * @description `agent`: remove spans that are neither agent, model nor tool work nor above it from runs that
-             *     have been quiet for ten minutes, and traces without agent work. They cannot be restored.
+             * @description With `agent`, only the spans of agents, models and tools and the spans above them are kept.
+             *     Other spans are removed after a run has been quiet for ten minutes. Traces without agent work
+             *     are removed, too. Removed spans cannot be restored.
              * @default all
              */
             keepSpans: components["schemas"]["KeptSpans"];
@@ -2346,17 +2352,20 @@ export interface components {
             name: string;
             /**
              * Keepdays
-             * @description Runs are deleted this many days after they ended; null: never because of their age.
+             * @description Runs are deleted this many days after they ended; null: age has no effect.
              */
             keepDays: number | null;
             /**
              * Keepruns
-             * @description The oldest runs above this number are deleted; null: no limit.
+             * @description The largest number of runs. If there are more, the oldest are deleted; null: no limit.
              */
             keepRuns: number | null;
-            /** @description How payloads are stored: complete, their beginnings and sizes, or their sizes only. */
+            /** @description How payloads are stored: completely, only their beginnings and sizes, or only their sizes. */
             payloads: components["schemas"]["PayloadPolicy"];
-            /** @description Which spans of a run that has become quiet are stored: all, or those of agent work. */
+            /**
+             * @description Which spans remain stored after a run has been quiet for ten minutes: all spans, or only
+             *     spans of agent work.
+             */
             keepSpans: components["schemas"]["KeptSpans"];
         };
         /**
@@ -3469,7 +3478,10 @@ export interface components {
         StepNodeSchema: {
             /** @description The totals of the node and the records below it, without sub-plans. */
             own: components["schemas"]["NodeTotals"];
-            /** @description The same with sub-plans, whatever `depth` shows. */
+            /**
+             * @description The totals of the node and all records below it, including sub-plans. The parameter `depth`
+             *     has no effect on them.
+             */
             cumulative: components["schemas"]["NodeTotals"];
             /**
              * Status
@@ -3489,17 +3501,17 @@ export interface components {
             abandonedAt: string | null;
             /**
              * Durationms
-             * @description Milliseconds; null while it is open.
+             * @description The duration in milliseconds; null while the record is open.
              */
             durationMs: number | null;
             /**
              * Position
-             * @description The position among its siblings, from 0.
+             * @description The record's position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked or payloads omitted; null if nowhere.
+             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -3546,12 +3558,12 @@ export interface components {
             thinkActs: components["schemas"]["ThinkActNodeSchema"][];
             /**
              * Toolcalls
-             * @description The calls made outside any round.
+             * @description The calls that the step made outside of any round.
              */
             toolCalls: components["schemas"]["ToolCallNodeSchema"][];
             /**
              * Subplancount
-             * @description The number of sub-plans that it handed off to, shown or not.
+             * @description The number of sub-plans that the step handed off to, whether the tree shows them or not.
              */
             subPlanCount: number;
             /**
@@ -3580,7 +3592,10 @@ export interface components {
         ThinkActNodeSchema: {
             /** @description The totals of the node and the records below it, without sub-plans. */
             own: components["schemas"]["NodeTotals"];
-            /** @description The same with sub-plans, whatever `depth` shows. */
+            /**
+             * @description The totals of the node and all records below it, including sub-plans. The parameter `depth`
+             *     has no effect on them.
+             */
             cumulative: components["schemas"]["NodeTotals"];
             /**
              * Status
@@ -3600,17 +3615,17 @@ export interface components {
             abandonedAt: string | null;
             /**
              * Durationms
-             * @description Milliseconds; null while it is open.
+             * @description The duration in milliseconds; null while the record is open.
              */
             durationMs: number | null;
             /**
              * Position
-             * @description The position among its siblings, from 0.
+             * @description The record's position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked or payloads omitted; null if nowhere.
+             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -4035,7 +4050,10 @@ export interface components {
         ToolCallNodeSchema: {
             /** @description The totals of the node and the records below it, without sub-plans. */
             own: components["schemas"]["NodeTotals"];
-            /** @description The same with sub-plans, whatever `depth` shows. */
+            /**
+             * @description The totals of the node and all records below it, including sub-plans. The parameter `depth`
+             *     has no effect on them.
+             */
             cumulative: components["schemas"]["NodeTotals"];
             /**
              * Status
@@ -4055,17 +4073,17 @@ export interface components {
             abandonedAt: string | null;
             /**
              * Durationms
-             * @description Milliseconds; null while it is open.
+             * @description The duration in milliseconds; null while the record is open.
              */
             durationMs: number | null;
             /**
              * Position
-             * @description The position among its siblings, from 0.
+             * @description The record's position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked or payloads omitted; null if nowhere.
+             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -4199,14 +4217,14 @@ export interface components {
             lateResultTruncated: boolean;
             /**
              * Subplancount
-             * @description The number of sub-plans that it opened, shown or not.
+             * @description The number of sub-plans that the call opened, whether the tree shows them or not.
              */
             subPlanCount: number;
             /** Subplans */
             subPlans: components["schemas"]["PlanNodeSchema"][];
             /**
              * Toolcalls
-             * @description The items of a batch.
+             * @description The tool calls that the call of a batch tool made.
              */
             toolCalls: components["schemas"]["ToolCallNodeSchema"][];
         };
@@ -5637,17 +5655,17 @@ export interface components {
             abandonedAt: string | null;
             /**
              * Durationms
-             * @description Milliseconds; null while it is open.
+             * @description The duration in milliseconds; null while the record is open.
              */
             durationMs: number | null;
             /**
              * Position
-             * @description The position among its siblings, from 0.
+             * @description The record's position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked or payloads omitted; null if nowhere.
+             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -5812,17 +5830,17 @@ export interface components {
             abandonedAt: string | null;
             /**
              * Durationms
-             * @description Milliseconds; null while it is open.
+             * @description The duration in milliseconds; null while the record is open.
              */
             durationMs: number | null;
             /**
              * Position
-             * @description The position among its siblings, from 0.
+             * @description The record's position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked or payloads omitted; null if nowhere.
+             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -5889,17 +5907,17 @@ export interface components {
             abandonedAt: string | null;
             /**
              * Durationms
-             * @description Milliseconds; null while it is open.
+             * @description The duration in milliseconds; null while the record is open.
              */
             durationMs: number | null;
             /**
              * Position
-             * @description The position among its siblings, from 0.
+             * @description The record's position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked or payloads omitted; null if nowhere.
+             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
@@ -5977,17 +5995,17 @@ export interface components {
             abandonedAt: string | null;
             /**
              * Durationms
-             * @description Milliseconds; null while it is open.
+             * @description The duration in milliseconds; null while the record is open.
              */
             durationMs: number | null;
             /**
              * Position
-             * @description The position among its siblings, from 0.
+             * @description The record's position among its siblings, from 0.
              */
             position: number | null;
             /**
              * Masked
-             * @description Where secrets were masked or payloads omitted; null if nowhere.
+             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
              */
             masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
