@@ -159,7 +159,7 @@ async def _launcher(parts: AllParts, caller: Administering) -> RunLauncher:
 
 async def _keys(parts: AllParts, caller: Administering) -> ApiKeys:
     if parts.stores is None:
-        raise ConfigurationError("This server stores no keys.")
+        raise ConfigurationError("This server works without keys, so keys cannot be managed.")
     if caller.key_id is None:
         raise NotAllowed("Create the first key on the server: `tracer keys create NAME`.")
     return (await parts.stores.of(caller.project_id)).keys
@@ -167,19 +167,19 @@ async def _keys(parts: AllParts, caller: Administering) -> ApiKeys:
 
 async def _project_settings(parts: AllParts, caller: AnyCaller) -> SettingsOfProject:
     if parts.stores is None:
-        raise ConfigurationError("This server has no projects.")
+        raise ConfigurationError("This server has no projects, so it has no settings or prices.")
     return (await parts.stores.of(caller.project_id)).settings
 
 
 async def _prices(parts: AllParts, caller: AnyCaller) -> ModelPrices:
     if parts.stores is None:
-        raise ConfigurationError("This server has no projects.")
+        raise ConfigurationError("This server has no projects, so it has no settings or prices.")
     return (await parts.stores.of(caller.project_id)).prices
 
 
 async def _authenticator(parts: AllParts) -> Authenticator:
     if parts.authenticator is None:
-        raise ConfigurationError("This server stores no keys.")
+        raise ConfigurationError("This server works without keys, so keys cannot be managed.")
     return parts.authenticator
 
 

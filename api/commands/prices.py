@@ -157,4 +157,6 @@ def _rate(text: str) -> Decimal:
     try:
         return _RATE.validate_python(text)
     except ValidationError:
-        raise BadRequest(f"{text!r} is not a rate from 0 to 1,000,000 dollars.") from None
+        raise BadRequest(
+            f"{text!r} is not a rate from 0 to 1,000,000 dollars. Pass a number such as 0.25."
+        ) from None

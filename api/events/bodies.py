@@ -84,7 +84,7 @@ async def _in_an_object(body: AsyncIterator[bytes], share: Share) -> AsyncIterat
             while events:  # frees each parsed event after use: it is much larger than its text
                 yield events.pop()
         case _:
-            raise BadRequest('The body must be {"events": […]} without other fields.')
+            raise BadRequest('The body must be an object {"events": […]} without other fields.')
 
 
 async def _on_lines(body: AsyncIterator[bytes], share: Share) -> AsyncIterator[Any]:

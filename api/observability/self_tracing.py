@@ -3,9 +3,9 @@
 Each request gets a span, with a child span for each read or write of the store. The spans contain
 no data that clients send or that the store contains.
 
-If a Tracer server exports its own spans to this server, these requests get no spans. They are
-recognised by their `User-Agent`. Otherwise a server that exports its spans to itself would create
-new spans with each export, and would never stop.
+Requests that export the spans of a Tracer server get no spans themselves. The server recognises
+them by their `User-Agent`. Otherwise a server that exports its spans to itself would create new
+spans with each export, and would never stop.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class _Spanned:
 def wanted_exporter(environment: Mapping[str, str]) -> str | None:
     """Return the name of the exporter that OpenTelemetry's environment variables select.
 
-    Return None if they select no exporter. The server exports spans only if an exporter or an
-    endpoint is set. Other variables may be meant for an agent, and have no effect on the server.
+    Return None if neither an exporter nor an endpoint is set, or if `OTEL_SDK_DISABLED` is true.
+    Other variables alone have no effect, because they may be meant for an agent.
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None

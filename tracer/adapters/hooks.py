@@ -27,7 +27,7 @@ Uninstall = Callable[[], None]
 class log_errors:  # noqa: N801 - used like a function, as `contextlib.suppress`
     """A context manager that logs and suppresses errors of recording, so that the agent continues.
 
-    It does not suppress exceptions that are not an `Exception`, such as `CancelledError`.
+    Exceptions that do not derive from `Exception`, such as `CancelledError`, are raised.
     """
 
     def __init__(self, hook: str) -> None:

@@ -151,8 +151,8 @@ def add_work_finder(find: Callable[[], Work | None]) -> Callable[[], None]:
     """Make `current_work` also search the context of an agent framework.
 
     Args:
-        find: Returns the innermost record around the calling code, which it finds by the
-            framework's own context. Returns None if there is none.
+        find: Returns the innermost record around the calling code according to the framework's own
+            context; None if there is none.
 
     Returns:
         A function that removes `find` again.

@@ -107,7 +107,7 @@ def _bound(
 def _request(arguments: dict[str, Any]) -> str | None:
     """Return the request to record for a call with these arguments.
 
-    If the only argument is text, it is the request. Otherwise all arguments as JSON are.
+    If the only argument is text, return this text. Otherwise return all arguments as JSON.
     """
     match list(arguments.values()):
         case []:

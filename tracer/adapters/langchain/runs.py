@@ -23,7 +23,9 @@ try:
     from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.tracers import context as langchain_context
 except ImportError as error:  # pragma: no cover
-    raise ImportError("This needs LangChain: pip install 'tracer-lineage[langchain]'.") from error
+    raise ImportError(
+        "LangChain is not installed: pip install 'tracer-lineage[langchain]'."
+    ) from error
 
 from tracer.adapters.hooks import Uninstall, log_errors, read_prices, uninstall_all
 from tracer.adapters.langchain.messages import (

@@ -332,8 +332,9 @@ def to_langchain(tool: Tool, service: ToolService) -> BaseTool:
     """Convert a tool of Tracer's runtime to a LangChain tool, for example for `create_agent`.
 
     The service calls the tool in the current run, with the run's caller identity. The id of
-    LangChain's tool call is recorded as the provider call id. A failed call returns a `ToolMessage`
-    with the status `error`, or raises a `ToolException` if LangChain has no tool call to answer.
+    LangChain's tool call is recorded as the provider call id. If a call fails, the LangChain tool
+    returns a `ToolMessage` with the status `error`. If LangChain runs the tool without a tool call,
+    a failure raises a `ToolException` instead.
 
     Args:
         tool: A tool of the service's registry.

@@ -242,9 +242,9 @@ class RunTree:
         """End the calls that the agent answered without running a tool.
 
         Args:
-            run_id: The id of the model's run that receives the messages, or of the graph's run that
-                ends with them.
-            messages: The messages.
+            run_id: The id of the run with the messages: a model's run that receives them, or a
+                graph's run that ends with them.
+            messages: The messages, which contain the agent's answers to the calls.
         """
         run = self._runs.get(run_id)
         if run is not None and isinstance(run.work, (Plan, ThinkAct)):

@@ -157,9 +157,10 @@ export interface paths {
          *
          *     A run without a start is sorted by the time of its first record.
          *
-         *     Any other order examines only the latest 100,000 runs. The filters for the status `failed`, the
-         *     session, the subject and the time range apply before this limit. With any other filter, only
-         *     the latest 10,000 of these runs are examined. If there are more runs, `searchedBackTo` is set.
+         *     With any other order, the server examines only the latest 100,000 runs. The filters for the
+         *     status `failed`, the session, the subject and the time range apply before this limit. With any
+         *     other filter, the server examines only the latest 10,000 of these runs. If there are more runs,
+         *     `searchedBackTo` is set.
          *
          *     Runs without the value to sort by come last in both directions. For example, an open run has no
          *     duration.
