@@ -2,16 +2,14 @@
 
 SERVER_COMMANDS = {
     "export": "Export a complete run. `tracer import` restores it.",
-    "import": "Import runs from files of JSON lines or OTLP, compressed with gzip or not.",
-    "prune": "Delete the runs that exceed their project's limits. Servers do so by themselves.",
-    "erase": (
-        "Delete a run, or all runs of a subject, with all their data. Print how many rows remain."
+    "import": (
+        "Import runs from files that contain JSON lines or OTLP. Files may be compressed with gzip."
     ),
-    "pack-spans": (
-        "Move spans of earlier versions into compressed blocks. Servers do so by themselves."
-    ),
-    "reproject": "Project the records of runs from their spans again, with this version.",
-    "psql": "Open psql as an analyst of a project.",
+    "prune": "Delete the runs that exceed their project's limits of age and number.",
+    "erase": "Delete one run, or all runs of a subject, with all data.",
+    "pack-spans": "Compress the spans that earlier versions of Tracer stored as single rows.",
+    "reproject": "Compute the records of runs from their spans again, with this version of Tracer.",
+    "psql": "Open psql with read access to one project.",
     "serve": "Serve the API and the viewer.",
     "demo": "Record a run of the demonstration application, and show it in the viewer.",
     "migrate": "Bring the database's schema up to date.",
