@@ -1,4 +1,4 @@
-"""Runs that show what a page must tell: a failure two agents down, and a long conversation."""
+"""Runs for pages: one with a failure two sub-agents deep, and one with a long conversation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUESTION = "Why was I charged twice for invoice INV-00042? Please fix it."
 
 @dataclass
 class FailingRun:
-    """A run of `billing` that fails because of a call two agents down."""
+    """A run of `billing` that fails because of a call two sub-agents deep."""
 
     root: UUID
     events: list[Event]
@@ -150,7 +150,7 @@ class _Agent:
 
 
 def failing_run(ids: IdSource = new_id, start: datetime = START) -> FailingRun:
-    """Return a run whose failure began two agents down and reached the top unhandled."""
+    """Return a run whose failure began two sub-agents deep and reached the top unhandled."""
     events: list[Event] = []
     clock = stepping_clock(start, timedelta(milliseconds=20))
     error = ErrorInfo(

@@ -59,11 +59,11 @@ async def test_failed_run_leads_to_the_origin_of_its_failure_in_one_action(
     await _list(page, site, "?status=failed")
     listed = page.get_by_role("row").filter(has=page.locator(f'a[href="/runs/{run.root}"]'))
     await expect(listed).to_contain_text("http_get: TimeoutError: bank.example did not answer")
-    await expect(listed).to_contain_text("2 agents down")
+    await expect(listed).to_contain_text("2 levels deep")
 
     await listed.get_by_role("link").first.click()
     banner = page.get_by_role("region", name="Failures")
-    await expect(banner).to_contain_text("Began in http_get, 2 agents down: TimeoutError")
+    await expect(banner).to_contain_text("Began in http_get, in a sub-agent 2 levels deep: TimeoutError")
     await banner.get_by_role("button", name="Go to it").click()
     await expect(selected(page)).to_have_attribute("data-key", str(run.origin))
     await expect(details(page)).to_contain_text("bank.example did not answer within 30 s")
@@ -141,7 +141,7 @@ async def test_running_run_shows_its_open_call_and_last_heartbeat(
     await page.get_by_role("combobox", name="Status").select_option("running")
     listed = page.get_by_role("row").filter(has=page.locator(f'a[href="/runs/{run.root}"]'))
     await expect(listed).to_contain_text("Running check")
-    await expect(listed).to_contain_text("sign of life")
+    await expect(listed).to_contain_text("heartbeat")
 
 
 async def test_a_link_to_one_record_is_copied_with_a_key(
@@ -208,7 +208,7 @@ async def test_run_without_heartbeats_is_not_shown_as_live(
     await expect(page.locator(".run-header .live")).to_be_visible()
 
     await page.clock.fast_forward("05:00")
-    await expect(page.locator(".run-header")).to_contain_text("no sign of life for")
+    await expect(page.locator(".run-header")).to_contain_text("no heartbeat for")
     await expect(page.locator(".run-header .live")).to_have_count(0)
 
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { gist, visibleText } from './payload-text'
+import { gist, visibleText, withoutMarkdown } from './payload-text'
 
 test('characters that act are shown instead', () => {
   expect(visibleText('\u001b[31mred\u0007')).toBe('␛[31mred␇')
@@ -11,6 +11,13 @@ test('text of other alphabets, lines and tabs stay as they are', () => {
   const text = 'Blutdruck 血压 ضغط الدم 👩‍⚕️\n\tline\r\n'
 
   expect(visibleText(text)).toBe(text)
+})
+
+test('marks of Markdown are left out of a short form', () => {
+  expect(gist(withoutMarkdown('## Plan\n**Fly** to `SEA` at 3 * 4'))).toBe(
+    'Plan Fly to SEA at 3 * 4',
+  )
+  expect(gist(withoutMarkdown('| a | b |\n|---|---|\n| 1 | 2 |'))).toBe('a b 1 2')
 })
 
 test('a gist is one short line', () => {

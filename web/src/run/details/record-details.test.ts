@@ -90,7 +90,7 @@ test('a call says what hooks made of it, and what it changed', async () => {
   const tree = plan('root', { unplaced: [call] })
   const words = {
     en: ['Effective arguments', 'Forged arguments', 'Answered by hook', 'State changes'],
-    'zh-CN': ['实际参数', '伪造的参数', '由钩子代答', '会话状态变更'],
+    'zh-CN': ['实际参数', '伪造的参数', '由钩子直接返回', '会话状态变更'],
   }
 
   for (const language of ['en', 'zh-CN'] as const) {
@@ -141,7 +141,7 @@ test('a tool that goes on after its timeout is said to, until its late end comes
 
 test.each([
   ['unknown', 'A placeholder'],
-  ['abandoned', 'fell silent'],
+  ['abandoned', 'stopped sending heartbeats'],
   ['pending', 'not started'],
 ] as const)('a record that is %s is explained', async (status, words) => {
   const tree = plan('root', { status, title: null, abandonedAt: '2026-11-21T22:30:00Z' })

@@ -22,7 +22,7 @@ const FEWEST_TICKS = 3
 const NARROW = '(width < 48rem)'
 
 /**
- * @param silentSince When the last sign of life of an open run arrived, in milliseconds since 1970,
+ * @param silentSince When the last heartbeat of an open run arrived, in milliseconds since 1970,
  *   if it has been silent since. Its open records end there: later, nobody knows.
  */
 export function useTimeWindow(

@@ -30,7 +30,7 @@ test('unusual properties of a record are marked and explained', async () => {
   for (const [fields, mark, words] of [
     [{ inferred: true, inferredFrom: 'its time' }, 'inferred', 'inferred from its time'],
     [{ inferred: true }, 'inferred', 'inferred from other records'],
-    [{ status: 'abandoned' }, 'abandoned', 'fell silent'],
+    [{ status: 'abandoned' }, 'abandoned', 'stopped sending heartbeats'],
     [{ status: 'unknown' }, 'unknown', 'has not arrived yet'],
     [{ attempt: 3 }, '×3', 'Attempt'],
     [{ stillRunning: true }, 'still running', 'cannot be stopped'],
