@@ -1,9 +1,11 @@
-"""Records what an LLM agent did, and which tool call opened which sub-plan.
+"""Tracer records what an LLM agent did, and which tool call started which sub-plan.
 
 The names in `__all__` are the public interface. Import them from here: `from tracer import tool`.
-Each name is loaded on first use, because `import tracer` must not load a web framework or a
-database driver. The modules in `tracer.adapters`, one per agent framework, are public too. All
-other modules are private: they may change in any version.
+The modules in `tracer.adapters`, one for each agent framework, are public, too. All other modules
+are private and may change in any version.
+
+Names are loaded on first use, so that `import tracer` loads no web framework and no database
+driver.
 """
 
 from importlib import import_module
@@ -208,7 +210,7 @@ _MODULES = {
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Import and return a public name."""
+        """Import a public name on first use, and return it."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:

@@ -1,4 +1,7 @@
-"""Assembles a Tracer from its settings. No other module creates and connects the components."""
+"""Create the components of a server or a command, and connect them, according to the settings.
+
+No other module knows all implementations.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a server or command, assembled for one environment."""
+    """The components of a server, or of a command that runs an application."""
 
     reader: TraceReader
     writer: TraceWriter
@@ -103,21 +106,21 @@ class Parts:
 async def database(
     settings: Settings, migrated: bool = True, look_seconds: float = LOOK_SECONDS
 ) -> AsyncIterator[str]:
-    """Yield the URL of the database. Start the embedded one if none is configured.
+    """Yield the URL of the database. If none is configured, start the embedded Postgres.
 
     Args:
-        settings: The settings with the database's address.
-        migrated: Whether to bring its schema up to date first.
-        look_seconds: How often to check that the embedded server is alive.
+        settings: The settings, including the URL of the database.
+        migrated: Whether to migrate the schema to the latest version first.
+        look_seconds: The seconds between two checks that the embedded Postgres is alive.
 
     Raises:
-        ConfigurationError: `TRACER_URL` is set, so records go to a server instead.
-        StoreUnavailable: The database does not answer, or the embedded one does not start.
+        ConfigurationError: `TRACER_URL` is set, so records are sent to a server instead.
+        StoreUnavailable: The database does not answer, or the embedded Postgres does not start.
     """
     if settings.url is not None:
         raise ConfigurationError(
             "TRACER_URL is set: records go to that server, and only `tracer run` works without a "
-            "database of its own. Unset TRACER_URL to keep records here."
+            "database of its own. Unset TRACER_URL to use a database of this machine."
         )
     async with AsyncExitStack() as stack:
         # Work other than a server's requests bypasses the pooler, because it may need a session.
@@ -142,15 +145,15 @@ async def parts(
     project: str = DEFAULT_PROJECT,
     on_commit: OnCommit = lambda _written, _seconds, _items: None,
 ) -> AsyncIterator[Parts]:
-    """Yield the reader, the writer, and the launcher that runs the application.
+    """Yield the components that serve a project and run an application.
 
     Args:
-        settings: Contains the model for an application that names no model, and the directory of
-            the recorder's spool.
+        settings: The settings. They contain the model for an application that does not choose one,
+            and the directory of the recorder's spool.
         database_url: The URL of a Postgres whose schema is up to date.
         application: The application to run.
         server_url: The server's own address; None if no server runs.
-        project: The project that the application's runs belong to.
+        project: The project to which the application's runs belong.
         on_commit: Called after each batch of writes.
 
     Raises:
@@ -216,10 +219,7 @@ async def parts(
 
 
 def _server_pool(settings: Settings, database_url: str) -> Pool:
-    """Return a server's connection pool.
-
-    Its connections may go through a pooler such as PgBouncer.
-    """
+    """Return the connection pool of a server. Connections may use a pooler such as PgBouncer."""
     if settings.direct_database_url is None or settings.database_url is None:
         return open_pool(database_url)
     return open_pool(settings.database_url.get_secret_value(), has_sessions=False)
@@ -227,7 +227,7 @@ def _server_pool(settings: Settings, database_url: str) -> Pool:
 
 @dataclass(frozen=True)
 class Stores:
-    """A project's store, for commands that run no application."""
+    """The store of a project, for commands that run no application."""
 
     reader: TraceReader
     writer: TraceRestorer
@@ -238,7 +238,7 @@ class Stores:
 async def stores(
     settings: Settings, database_url: str, project: str = DEFAULT_PROJECT
 ) -> AsyncIterator[Stores]:
-    """Yield the store of a project. The Postgres must be migrated.
+    """Yield the store of a project. The database must be migrated.
 
     Raises:
         ConfigurationError: The project does not exist.
@@ -258,23 +258,25 @@ async def stores(
 
 
 class KeyRing:
-    """The keys of all projects. It needs a database connection."""
+    """Access to the API keys of all projects."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     async def made(self, project: str) -> ApiKeys:
-        """Return the API keys of a project. Create the project if it does not exist."""
+        """Return the API keys of a project. If the project does not exist, create it."""
         return self._keys(await ensure_project(self._pool, project))
 
     async def all(self) -> list[ApiKeys]:
-        """Return the API keys of each project, oldest first."""
+        """Return the API keys of all projects, oldest project first."""
         return [self._keys(each) for each in (await list_projects(self._pool)).values()]
 
     async def closed_by_first_key(self, project: str) -> list[str] | None:
-        """Return the other projects with runs, which a first key in `project` does not open.
+        """Return the projects that become inaccessible when `project` gets the server's first key.
 
-        None: the server has a key already, or had one.
+        A server without keys serves everyone. As soon as one key exists, each project requires a
+        key of its own. The result contains only projects with runs. It is None if the server has,
+        or ever had, a key.
         """
         return await closed_by_first_key(self._pool, project)
 
@@ -284,7 +286,7 @@ class KeyRing:
 
 @asynccontextmanager
 async def key_ring(database_url: str) -> AsyncIterator[KeyRing]:
-    """Yield the API keys. The Postgres must be migrated."""
+    """Yield access to the API keys of all projects. The database must be migrated."""
     async with open_pool(database_url) as pool:
         yield KeyRing(pool)
 
@@ -293,11 +295,11 @@ async def key_ring(database_url: str) -> AsyncIterator[KeyRing]:
 async def project_settings(
     database_url: str, project: str | None = None
 ) -> AsyncIterator[dict[str, SettingsOfProject]]:
-    """Yield the settings of projects, by their names. The Postgres must be migrated.
+    """Yield access to the settings of projects, by project name. The database must be migrated.
 
     Args:
-        database_url: The database.
-        project: Only this project; None: all projects.
+        database_url: The URL of the database.
+        project: The name of one project; None for all projects.
 
     Raises:
         ConfigurationError: The project does not exist.
@@ -308,7 +310,7 @@ async def project_settings(
 
 
 async def _chosen(pool: Pool, project: str | None) -> dict[str, ProjectPool]:
-    """Return the project of this name, or all projects if it is None.
+    """Return the connections of one project, or of all projects if `project` is None, by name.
 
     Raises:
         ConfigurationError: The project does not exist.
@@ -324,11 +326,13 @@ async def _chosen(pool: Pool, project: str | None) -> dict[str, ProjectPool]:
 async def span_packing(
     database_url: str, project: str | None = None
 ) -> AsyncIterator[dict[str, SpanPacking]]:
-    """Yield the span packing of projects, by their names. The Postgres must be migrated.
+    """Yield objects that repack the stored spans of projects, by project name.
+
+    The database must be migrated.
 
     Args:
-        database_url: The database.
-        project: One project; None: all.
+        database_url: The URL of the database.
+        project: The name of one project; None for all projects.
 
     Raises:
         ConfigurationError: The project does not exist.
@@ -340,7 +344,7 @@ async def span_packing(
 
 @asynccontextmanager
 async def reprojection(database_url: str, project: str) -> AsyncIterator[Reprojection]:
-    """Yield the reprojection of a project's runs. The Postgres must be migrated.
+    """Yield an object that projects stored runs of a project again. The database must be migrated.
 
     Raises:
         ConfigurationError: The project does not exist.
@@ -352,7 +356,7 @@ async def reprojection(database_url: str, project: str) -> AsyncIterator[Reproje
 
 @asynccontextmanager
 async def project_pool(database_url: str, project: str) -> AsyncIterator[ProjectPool]:
-    """Yield the connections of a project. The Postgres must be migrated.
+    """Yield database connections for a project. The database must be migrated.
 
     Raises:
         ConfigurationError: The project does not exist.
@@ -363,7 +367,7 @@ async def project_pool(database_url: str, project: str) -> AsyncIterator[Project
 
 @asynccontextmanager
 async def deletion(database_url: str, project: str) -> AsyncIterator[PostgresDeletion]:
-    """Yield the deletion of a project's runs. The Postgres must be migrated.
+    """Yield an object that deletes runs of a project. The database must be migrated.
 
     Raises:
         ConfigurationError: The project does not exist.

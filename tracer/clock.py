@@ -1,4 +1,4 @@
-"""The clock. No other module reads the current time."""
+"""The clock. No other module reads the current time, so that tests can replace it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Clock = Callable[[], datetime]
 
 
 def utc_now() -> datetime:
-    """Return the current time, aware, in UTC, to the microsecond."""
+    """Return the current time in UTC, as an aware datetime."""
     return datetime.now(UTC)
 
 
 def stepping_clock(start: datetime, step: timedelta = timedelta(milliseconds=1)) -> Clock:
-    """Return a clock that advances by `step` each time it is read, for tests and examples.
+    """Return a clock for tests and examples that advances by `step` at each reading.
 
     Args:
-        start: The first time; aware.
-        step: The difference between two times.
+        start: The first time, as an aware datetime.
+        step: The difference between two readings.
     """
     moment = start - step
 
@@ -33,10 +33,10 @@ def stepping_clock(start: datetime, step: timedelta = timedelta(milliseconds=1))
 
 
 def time_zone(name: object) -> ZoneInfo:
-    """Return the time zone with an IANA name, such as `Asia/Shanghai`.
+    """Return the time zone with an IANA name such as `Asia/Shanghai`.
 
     Raises:
-        ValueError: The IANA database has no such time zone.
+        ValueError: The IANA database contains no such time zone.
     """
     try:
         if isinstance(name, str) and name:

@@ -1,11 +1,11 @@
-"""The context of a tool call: its position in the lineage, its deadline, the caller's identity.
+"""The context of a tool call: its position in the lineage, its deadline and the caller's identity.
 
-A `ToolContext` is passed to each tool that declares a parameter of this type, and is current
-(`current_tool_context`) in everything that the tool starts: tasks, threads, and executors'
-functions.
+A tool receives its `ToolContext` if it declares a parameter of this type. `current_tool_context`
+returns the context in everything that the tool starts, including tasks and threads.
 
-The identity comes from outside: `with identity(token_id=…)` around the code that starts a run or
-calls a tool. A run copies it when it starts, and passes it on explicitly.
+The application sets the caller's identity: it starts a run or calls a tool inside `with
+identity(token_id=…)`. The run copies the identity when it starts, and passes it on to its tool
+calls.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tracer.errors import MissingIdentity
 
 
 class Identity:
-    """The caller's identity. Its value never appears in logs, records or errors."""
+    """The identity of the caller, such as a token. It never appears in logs, records or errors."""
 
     __slots__ = ("_is_over", "_value")
 
@@ -38,15 +38,15 @@ class Identity:
 
     @property
     def is_over(self) -> bool:
-        """Whether the block or the run that it was created for has ended."""
+        """Whether the block or run that created the identity has ended."""
         return self._is_over
 
     def reveal(self) -> object:
-        """Return the value, such as a token."""
+        """Return the secret value, such as a token."""
         return self._value
 
     def end(self) -> None:
-        """Invalidate the identity. Work that still uses it is rejected from now on."""
+        """Invalidate the identity. Tool calls that still use it are rejected from now on."""
         self._is_over = True
 
     def __repr__(self) -> str:
@@ -57,9 +57,9 @@ class Identity:
 
 
 class PlanOnPath(NamedTuple):
-    """A sub-plan between the root plan and the current plan.
+    """A sub-plan on the path from the root plan to the current plan.
 
-    Cycles are detected in these sub-plans.
+    A new sub-plan with the same template and arguments as one on the path would be a cycle.
     """
 
     template: str
@@ -68,7 +68,7 @@ class PlanOnPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """A tool call's position in the lineage, and the values that work inside the call inherits."""
+    """The position of a tool call in the lineage, and values for the work inside the call."""
 
     tool_call_id: UUID | None
     """Our id of the tool call; None outside of any, where a sub-plan cannot be opened."""
@@ -107,7 +107,7 @@ class ToolContext:
 
 
 class _Bound:
-    """One block that binds a tool context and a caller's identity."""
+    """A `with` block that sets the tool context and the caller's identity."""
 
     __slots__ = ("before", "context", "generator", "identity", "is_left", "task")
 
@@ -139,16 +139,17 @@ def _innermost_left_open() -> _Bound | None:
 
 
 def _innermost() -> _Bound | None:
-    """Return the block that applies to the running code; None if no single block applies.
+    """Return the block that applies to the running code; None if none or several may apply.
 
-    If a generator sets a context variable, the variable stays set while the generator is suspended.
-    The generator's reader sees the value, and so do other generators that the same reader reads
-    alternately. So a generator's block applies only to code that the generator itself runs, which
-    is on the stack above its frame.
+    A context variable that a generator sets stays set while the generator is suspended. The code
+    that reads the generator would then see the block, and so would other generators. A generator's
+    block therefore applies only to code that the generator itself calls: its frame must be on the
+    stack.
 
-    A task has a copy of the context of its creator, which may be the generator or its reader; they
-    cannot be distinguished. So the block applies in a task only if no other caller is bound around
-    the generator. Otherwise the task has no caller, and its calls are rejected.
+    A task has a copy of the context of its creator. The creator may be the generator or the code
+    that reads it; the two cannot be distinguished. The block therefore applies in a task only if
+    all blocks around the generator have the same caller. Otherwise the task has no caller, and its
+    tool calls are rejected.
     """
     bound = _innermost_left_open()
     while bound is not None and bound.generator is not None:
@@ -176,10 +177,10 @@ def _has_one_caller(bound: _Bound) -> bool:
 
 
 def _generator_frame() -> FrameType | None:
-    """Return the frame of the generator whose `with` block is entered; None for other code.
+    """Return the frame of the generator that enters a `with` block; None for other code.
 
-    A generator that `contextlib` runs is a context manager. It is skipped: the block belongs to the
-    code that enters the context manager.
+    Generators with `contextlib.contextmanager` are skipped, because their block belongs to the code
+    that uses the context manager.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -205,7 +206,7 @@ def _is_on_stack(wanted: FrameType) -> bool:
 
 
 def _current_task() -> object:
-    """Return the running asyncio task. Without an event loop, return the thread's ident."""
+    """Return the running asyncio task; without an event loop, the id of the thread."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -233,7 +234,7 @@ def _binding(context: ToolContext | None, identity: Identity | None) -> Iterator
 
 
 def current_tool_context() -> ToolContext | None:
-    """Return the context of the tool call that runs this code; None outside of tool calls."""
+    """Return the context of the tool call in which this code runs; None outside of tool calls."""
     bound = _innermost()
     return None if bound is None else bound.context
 
@@ -241,7 +242,8 @@ def current_tool_context() -> ToolContext | None:
 def current_identity() -> Identity | None:
     """Return the caller's identity; None if no caller is set.
 
-    Inside a run it is the run's caller, elsewhere that of the `identity` block around this code.
+    Inside a run, this is the identity of the run's caller. Elsewhere, the innermost `identity`
+    block determines it.
     """
     bound = _innermost()
     identity = None if bound is None else bound.identity
@@ -249,10 +251,10 @@ def current_identity() -> Identity | None:
 
 
 def token_of(identity: Identity | None) -> str:
-    """Return a caller's token.
+    """Return the token of a caller.
 
     Raises:
-        MissingIdentity: No caller is set, or its block or run has ended.
+        MissingIdentity: No caller is set, or the block or run that set it has ended.
     """
     if identity is None:
         raise MissingIdentity(
@@ -267,28 +269,27 @@ def token_of(identity: Identity | None) -> str:
 
 
 def tool_context_bound(context: ToolContext | None) -> AbstractContextManager[None]:
-    """Set the current tool context and caller for a block.
+    """Set the current tool context and the caller's identity for a block.
 
-    A context of None means that the block is outside of any run. The current caller then stays the
-    same.
+    If `context` is None, the block runs outside of any run, with the caller that is current now.
     """
     return _binding(context, current_identity() if context is None else context.identity)
 
 
 @contextmanager
 def identity(*, token_id: str) -> Iterator[Identity]:
-    """Set the caller's identity for the runs and tool calls that start inside the block.
+    """Set the caller's identity for runs and tool calls that start inside the block.
 
-    Tasks, threads and executors' functions that start inside the block inherit the identity. When
-    the block ends, tool calls of work that still runs are rejected. A run that started inside the
-    block keeps its own copy of the identity until the run ends. In a generator, the block covers
-    the generator's code, and not the code that reads it.
+    Tasks and threads that start inside the block inherit the identity. When the block ends, tool
+    calls of work that is still running are rejected. A run that started inside the block is not
+    affected, because it has a copy of the identity.
 
-    A tool call inside the block does not belong to a run around the block, because that run may
-    have another caller.
+    In a generator, the block applies to the generator's code, and not to the code that reads the
+    generator. Tool calls inside the block do not belong to a run around the block, because that run
+    may have another caller.
 
     Args:
-        token_id: The caller's token: a user's id, or a token of a business system.
+        token_id: The caller's token, such as a user id or a token of another system.
 
     Raises:
         ValueError: The token is empty.
@@ -309,7 +310,7 @@ def identity(*, token_id: str) -> Iterator[Identity]:
 
 
 def _inheriting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs in a copy of this context, with the block that applies here.
+    """Return a function that runs in a copy of the current context.
 
     If no block applies here, `function` itself is returned.
     """
@@ -331,11 +332,11 @@ def _inheriting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _let_threads_inherit() -> None:
-    """Make threads, and functions in thread pools, inherit the caller and the tool context.
+    """Patch threads and thread pools so that they inherit the caller and the tool context.
 
-    Before Python 3.14, a thread starts with an empty context; `loop.run_in_executor` does not copy
-    the context in any version. Outside of an `identity` block and of a run, nothing changes. A
-    pool's worker threads inherit nothing, because they serve other callers later.
+    Before Python 3.14, a new thread has an empty context. `loop.run_in_executor` copies the context
+    in no version. Outside of `identity` blocks and runs, the patches change nothing. Worker threads
+    of a pool inherit nothing when they start, because they serve other callers later.
     """
     start = threading.Thread.start
     submit: Any = ThreadPoolExecutor.submit

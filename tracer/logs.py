@@ -1,7 +1,8 @@
-"""Logs: JSON in production, readable text in a terminal; with lineage ids and without payloads.
+"""Logs: JSON in production, readable text in a terminal.
 
-`get_logger` writes through the standard library's logging, so that log lines within another program
-follow that program's configuration. `configure_logs` is for our own programs.
+Log lines contain the ids of runs and tool calls, but no payloads. `get_logger` writes through the
+logging module of the standard library. In another program, log lines therefore follow the
+configuration of that program. Tracer's own programs call `configure_logs`.
 """
 
 import json
@@ -71,8 +72,7 @@ def get_logger(name: str) -> BoundLogger:
 def lineage_bound(**ids: UUID | str | None) -> Iterator[None]:
     """Add ids, such as `root_plan_id` and `tool_call_id`, to every log line inside the block.
 
-    The ids are in a context variable. Tasks, `asyncio.to_thread` and threads that copy the context
-    inherit them.
+    The ids are stored in a context variable. Tasks and threads that copy the context inherit them.
     """
     present = {name: str(value) for name, value in ids.items() if value}
     token = _lineage_ids.set({**(_lineage_ids.get() or {}), **present})
@@ -84,7 +84,10 @@ def lineage_bound(**ids: UUID | str | None) -> Iterator[None]:
 
 @contextmanager
 def request_bound(request_id: str) -> Iterator[None]:
-    """Add a request's id, and the ids of `bind_request_ids`, to every line logged inside."""
+    """Add the id of an HTTP request to every log line inside the block.
+
+    Ids that `bind_request_ids` adds during the request are included, too.
+    """
     token = _request_ids.set({"request_id": request_id})
     try:
         yield
@@ -93,7 +96,7 @@ def request_bound(request_id: str) -> Iterator[None]:
 
 
 def bind_request_ids(**ids: UUID | None) -> None:
-    """Add ids to all later log lines of this request. The value None removes an id."""
+    """Add ids to all later log lines of the current request. None removes an id."""
     bound_ids = _request_ids.get()
     if bound_ids is not None:
         for name, value in ids.items():
@@ -104,14 +107,14 @@ def bind_request_ids(**ids: UUID | None) -> None:
 
 
 def configure_logs(level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Configure the logs of this process, including those of libraries and uvicorn.
+    """Configure the logging of this process, including libraries and uvicorn.
 
-    Start uvicorn with `log_config=None`, or it installs its own handlers.
+    Start uvicorn with `log_config=None`, because it otherwise installs its own handlers.
 
     Args:
         level: The lowest level that is written.
-        stream: The output; by default standard error. A terminal gets readable lines, with a short
-            form for requests. Anything else gets one JSON object per line.
+        stream: The output; standard error by default. If it is a terminal, lines are readable text,
+            with a short form for requests. Otherwise, each line is a JSON object.
     """
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
@@ -125,7 +128,7 @@ def configure_logs(level: str = "INFO", stream: TextIO | None = None) -> None:
 
 
 class _Lines(logging.Formatter):
-    """Formats lines of this package and of libraries in the same way."""
+    """Formats the log lines of this package and of libraries in the same way."""
 
     def __init__(self, rendered: Callable[[EventDict], str]) -> None:
         super().__init__()
@@ -148,7 +151,10 @@ class _Lines(logging.Formatter):
 
 
 def _has_colors() -> bool:
-    """Return whether a terminal has colours, and the user allows them (https://no-color.org)."""
+    """Return whether the terminal supports colors and the user allows them.
+
+    The user forbids colors with the variable `NO_COLOR` (https://no-color.org).
+    """
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -158,7 +164,7 @@ _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 
 
 def _for_terminal(has_colors: bool) -> Callable[[EventDict], str]:
-    """Return a formatter for people, with local times."""
+    """Return a formatter for terminals. Times are local times."""
     console = structlog.dev.ConsoleRenderer(colors=has_colors, sort_keys=False, pad_event_to=0)
 
     def colored(text: str, color: str) -> str:
@@ -185,9 +191,10 @@ def _for_terminal(has_colors: bool) -> Callable[[EventDict], str]:
 
 
 def _parameter(match: re.Match[str], event: EventDict) -> str:
-    """Return a path parameter's value if the log line has it, otherwise its name in braces.
+    """Return the value of a path parameter if the log line contains it; otherwise its name.
 
-    Lines contain only valid ids, and never the path itself, into which clients may write anything.
+    A log line contains a value only if it is a valid id. It never contains the path itself, because
+    clients may write anything into a path.
     """
     name = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", match[1])
     return str(event.get(name, match[0]))
@@ -229,7 +236,10 @@ def _to_standard_library(
 
 
 def _describe(error: BaseException) -> list[str]:
-    """Return where an error and its causes were raised, without messages that may quote data."""
+    """Return where an error and its causes were raised.
+
+    Error messages are omitted, because they may quote data.
+    """
     lines = [line.rstrip("\n") for line in traceback.format_tb(error.__traceback__)]
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     lines.append(f"{kind}: {error}" if isinstance(error, SAFE_ERRORS) else kind)

@@ -1,7 +1,8 @@
-"""The OpenTelemetry resource of this process: which service runs here.
+"""The OpenTelemetry resource of this process: the name, version and environment of its service.
 
-Rules: the OpenTelemetry specification, "Resource SDK" and "General SDK configuration". The SDK's
-`OTELResourceDetector` follows them too, but a program that only records does not install the SDK.
+The rules are those of the OpenTelemetry specification, "Resource SDK" and "General SDK
+configuration". The `OTELResourceDetector` of the SDK implements them, too. It is not used, because
+a program that only records events need not install the SDK.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ NO_SERVICE = Service(service_name=None, service_version=None, deployment_environ
 
 
 def service_of(resource: Mapping[str, Any]) -> Service:
-    """Return the service that resource attributes describe. Only text values count."""
+    """Return the service that resource attributes describe. Only values that are text are used."""
     name, version, environment = (_text(resource.get(key)) for key in SERVICE_ATTRIBUTES.values())
     return Service(
         service_name=None if name is None or name.startswith(UNKNOWN_SERVICE) else name,
@@ -47,7 +48,10 @@ def service_of(resource: Mapping[str, Any]) -> Service:
 
 
 def service_of_environment() -> Service:
-    """Return the service of `OTEL_RESOURCE_ATTRIBUTES`; `OTEL_SERVICE_NAME` has precedence."""
+    """Return the service that the environment variable `OTEL_RESOURCE_ATTRIBUTES` describes.
+
+    `OTEL_SERVICE_NAME` has precedence for the name of the service.
+    """
     # Read for each run, because programs set these variables after they import `tracer`.
     pairs = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
     resource = {

@@ -1,4 +1,4 @@
-"""Settings: the `TRACER_…` environment variables, with types and defaults."""
+"""The settings: `TRACER_…` environment variables with their types and defaults."""
 
 import os
 import sys
@@ -86,10 +86,10 @@ def _check_projectors(projectors: object) -> object:
 
 
 def default_home() -> Path:
-    """Return the default directory of the embedded Postgres and the recorder's spool.
+    """Return the default directory of the embedded Postgres and of the recorder's spool.
 
-    For root, this is not in root's home: PostgreSQL refuses to run as root, and the user that it
-    runs as cannot access root's home.
+    For root, the directory is not in root's home. PostgreSQL refuses to run as root, and the user
+    that it runs as instead cannot access root's home.
     """
     if os.geteuid() == 0:
         return Path("/var/lib/tracer")
@@ -102,7 +102,7 @@ MAX_PROJECTORS = 64
 
 
 class Settings(BaseModel):
-    """The settings, checked. `read_settings` reads them from the environment."""
+    """All settings, validated. Use `read_settings` to read them from the environment."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -220,15 +220,17 @@ _DEPRECATED = {"span_idle_seconds": "TRACER_SILENCE_SECONDS"}
 
 
 def read_settings(**settings: Any) -> Settings:
-    """Read `TRACER_…` variables of the environment. An empty variable counts as unset.
+    """Read the settings from the environment variables `TRACER_…`.
 
-    A deprecated variable counts if its replacement is unset, and gives a `FutureWarning`.
+    An empty variable counts as unset. A deprecated variable is used if its replacement is unset; a
+    `FutureWarning` is then issued.
 
     Args:
         settings: Values that replace those of the environment.
 
     Raises:
-        ConfigurationError: A variable is invalid. The message names it and describes valid values.
+        ConfigurationError: A variable is invalid. The message names the variable and describes
+            valid values.
     """
     try:
         values = {name: os.environ.get(_variable(name)) for name in Settings.model_fields}
@@ -251,9 +253,9 @@ def _advice(problem: ErrorDetails) -> str:
 
 
 def _variable(setting: str) -> str:
-    """Return the environment variable of a setting.
+    """Return the name of the environment variable for a setting.
 
-    If only the deprecated variable of the setting is set, return the deprecated one.
+    This is the deprecated name if only the deprecated variable is set.
     """
     variable = f"TRACER_{setting.upper()}"
     deprecated = _DEPRECATED.get(setting)

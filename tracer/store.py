@@ -1,7 +1,7 @@
-"""The contract of every store: `TraceWriter` and `TraceReader`.
+"""The interface of every store: `TraceWriter` and `TraceReader`.
 
-A store belongs to one project; it does not see records of other projects. Each implementation
-(`tracer.storage`) fulfils the contract, and `tests/contract` checks it.
+A store belongs to one project and never returns records of other projects. The implementations are
+in `tracer.storage`. `tests/contract` checks that each of them fulfils this interface.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # recording events needs no protobuf
 
 @dataclass(frozen=True)
 class Refusal:
-    """An event, span or log record that was rejected, and the reason."""
+    """A rejected event, span or log record, and the reason."""
 
     index: int
     """Its position in the write, from 0."""
@@ -68,7 +68,7 @@ class WriteAnswer:
 
 @dataclass(frozen=True)
 class Erasure:
-    """The result of a requested deletion."""
+    """How much data a deletion of runs removed."""
 
     runs: int = 0
     records: int = 0
@@ -91,78 +91,82 @@ class Erasure:
 
 
 class TraceWriter(Protocol):
-    """Accepts all events, spans and log records of a project."""
+    """Stores the events, spans and log records of a project."""
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
-        """Store `events`. When this returns, all events that were not rejected are durable.
+        """Store events. When this method returns, all accepted events are durable.
 
-        Writing is order-free and idempotent: any permutation, split or repetition of the same
-        events results in the same records, except `revision` and `recorded_at`. A parent that has
-        not arrived yet is stored as a placeholder. An invalid event is rejected without affecting
-        the others.
+        The order of events is irrelevant, and writing is idempotent. Any permutation, split or
+        repetition of the same events produces the same records, except for `revision` and
+        `recorded_at`. A parent that has not arrived is stored as a placeholder. An invalid event is
+        rejected without affecting other events.
 
         Raises:
             StoreUnavailable: The events may or may not be stored. Writing them again is safe.
         """
 
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
-        """Store OpenTelemetry spans and log records. The next projection turns them into records.
+        """Store OpenTelemetry spans and log records. A later projection converts them to records.
 
-        This method is as durable, order-free and idempotent as `write`. If a span has two versions,
-        readers see the version that has ended; if both have ended, the one with the later end; if
-        the ends are equal, the one with the greater bytes. Equal log records are stored once. The
-        records of a run that arrives as spans are a projection of all its spans (`SpanProjection`).
-        If a run arrived as events, its spans and log records are stored but not projected.
+        This method is as durable and idempotent as `write`, and the order is irrelevant. If a span
+        was sent in several versions, readers get the version with the latest end. If the ends are
+        equal, they get the version with the greater bytes. Duplicate log records are stored once.
+
+        The spans and log records of a run that arrived as events are stored, but not projected.
 
         Args:
             traces: The spans and log records, grouped by trace.
 
         Returns:
-            Counts and positions of single items, in the order of `traces`. Spans of deleted runs
-            are rejected (`run_deleted`), and spans of a run that has reached `MAX_RUN_BYTES`
-            (`run_too_large`).
+            The number of stored items, and the rejected items by their index in `traces`. Spans of
+            a deleted run are rejected with `run_deleted`. Spans of a run that has reached
+            `MAX_RUN_BYTES` are rejected with `run_too_large`.
 
         Raises:
-            StoreUnavailable: As above.
+            StoreUnavailable: The items may or may not be stored. Writing them again is safe.
         """
 
     async def renew(self, recorder_id: UUID) -> Lease:
-        """Renew a recorder's lease, as its events do, and return the lease.
+        """Renew the lease of a recorder, and return the lease.
 
-        When a lease expires, the recorder's open records are abandoned until its next heartbeat.
+        Each event of the recorder renews the lease, too. After the lease expires, the recorder's
+        open records are shown as `abandoned` until its next heartbeat.
 
         Raises:
-            StoreUnavailable: As above.
+            StoreUnavailable: The store did not answer.
         """
 
     async def delete_run(self, root_plan_id: UUID) -> None:
-        """Delete a run with everything below it. A tombstone rejects its late events.
+        """Delete a run with everything below it.
+
+        A tombstone remains, so that events that arrive later are rejected.
 
         Raises:
             RecordNotFound: The run does not exist or is already deleted.
-            StoreUnavailable: As above.
+            StoreUnavailable: The store did not answer. It may have deleted the run.
         """
 
     async def delete_subject(self, subject: str) -> Erasure:
-        """Delete every run of a subject, as `delete_run` does, and their session states.
+        """Delete all runs of a subject and the states of their sessions.
 
-        Pending runs are projected first. The subject is unknown for runs that cannot be projected,
-        and for runs whose root plan has not arrived. The former are listed in the result. Repeat
-        the call later to delete both.
+        Pending spans are projected first. A run is not deleted if its subject is unknown. This is
+        the case if its spans cannot be projected, or if its root plan has not arrived. The result
+        lists the runs whose spans cannot be projected. Repeat the call later to delete such runs.
 
         Raises:
-            StoreUnavailable: As above. Some runs may be deleted; repeat the call to continue.
+            StoreUnavailable: The store did not answer. Some runs may be deleted. Repeat the call to
+                continue.
         """
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
         """Record a request to cancel a run, and return the run.
 
-        The process that executes the run cancels it. Repeated requests have no effect.
+        The process that executes the run then cancels it. A repeated request has no effect.
 
         Raises:
             RecordNotFound: The run does not exist.
             RunNotActive: The run has ended.
-            StoreUnavailable: As above.
+            StoreUnavailable: The store did not answer. It may have recorded the request.
         """
 
 
@@ -182,44 +186,44 @@ class Behind:
 
 
 class SpanProjection(Protocol):
-    """The part of a store that turns stored spans into records."""
+    """The part of a store that converts stored spans to records."""
 
     async def project_due(self, now: datetime | None = None) -> int:
-        """Project the runs that are due, of all projects, and return how many were projected.
+        """Project the runs of all projects that are due. Return the number of projected runs.
 
-        A run is due when no span of it has arrived for 100 ms or the oldest has waited for 1 s, and
-        ten times the duration of its last projection has passed. Any number of callers may do this
-        at the same time.
+        A run is due if two conditions hold. First, no span has arrived for 100 ms, or the oldest
+        pending span has waited for 1 s. Second, ten times the duration of the run's last projection
+        has passed. Several callers may call this method at the same time.
 
         Args:
-            now: The time; None: the database's own clock.
+            now: The time; None to use the clock of the database.
 
         Raises:
-            StoreUnavailable: As `TraceWriter` does.
+            StoreUnavailable: The store did not answer.
         """
 
     async def catch_up(
         self, kind: Kind, record_id: UUID, *, seconds: float = 2.0, any_size: bool = False
     ) -> Behind | None:
-        """Project the pending spans of the run that a record belongs to, before it is read.
+        """Project the pending spans of a run, before one of its records is read.
 
-        Waits if a projection of the run is in progress.
+        If a projection of the run is in progress, this method waits for it.
 
         Args:
             kind: The kind of the record, or `Kind.RUN`.
-            record_id: Its id. If there is no such record, nothing is pending.
-            seconds: How long to wait.
+            record_id: The id of the record. If there is no such record, nothing is pending.
+            seconds: How long to wait at most.
             any_size: Whether to wait even if more than 5,000 spans are pending.
 
         Returns:
-            The pending spans, if the records are behind; None if they include every span that
-            was accepted before the call.
+            The spans that are still pending; None if the records include every span that was
+            accepted before the call.
         """
 
 
 @dataclass(frozen=True)
 class RunFilter:
-    """The criteria of a list of runs. None matches everything."""
+    """The criteria of a list of runs. A criterion of None matches every run."""
 
     status: str | None = None
     """The status as it is shown: one of `Status`, or `abandoned`."""
@@ -247,10 +251,10 @@ class RunFilter:
 
 
 class RunOrder(StrEnum):
-    """The orders of a list of runs. A minus puts the greatest value first.
+    """The orders of a list of runs. A minus means that the greatest value comes first.
 
-    Runs without the value come last in both directions: open runs have no duration, and runs that
-    used only tokens of unknown price have no known cost. Runs with equal values are ordered by id.
+    Runs without the value come last in both directions. A running run has no duration. A run has no
+    cost if the price of all its tokens is unknown. Runs with equal values are sorted by id.
     """
 
     LATEST = "-start"
@@ -266,13 +270,13 @@ class RunOrder(StrEnum):
 
     @property
     def is_descending(self) -> bool:
-        """Whether the greatest value is first."""
+        """Whether the greatest value comes first."""
         return self.value.startswith("-")
 
 
 @dataclass(frozen=True)
 class ToolCallFilter:
-    """The criteria of a list of tool calls. None matches everything."""
+    """The criteria of a list of tool calls. A criterion of None matches every call."""
 
     name: str | None = None
     status: str | None = None
@@ -287,7 +291,7 @@ AnyRecord = PlanExecutionRecord | AgentExecutionRecord | ThinkActRecord | ActToo
 
 @dataclass(frozen=True)
 class PlanWithOpener:
-    """A plan and the tool call that opened it."""
+    """A plan and the tool call that started it."""
 
     plan: PlanExecutionRecord
     opener: ActToolInfo | None
@@ -297,7 +301,7 @@ class PlanWithOpener:
 
 @dataclass(frozen=True)
 class ToolCallInPlace:
-    """A tool call with its ancestors and the sub-plans that it opened."""
+    """A tool call with its ancestors and the sub-plans that it started."""
 
     call: ActToolInfo
     lineage: list[AnyRecord]
@@ -322,7 +326,7 @@ class RunChanges:
 
 
 class ToolCallPreview(ActToolInfo):
-    """A tool call in a list, with the first 2 kB and the size of each long string."""
+    """A tool call in a list. Long texts are cut to 2 kB, and their sizes are added."""
 
     arguments_bytes: int | None = None
     arguments_truncated: bool = False
@@ -343,7 +347,7 @@ class ToolCallPreview(ActToolInfo):
 
 @dataclass(frozen=True)
 class Exchange:
-    """The user's request and the agents' answer of a run, in stored form."""
+    """The user's request in a run and the answer, in stored form (`tracer.text`)."""
 
     root_plan_id: UUID
     request: str
@@ -353,7 +357,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class WholeRun:
-    """Everything that a store has of a run."""
+    """All stored data of a run."""
 
     run: Run
     source: str
@@ -369,9 +373,9 @@ class WholeRun:
 
 
 class TraceReader(Protocol):
-    """Reads a project's records. Each method sees one snapshot of the database.
+    """Reads the records of a project. Each method reads one snapshot of the database.
 
-    Each method raises `StoreUnavailable` when the store does not answer.
+    Each method raises `StoreUnavailable` if the store does not answer.
     """
 
     async def list_runs(
@@ -381,18 +385,18 @@ class TraceReader(Protocol):
         cursor: str | None,
         order: RunOrder = RunOrder.LATEST,
     ) -> Page[RunPreview]:
-        """Return a page of runs.
+        """Return a page of runs. Deleted runs are omitted.
 
-        A run without a start counts from its first `recorded_at`. Runs of the same time are ordered
-        by id. Deleted runs are omitted. Runs that are recorded while a client requests pages do not
-        affect the following pages of the latest runs.
+        A run that has not started is sorted by the time at which it was first recorded. Runs with
+        equal times are sorted by id. In the order `LATEST`, runs that are recorded while a client
+        reads page after page do not change the following pages.
 
         Raises:
             BadCursor: `cursor` does not come from a list of this order.
         """
 
     async def count_runs(self, wanted: RunFilter) -> RunHistogram:
-        """Count the matching runs, and how many of each interval failed."""
+        """Count the matching runs in total, and the matching and failed runs per time interval."""
 
     async def read_run(self, root_plan_id: UUID) -> RunPreview:
         """Return a run with its totals.
@@ -402,140 +406,155 @@ class TraceReader(Protocol):
         """
 
     async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
-        """Return a complete plan. Raises `RecordNotFound`."""
+        """Return a complete plan.
+
+        Raises:
+            RecordNotFound: The plan does not exist.
+        """
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
-        """Return the rows of a plan and of everything below it, for `lineage.build_tree`.
+        """Return the rows of a plan and of everything below it, the input of `lineage.build_tree`.
 
-        For a root plan, all rows of its run, including unplaced ones. Takes a constant number of
-        queries, at most six, whatever the run's size.
+        For a root plan, the result contains all rows of the run, including those without a known
+        parent. Whatever the size of the run, at most six queries are used.
 
         Raises:
             RecordNotFound: The plan does not exist.
         """
 
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
-        """Return the revision of the run that a record belongs to, with one cheap query.
+        """Return the revision of the run that contains a record. This takes one cheap query.
 
-        If several runs have the record, the methods that read the record choose the same run.
+        If several runs contain the record, all methods that read the record choose the same run.
 
         Raises:
             RecordNotFound: The record does not exist.
         """
 
     async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
-        """Return the revisions of the runs that exist, by id."""
+        """Return the revision of each given run, by run id. Runs that do not exist are omitted."""
 
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
-        """Return what changed in a run since its revision was `after`.
+        """Return the changes of a run after revision `after`.
 
-        A client that applies the result to the rows of revision `after` has the rows of the new
-        revision, whatever was written in between.
+        A client that has all rows of revision `after` and applies the changes has all rows of the
+        new revision, even if the run was written to in between.
 
         Args:
             root_plan_id: The run.
-            after: A revision of the run, or 0 for the time before it existed.
-            limit: The largest number of changes. If there are more, the result is a reset.
+            after: A revision of the run; 0 for the time before the run existed.
+            limit: The largest number of changes. If there are more, `is_reset` is set in the
+                result.
 
         Raises:
             RecordNotFound: The run does not exist or was deleted.
         """
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
-        """Return the messages that the model received in each round of a run, by `think_act_id`."""
+        """Return the input messages of each model call of a run, by `think_act_id`."""
 
     async def read_message_bytes(self, root_plan_id: UUID) -> int:
         """Return the total size in bytes of the messages that `read_messages` returns."""
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
-        """Return a complete round, with messages and offered tools. Raises `RecordNotFound`."""
+        """Return a complete model call, with its messages and offered tools.
+
+        Raises:
+            RecordNotFound: The model call does not exist.
+        """
 
     async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
-        """Return a complete call, with its lineage and sub-plans. Raises `RecordNotFound`."""
+        """Return a complete tool call, with its ancestors and sub-plans.
+
+        Raises:
+            RecordNotFound: The tool call does not exist.
+        """
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
     ) -> Page[ToolCallPreview]:
-        """Return a page of tool calls across runs, newest first (by start, then id).
+        """Return a page of tool calls of all runs, newest first (by start, then id).
 
-        Long strings are cut, so that a page is small whatever the calls returned.
+        Long texts are cut to 2 kB, so that a page stays small.
 
         Raises:
-            BadCursor: `cursor` does not come from a list.
+            BadCursor: `cursor` does not come from this list.
         """
 
     async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
-        """Return everything of a run. Takes a constant number of queries.
+        """Return all stored data of a run. The number of queries does not depend on the run's size.
 
         Raises:
             RecordNotFound: The run does not exist or was deleted.
         """
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
-        """Return the runs of spans that may contain the id of a record.
+        """Return the runs that may contain a record, judging by the record's id.
 
-        Ids that are derived from spans begin with six bytes of the trace id.
+        This works for runs that arrived as spans: the ids of their records begin with six bytes of
+        the trace id.
 
         Returns:
-            At most ten runs, ordered by id; usually one or none.
+            At most ten run ids, sorted; usually one or none.
         """
 
     async def read_spans(
         self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
     ) -> list[Span]:
-        """Return the OpenTelemetry spans stored with a run, ordered by start time and span id.
+        """Return the OpenTelemetry spans that are stored with a run, sorted by start and span id.
 
-        Either the run arrived as these spans, or it arrived as events, and other programs sent the
-        spans.
+        If the run arrived as spans, these are the spans. If the run arrived as events, these are
+        spans that other programs sent for the same trace.
 
         Args:
             root_plan_id: The run.
-            span_ids: The requested spans; None: all.
+            span_ids: The ids of the requested spans; None for all spans.
 
         Raises:
             RecordNotFound: The run does not exist or was deleted.
         """
 
     async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
-        """Return the OpenTelemetry log records of a run, by time.
+        """Return the OpenTelemetry log records of a run, sorted by time.
 
-        The result contains the log records stored with the run, and those of its sessions that have
-        no trace id.
+        The result also contains log records without a trace id that belong to one of the run's
+        sessions.
 
         Raises:
             RecordNotFound: The run does not exist or was deleted.
         """
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
-        """Return the leases of recorders that have open records in a run, or may have, by id.
+        """Return the leases of all recorders that may have open records in a run, sorted by id.
 
         Raises:
             RecordNotFound: The run does not exist or was deleted.
         """
 
     async def read_tool_stats(self, period: TimeRange, name: str | None = None) -> ToolStatsPage:
-        """Return the statistics of each tool that was called, or of the tool `name` alone.
+        """Return the statistics of all called tools, or only of the tool `name`.
 
-        Counts are exact as of `as_of`. A percentile is the duration of a call. If roll-ups
-        contribute, it is within 1 % of such a duration.
+        Counts are exact as of the time `as_of` in the result. Percentiles are durations of actual
+        calls, if they are computed from all calls. If hourly roll-ups contribute, percentiles are
+        accurate to 1 %.
         """
 
     async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:
-        """Return the figures of one tool over time, with the precision of `read_tool_stats`.
+        """Return the statistics of one tool over time, as accurate as those of `read_tool_stats`.
 
         Raises:
-            RecordNotFound: The tool was not called in this time.
+            RecordNotFound: The tool was not called in this time range.
         """
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
-        """Return the request and the answer of the runs that have ended, in the given order.
+        """Return the requests and answers of runs, in the order of the given ids.
 
-        Deleted, unknown and open runs, and runs without a request, are omitted. Takes a constant
-        number of queries.
+        Runs that are deleted, unknown or still running, and runs without a request, are omitted.
+        The number of queries does not depend on the number of runs.
         """
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return which of the given runs have a request to be cancelled or deleted."""
+        """Return those of the given runs whose cancellation or deletion was requested."""
 
     async def check(self) -> None:
         """Check that the store is available.

@@ -1,4 +1,4 @@
-"""Waiting for tasks that run code of the application, with deadlines and cancellation."""
+"""Wait for asyncio tasks that run code of the application, with deadlines and cancellation."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ class Waited(Enum):
 async def wait_for_end(
     work: asyncio.Task[Any], deadline: float | None, grace: float | None = GRACE_SECONDS
 ) -> Waited:
-    """Wait for a task. Cancel it if the deadline passes or the waiting task is cancelled.
+    """Wait for a task. Cancel it if its deadline passes or the waiting task is cancelled.
 
-    Never raises: a cancellation is a return value, which the caller must handle. A task that
-    ignores its cancellation is given up after `grace` seconds; then `work.done()` is False.
+    This function raises nothing. If the waiting task is cancelled, the result says so, and the
+    caller must handle it. If the task ignores its cancellation for `grace` seconds, waiting ends
+    although the task is still running: `work.done()` is then False.
 
     Args:
-        work: The task.
-        deadline: A time of `time.monotonic()`. None: no deadline.
-        grace: How many seconds the task may take to end after it was cancelled. None: unlimited.
+        work: The task to wait for.
+        deadline: The deadline, as a time of `time.monotonic()`; None for no deadline.
+        grace: The seconds that a cancelled task may take to end; None for unlimited.
     """
     waited = Waited.ENDED
     try:
@@ -55,10 +56,11 @@ async def finish_despite_cancellation(work: asyncio.Future[Any]) -> asyncio.Canc
     """Wait for work that must not be interrupted, even if the waiting task is cancelled.
 
     Returns:
-        The `CancelledError`, which the caller must raise; None if the task was not cancelled.
+        The `CancelledError` if the waiting task was cancelled; otherwise None. The caller must
+        raise the error.
 
     Raises:
-        Exception: `work` raised it.
+        Exception: The exception that `work` raised.
     """
     cancellation: asyncio.CancelledError | None = None
     while not work.done():
@@ -70,7 +72,7 @@ async def finish_despite_cancellation(work: asyncio.Future[Any]) -> asyncio.Canc
 
 
 def seconds_left(deadline: float | None) -> float | None:
-    """Return the seconds until a deadline; 0 if it has passed, None if there is no deadline."""
+    """Return the seconds until a deadline; 0 if it has passed, None if there is none."""
     return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
@@ -80,7 +82,7 @@ def has_passed(deadline: float | None) -> bool:
 
 
 def capped_deadline(deadline: float | None, timeout: float | None) -> float | None:
-    """Return the earlier of a deadline and `timeout` seconds from now. None means no limit."""
+    """Return the earlier of `deadline` and the time in `timeout` seconds. None means no limit."""
     if timeout is None:
         return deadline
     end = time.monotonic() + timeout

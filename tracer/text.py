@@ -1,11 +1,12 @@
-"""Stored form: one reversible escape for text that Postgres and JSON cannot hold.
+"""Stored form: a reversible escape for characters that Postgres and JSON cannot contain.
 
-Postgres does not allow NUL in text, and UTF-8 has no lone surrogates, but tools return both. In
-stored form such a character is written as `␛` (U+241B, SYMBOL FOR ESCAPE) and four lowercase hex
-digits: NUL is `␛0000`, U+D800 is `␛d800`. A `␛` that is followed by four hex digits is itself
-written `␛241b`; any other `␛` is unchanged. Strings in events, records, the database and the REST
-JSON are in stored form; only the recorder handles unescaped ones. `docs/reference/protocol.md` has
-the rule for other languages.
+Tools may return NUL characters and lone surrogates. Postgres rejects NUL in text, and UTF-8 cannot
+encode lone surrogates. In stored form, such a character is `␛` (U+241B, SYMBOL FOR ESCAPE) followed
+by four lowercase hex digits. NUL becomes `␛0000`, U+D800 becomes `␛d800`. A `␛` that four hex
+digits follow becomes `␛241b`; any other `␛` is unchanged.
+
+Strings in events, records, the database and the REST API are in stored form. Only the recorder
+processes unescaped strings. `docs/reference/protocol.md` describes the escape for other languages.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def _code(match: re.Match[str]) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Return True if the stored form of a text is certainly the text itself. A quick check."""
+    """Return True if the stored form of a text is the text itself. This is a quick check."""
     if text.isascii():
         return "\0" not in text
     if "\0" in text or "\u241b" in text:
@@ -43,24 +44,23 @@ def is_plain(text: str) -> bool:
 
 
 def escape(text: str) -> str:
-    """Return the stored form of any Python string. Inverse of `unescape`."""
+    """Return the stored form of a Python string. Inverse of `unescape`."""
     if is_plain(text):
         return text
     return _TO_ESCAPE.sub(_code, text)
 
 
 def unescape(stored: str) -> str:
-    """Return the Python string of a stored form. Inverse of `escape`."""
+    """Return the Python string that a stored form represents. Inverse of `escape`."""
     if "\u241b" not in stored:
         return stored
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), stored)
 
 
 def storable(text: str) -> str:
-    """Escape characters that cannot be stored, in text that may be in stored form already.
+    """Return the stored form of a string from an HTTP client, which may be in stored form already.
 
-    For strings of HTTP clients: raw NULs and lone surrogates are escaped, existing escapes are not
-    escaped again. Idempotent.
+    NUL and lone surrogates are escaped. Existing escapes are not escaped again.
     """
     if is_plain(text):
         return text
@@ -68,7 +68,10 @@ def storable(text: str) -> str:
 
 
 def preview(text: str, limit: int = PREVIEW_BYTES) -> str:
-    """Return at most the first `limit` UTF-8 bytes of a stored string, cut between characters."""
+    """Return the beginning of a stored string, at most `limit` bytes of UTF-8.
+
+    No character is cut in two.
+    """
     if len(text) * 4 <= limit:
         return text
     data = text.encode()
@@ -83,10 +86,12 @@ def beginning(text: str, characters: int) -> str:
 
 
 def first_line(text: str, characters: int) -> str | None:
-    """Return the first line of a stored string that is not blank. If cut, it ends with `…`.
+    """Return the first line of a stored string that is not blank.
+
+    A line that is longer than `characters` is cut and ends with `…`.
 
     Returns:
-        None if all lines are blank.
+        The line; None if all lines are blank.
     """
     line = next((line.strip() for line in text.lstrip()[: 4 * characters].splitlines()), "")
     if len(line) > characters:
@@ -95,9 +100,10 @@ def first_line(text: str, characters: int) -> str | None:
 
 
 def nests_too_deep(text: str, limit: int = MAX_JSON_DEPTH) -> bool:
-    """Return whether JSON text nests arrays and objects deeper than `limit`.
+    """Return whether JSON text nests arrays and objects deeper than `limit` levels.
 
-    Brackets within strings do not count. Malformed text gives an arbitrary result, but no error.
+    Brackets inside strings are ignored. For malformed text, the result is arbitrary, but no error
+    is raised.
     """
     if len(text) <= limit or text.count("[") + text.count("{") <= limit:
         return False
@@ -114,9 +120,9 @@ def nests_too_deep(text: str, limit: int = MAX_JSON_DEPTH) -> bool:
 
 
 def without_deep_values(text: str, limit: int) -> str:
-    """Return JSON text with `null` in place of each array and object deeper than `limit`.
+    """Return JSON text with `null` in place of each array and object below `limit` levels.
 
-    If the remaining text is malformed, the result is malformed too.
+    If the rest of the text is malformed, the result is malformed, too.
     """
     parts: list[str] = []
     depth = start = 0
@@ -139,16 +145,17 @@ _BRACKETS_OUTSIDE_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL
 
 
 def most_json_values(json: bytes | str) -> int:
-    """Return an upper bound of the number of values in JSON, without parsing it."""
+    """Return an upper bound of the number of values in JSON text, without parsing it."""
     if isinstance(json, str):
         return sum(map(json.count, "{[,"))
     return sum(map(json.count, _BEFORE_VALUES))
 
 
 def has_more_json_values(json: bytes, limit: int) -> bool:
-    """Return whether JSON contains more than `limit` values, without parsing it.
+    """Return whether JSON text contains more than `limit` values, without parsing it.
 
-    Text within strings does not count. Malformed text gives an arbitrary result, but no error.
+    Text inside strings is ignored. For malformed text, the result is arbitrary, but no error is
+    raised.
     """
     if most_json_values(json) <= limit:
         return False

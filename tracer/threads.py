@@ -1,4 +1,4 @@
-"""Threads for synchronous tools: limited in number, with the caller's context variables."""
+"""Run synchronous tools in a limited number of threads, with the caller's context variables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _limiter: RunVar[anyio.CapacityLimiter] = RunVar("tracer_tool_threads")
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether `function` is asynchronous: its calls are awaited and need no thread."""
+    """Return whether the calls of `function` must be awaited, so that they need no thread."""
     if isinstance(function, partial):
         return is_async(function.func)
     target = function if inspect.isroutine(function) else type(function).__call__
@@ -32,7 +32,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def is_generator(function: object) -> bool:
-    """Return whether `function` is a generator function: a call would not run its body."""
+    """Return whether `function` is a generator function. Calling it would not run its body."""
     if isinstance(function, partial):
         return is_generator(function.func)
     target = function if inspect.isroutine(function) else type(function).__call__
@@ -40,10 +40,12 @@ def is_generator(function: object) -> bool:
 
 
 async def called(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
-    """Call a function of the application and return its result, in a thread if it is synchronous.
+    """Call a function of the application and return its result.
+
+    A synchronous function runs in a thread, an asynchronous one in the event loop.
 
     Raises:
-        Exception: The function raised it.
+        Exception: The exception that the function raised.
     """
     if is_async(function):
         return await function(*arguments, **named)
@@ -53,11 +55,11 @@ async def called(function: Callable[..., Any], /, *arguments: Any, **named: Any)
 
 
 async def run_in_thread(function: Callable[..., Answer], /, **arguments: Any) -> Answer:
-    """Call `function` in one of the tools' threads, with this task's context variables.
+    """Run `function` in one of the threads for tools, with the context variables of this task.
 
-    A thread cannot be stopped. Cancelling a call that has started has no effect: its result is
-    awaited and returned, like that of a coroutine that suppresses its cancellation. A call that
-    still waits for a thread is cancelled, and does not start.
+    A thread cannot be stopped. If the task is cancelled after the function has started, the
+    function runs to its end, and its result is returned. If the task is cancelled while the
+    function waits for a thread, the function never starts.
     """
 
     def call() -> Answer:
@@ -74,12 +76,13 @@ async def call_in_thread(
     limiter: anyio.CapacityLimiter,
     on_cancel: Callable[[], None] | None = None,
 ) -> Answer:
-    """Call `function` in a thread; see `run_in_thread`.
+    """Run `function` in a thread, as `run_in_thread` does, with a limit of the caller.
 
     Args:
-        function: The function.
+        function: The function to run.
         limiter: Limits the number of threads.
-        on_cancel: Called if a call that has started is cancelled, to make it end.
+        on_cancel: Called if the task is cancelled after the function has started. It should make
+            the function end.
     """
     ticket = Lock()  # its first owner decides whether the call starts
 

@@ -63,7 +63,9 @@ async def test_failed_run_leads_to_the_origin_of_its_failure_in_one_action(
 
     await listed.get_by_role("link").first.click()
     banner = page.get_by_role("region", name="Failures")
-    await expect(banner).to_contain_text("Began in http_get, in a sub-agent 2 levels deep: TimeoutError")
+    await expect(banner).to_contain_text(
+        "Began in http_get, in a sub-agent 2 levels deep: TimeoutError"
+    )
     await banner.get_by_role("button", name="Go to it").click()
     await expect(selected(page)).to_have_attribute("data-key", str(run.origin))
     await expect(details(page)).to_contain_text("bank.example did not answer within 30 s")

@@ -1,1 +1,1 @@
-"""Rows to trees, totals and differences of trees: pure functions."""
+"""Build the tree of a run from rows, compute totals and compare trees. All functions are pure."""

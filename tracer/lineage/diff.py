@@ -1,8 +1,7 @@
-"""The comparison of two runs: aligns their trees, and lists the differences of matching records.
+"""Compare two runs: align their trees, and list the differences of matching records.
 
-Both trees are read with `Payloads.COMPARED`: they contain digests instead of long texts, and texts
-with equal digests are equal. All functions are pure. For n siblings of one parent, the comparison
-takes O(n log n) time.
+Both trees are read with `Payloads.COMPARED`: long texts are replaced by digests, and texts with
+equal digests are equal. All functions are pure. A comparison of n siblings takes O(n log n) time.
 """
 
 from __future__ import annotations
@@ -31,17 +30,18 @@ _IndexPair = tuple[int, int]  # an index among the left siblings, and one among 
 def aligned(
     left: Sequence[T], right: Sequence[T], keys: Sequence[Callable[[T], Key | None]]
 ) -> list[tuple[T | None, T | None]]:
-    """Align two lists of siblings, and return them as pairs in order.
+    """Align two lists of siblings. Return them as pairs, in order.
 
-    A sibling without a match is paired with None. Matches never cross each other.
+    Matches never cross: if two siblings match, later siblings match only later ones. A sibling
+    without a match is paired with None.
 
     Args:
         left: The siblings of one side.
         right: The siblings of the other side.
-        keys: Functions that return a sibling's key. Siblings with equal keys match. The first
-            function is applied to all siblings, each next function only between the matches found
-            so far. If several siblings have the same key, they match in order. A key of None
-            matches nothing.
+        keys: Functions that return the key of a sibling, or None. Siblings with equal keys match;
+            None matches nothing. The first function is applied to all siblings, each further
+            function only between the matches found so far. Siblings with the same key match in
+            order.
     """
     matches: list[_IndexPair] = []
     for key_of in keys:
@@ -60,15 +60,15 @@ def aligned(
 def aligned_in_any_order(
     left: Sequence[T], right: Sequence[T], keys: Sequence[Callable[[T], Key | None]]
 ) -> list[tuple[T | None, T | None]]:
-    """Return all siblings as pairs if they match. Matches may cross each other.
+    """Match two lists of siblings, regardless of their order. Return all siblings as pairs.
 
-    The pairs are in the order of the left siblings. A right sibling without a match follows the
-    one that precedes it on the right side.
+    The pairs are in the order of the left siblings. A right sibling without a match comes after the
+    right sibling that precedes it in its list.
 
     Args:
         left: The siblings of one side.
         right: The siblings of the other side.
-        keys: The criteria of matching, as in `aligned`.
+        keys: The matching criteria, as in `aligned`.
     """
     matches: dict[int, int] = {}
     matched_right: set[int] = set()
@@ -104,7 +104,10 @@ def _matched_between(
     matches: list[_IndexPair],
     key_of: Callable[[T], Key | None],
 ) -> list[_IndexPair]:
-    """Return the known matches, and the matches by a further key between each two of them."""
+    """Return the known matches together with matches by a further key.
+
+    The further key is applied only between two neighboring known matches.
+    """
     result: list[_IndexPair] = []
     start_i = start_j = 0
     for match_i, match_j in [*matches, (len(left), len(right))]:
@@ -125,9 +128,9 @@ def _matched_between(
 def _numbered(
     siblings: Sequence[T], indexes: Iterable[int], key_of: Callable[[T], Key | None]
 ) -> dict[Key, int]:
-    """Return siblings' indexes by key.
+    """Return the indexes of siblings by key.
 
-    The number of earlier siblings with the same key extends the key.
+    If several siblings have the same key, a running number is added to the key.
     """
     seen: Counter[Key] = Counter()
     by_key: dict[Key, int] = {}
@@ -140,9 +143,9 @@ def _numbered(
 
 
 def _longest_chain(candidates: dict[Key, _IndexPair]) -> list[_IndexPair]:
-    """Return the largest set of candidates that do not cross each other, in order.
+    """Return the largest set of matches that do not cross each other, in order.
 
-    If there are several such sets, the choice does not depend on which side is the left one.
+    If several sets are equally large, the choice does not depend on which run is the left one.
     """
     ends: list[int] = []  # by length of chain, the smallest right index that such a chain ends with
     by_length: defaultdict[int, list[tuple[int, str, _IndexPair]]] = defaultdict(list)
@@ -168,7 +171,7 @@ NOTABLE_MS = 100.0
 
 
 class Change(StrEnum):
-    """The change of a record from the left run to the right one."""
+    """How a record changed from the left run to the right run."""
 
     ADDED = "added"
     """Only the right run has it."""
@@ -216,13 +219,13 @@ def diff_trees(
     left_messages: Messages = MappingProxyType({}),
     right_messages: Messages = MappingProxyType({}),
 ) -> Entry:
-    """Return two trees as one tree of pairs; `api.diff.schemas` describes it.
+    """Return the comparison of two trees, as one tree of pairs (`api.diff.schemas`).
 
     Args:
-        left: A root plan, from `build_tree`.
-        right: Another root plan.
-        left_messages: The messages of the left run's rounds.
-        right_messages: The messages of the right run's rounds.
+        left: The root plan of the left run, from `build_tree`.
+        right: The root plan of the right run.
+        left_messages: The messages of the left run's model calls.
+        right_messages: The messages of the right run's model calls.
     """
     told = _told(left, left_messages), _told(right, right_messages)
     root = _entry((left, right), told)
@@ -246,7 +249,7 @@ def diff_trees(
 
 
 def _told(root: PlanNode, messages: Messages) -> Messages:
-    """Return a digest of the new input messages of each round, by `think_act_id`."""
+    """Return, for each round, a digest of the messages that its predecessor did not have."""
     told: dict[str, str] = {}
     if not messages:
         return told
@@ -265,10 +268,10 @@ def _told(root: PlanNode, messages: Messages) -> Messages:
 
 
 def _child_pairs(pair: Pair) -> list[Pair]:
-    """Return the children of a pair, matched, in an order that agrees with both runs.
+    """Return the children of a pair as pairs of matching records.
 
-    The calls of one round are parallel: their order is not compared, because it depends on which
-    of them starts first.
+    Children are matched in order. The tool calls of one round are matched in any order, because
+    they run in parallel, and their order depends on which of them starts first.
     """
     left, right = map(_children, pair)
     is_round = any(isinstance(node, ThinkActNode) for node in pair)
@@ -281,7 +284,7 @@ def _child_pairs(pair: Pair) -> list[Pair]:
 
 
 def _children(node: Node | None) -> tuple[Sequence[Node], ...]:
-    """Return a node's lists of children, in the same order for each kind of node."""
+    """Return the lists of a node's children, always in the same order."""
     if node is None:
         return ()
     if isinstance(node, PlanNode):
@@ -294,7 +297,10 @@ def _children(node: Node | None) -> tuple[Sequence[Node], ...]:
 
 
 def _whole_key(node: Node) -> Key | None:
-    """Distinguish parallel calls with equal input by how they ended."""
+    """Return a key of the input and the outcome of a tool call.
+
+    It distinguishes parallel calls with equal input.
+    """
     return (*(_input_key(node) or ()), _outcome(node), _result(node))
 
 
@@ -341,7 +347,7 @@ def _model(node: Node) -> str | None:
 
 
 def _calls(node: Node) -> list[str]:
-    """Return the names of the tools that a round chose."""
+    """Return the names of the tools that a model call chose."""
     if isinstance(node, ThinkActNode):
         return [call.name for call in node.tool_calls if call.name is not None]
     return []
@@ -405,7 +411,7 @@ def _side(node: Node) -> Entry:
 
 
 def _differences(left: Node, right: Node, told: tuple[Messages, Messages]) -> list[Difference]:
-    """Return the aspects in which two records of one kind differ."""
+    """Return the aspects in which two matching records differ."""
     differs = {
         Difference.ARGUMENTS: _input(left) != _input(right),
         Difference.OUTCOME: _outcome(left) != _outcome(right),
@@ -438,7 +444,7 @@ def _took_longer(one: float | None, other: float | None) -> bool:
 
 
 def _count_changes(entries: Sequence[Entry]) -> None:
-    """Set for each entry the number of entries below it that differ between the sides."""
+    """Set, in each entry, the number of entries below it that are not the same in both runs."""
     for entry in reversed(entries):
         entry["changedBelow"] = sum(
             child["changedBelow"] + (child["change"] is not Change.SAME)

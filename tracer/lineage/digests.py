@@ -1,8 +1,9 @@
-"""Digests by which the long strings of two runs are compared, each with the value's beginning.
+"""Digests by which the long texts of two runs are compared.
 
-A text that is JSON is compared as a value: white space and the order of keys make no difference. If
-an object repeats a key, the last value counts. Numbers are compared as they are written: `1.0` is
-not `1`, and integers beyond 2**53 stay exact.
+A digest is followed by the beginning of the text. If a text is JSON, its value is compared: white
+space and the order of keys make no difference. If an object repeats a key, the last value counts.
+Numbers are compared as they are written: `1.0` differs from `1`, and integers above 2**53 stay
+exact.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _DIGITS = 64
 
 
 def value_of(text: str) -> str:
-    """Return JSON text with sorted keys and without white space; return any other text unchanged.
+    """Return JSON text with sorted keys and without white space.
 
-    JSON that nests deeper than 250 levels is returned unchanged, too.
+    Other text, and JSON that nests deeper than 250 levels, is returned unchanged.
     """
     if not text.lstrip(" \t\n\r").startswith(("{", "[", '"')) or nests_too_deep(text):
         return text
@@ -43,19 +44,22 @@ def _refuse(name: str) -> None:
 
 
 def digest_of(text: str) -> str:
-    """Return the SHA-256 of a text's value in hexadecimal, followed by the value's beginning.
+    """Return the SHA-256 of a text in hexadecimal, followed by the beginning of the text.
 
-    Equal digests mean equal values.
+    For JSON, both are those of the text that `value_of` returns.
     """
     value = value_of(text)
     return sha256(value.encode()).hexdigest() + value[:BEGINNING]
 
 
 def is_digest(text: str) -> bool:
-    """Return whether a store has computed the digest of a text that is not JSON already."""
+    """Return whether a text is a digest that a store computed. JSON text is not.
+
+    Stores compute the digest of text that is not JSON, and return JSON itself.
+    """
     return text[:1] in _HEX
 
 
 def beginning_of(digest: str | None) -> str | None:
-    """Return the beginning of the value; None if the text is absent or blank."""
+    """Return the beginning of the text that a digest represents; None if it is absent or blank."""
     return None if digest is None else digest[_DIGITS:].strip() or None

@@ -1,8 +1,8 @@
-"""Find the origins of failures. Pure functions.
+"""Find the origins of failures. All functions are pure.
 
-One failure makes several records fail: a tool call, the step that made it, the plan of that step,
-the tool call that opened that plan. The origin of a failure is the failed record that no other
-failed record explains. An origin is handled if a record above it did not fail.
+One failure makes several records fail: a tool call, then its step, the plan of this step, and the
+tool call that started this plan. The origin is the failed record that no other failed record
+explains. An origin is *handled* if a record above it did not fail.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Place = tuple[Kind, Hashable]
 
 
 class FailedRecord(NamedTuple):
-    """A failed record, and the records that its failure explains if they failed, too."""
+    """A failed record, and the records whose failure it explains."""
 
     place: Place
     parents: tuple[Place, ...]
@@ -28,7 +28,7 @@ class FailedRecord(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """A failed record that has no failed record below it: the origin of a failure."""
+    """The origin of a failure: a failed record without a failed record below it."""
 
     place: Place
     depth: int | None
@@ -49,13 +49,13 @@ def explained_by(
     """Return the records above a failed record that may have failed because of it.
 
     Args:
-        tool_call: The tool call that opened the failed record, or that contains it as an item of a
-            batch.
-        think_act: The round that chose the failed tool call. The round may have succeeded, so the
-            step is returned, too.
-        step: The step that contains the failed record, or that handed over to it.
-        plan: The plan of a step, or the parent of a plan. The step that handed over to a plan may
-            have succeeded, so the parent is returned, too.
+        tool_call: The tool call that started the failed plan, or the batch that contains the failed
+            tool call.
+        think_act: The model call that chose the failed tool call. It may have succeeded, so the
+            step is returned as well.
+        step: The step that contains the failed record, or that handed over to the failed plan.
+        plan: The plan of the failed step, or the parent of the failed plan. If a step handed over,
+            this step may have succeeded, so the parent plan is returned as well.
     """
     if tool_call is not None:
         return ((Kind.TOOL_CALL, tool_call),)
@@ -64,14 +64,14 @@ def explained_by(
 
 
 def failure_origins(failed: Iterable[FailedRecord], root: Place) -> list[Origin]:
-    """Return the origins of a run's failures.
+    """Return the origins of a run's failures, the most important first.
 
-    Origins that made the run fail come first. Among these, deeper origins precede others, and then
+    Origins that made the run fail precede handled origins. Then deeper origins precede others, and
     earlier origins precede later ones.
 
     Args:
         failed: All failed records of the run.
-        root: The place of the root plan.
+        root: The kind and id of the root plan.
     """
     by_place = {each.place: each for each in failed}
     below: dict[Place, list[Place]] = defaultdict(list)

@@ -1,7 +1,7 @@
-"""Find the input messages of a round that the previous round did not have.
+"""Find the input messages of a model call that the previous model call did not have.
 
-A request to a model repeats the whole conversation. If whole requests were compared, each round
-after the first difference would differ, too.
+Each request to a model repeats the whole conversation. If whole requests were compared, all
+requests after the first difference would differ.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from tracer.text import nests_too_deep
 def new_messages(before: str | None, messages: str) -> str:
     """Return a digest of the messages that `messages` adds to `before`.
 
-    Answers of the model are left out, because the earlier rounds are compared by them. So are the
-    ids of calls: providers choose new ones in each run. The order of the results of parallel calls
-    is not compared.
+    The digest ignores three things. Answers of the model are compared as results of earlier model
+    calls. Call ids are chosen anew by the provider in each run. The results of parallel tool calls
+    may be in any order.
 
     Args:
-        before: The messages of the previous round, as the text of JSON; None for the first round.
-        messages: The messages of this round.
+        before: The messages of the previous model call, as JSON text; None for the first model
+            call.
+        messages: The messages of this model call, as JSON text.
     """
     added = conversation(_added(before, messages))
     if added is None:  # not JSON, for example because it was cut
@@ -37,7 +38,7 @@ def new_messages(before: str | None, messages: str) -> str:
 
 
 def _in_one_order(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sort each sequence of tools' results: parallel calls end in any order."""
+    """Sort each sequence of tool results, because parallel tool calls end in any order."""
     ordered: list[dict[str, Any]] = []
     for are_results, group in groupby(messages, key=_is_result):
         adjacent = list(group)
@@ -46,13 +47,16 @@ def _in_one_order(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _is_result(message: dict[str, Any]) -> bool:
-    """Return whether a message contains only results: some APIs put all of a round into one."""
+    """Return whether a message consists only of tool results.
+
+    Some APIs put all results of a round into one message.
+    """
     parts = message["parts"]
     return message["role"] == "tool" or {part["type"] for part in parts} == {"toolResult"}
 
 
 def _added(before: str | None, messages: str) -> str:
-    """Return the messages of the second list after the beginning that both lists share."""
+    """Return `messages` without the beginning that it shares with `before`, as JSON text."""
     known, sent = _listed(before), _listed(messages)
     if not known or sent is None:
         return messages

@@ -1,11 +1,11 @@
-"""The records of a tree: rows as a store reads them, and nodes, which add children.
+"""Rows and nodes of a tree. A row is a record as a store reads it; a node adds its children.
 
-Both are msgspec structs. A store reads rows into nodes directly, and nodes are encoded as JSON with
-the API's names (`api.plans.schemas` describes them), because users wait for trees of 10,000
-records. Dictionaries took twice as long, mostly for memory access.
+Both are msgspec structs, because users wait for trees of 10,000 records. Dictionaries took twice as
+long, mostly for memory access. A store reads rows directly into nodes. Nodes are encoded directly
+as JSON with the names of the API (`api.plans.schemas`).
 
-`kind` comes first in each JSON object. Ids are canonical text, times are aware. `gc=False` is safe,
-because trees have no reference cycles.
+The field `kind` comes first in each JSON object. Ids are text, times are aware. `gc=False` is safe,
+because a tree has no reference cycles.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tracer.records.record_classes import RECORDS, Kind, Shown
 
 
 class TreeTotals(Struct, rename="camel", frozen=True, gc=False):
-    """Sums over a part of the tree."""
+    """Sums over a part of a tree."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -37,7 +37,7 @@ NO_TOTALS = TreeTotals()
 
 
 class Row(Struct, rename="camel", tag_field="kind", gc=False):
-    """The fields of all kinds of rows."""
+    """The fields that all kinds of rows have."""
 
     kind: ClassVar[Kind]
 
@@ -162,7 +162,7 @@ class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
 
 
 class Opener(Struct, rename="camel", frozen=True):
-    """A short form of the tool call that opened a plan."""
+    """The tool call that started a plan, in short form."""
 
     tool_call_id: str
     name: str | None
@@ -171,7 +171,7 @@ class Opener(Struct, rename="camel", frozen=True):
 
 
 class FailureOrigin(Struct, rename="camel", frozen=True, gc=False):
-    """A failed record without a failed record below it."""
+    """The origin of a failure: a failed record without a failed record below it."""
 
     kind: str
     id: str
@@ -181,7 +181,7 @@ class FailureOrigin(Struct, rename="camel", frozen=True, gc=False):
 
 @final
 class PlanNode(PlanRow, tag=Kind.PLAN.value):
-    """A plan, with its steps."""
+    """A plan with its steps."""
 
     own: TreeTotals = NO_TOTALS
     """Sums over the node and its descendants, without sub-plans."""
@@ -204,7 +204,7 @@ class PlanNode(PlanRow, tag=Kind.PLAN.value):
 
 @final
 class StepNode(StepRow, tag=Kind.STEP.value):
-    """A step, with its rounds."""
+    """A step with its model calls."""
 
     own: TreeTotals = NO_TOTALS
     cumulative: TreeTotals = NO_TOTALS
@@ -219,7 +219,7 @@ class StepNode(StepRow, tag=Kind.STEP.value):
 
 @final
 class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
-    """A round, with the tool calls that its model requested."""
+    """A model call with the tool calls that it requested."""
 
     own: TreeTotals = NO_TOTALS
     cumulative: TreeTotals = NO_TOTALS
@@ -228,7 +228,7 @@ class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
 
 @final
 class ToolCallNode(ToolCallRow, tag=Kind.TOOL_CALL.value):
-    """A tool call, with the items of its batch and the sub-plans that it opened."""
+    """A tool call with the sub-plans that it started and, for a batch, its items."""
 
     own: TreeTotals = NO_TOTALS
     cumulative: TreeTotals = NO_TOTALS

@@ -1,8 +1,7 @@
-"""Lineage: turns flat records into a tree, with totals. Pure functions.
+"""Build the tree of a run from rows, and compute its totals. All functions are pure.
 
-The tree is built in one pass, by linking the nodes that a store has read.
-
-Reading always terminates: nodes without a known parent, or in a cycle, become `unplaced`.
+Building a tree always terminates. A node is returned in `unplaced` if its parent is unknown, or if
+its parents form a cycle.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from tracer.records.record_classes import Kind
 
 
 class Payloads(StrEnum):
-    """How much of each long string a tree contains."""
+    """How much of each long text a tree contains."""
 
     NONE = "none"
     PREVIEW = "preview"
@@ -46,7 +45,7 @@ class Payloads(StrEnum):
 
 @dataclass(frozen=True)
 class Revision:
-    """The state of a run that was read."""
+    """The state of a run at the time of reading."""
 
     root_plan_id: UUID
     number: int
@@ -65,7 +64,10 @@ UNSTORED = Revision(UUID(int=0), 0, datetime.min)
 
 @dataclass
 class TreeRows:
-    """The nodes of a plan and of everything below it, each list ordered by (position, id)."""
+    """The nodes of a plan and of everything below it, without links between them.
+
+    Each list is sorted by position and id.
+    """
 
     plans: list[PlanNode] = field(default_factory=list)
     steps: list[StepNode] = field(default_factory=list)
@@ -81,10 +83,10 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> PlanNo
     """Return a plan's node with everything below it.
 
     Args:
-        rows: The nodes that a store has read. They are changed.
-        plan_id: The plan at the top, as canonical text. It must be among `rows.plans`.
-        depth: How many levels of plans to show; 1 shows this plan alone, None shows all. Totals and
-            `sub_plan_count` include hidden levels.
+        rows: The nodes that a store has read. They are changed in place.
+        plan_id: The id of the plan, as text. The plan must be in `rows.plans`.
+        depth: The number of plan levels to return: 1 for only this plan, None for all levels.
+            Totals and `sub_plan_count` include omitted levels.
     """
     forest = _Forest(rows)
     top = forest.plans[plan_id]
@@ -141,7 +143,7 @@ def _explained_by(node: Node) -> tuple[Place, ...]:
 
 
 class _Forest:
-    """All nodes, each linked to its parent if that is known."""
+    """All nodes, each linked to its parent if the parent is known."""
 
     def __init__(self, rows: TreeRows) -> None:
         self.plans = {node.plan_id: node for node in rows.plans}
@@ -162,7 +164,7 @@ class _Forest:
             self._set_opener(plan, rows.opener)
 
     def _parent_of(self, node: Node) -> Node | None:
-        """Return a node's parent; None if it is not known."""
+        """Return the parent of a node; None if it is unknown."""
         # `or ""` looks up a missing id, which matches nothing. `type(…) is` takes a third of the
         # time of `isinstance`.
         if type(node) is ToolCallNode:
@@ -190,7 +192,7 @@ class _Forest:
             )
 
     def unplaced_roots(self, placed: list[Node]) -> list[Node]:
-        """Return the roots of all trees that are not reachable from the placed nodes."""
+        """Return the roots of all trees that contain none of the placed nodes."""
         node_maps: list[Mapping[str, Node]]
         node_maps = [self.plans, self.steps, self.think_acts, self.tool_calls]
         if len(placed) == sum(map(len, node_maps)):
@@ -206,7 +208,7 @@ class _Forest:
         return unplaced
 
     def _break_cycle(self, node: Node) -> Node:
-        """Detach a node of the cycle that `node` descends from, and return it."""
+        """Detach one node of the cycle of parents that `node` leads to, and return it."""
         visited: set[int] = set()
         while id(node) not in visited:
             visited.add(id(node))
@@ -233,7 +235,7 @@ _CHILD_LISTS: dict[type[Node], str] = {
 
 
 def _siblings(node: Node, parent: Node) -> list[Node]:
-    """Return the list of the parent's children that contains `node`."""
+    """Return the parent's list of children to which `node` belongs."""
     return cast(list[Node], getattr(parent, _CHILD_LISTS[type(node)]))
 
 
@@ -256,7 +258,7 @@ def _descendants(roots: Iterable[Node]) -> list[Node]:
 
 
 def _within_plan(node: Node) -> Sequence[Node]:
-    """Return a node's children in the same plan."""
+    """Return the children of a node that belong to the same plan."""
     if type(node) is StepNode:
         return [*node.think_acts, *node.tool_calls]
     return node.agent_executions if type(node) is PlanNode else node.tool_calls
@@ -265,8 +267,9 @@ def _within_plan(node: Node) -> Sequence[Node]:
 def _add_totals(walked: list[Node], origin_keys: Collection[tuple[str, str]]) -> None:
     """Set `own`, `cumulative` and `sub_plan_count` of nodes.
 
-    To save memory, totals share one object if they are known to be equal without a comparison:
-    `own` and `cumulative` of nodes without sub-plans, and the totals of all calls without children.
+    `own` excludes sub-plans, `cumulative` includes them. To save memory, nodes share a totals
+    object where the totals are equal by definition. Examples are `own` and `cumulative` of a node
+    without sub-plans.
 
     Args:
         walked: The nodes, parents before children.
@@ -310,7 +313,7 @@ def _add_totals(walked: list[Node], origin_keys: Collection[tuple[str, str]]) ->
 
 
 def _round_totals(node: ThinkActNode, origin_keys: Collection[tuple[str, str]]) -> TreeTotals:
-    """Return the totals of a round, without those of its tool calls."""
+    """Return the totals of a model call, without those of its tool calls."""
     used = node.input_tokens, node.output_tokens
     is_cost_unknown = is_unpriced(node.status, used, node.cost_usd)
     return TreeTotals(
@@ -332,7 +335,7 @@ _FAILURE = TreeTotals(failures=1)
 def _sum(itself: TreeTotals, parts: list[TreeTotals]) -> TreeTotals:
     """Return the sum of totals.
 
-    They are added in order, because sums of floats depend on the order.
+    The parts are added in order, because sums of floats depend on the order.
     """
     input_tokens = itself.input_tokens
     output_tokens = itself.output_tokens
@@ -355,7 +358,7 @@ def _sum(itself: TreeTotals, parts: list[TreeTotals]) -> TreeTotals:
 
 
 def _prune(top: Node, depth: int) -> None:
-    """Remove the sub-plans that are deeper than `depth` levels of plans."""
+    """Remove the sub-plans below the first `depth` levels of plans."""
     stack = [(top, 1)]
     while stack:
         node, level = stack.pop()

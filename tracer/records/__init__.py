@@ -1,1 +1,1 @@
-"""Values without I/O: record classes, events, merge rules, prices."""
+"""Plain values: record classes, events, merge rules and prices. No I/O."""

@@ -1,7 +1,7 @@
-"""Access: keys and sign-ins, and the scopes that they grant.
+"""API keys, browser sign-ins, and the scopes that they grant.
 
-A secret has 256 random bits, so it cannot be guessed. A single round of SHA-256 is therefore as
-safe as a slow password hash, and takes no time per request.
+Only a SHA-256 digest of a secret is stored. A slow password hash is unnecessary, because a secret
+has 256 random bits and cannot be guessed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SECRET_BYTES = 32
 
 
 class Scope(StrEnum):
-    """The actions that a key allows."""
+    """A group of actions that a key allows."""
 
     RECORD = "record"
     """Write events and spans."""
@@ -40,7 +40,7 @@ def lacking(scope: Scope) -> str:
 
 @dataclass(frozen=True)
 class Caller:
-    """The authenticated author of a request, and their project."""
+    """The authenticated sender of a request, with their project and scopes."""
 
     project_id: int
     project: str
@@ -51,13 +51,16 @@ class Caller:
     key_name: str | None = None
 
     def may(self, scope: Scope) -> bool:
-        """Return whether the caller has a scope. `admin` includes all others."""
+        """Return whether the caller has a scope. The scope `admin` includes all other scopes."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
 @dataclass(frozen=True)
 class ApiKey:
-    """The description of a key. The key itself is shown only once, when it is created."""
+    """The description of an API key, without its secret.
+
+    The secret is shown only once, when the key is created.
+    """
 
     key_id: UUID
     project: str
@@ -70,7 +73,7 @@ class ApiKey:
 
 @dataclass(frozen=True)
 class NewKey:
-    """A key that was just created."""
+    """A key that was just created, with its secret."""
 
     key: ApiKey
     secret: str
@@ -78,15 +81,15 @@ class NewKey:
 
 
 def new_key() -> str:
-    """Return a new key's secret."""
+    """Return a new secret for an API key, with the prefix `tracer_`."""
     return KEY_PREFIX + new_secret()
 
 
 def new_secret() -> str:
-    """Return 256 random bits as text for a header."""
+    """Return 256 random bits as text that a URL or an HTTP header can contain."""
     return secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def digest(secret: str) -> bytes:
-    """Return the digest of a secret, which is stored in its place."""
+    """Return the SHA-256 digest of a secret. Tracer stores only this digest."""
     return hashlib.sha256(secret.encode(errors="surrogatepass")).digest()

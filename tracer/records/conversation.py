@@ -1,8 +1,8 @@
-"""The messages of a round in one form, whatever API they were sent to.
+"""Convert the messages of a model call to one form, independent of the provider's API.
 
-Reads chat completions, responses and their items, content blocks, and the parts of OpenTelemetry,
-as the providers' APIs and agent frameworks write them. Nothing is lost: a part without a rule
-becomes `other`, with its JSON.
+The input may be Chat Completions messages, items of OpenAI's Responses API, content blocks, or
+parts of OpenTelemetry messages. Providers' APIs and agent frameworks write them. A part of an
+unknown kind becomes `OtherPart` with its JSON, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class FilePart(_ConversationModel):
 
 
 class OtherPart(_ConversationModel):
-    """A part of a kind that has no rule."""
+    """A part of an unknown kind."""
 
     type: Literal["other"] = "other"
     json_text: str = Field(alias="json")
@@ -133,13 +133,13 @@ _IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id
 
 
 def conversation(messages: str | None) -> list[ConversationMessage] | None:
-    """Return messages in one form.
+    """Return the messages of a model call in one form.
 
     Args:
         messages: The text of a JSON array, as `ThinkActRecord.messages` holds it.
 
     Returns:
-        None if there is no text, or it is not JSON, for example because it was cut.
+        The messages; None if `messages` is None or not JSON, for example because it was shortened.
     """
     if messages is None or nests_too_deep(messages):
         return None
@@ -176,7 +176,7 @@ def _messages(value: Any) -> Iterator[ConversationMessage]:
 
 
 def _is_pair(value: list[Any]) -> bool:
-    """Return whether a value is a pair of role and text, which LangChain accepts as a message."""
+    """Return whether a value is a list of a role and a text, a form of LangChain's messages."""
     return len(value) == 2 and all(isinstance(each, str) for each in value) and value[0] in _ROLES
 
 
@@ -260,7 +260,7 @@ def _part(part: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _nested(part: Mapping[str, Any]) -> ToolCallPart | ToolResultPart | None:
-    """Return the call or the result of Gemini's and Bedrock's parts, which have no type."""
+    """Return the call or the result in a part of Gemini or Bedrock, which has no `type`."""
     for name in ("functionCall", "function_call", "toolUse", "tool_call"):
         if isinstance(part.get(name), Mapping):
             return _call(part[name])
@@ -332,7 +332,10 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _text(value: Any) -> str:
-    """Return a value as text: the text of its parts if it consists of texts, else as JSON."""
+    """Return a value as text.
+
+    A list that contains only texts is joined by line feeds. Other values are returned as JSON.
+    """
     if isinstance(value, str):
         return value
     if value is None:
@@ -361,7 +364,7 @@ def _dumped(value: Any) -> str:
 
 
 def _role_of_event(name: Any) -> str | None:
-    """Return the role of a message that was recorded as an event: `gen_ai.user.message`."""
+    """Return the role of a message that was recorded as an event such as `gen_ai.user.message`."""
     if not isinstance(name, str) or not name.startswith("gen_ai."):
         return None
     return "assistant" if name == "gen_ai.choice" else name.split(".")[1]

@@ -1,12 +1,11 @@
-"""Events: one for each moment of the lifecycle, written by the runtime and by HTTP clients.
+"""Events: what the runtime and HTTP clients write. Each event describes one moment of a run.
 
-The wire format is JSON in camelCase, with the discriminator `type`.
-`docs/reference/protocol.md` explains it, and `docs/events.schema.json` is generated from these
-classes. Each event contains the ids of all its record's parents, so that it can be stored in any
-order.
+In JSON, names are in camelCase and `type` states the kind of event. `docs/reference/protocol.md`
+explains the events. `docs/events.schema.json` is generated from these classes. Each event contains
+the ids of its record and of all parents, so that events can be stored in any order.
 
-Strings in an event are in stored form (`tracer.text`). An event that is constructed in Python
-escapes its strings; an event that is read from JSON contains stored ones already.
+Strings in an event are in stored form (`tracer.text`). If an event is created in Python, its
+strings are escaped. If it is read from JSON, its strings are in stored form already.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def _json_array(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         value = json.dumps(value, separators=(",", ":"))
     if isinstance(value, str) and not _is_json(value, list):
-        raise ValueError("give a JSON array, or the text of one")
+        raise ValueError("must be a JSON array, or its text")
     return value
 
 
@@ -86,7 +85,7 @@ def _plain(cost: Decimal) -> Decimal:
 
 
 def _true_or_none(fact: bool | None) -> bool | None:
-    """Return None for False, so that there is one representation."""
+    """Return None for False, so that the value has only one representation."""
     return fact or None
 
 
@@ -374,7 +373,10 @@ class _ToolCallEvent(_StepEvent):
 
 
 class ToolCallStarted(_ToolCallEvent):
-    """A call starts: one that waited, one outside of any think-act, a batch item, or a retry."""
+    """A tool call starts: a queued call, one outside of any think-act, a batch item, or a retry.
+
+    If `thought_recorded` reports a call as `running`, its first attempt needs no such event.
+    """
 
     type: Literal["tool_call_started"] = "tool_call_started"
     name: Text
@@ -393,7 +395,7 @@ class ToolCallStarted(_ToolCallEvent):
 
 
 class ToolCallFinished(_ToolCallEvent, _Ending):
-    """One call ended, after its last attempt. Each item of a batch has an event of its own."""
+    """A tool call ends, after its last attempt. Each item of a batch has its own event."""
 
     type: Literal["tool_call_finished"] = "tool_call_finished"
     result: Text | None = None
@@ -410,7 +412,7 @@ class ToolCallFinished(_ToolCallEvent, _Ending):
 
 
 class LateEndNoted(_ToolCallEvent):
-    """The tool of a call that was recorded as timed out ended. The call keeps its status."""
+    """A tool ended after its call had been recorded as timed out. The call keeps its status."""
 
     type: Literal["late_end_noted"] = "late_end_noted"
     status: EndingStatus
@@ -438,5 +440,5 @@ EVENT: TypeAdapter[Event] = TypeAdapter(
 
 
 def event_json(event: Event) -> bytes:
-    """Return an event in wire format: one line of JSON in UTF-8, without nulls."""
+    """Return an event as one line of JSON in UTF-8. Fields with null are omitted."""
     return event.model_dump_json(by_alias=True, exclude_none=True).encode()

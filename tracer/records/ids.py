@@ -1,6 +1,6 @@
-"""Ids: UUIDv7 (RFC 9562), minted only by the runtime.
+"""Ids of records: UUIDv7 (RFC 9562), created by the process that records.
 
-Providers' call ids are never used as ids, because they may be repeated, collide or be empty.
+The call ids of model providers are never used as record ids, because they may repeat or be empty.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ DEFAULT_PROJECT = "default"
 
 
 def new_id() -> UUID:
-    """Return a new UUIDv7, unique across threads and processes, and ordered by time."""
+    """Return a new UUIDv7, which is unique across threads and processes. Later ids are greater."""
     return uuid_utils.compat.uuid7()
 
 
 def sequential_ids() -> IdSource:
-    """Return an id source that counts up from 1; for tests and examples.
+    """Return a function that returns ids with increasing numbers, for tests and examples.
 
-    The ids are valid UUIDv7 with the time 0, and sort in the order of minting.
+    The ids are valid UUIDv7 with the time 0.
     """
     numbers = count(1)
     return lambda: UUID(int=(7 << 76) | (0b10 << 62) | next(numbers))
 
 
 def span_id(tool_call_id: UUID) -> str:
-    """Return the OpenTelemetry span id of a tool call, the same for each attempt.
+    """Return the OpenTelemetry span id of a tool call. All attempts of the call have the same id.
 
-    It is a digest, because the first half of UUIDv7s of one millisecond is nearly the same.
+    The id is a digest of the UUIDv7. A part of the UUID would not be unique, because UUIDs that are
+    created in the same millisecond have nearly the same first half.
     """
     return sha256(tool_call_id.bytes).digest()[:8].hex()

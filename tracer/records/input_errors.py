@@ -1,4 +1,4 @@
-"""Messages for invalid input. They quote nothing of the input except field names."""
+"""Error messages for invalid input. They quote field names, but no other part of the input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ error's context."""
 
 
 def validation_message(error: ValidationError) -> str:
-    """Return the first problem as a sentence, which quotes nothing of the input but field names."""
+    """Return the first validation error as a sentence, without values from the input."""
     first = error.errors(include_url=False, include_input=False)[0]
     path = ".".join(_field_name(part) for part in first["loc"])
     problem = first["msg"].removeprefix("Value error, ")

@@ -1,4 +1,8 @@
-"""Leases: how long a recorder counts as alive after a heartbeat."""
+"""Leases: how long a recorder counts as alive after a heartbeat.
+
+A recorder is a process that writes events. After its lease expires, its unfinished records are
+shown as `abandoned`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ times computed with it would be out of range."""
 
 @dataclass(frozen=True)
 class LeaseTerms:
-    """The lengths of leases."""
+    """The durations of leases."""
 
     lease: timedelta = timedelta(seconds=60)
     """The lease of a recorder."""
@@ -26,7 +30,7 @@ DEFAULT_TERMS = LeaseTerms()
 
 @dataclass(frozen=True)
 class Lease:
-    """The lease of a recorder, by the store's clock."""
+    """The lease of one recorder. Times are those of the store's clock."""
 
     recorder_id: UUID
     """The recorder; the run if it has no recorder."""
@@ -37,13 +41,13 @@ class Lease:
 
     @property
     def expires_at(self) -> datetime:
-        """When the lease expires. Open records get this time as their `abandoned_at`."""
+        """When the lease expires. It becomes the `abandoned_at` of the recorder's open records."""
         return self.seen_at + self.length
 
     @property
     def renew_after(self) -> timedelta:
-        """When to renew the lease.
+        """The time after a heartbeat at which to renew the lease: a third of its length.
 
-        It is early enough that two renewals may fail before the expiry.
+        Two renewals may then fail before the lease expires.
         """
         return self.length / 3

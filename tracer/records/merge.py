@@ -1,10 +1,13 @@
-"""Merging: the partial records of each event, and the rules that merge them.
+"""Merge events into records.
 
-Every store applies the same rules, so that any permutation, split or repetition of the same events
-produces the same records. The definition of each field in `tracer.records.record_classes` states
-its rule. A batch is merged in Python (`merge_records`). The Postgres store generates its SQL from
-the rules, and the memory store uses `merged`. `docs/reference/protocol.md` lists the rules
-for other languages.
+Each event sets some fields of one or more records (a *partial record*). Merge rules define how two
+versions of a record become one. Each field in `tracer.records.record_classes` states its rule.
+Because of these rules, any permutation, split or repetition of the same events produces the same
+records.
+
+All stores apply the same rules: `merge_records` merges a batch in Python, the memory store uses
+`merged`, and the Postgres store generates SQL. `docs/reference/protocol.md` lists the rules for
+implementations in other languages.
 """
 
 from __future__ import annotations
@@ -53,10 +56,9 @@ Reduced = dict[Kind, dict[Key, Fields]]
 
 @dataclass(frozen=True)
 class MergeRules:
-    """The fields of one kind of record, by merge rule (`Merge`).
+    """The fields of one kind of record, grouped by merge rule (`Merge`).
 
-    Two versions of a record merge field by field. Null is the least value. Text is compared by its
-    UTF-8 bytes, a status by its rank.
+    Null is the least value. Text is compared by its UTF-8 bytes, a status by `Status.rank`.
     """
 
     id_field: str
@@ -70,7 +72,7 @@ class MergeRules:
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
-        """The groups of fields whose values must all come from the same version."""
+        """Groups of fields that merge as tuples. All values of a group come from one version."""
         return tuple(group for group in (self.ending, self.latest, self.late) if group)
 
     @cached_property
@@ -80,7 +82,7 @@ class MergeRules:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """All fields that events can set, except the id."""
+        """All fields that events can set, without the record's id."""
         return (*self.greatest, *self.least, *chain(*self.groups), *self.union)
 
 
@@ -93,7 +95,10 @@ _ENDING = (
 
 
 def _rules(kind: Kind, id_field: str) -> MergeRules:
-    """Return the rules that the fields of a record class define, its own fields first."""
+    """Return the merge rules of a record class.
+
+    Fields of the class itself come before fields that it inherits from `Record`.
+    """
     names: dict[Merge, list[str]] = {rule: [] for rule in Merge}
     fields = ALL_RECORDS[kind].model_fields
     for name in sorted(fields, key=Record.model_fields.__contains__):
@@ -137,18 +142,18 @@ LINKS = {
 
 
 def partial_records(events: Iterable[Event]) -> Iterator[PartialRecord]:
-    """Yield the partial records that events state, and placeholders for records they refer to."""
+    """Yield the partial records that events contain, and placeholders for their parents."""
     for event in events:
         for kind, record_id, fields in chain([_own_record(event)], _other_records(event)):
             yield kind, (event.root_plan_id, record_id), add_masked_paths(kind, fields)
 
 
 def add_masked_paths(kind: Kind, fields: dict[str, Any]) -> dict[str, Any]:
-    """Add the places of masks in a record's texts to its field `masked`, and return the fields.
+    """Add the paths of masks in a record's texts to its field `masked`, and return the fields.
 
     Args:
         kind: The kind of record.
-        fields: Some fields of it; they are changed.
+        fields: Some fields of the record. They are changed in place.
     """
     if places := masked_paths(fields, TEXTS[kind]):
         fields["masked"] = sorted({*(fields.get("masked") or ()), *places})
@@ -156,7 +161,7 @@ def add_masked_paths(kind: Kind, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def merge_records(records: Iterable[PartialRecord]) -> Reduced:
-    """Merge partial records into one version of each record."""
+    """Merge partial records. Return one version of each record."""
     result: Reduced = {kind: {} for kind in Kind}
     for kind, key, fields in records:
         target = result[kind].setdefault(key, fields)
@@ -256,9 +261,9 @@ def _around_call(
     event: ThoughtStarted | ThoughtRecorded | ToolCallStarted | ToolCallFinished | LateEndNoted,
     recorder: Fields,
 ) -> Iterator[_Record]:
-    """Yield the calls that a round requested.
+    """Yield the tool calls that a model requested.
 
-    For an event of a call, yield placeholders of its parents.
+    For an event of a tool call, yield placeholders for the parents of the call instead.
     """
     links = {"step_id": event.step_id}
     if isinstance(event, ThoughtRecorded):
@@ -282,7 +287,11 @@ def _around_call(
 
 
 def _around_plan(event: PlanStarted, recorder: Fields) -> Iterator[_Record]:
-    """Yield the run of a root plan, or the opener of a sub-plan; and the plan's steps."""
+    """Yield the other records that the start of a plan describes.
+
+    These are the run of a root plan or placeholders for the parents of a sub-plan, and the planned
+    steps.
+    """
     if event.parent_plan_id is None:
         run = _shared(event, Kind.RUN)
         yield Kind.RUN, event.plan_id, {**run, "tags": sorted(set(event.tags))}
@@ -305,12 +314,12 @@ def _around_plan(event: PlanStarted, recorder: Fields) -> Iterator[_Record]:
 
 
 def parents(kind: Kind, root_plan_id: UUID, fields: Fields) -> Iterator[tuple[Kind, UUID, Fields]]:
-    """Yield placeholders of the records that a record refers to, and of its root plan.
+    """Yield placeholders for the parents of a record, and for the root plan of its run.
 
     Args:
         kind: The record's kind.
-        root_plan_id: Its run.
-        fields: Its fields.
+        root_plan_id: The id of the run.
+        fields: The record's fields.
     """
     yield Kind.PLAN, root_plan_id, {"status": Status.UNKNOWN}
     for link, parent_kind in LINKS[kind].items():
@@ -319,7 +328,7 @@ def parents(kind: Kind, root_plan_id: UUID, fields: Fields) -> Iterator[tuple[Ki
 
 
 def merged(kind: Kind, one: Fields, other: Fields) -> Fields:
-    """Return the result of merging two versions of one record. Neither version is changed."""
+    """Merge two versions of one record. Return the result; neither version is changed."""
     result = dict(one)
     _merge_into(kind, result, other)
     return result
@@ -342,7 +351,7 @@ def _merge_into(kind: Kind, target: Fields, other: Fields) -> None:
 
 
 def _wins(group: tuple[str, ...], one: Fields, other: Fields) -> bool:
-    """Return whether one version's tuple is greater than the other's."""
+    """Return whether the values of `group` in `one` are greater, as a tuple, than in `other`."""
     for field in group:
         mine, theirs = one.get(field), other.get(field)
         if mine is theirs or mine == theirs:

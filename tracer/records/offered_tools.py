@@ -1,7 +1,8 @@
-"""The tools that a model may choose from, in one form whatever API they were offered by.
+"""Convert the tools that a model may choose from to one form, independent of the provider's API.
 
-A tool is `{"name": …, "description": …, "parameters": …}`: the parameters are its JSON Schema. If a
-tool has no name, such as a provider's own, its `type` is the name, and all else the parameters.
+Each tool becomes `{"name": …, "description": …, "parameters": …}`. `parameters` is the JSON Schema
+of its arguments. Some tools have no name, such as web search that a provider offers. Their `type`
+becomes the name, and their other fields become the parameters.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ _WRAPPERS = ("function", "toolSpec", "custom")
 
 
 def offered_tools(value: Any) -> list[dict[str, Any]]:
-    """Return tools in the form above.
+    """Return tools in the form that the module's docstring describes.
 
     Args:
-        value: The tools as an API takes them: a list of any of OpenAI's, Anthropic's, Gemini's or
-            Bedrock's tools, or an object that holds such a list.
+        value: A list of tools in the form of OpenAI, Anthropic, Gemini or Bedrock, or an object
+            that contains such a list.
 
     Returns:
-        An empty list if no tool is found.
+        The tools; an empty list if there are none.
     """
     return list(_tools(value))
 
 
 def offered_tools_text(value: Any) -> str | None:
-    """Return tools as the text of a JSON array; None if no tool is found."""
+    """Return the result of `offered_tools` as JSON text; None if there are no tools."""
     tools = offered_tools(value)
     return orjson.dumps(tools, default=str).decode() if tools else None
 

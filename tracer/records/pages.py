@@ -1,4 +1,4 @@
-"""Pages of lists."""
+"""Pages of a list, and the cursors by which clients request the next page."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tracer.errors import BadCursor
 
 @dataclass(frozen=True)
 class Cursor:
-    """The position after a page: the time and the id of its last item."""
+    """The position after the last item of a page: the time and the id of this item."""
 
     moment: datetime
     record_id: UUID
 
     def encode(self) -> str:
-        """Return the cursor as opaque text for URLs."""
+        """Return the cursor as text that a URL can contain. Clients must not interpret it."""
         return _encoded([self.moment.isoformat(), str(self.record_id)])
 
     @classmethod
@@ -44,7 +44,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class SortedCursor:
-    """The position after a page of a list that is sorted by a value."""
+    """The position after the last item of a page, in a list that is sorted by a value."""
 
     order: str
     """The order of the list: a cursor of another order is rejected."""
@@ -53,7 +53,7 @@ class SortedCursor:
     record_id: UUID
 
     def encode(self) -> str:
-        """Return the cursor as opaque text for URLs."""
+        """Return the cursor as text that a URL can contain. Clients must not interpret it."""
         return _encoded([self.order, self.value, str(self.record_id)])
 
     @classmethod
@@ -61,7 +61,7 @@ class SortedCursor:
         """Parse the result of `encode`.
 
         Raises:
-            BadCursor: `text` is not a cursor of this order.
+            BadCursor: `text` is not a cursor, or is the cursor of a list with another order.
         """
         try:
             of_order, value, record_id = _decoded(text)
@@ -86,10 +86,11 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Page(Generic[Item]):
-    """Some items of a list, and the cursor of the next page.
+    """One page of a list, and the cursor of the next page.
 
-    A page examines a limited number of records. If few of them match, it may contain fewer items
-    than requested, or none, although the list continues.
+    To return a page, a store examines a limited number of records. If few of them match, the page
+    may have fewer items than requested, or none. The list continues nevertheless if there is a
+    `next_cursor`.
     """
 
     items: list[Item]

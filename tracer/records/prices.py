@@ -1,4 +1,4 @@
-"""Prices of models: a project's own, and the price list of the `genai-prices` package."""
+"""Prices of model calls: the project's own prices, and the price list of `genai-prices`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PROVIDERS = {
 
 
 class TokenUsage(NamedTuple):
-    """The tokens of one response."""
+    """The token counts of one model response."""
 
     input: int
     """Tokens of the prompt, including cached ones."""
@@ -50,7 +50,7 @@ class TokenUsage(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelPrice:
-    """A project's own price of a model. Rates are US dollars for a million tokens."""
+    """A project's own price for a model. Rates are US dollars per million tokens."""
 
     model: str
     """The name of the model, or the beginning of names followed by `*`."""
@@ -68,9 +68,10 @@ class ModelPrice:
     """The rate of output tokens of reasoning; None: that of the output."""
 
     def cost(self, usage: TokenUsage | None) -> Decimal | None:
-        """Return the cost of a response; None if its counts are inconsistent or too large.
+        """Return the cost of a response; None if the token counts are inconsistent or too large.
 
-        If its tokens are unknown, the cost is known only if all rates are zero.
+        If the token counts are unknown, the result is zero if all rates are zero, and otherwise
+        None.
         """
         rates = {
             "input_mtok": self.input_usd,
@@ -88,10 +89,10 @@ class ModelPrice:
 
 
 class OwnPrices:
-    """The prices of a project, to look up."""
+    """All prices of a project."""
 
     def __init__(self, prices: Iterable[ModelPrice] = ()) -> None:
-        """Set the prices."""
+        """Index the prices by model and provider."""
         self._of: dict[tuple[str, str | None], list[ModelPrice]] = {}
         for price in sorted(prices, key=lambda each: each.valid_from, reverse=True):
             self._of.setdefault((price.model, price.provider), []).append(price)
@@ -110,13 +111,14 @@ class OwnPrices:
     ) -> Decimal | None:
         """Return the cost of a response; None if the project has no price for it.
 
-        A price of the whole name is taken before one of its beginning, the longest beginning before
-        shorter ones, and a price of the provider before one of all providers.
+        If several prices match, the most specific one is used. A full model name precedes a prefix,
+        and a longer prefix precedes a shorter one. Then, a price for the provider precedes a price
+        for all providers.
 
         Args:
-            usage: Its tokens; None: unknown.
-            models: The names of the model: the first with a price determines the cost.
-            provider: The model's provider; None: unknown.
+            usage: The token counts of the response; None if they are unknown.
+            models: The names of the model. The first name with a price is used.
+            provider: The model's provider; None if it is unknown.
             at: When the response ended.
         """
         day = at.astimezone(UTC).date()
@@ -142,32 +144,32 @@ _Usd = TypeVar("_Usd", Decimal, float)
 
 
 def known_total(cost: _Usd, unpriced_calls: int) -> _Usd | None:
-    """Return the sum of known costs; None if it is zero and the cost of some calls is unknown."""
+    """Return a sum of costs; None if the sum is zero and the cost of some calls is unknown."""
     return None if unpriced_calls and not cost else cost
 
 
 def is_unpriced(status: str, usage: tuple[int | None, int | None], cost: object) -> bool:
     """Return whether the cost of a model call is unknown.
 
-    A call that has neither an answer nor tokens costs nothing.
+    A model call without an answer and without tokens costs nothing, so its cost is known.
 
     Args:
-        status: The status of the think-act.
-        usage: Its input and output tokens.
-        cost: Its cost; None if it has none.
+        status: The status of the model call.
+        usage: The input and output tokens of the model call.
+        cost: The recorded cost; None if there is none.
     """
     return cost is None and (status == Status.SUCCEEDED or any(usage))
 
 
 def token_count(value: object) -> int | None:
-    """Return a number of tokens; None if the value cannot be recorded as one."""
+    """Return `value` if it is a valid token count; otherwise None."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if 0 <= value < MOST_TOKENS else None
 
 
 def usd(value: object) -> Decimal | None:
-    """Return an amount in US dollars; None if the value cannot be recorded as one."""
+    """Return a value as an amount in US dollars; None if it is no valid amount."""
     if value is None:
         return None
     try:
@@ -185,15 +187,18 @@ def cost_of(
     address: str | None = None,
     at: datetime | None = None,
 ) -> Decimal | None:
-    """Return the price of a response in US dollars; None if the price list does not have it.
+    """Return the cost of a response in US dollars, by the price list of `genai-prices`.
 
     Args:
-        usage: The tokens of the response.
-        model: The model that responded.
-        provider: The model's provider. If both provider and address are None, the model's name
-            determines it.
+        usage: The token counts of the response.
+        model: The name of the model that responded.
+        provider: The model's provider. If both `provider` and `address` are None, the provider is
+            derived from the model's name.
         address: The URL of the provider's API.
-        at: The time of the request, because prices change; by default now.
+        at: The time of the request, because prices change. The default is now.
+
+    Returns:
+        The cost; None if the list has no price for the model.
     """
     if max(len(model), len(provider or ""), len(address or "")) > _MAX_NAME:
         return None
@@ -212,10 +217,10 @@ def cost_of(
 
 
 def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
-    """Compute the same price as the library's `calc_price`, in a tenth of the time.
+    """Compute the price of text tokens, in a tenth of the time of `genai-prices`' `calc_price`.
 
-    Only text tokens are recorded, so only four of its prices apply. None if there is also a price
-    per request.
+    Tracer records only text tokens, so only five rates apply: input, output, cache read, cache
+    write and reasoning. Returns None if the model also has a price per request.
     """
     if prices.get("requests_kcount") is not None:
         return None
@@ -243,7 +248,10 @@ def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
 
 
 def _price_at(price: Any, tokens: int) -> Decimal:
-    """Return the price for a number of input tokens; some models have tiers."""
+    """Return the rate for a request with this number of input tokens.
+
+    Some models have tiers: above a number of input tokens, another rate applies.
+    """
     if isinstance(price, Decimal):
         return price
     above = (tier.price for tier in reversed(price.tiers) if tokens > tier.start)

@@ -1,4 +1,4 @@
-"""The settings of a project: which data it stores, and for how long."""
+"""The settings of a project: what it stores, and for how long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tracer.redaction.payloads import PayloadPolicy
 
 
 class KeptSpans(StrEnum):
-    """The spans that a project stores after a run has become quiet."""
+    """Which spans a project keeps after a run has received no data for some time."""
 
     ALL = "all"
     AGENT = "agent"

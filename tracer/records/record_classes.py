@@ -1,12 +1,12 @@
-"""Records of a run, one class for each kind.
+"""The records of a run, one class for each kind.
 
-These classes are the one definition of each field. The tables
-(`tracer.storage.postgres.schema.record_tables`) and the API's read schemas (`api.schemas`) derive
-from them. A record is a value: it does no I/O and reads no clock. Records refer to each other by id
-only; children know their parents, never the reverse.
+Each field is defined only here. The database tables
+(`tracer.storage.postgres.schema.record_tables`) and the API's schemas (`api.schemas`) are derived
+from these classes. Records refer to each other by id. A child contains the ids of its parents; a
+parent does not contain its children.
 
-Strings are in stored form (`tracer.text`). Times are aware UTC datetimes of the recording
-process; `recorded_at` alone is the server's.
+Strings are in stored form (`tracer.text`). Times are aware datetimes in UTC, by the clock of the
+recording process. Only `recorded_at` is a time of the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tracer.records.status import Status, shown_status
 
 
 class Width(Enum):
-    """The size of an integer in the database: 32 bits if its field states none."""
+    """The size of an integer column. Without this annotation, it has 32 bits."""
 
     BITS_64 = auto()
 
@@ -34,7 +34,7 @@ Int64 = Annotated[int, Width.BITS_64]
 
 
 class Merge(Enum):
-    """How two versions of a field merge. A field without a rule is not filled by events."""
+    """How two versions of a field are merged. Events cannot set a field without a merge rule."""
 
     GREATEST = "greatest"
     """The greater value stays. Starts are recorded once, so their values seldom differ."""
@@ -51,7 +51,7 @@ class Merge(Enum):
 
 
 class Shown(Enum):
-    """Marks a text that can be too long for lists and trees."""
+    """How lists and trees show a text that may be long."""
 
     CUT = auto()
     """They show its first 2 kB, its size, and whether it was cut."""
@@ -60,7 +60,7 @@ class Shown(Enum):
 
 
 class Kind(StrEnum):
-    """The kinds of record, by the names that the API and the exports give them."""
+    """The kinds of record, with their names in the API and in exports."""
 
     RUN = "run"
     PLAN = "plan"
@@ -74,7 +74,7 @@ class _Fields(BaseModel, use_attribute_docstrings=True, defer_build=True):
 
 
 class Record(_Fields):
-    """The fields of every kind of record."""
+    """The fields that all kinds of record have."""
 
     project_id: int = DEFAULT_PROJECT_ID
     """The project that the record belongs to."""
@@ -101,12 +101,15 @@ class Record(_Fields):
 
     @property
     def shown_status(self) -> str:
-        """The status as the API shows it: `abandoned` for an open record whose lease ran out."""
+        """The status as the API shows it.
+
+        It is `abandoned` for an unfinished record whose recorder's lease has expired.
+        """
         return shown_status(self.status, self.abandoned_at is not None)
 
 
 class Totals(_Fields):
-    """Sums over some part of a run."""
+    """Sums over a run or a part of it."""
 
     input_tokens: Int64 = 0
     """The input tokens of all models."""
@@ -123,7 +126,7 @@ class Totals(_Fields):
 
     @property
     def known_cost(self) -> Decimal | None:
-        """The sum of the known costs; None if some are unknown and the others are zero."""
+        """The sum of the known costs; None if this sum is zero and some costs are unknown."""
         return known_total(self.cost_usd, self.unpriced_calls)
 
 
@@ -166,7 +169,7 @@ class Outcome(_Fields):
 
 
 class Inferred(_Fields):
-    """Whether a record's place was recorded or reconstructed."""
+    """Whether the link to the record's parent was recorded or inferred."""
 
     inferred: bool = False
     """True if the link to its parent was reconstructed rather than recorded."""

@@ -1,7 +1,8 @@
-"""Records as JSON objects, for export and import.
+"""Convert records to JSON objects and back, for export and import.
 
-Names, times and numbers are those of the REST API. All fields of a record are included, except
-`projectId` and `revision`, which belong to one database. `status` is the stored status.
+Names, times and numbers are those of the REST API. An object contains all fields of the record,
+except `projectId` and `revision`, which are meaningful only in one database. `status` is the stored
+status, which is never `abandoned`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _DATABASE_FIELDS = ("project_id", "revision")
 
 @dataclass(frozen=True)
 class ExportedRecord:
-    """A record in an export."""
+    """A record that was read from an export."""
 
     kind: Kind
     root_plan_id: UUID
@@ -49,7 +50,7 @@ class ExportedRecord:
 
 
 def _own_fields(kind: Kind, record: type[Any]) -> tuple[str, ...]:
-    """Return the names of a record's fields, the ids first."""
+    """Return the names of the fields that an export contains, ids first."""
     excluded = (*_DATABASE_FIELDS, *_ERROR)
     names = ("root_plan_id", RULES[kind].id_field, *record.model_fields)
     return tuple(name for name in dict.fromkeys(names) if name not in excluded)
@@ -60,7 +61,7 @@ _NAMES = {name: to_camel(name) for fields in _FIELDS.values() for name in fields
 
 
 def record_json(kind: Kind, record: Any) -> bytes:
-    """Return a record below the run (`tracer.store.AnyRecord`) as a JSON object on one line."""
+    """Return a record as a JSON object on one line. For a run, use `run_json`."""
     error = [getattr(record, name) for name in _ERROR]
     shown = None if error == [None] * 3 else dict(zip(_Error.model_fields, error, strict=True))
     return _dumped({**_shown(kind, record), "error": shown})
@@ -71,8 +72,8 @@ def run_json(run: Run, source: str, is_agent_work: bool) -> bytes:
 
     Args:
         run: The run.
-        source: `events`, or `spans` if its records are a projection.
-        is_agent_work: Whether the list of runs includes it by default.
+        source: `spans` if the run's records are a projection of spans; otherwise `events`.
+        is_agent_work: Whether the list of runs includes the run by default.
     """
     return _dumped({**_shown(Kind.RUN, run), "source": source, "isAgentWork": is_agent_work})
 
@@ -87,7 +88,7 @@ def _dumped(fields: dict[str, Any]) -> bytes:
 
 
 def _number(cost: Any) -> float | str:
-    """Return a cost as a number, as the API does; as text if a float cannot represent it."""
+    """Return a cost as a number, or as text if a float cannot represent it exactly."""
     assert isinstance(cost, Decimal)
     as_float = float(cost)
     return as_float if Decimal(repr(as_float)) == cost else format(cost.normalize(), "f")
@@ -117,7 +118,7 @@ _RUN_FIELDS = (*RULES[Kind.RUN].fields, "root_plan_id", "recorded_at", "cancel_r
 
 
 def _shape(kind: Kind) -> type[BaseModel]:
-    """Return the model that validates exported records of a kind."""
+    """Return the pydantic model that validates exported records of a kind."""
     fields: dict[str, Any] = {"kind": (Literal[kind], ...)}
     for name in _FIELDS[kind]:
         field = ALL_RECORDS[kind].model_fields[name]
@@ -142,7 +143,7 @@ def read_record(sent: Any) -> ExportedRecord:
     """Parse an exported record.
 
     Raises:
-        BadRequest: It is not valid. The message does not quote it.
+        BadRequest: The record is not valid. The message does not quote its values.
     """
     kind = sent.get("kind") if isinstance(sent, dict) else None
     if not isinstance(kind, str) or kind not in _SHAPES:
@@ -178,7 +179,7 @@ def _listed(kind: Kind, fields: Fields) -> Fields:
 
 
 def _link_problem(kind: Kind, root_plan_id: UUID, record_id: UUID, fields: Fields) -> str | None:
-    """Return which constraint of the tables a record's links violate; None if they are valid."""
+    """Return why the links of a record violate a constraint of the tables; None if they do not."""
     if kind is Kind.PLAN:
         opener = fields["tool_call_id"] or fields["opened_by_step_id"]
         if record_id == root_plan_id:
@@ -198,9 +199,9 @@ def _link_problem(kind: Kind, root_plan_id: UUID, record_id: UUID, fields: Field
 
 
 def reduce_records(records: Collection[ExportedRecord]) -> Reduced:
-    """Merge exported records, and add their runs and placeholders of their parents.
+    """Merge exported records. Add their runs, and placeholders for missing parents.
 
-    A run's `recorded_at` is that of its oldest record. Placeholders have none.
+    A run's `recorded_at` is the earliest of its records. Placeholders have none.
     """
     reduced: Reduced = {kind: {} for kind in Kind}
     for each in records:
@@ -220,7 +221,7 @@ def _add(reduced: Reduced, kind: Kind, key: Key, fields: Fields) -> None:
 
 
 def merge_exported(kind: Kind, one: Fields, other: Fields) -> Fields:
-    """Return the result of merging two exported versions of a record, with all of its fields."""
+    """Merge two exported versions of a record, including fields that events do not set."""
     result = merged(kind, one, other)
     for name in LEAST[kind]:
         values = [fields[name] for fields in (one, other) if fields.get(name) is not None]
@@ -243,10 +244,11 @@ LEAST = dict.fromkeys(RECORDS, ("recorded_at",)) | {
 
 
 def dead_recorders(reduced: Reduced) -> list[tuple[UUID, UUID | None, datetime]]:
-    """Return the recorders whose lease had expired in a run, according to exported records.
+    """Return the recorders that abandoned records, according to an export.
 
     Returns:
-        For each abandoned record the run, the recorder that it names, and its `abandoned_at`.
+        For each abandoned record, the id of its run, the id of its recorder (if any), and the time
+        at which the recorder's lease expired.
     """
     return [
         (run_id, version.get("recorder_id"), version["abandoned_at"])

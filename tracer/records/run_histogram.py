@@ -1,4 +1,4 @@
-"""How many runs match a filter, in total and over time."""
+"""Histogram of runs: how many runs match a filter, in total and per time interval."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INTERVALS = (
 
 @dataclass(frozen=True)
 class RunBin:
-    """The runs of one interval."""
+    """The number of runs that started in one interval."""
 
     start: datetime
     """The start of the interval, a multiple of its length since 1970."""
@@ -31,7 +31,7 @@ class RunBin:
 
 @dataclass(frozen=True)
 class RunHistogram:
-    """The matching runs by start."""
+    """The number of matching runs, in total and by start time."""
 
     count: int
     """How many runs match."""
@@ -43,6 +43,10 @@ class RunHistogram:
 
 
 def interval_for(seconds: float) -> int:
-    """Return the interval of a histogram for a time range of this length."""
+    """Return the interval length, in seconds, for a histogram of a time range.
+
+    Args:
+        seconds: The length of the time range.
+    """
     fitting = (each for each in INTERVALS if each * MOST_BINS >= seconds)
     return next(fitting, INTERVALS[-1])

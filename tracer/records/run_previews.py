@@ -1,4 +1,4 @@
-"""A run as a row of the run list: its question, its answer, and where it failed or waits."""
+"""Rows of the run list: a run with its question and answer, its failure, and its running call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Part(BaseModel, use_attribute_docstrings=True):
 
 
 class RunFailure(_Part):
-    """The record in which the failure of a run began."""
+    """The record that made a run fail."""
 
     kind: Kind
     id: UUID
@@ -71,7 +71,7 @@ class RunPreview(Run):
 
 
 class NotableRecord(NamedTuple):
-    """A failed or a running record of a run."""
+    """A failed or running record of a run."""
 
     root_plan_id: UUID
     kind: Kind
@@ -92,7 +92,7 @@ class NotableRecord(NamedTuple):
 
 
 class RunTexts(NamedTuple):
-    """The texts and counts of a run, from all of its records."""
+    """The request, the answer and the number of sub-agents of a run."""
 
     request: str | None
     answer: str | None
@@ -100,7 +100,10 @@ class RunTexts(NamedTuple):
 
 
 def open_call(records: Iterable[NotableRecord]) -> NotableRecord | None:
-    """Return the earliest running call of a run that has no running record below it."""
+    """Return the model call or tool call that a run waits for.
+
+    This is the earliest running call that has no running record below it; None if there is none.
+    """
     running = [each for each in records if not each.has_failed]
     occupied = {each.tool_call for each in running}
     waiting = [

@@ -1,10 +1,10 @@
 """Session state: data that a conversation keeps from one run to the next.
 
-This module has pure functions, and the contract of the stores of session states.
+This module contains pure functions on states, and the interface of stores of states.
 
-A state is a JSON object. Tools and hooks change it with operations, and not by returning a changed
-copy, so that parallel calls do not overwrite each other: five parallel increments add five. Null is
-equivalent to a missing value.
+A state is a JSON object. Tools and hooks change it by operations (`StateChange`) instead of
+returning a changed copy. Parallel calls therefore do not overwrite each other: five parallel
+increments add five. Null is equivalent to a missing value.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ MAX_SESSION_ID_BYTES = 2_000
 
 @dataclass(frozen=True)
 class StateChange:
-    """One operation on a state.
+    """One operation that changes a session state.
 
     Raises:
-        ValueError: The path is empty or not a tuple of keys, a value is not JSON, or an increment
+        ValueError: The path is empty or not a tuple of text, a value is not JSON, or an increment
             is not a number.
     """
 
@@ -56,7 +56,9 @@ class StateChange:
     def __post_init__(self) -> None:
         is_path = isinstance(self.path, tuple) and all(isinstance(key, str) for key in self.path)
         if not is_path or not self.path:
-            raise ValueError("The path of a change must be a tuple of keys: text, at least one.")
+            raise ValueError(
+                "The path of a change must be a tuple of keys, at least one. Keys are text."
+            )
         # Copies, as a store would return them: the caller may mutate the originals later.
         object.__setattr__(self, "value", _json_value(self.value))
         object.__setattr__(self, "expected", _json_value(self.expected))
@@ -65,10 +67,12 @@ class StateChange:
 
 
 class SessionStates(Protocol):
-    """Stores the states of a project's sessions."""
+    """The interface of stores of session states. An instance belongs to one project."""
 
     async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
-        """Return a session's state. If it has none, return `initial`, without storing it.
+        """Return the state of a session.
+
+        If the session has no state, `initial` is returned but not stored.
 
         Raises:
             StateConflict: The session's id is too long, or `initial` is not a valid state.
@@ -78,10 +82,10 @@ class SessionStates(Protocol):
     async def change_state(
         self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
     ) -> State:
-        """Apply `changes` to a session's state, or to `initial`, and return the new state.
+        """Change the state of a session, and return the new state.
 
-        The changes are atomic: all of them are stored, or none. Concurrent changes of one session
-        wait for each other.
+        If the session has no state, the changes are applied to `initial`. Either all changes are
+        stored, or none. Concurrent changes of the same session are executed one after the other.
 
         Raises:
             StateConflict: The session's id is too long, `initial` is not a valid state, a change
@@ -92,10 +96,10 @@ class SessionStates(Protocol):
     async def add_run(
         self, session_id: str, initial: Mapping[str, Any], root_plan_id: UUID
     ) -> list[UUID]:
-        """Append a run to a session; return the ids of the runs before it, oldest first.
+        """Append a run to a session, and return the ids of its earlier runs, oldest first.
 
-        A session keeps at most the newest `MAX_SESSION_RUNS` runs. The ids may include deleted
-        runs. If the session is new, its state becomes `initial`.
+        A session keeps the ids of the newest `MAX_SESSION_RUNS` runs. Some of these runs may have
+        been deleted. If the session is new, its state becomes `initial`.
 
         Raises:
             StateConflict: The session's id is too long, or `initial` is not a valid state.
@@ -104,14 +108,14 @@ class SessionStates(Protocol):
 
 
 def apply(state: State, changes: Sequence[StateChange]) -> State:
-    """Return a state after `changes`, which are applied in order.
+    """Apply changes to a state in order, and return the new state.
 
-    The given state is not changed. The new state shares unchanged parts with it.
+    `state` itself is not changed. The new state shares unchanged parts with it.
 
     Raises:
-        StateConflict: An expectation fails, or a change does not fit: the value is not a number or
-            a list, or the path leads through a value that is not an object. The message contains
-            only the path.
+        StateConflict: A change does not fit: the current value is not the expected one, not a
+            number or not a list, or the path leads through a value that is not an object. The
+            message quotes only the path.
     """
     new = dict(state)
     for change in changes:
@@ -120,7 +124,7 @@ def apply(state: State, changes: Sequence[StateChange]) -> State:
 
 
 def changes_json(changes: Sequence[StateChange]) -> str:
-    """Return changes as a tool call records them: a JSON array with an object for each."""
+    """Return changes as the text of a JSON array, in the form that a tool call records."""
     described = []
     for change in changes:
         fields = {"op": change.op, "path": change.path, "value": change.value}
@@ -131,10 +135,10 @@ def changes_json(changes: Sequence[StateChange]) -> str:
 
 
 def state_text(state: Mapping[str, Any]) -> str:
-    """Return a state as JSON in stored form. Inverse of `state_from`.
+    """Return a state as JSON text in stored form (`tracer.text`). Inverse of `state_from`.
 
     Raises:
-        StateConflict: The state is too large, nested too deeply, or not JSON.
+        StateConflict: The state is too large, nests too deeply, or is not JSON.
     """
     try:
         text = escape(_json_text(dict(state)))
@@ -150,13 +154,13 @@ def state_text(state: Mapping[str, Any]) -> str:
 
 
 def state_from(text: str) -> State:
-    """Parse the result of `state_text`."""
+    """Parse the text that `state_text` returned."""
     state: State = json.loads(unescape(text))
     return state
 
 
 def stored_session_id(session_id: str) -> str:
-    """Return a session's id in stored form.
+    """Return a session id in stored form (`tracer.text`).
 
     Raises:
         StateConflict: The id is too long.
@@ -225,7 +229,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal. Unlike in Python, true differs from 1."""
+    """Return whether two JSON values are equal. In JSON, true and 1 are different values."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,4 +1,4 @@
-"""The status of a record: its progress, and how it ended."""
+"""The status of a record: whether it is running, and how it ended."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """The progress of a record, in the order in which one status supersedes another.
+    """The status of a record.
 
-    Merging two versions of a record keeps the greater status, so the order is part of the
+    If two versions of a record are merged, the greater status wins. The order is part of the
     protocol: `unknown < pending < running < cancelled < failed < succeeded`.
     """
 
@@ -23,12 +23,12 @@ class Status(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The position of the status in the order of statuses, 0 to 5."""
+        """The position of the status in the order of statuses, from 0 to 5."""
         return _RANKS[self]
 
     @property
     def is_ending(self) -> bool:
-        """Whether a record with this status has ended."""
+        """Whether the status is final: `cancelled`, `failed` or `succeeded`."""
         return _RANKS[self] >= _RANKS[Status.CANCELLED]
 
 
@@ -49,7 +49,7 @@ def shown_status(status: Status, abandoned: bool) -> str:
 
 
 class Reason(StrEnum):
-    """The reasons of endings that the runtime uses. Other programs may record their own."""
+    """Why a record has its final status. Other programs may record their own reasons."""
 
     TOOL_ERROR = "tool_error"
     """The tool raised an error."""

@@ -1,4 +1,4 @@
-"""The title of a plan without one: the first line of its request."""
+"""Derive the title of a plan from its request."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ TITLE_CHARACTERS = 120
 def title_of(title: str | None, request: str | None) -> str | None:
     """Return the title of a plan.
 
+    Without a recorded title, the title is the first line of the request.
+
     Args:
-        title: The given title. It is returned unchanged.
-        request: The request, in stored form.
+        title: The recorded title, which is returned unchanged; None if there is none.
+        request: The request, in stored form (`tracer.text`).
 
     Returns:
-        None if there is neither a title nor a request, or the request is not stored.
+        None if there is no title and no request, or if the project does not store requests.
     """
     if title or request is None:
         return title

@@ -1,4 +1,4 @@
-"""Statistics of tool calls: their figures, and the time buckets of a history."""
+"""Statistics of tool calls: counts and durations, in total and over time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _WIDTHS = [
 
 @dataclass(frozen=True)
 class TimeRange:
-    """A range of start times (or, for calls without, of recording). None means unbounded."""
+    """A time range of calls, by their start. None means unbounded.
+
+    A call that never started counts at the time at which it was recorded.
+    """
 
     since: datetime | None = None
     until: datetime | None = None
@@ -37,7 +40,7 @@ class TimeRange:
 
 @dataclass(frozen=True)
 class CallFigures:
-    """The figures of some calls."""
+    """The counts and durations of a set of tool calls."""
 
     calls: int
     succeeded: int
@@ -58,14 +61,14 @@ class CallFigures:
 
     @property
     def failure_rate(self) -> float | None:
-        """The share of failures among calls that succeeded or failed; None without such calls."""
+        """The share of failed calls among failed and succeeded calls; None if there are none."""
         ended = self.succeeded + self.failures
         return self.failures / ended if ended else None
 
 
 @dataclass(frozen=True)
 class ToolStats(CallFigures):
-    """The figures of one tool's calls."""
+    """The statistics of one tool's calls."""
 
     name: str
     tool_type: str | None
@@ -103,7 +106,7 @@ class ToolStatsPage:
 
 @dataclass(frozen=True)
 class CallBucket(CallFigures):
-    """The figures of the calls of one time bucket."""
+    """The statistics of the calls in one time bucket."""
 
     at: datetime
     """The start of the bucket."""
@@ -111,7 +114,7 @@ class CallBucket(CallFigures):
 
 @dataclass(frozen=True)
 class ExampleCall:
-    """A call that is listed as an example."""
+    """A call that the statistics list as an example, such as one of the slowest calls."""
 
     tool_call_id: UUID
     root_plan_id: UUID
@@ -126,7 +129,7 @@ class ExampleCall:
 
 @dataclass(frozen=True)
 class ToolHistory:
-    """The figures of one tool's calls over time."""
+    """The statistics of one tool's calls over time."""
 
     stats: ToolStats
     bucket_seconds: int

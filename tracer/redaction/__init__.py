@@ -1,4 +1,4 @@
-"""Redaction: replaces secrets in texts by masks before the texts are stored."""
+"""Redaction: replace secrets in texts by masks before the texts are stored."""
 
 from tracer.redaction.keys import configured_keys
 from tracer.redaction.masks import A_MASK, MARK_CHARACTERS, MASK, NOT_KEPT, mask, not_kept

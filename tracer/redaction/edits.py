@@ -1,4 +1,4 @@
-"""Edits: parts of a text, and the masks that replace them."""
+"""Edits: which part of a text is replaced by which mask."""
 
 from __future__ import annotations
 
@@ -19,24 +19,28 @@ MAX_SECRETS = MAX_WORK // MASK_WORK
 
 
 class TooMuchWork(Exception):
-    """A text contains too many secrets, or candidates for secrets, to examine them all."""
+    """A text contains more secrets, or possible secrets, than can be examined."""
 
 
 class WorkCounter:
-    """Counts the work on one text."""
+    """Counts the work on one text, to limit it."""
 
     def __init__(self) -> None:
         self.done = 0
 
     def add(self, work: int = 1) -> None:
-        """Add to the count. Raises `TooMuchWork` if the count exceeds `MAX_WORK`."""
+        """Add to the count.
+
+        Raises:
+            TooMuchWork: The count exceeds `MAX_WORK`.
+        """
         self.done += work
         if self.done > MAX_WORK:
             raise TooMuchWork
 
 
 class Edit(NamedTuple):
-    """A part of a text and what replaces it."""
+    """A part of a text, and the mask that replaces it."""
 
     start: int
     end: int
@@ -44,10 +48,7 @@ class Edit(NamedTuple):
 
 
 def apply(text: str, edits: Sequence[Edit]) -> str:
-    """Apply edits to a text and return the result.
-
-    The edits must be in order and must not overlap.
-    """
+    """Return `text` with all edits applied. The edits must be sorted and must not overlap."""
     parts: list[str] = []
     position = 0
     for start, end, replacement in edits:
@@ -58,10 +59,10 @@ def apply(text: str, edits: Sequence[Edit]) -> str:
 
 
 def united(text: str, edits: Iterable[Edit]) -> list[Edit]:
-    """Sort edits, and merge those that overlap.
+    """Return edits sorted by position, with overlapping edits merged.
 
-    No edit cuts an earlier mask in the text: the edit is dropped if it lies within the mask, and
-    otherwise extended to cover the mask.
+    Masks that `text` already contains stay whole. An edit inside such a mask is dropped. An edit
+    that overlaps such a mask is extended to cover it.
     """
     masks = [match.span() for match in A_MASK.finditer(text)] if MASK in text else []
     result: list[Edit] = []
@@ -91,13 +92,13 @@ _ESCAPE = re.compile(
 
 
 def within_string(raw: str, edits: Sequence[Edit], offset: int) -> list[Edit]:
-    """Translate edits of a JSON string's value into edits of the surrounding text.
+    r"""Convert edits of a JSON string's value to edits of the text that contains the string.
 
-    The positions differ if the string contains escapes.
+    The positions differ if the string contains escapes such as `\n`.
 
     Args:
-        raw: The string as written, without its quotes.
-        edits: Edits of the value, in order.
+        raw: The string as written in the text, without its quotes.
+        edits: Edits of the string's value, sorted.
         offset: The position of `raw` in the text.
     """
     shift = offset

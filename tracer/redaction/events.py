@@ -1,4 +1,4 @@
-"""Redaction of events, before they reach a spool, the network or a store."""
+"""Redact events before they reach the spool, the network or a store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TextChange = Callable[[str, str], str]
 
 
 def masking(redaction: Redaction) -> TextChange:
-    """Return the function that masks the secrets in the text of a field."""
+    """Return a function that masks secrets in the text of an event's field."""
 
     def masked(name: str, text: str) -> str:
         if name in WHOLE_TEXTS:
@@ -46,7 +46,7 @@ def masking(redaction: Redaction) -> TextChange:
 
 
 def redacted_events(events: Sequence[E], redaction: Redaction) -> Sequence[E]:
-    """Return events with their secrets masked. Events without secrets are returned as they are."""
+    """Return events with secrets masked. If no event contains a secret, return `events` itself."""
     if not may_hold_secret(events, redaction):
         return events
     change = masking(redaction)
@@ -54,21 +54,18 @@ def redacted_events(events: Sequence[E], redaction: Redaction) -> Sequence[E]:
 
 
 def may_hold_secret(events: Sequence[BaseModel], redaction: Redaction) -> bool:
-    """Return False if events certainly contain no secrets.
-
-    All texts are searched together, which takes a fraction of the time of separate searches.
-    """
+    """Return False if no event contains a secret; True if one may contain a secret."""
     return redaction.may_hold_secret("\0".join([text for each in events for text in _texts(each)]))
 
 
 def redact_event(event: E, change: TextChange) -> E:
-    """Return an event with its texts changed; the event itself if none changes."""
+    """Return a copy of an event with changed texts; the event itself if nothing changes."""
     changed: E = _changed(event, change)
     return changed
 
 
 def text_size(event: BaseModel) -> int:
-    """Return how many characters an event has in its texts."""
+    """Return the number of characters in all texts of an event."""
     return sum(map(len, _texts(event)))
 
 
@@ -109,7 +106,7 @@ def _new_value(name: str, value: Any, change: TextChange) -> Any:
 
 @cache
 def _fields(shape: type[BaseModel]) -> tuple[str, ...]:
-    """Return the fields of an event, or of a part of one, that may contain text."""
+    """Return the fields of an event class, or of a nested class, that may contain text."""
     fields = shape.model_fields.items()
     return tuple(name for name, field in fields if _holds_text(field.annotation))
 

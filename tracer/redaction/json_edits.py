@@ -1,8 +1,8 @@
-"""Edits of JSON: the positions of secrets in its strings and numbers.
+"""Find secrets in JSON text, and return edits that mask them.
 
-A text that msgspec accepts is JSON. One regular expression then finds its tokens in order, so no
-value has to be built and each edit has a position in the text. A string's value is examined like a
-text of its own, which may be JSON again.
+msgspec decides whether a text is JSON. A regular expression then finds the tokens in order. No
+value is built, and the positions of edits in the text are known. The value of each string is
+examined as a text of its own, because it may contain JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _SCHEMA_CHARACTERS = 4000
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text is a JSON object, array or string. Deep JSON is treated as text."""
+    """Return whether a text is a JSON object, array or string.
+
+    Returns False for JSON that nests too deeply, so that it is examined as plain text.
+    """
     if _BEGINNING.match(text) is None:
         return False
     if "\\u" in text:  # msgspec rejects lone surrogates, which JSON allows
@@ -54,15 +57,17 @@ def json_edits(
     hints: Iterator[tuple[int, int]],
     work: WorkCounter,
 ) -> tuple[list[Edit], int]:
-    """Return the edits of a JSON text, in order, and how many tokens were read.
+    """Return the edits that mask the secrets of a JSON text, and the number of tokens read.
+
+    The edits are sorted.
 
     Args:
         text: A text for which `is_json` is true.
-        rule_of: Returns the rule that a key matches; None if the key is not secret.
+        rule_of: Returns the rule that a key matches; None if values of the key are not secret.
         string_edits: Returns the edits of a string's value, or of a number as text.
-        hints: Positions in order, without overlaps. Strings and numbers are examined if they
-            overlap one of these, or are the value of a secret key.
-        work: Counts the masks that keys cause. `string_edits` counts its own.
+        hints: Positions of possible secrets, sorted, without overlaps. A string or number is
+            examined only if it overlaps one of them, or is the value of a secret key.
+        work: Counts the masks of secret keys. `string_edits` must count its own masks.
     """
     edits: list[Edit] = []
     open_values: list[tuple[int, int, str | None]] = []
@@ -115,16 +120,19 @@ def json_edits(
 
 
 def _is_secret(text: str, start: int, end: int) -> bool:
-    """Return whether an object or array may be a secret: it is neither empty nor a schema."""
+    """Return whether an object or array may be secret.
+
+    It is not secret if it is empty or a JSON Schema.
+    """
     if not text[start + 1 : min(end, start + 40) - 1].strip():
         return False
     return IS_SCHEMA.search(text, start, min(end, start + _SCHEMA_CHARACTERS)) is None
 
 
 def _rule_of_number(number: str, string_edits: Callable[[str], list[Edit]]) -> str | None:
-    """Return the rule that recognizes a number as a secret; None if no rule does.
+    """Return the rule that recognizes a number as a secret; None if there is none.
 
-    A number such as `1234.0` is also examined without `.0`.
+    A number that ends with `.0` is also examined without this ending.
     """
     forms = [number]
     if number.endswith(".0"):

@@ -1,6 +1,7 @@
-"""Keys of secrets in JSON, attributes and texts such as `name=value`.
+"""Recognize keys whose values are secret, such as `password`.
 
-The names come from OWASP's logging guidelines and from common header and configuration keys.
+Keys occur in JSON, in attributes and in texts such as `name=value`. The list of names comes from
+OWASP's logging guidelines and from common HTTP headers and configuration files.
 """
 
 from __future__ import annotations
@@ -57,15 +58,18 @@ _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-
 
 
 def _words_of(key: str) -> str:
-    """Return a key's words in lower case, joined by `_`, for any spelling."""
+    """Return the words of a key in lower case, joined by `_`: `apiKey` becomes `api_key`."""
     return _WORDS.sub("_", key).lower().strip("_")
 
 
 def configured_keys(setting: str) -> tuple[str, ...]:
-    """Return the keys of a comma-separated setting as words joined by `_`.
+    """Return the keys that a setting lists, in the form that `SecretKeys` expects.
+
+    Args:
+        setting: The keys, separated by commas.
 
     Raises:
-        ValueError: A key has no letters or digits.
+        ValueError: A key has no letters or digits, or does not have 2 to 40 characters.
     """
     return tuple(_configured_key(each) for each in setting.split(",") if each.strip())
 
@@ -78,7 +82,10 @@ def _configured_key(name: str) -> str:
 
 
 class SecretKeys:
-    """Recognises keys whose values are secret, in any case and with any separators."""
+    """Recognizes keys whose values are secret.
+
+    Upper and lower case, and separators such as `-`, make no difference.
+    """
 
     def __init__(self, more: Iterable[str] = ()) -> None:
         """Recognize the keys of `NAMES` and those in `more`.

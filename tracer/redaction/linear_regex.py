@@ -1,7 +1,7 @@
-r"""Regular expressions that match in linear time, for any expression and any text.
+r"""Regular expressions that take linear time, even for hostile expressions and texts.
 
-The engine is RE2 (https://github.com/google/re2/wiki/Syntax). It has no look-around and no
-backreferences, and `\d`, `\w`, `\s` and `\b` mean ASCII characters.
+The engine is RE2 (https://github.com/google/re2/wiki/Syntax). RE2 has no look-around and no
+backreferences. `\d`, `\w`, `\s` and `\b` match ASCII characters only.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ class LinearRegex:
 
         Args:
             expression: An expression in RE2's syntax.
-            captures: Whether `(…)` captures. If not, `spans` yields whole matches.
+            captures: Whether groups `(…)` capture. If not, `spans` yields the spans of whole
+                matches.
 
         Raises:
-            ValueError: The expression is not valid, or RE2 does not support it. The message does
-                not quote the expression, which may reveal the form of secrets.
+            ValueError: The expression is invalid, or RE2 does not support it. The message does not
+                quote the expression, because it may reveal the form of secrets.
         """
         options = re2.Options()
         options.log_errors = False
@@ -35,14 +36,15 @@ class LinearRegex:
             raise ValueError("not a regular expression that RE2 supports") from None
 
     def is_in(self, text: str | bytes) -> bool:
-        """Return whether the expression matches anywhere in a text, or in UTF-8 bytes."""
+        """Return whether the expression matches anywhere in a text or in UTF-8 bytes."""
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         return self._regex.search(data) is not None
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the spans of the matches, in order: of the first group if there is one.
+        """Yield the start and end of each match, in order.
 
-        Lone surrogates match nothing.
+        If the expression has a group, they are those of the first group. Lone surrogates never
+        match.
         """
         data = text.encode("utf-8", "surrogatepass")
         group = min(self._regex.groups, 1)

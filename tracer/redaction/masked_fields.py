@@ -1,4 +1,7 @@
-"""Paths of masked secrets in records, found by the masks in the records' texts."""
+"""Find the masks in the texts of a record, and return their paths.
+
+The paths tell readers which values of a record were masked.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ _MAX_VALUES = 1_000_000
 
 
 def masked_paths(fields: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Return the paths of masks in the fields of a record, sorted.
+    """Return the paths of all masks in a record's fields, sorted.
 
-    A path is a field's name, followed by a JSON pointer (RFC 6901) if the field is JSON:
+    A path is the name of a field. If the field contains JSON, a JSON pointer (RFC 6901) follows:
     `arguments:/headers/0`.
 
     Args:
         fields: Some fields of a record.
-        names: The fields to examine: texts, or lists of texts.
+        names: The fields to search. Each holds a text or a list of texts.
     """
     paths: set[str] = set()
     for name in names:
@@ -58,9 +61,10 @@ def _paths_in(name: str, text: str) -> Iterator[str]:
 
 
 def _pointers(value: Any) -> Iterator[str]:
-    """Yield JSON pointers to masks. One that is too long is cut off.
+    """Yield JSON pointers to the masks in a value.
 
-    Memory grows with the depth of the value, not with its size.
+    Pointers that are too long are shortened. The memory used grows with the depth of the value, not
+    with its size.
     """
     stack = [("", iter(_items(value)))]
     while stack:
@@ -87,7 +91,7 @@ def _items(value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _parsed(text: str) -> Any:
-    """Return the value of JSON text; None if it is not JSON, too deep or too large."""
+    """Parse JSON text. Return None if it is not JSON, nests too deeply or is too large."""
     if most_json_values(text) > _MAX_VALUES:
         return None
     for loads in (orjson.loads, json.loads):

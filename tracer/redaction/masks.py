@@ -1,4 +1,4 @@
-"""Masks, which replace secrets in a text, and payloads that a project does not store."""
+"""Masks: the texts that replace secrets, and payloads that a project does not store."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _NOT_KEPT = re.compile(NOT_KEPT)
 
 
 def mask(rule: str) -> str:
-    """Return the mask of a secret that `rule` found."""
+    """Return the mask for a secret: `[masked: RULE]`."""
     return f"{MASK}{rule}]"
 
 
 def payload_mark(size: int) -> str:
-    """Return the mask that replaces a payload of `size` bytes."""
+    """Return the mask for a whole payload of `size` bytes."""
     return f"[masked: payload of {size} bytes]"
 
 
 def not_kept(text: str) -> re.Match[str] | None:
-    """Match the mark of the original size, which ends a text that was stored only in part.
+    """Match the mask at the end of a payload that was shortened. Its group is the original size.
 
-    Return None if the text is complete.
+    Returns None if the text was not shortened.
     """
     return _NOT_KEPT.search(text[-MARK_CHARACTERS:]) if text.endswith(END_OF_MARK) else None

@@ -1,7 +1,7 @@
-"""Secrets that are recognised by their form, whatever their key.
+"""Recognize secrets by their form, such as `ghp_…`, whatever their key is.
 
-The expressions are data for `LinearRegex`. `source` is the document that defines the form.
-`is_secret` checks a match, if the expression is not sufficient.
+Each pattern has a regular expression (`LinearRegex`), and the document that defines the form
+(`source`). If the expression is not precise enough, `is_secret` checks each match.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Check = Callable[[str, int, int], bool]
 
 
 class ValuePattern(NamedTuple):
-    """One form of secret."""
+    """A pattern that recognizes one kind of secret by its form."""
 
     rule: str
     expression: str
@@ -151,10 +151,10 @@ VALUE_PATTERNS: tuple[ValuePattern, ...] = (
 
 
 def configured_patterns(setting: str) -> tuple[ValuePattern, ...]:
-    """Return the patterns of a setting, which are separated by spaces.
+    """Return the patterns that a setting lists, separated by spaces.
 
     Raises:
-        ValueError: RE2 does not support an expression, or it matches text without any secret.
+        ValueError: RE2 does not support an expression, or an expression also matches ordinary text.
     """
     return tuple(_configured_pattern(each) for each in setting.split())
 
@@ -179,7 +179,7 @@ _ANCHORS = (r"\b", r"\B", r"\A", r"\z", "^", "$")
 
 
 def _hint_of(expression: str) -> str:
-    """Return an expression that finds candidates, including escaped secrets in JSON strings."""
+    """Return an expression that finds every possible match, also if JSON escapes it in a string."""
     hint = _PARTS.sub(lambda part: "" if part[0] in _ANCHORS else part[0], expression)
     try:
         LinearRegex(hint)

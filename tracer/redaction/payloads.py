@@ -1,8 +1,8 @@
-"""Payload policies: a project may store payloads whole, their beginning, or only their size.
+"""Payload policies: a project stores payloads whole, only their beginning, or only their size.
 
-A payload that is not stored becomes `[masked: payload of 48213 bytes]`. Of a payload that is stored
-in part, the first 2 kB remain, followed by `[masked: rest of 48213 bytes]`. Both state the full
-size.
+Payloads are arguments, results, messages and other long texts. A payload that is not stored becomes
+`[masked: payload of 48213 bytes]`. If only the beginning is stored, it has 2 kB, followed by
+`[masked: rest of 48213 bytes]`. The number is the size of the whole payload in both masks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ not."""
 
 
 def stored_payload(text: str, policy: PayloadPolicy) -> str:
-    """Return the part of a payload to store. Idempotent."""
+    """Return the text to store for a payload. A second call does not change the result."""
     if policy is PayloadPolicy.KEEP or not text:
         return text
     if policy is PayloadPolicy.DROP:
@@ -43,13 +43,13 @@ def stored_payload(text: str, policy: PayloadPolicy) -> str:
 
 
 def size_of(text: str) -> int:
-    """Return the size of a text in bytes, or its original size if it was cut."""
+    """Return the size of a payload in bytes. For a shortened payload, this is its original size."""
     mark = not_kept(text)
     return int(mark[1]) if mark is not None else len(text.encode())
 
 
 def _beginning(text: str) -> str:
-    """Return the beginning of a text, without a mask that would be cut in two."""
+    """Return the beginning of a text. A mask that would be cut in two is omitted."""
     beginning = preview(text)
     at = beginning.rfind("[")
     cut = A_MASK.match(text, at) if at >= 0 else None

@@ -1,8 +1,8 @@
-"""Redaction of texts: masks secrets, and leaves everything else unchanged byte for byte.
+"""Redact texts: replace each secret by `[masked: RULE]`, and leave everything else unchanged.
 
-A secret is recognised by its key (`tracer.redaction.keys`: `"password": …`, `api_key=…`) or by its
-form (`tracer.redaction.patterns`). `[masked: RULE]` replaces it. JSON remains JSON. Redaction is
-idempotent.
+A secret is recognized by its key, such as `"password": …` or `api_key=…` (`tracer.redaction.keys`),
+or by its form (`tracer.redaction.patterns`). JSON remains valid JSON. Redacting a text a second
+time does not change it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _ESCAPED_LETTER = r"\\u00(?:2d|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9
 
 
 class Redaction:
-    """Masks secrets in texts."""
+    """A set of rules that masks secrets in texts."""
 
     def __init__(self, keys: Iterable[str] = (), values: Iterable[ValuePattern] = ()) -> None:
-        """Create a redaction with the built-in rules and additional ones.
+        """Create a redaction with the built-in rules and additional rules.
 
         Args:
-            keys: Additional keys of secrets, as `configured_keys` returns them.
-            values: Additional forms of secrets, as `configured_patterns` returns them.
+            keys: Additional secret keys, in the form that `configured_keys` returns.
+            values: Additional patterns of secrets, in the form that `configured_patterns` returns.
         """
         secret_keys = SecretKeys(keys)
         self._rule_of: Callable[[str], str | None] = secret_keys.rule_of
@@ -66,9 +66,9 @@ class Redaction:
         return redaction
 
     def of_write(self) -> Redaction:
-        """Return a copy of this redaction whose work limit covers all texts of one write.
+        """Return a copy of this redaction that limits the work on all texts of one write together.
 
-        Its methods raise `TooManySecrets` above `MAX_TOTAL_WORK`.
+        The methods of the copy raise `TooManySecrets` if the work exceeds `MAX_TOTAL_WORK`.
         """
         redaction = object.__new__(type(self))
         redaction.__dict__.update(self.__dict__)  # `copy` takes several times as long
@@ -76,22 +76,26 @@ class Redaction:
         return redaction
 
     def may_hold_secret(self, text: str | bytes) -> bool:
-        """Return False if a text certainly contains no secret. Takes 2 to 4 µs per kilobyte."""
+        """Return False if a text contains no secret; True if it may contain one.
+
+        This check takes only 2 to 4 µs per kilobyte.
+        """
         return self._is_on and self._hint.is_in(text)
 
     def rule_of(self, key: str) -> str | None:
-        """Return the rule that an attribute's key matches; None if the key is not secret."""
+        """Return the rule that an attribute's key matches; None if its values are not secret."""
         return self._rule_of(key[-MAX_KEY_CHARACTERS:])
 
     def text(self, text: str) -> str:
-        """Mask the secrets in a text, recognised by their keys or by their form.
+        """Mask the secrets in a text. They are recognized by their keys and by their form.
 
-        A text with more than `MAX_SECRETS` secrets is replaced by `[masked: payload of N bytes]`.
+        If the text contains more than `MAX_SECRETS` secrets, it is replaced as a whole by `[masked:
+        payload of N bytes]`.
         """
         return self._redacted(text, self._hint, has_keys=True)
 
     def value(self, text: str) -> str:
-        """Mask the secrets in a text that has no keys, such as a name, by their form."""
+        """Mask the secrets in a text without keys, such as a name. Only their form is examined."""
         return self._redacted(text, self._value_hint, has_keys=False)
 
     def _redacted(self, text: str, hint: LinearRegex, *, has_keys: bool) -> str:
@@ -158,5 +162,5 @@ def _any_of(expressions: Iterable[str]) -> LinearRegex:
 
 @cache
 def standard_redaction() -> Redaction:
-    """Return the redaction that has only the built-in keys and patterns."""
+    """Return the redaction that has only the built-in rules."""
     return Redaction()

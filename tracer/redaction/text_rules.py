@@ -1,4 +1,4 @@
-"""Text rules: the positions of secrets in text that is not JSON, or only similar to JSON."""
+"""Find secrets in text that is not JSON, or only similar to JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEY_CHARACTERS = f"{ascii_letters}{digits}_.-"
 def value_edits(
     text: str, patterns: Sequence[tuple[ValuePattern, LinearRegex]], work: WorkCounter
 ) -> list[Edit]:
-    """Return an edit for each secret that one of the patterns recognizes."""
+    """Return edits that mask each secret that a pattern recognizes."""
     edits: list[Edit] = []
     for pattern, regex in patterns:
         for start, end in regex.spans(text):
@@ -34,9 +34,10 @@ def value_edits(
 def key_edits(
     text: str, candidates: LinearRegex, rule_of: Callable[[str], str | None], work: WorkCounter
 ) -> list[Edit]:
-    """Return an edit for the value of each secret key.
+    """Return edits that mask the value of each secret key.
 
-    The key may be written as in JSON, `repr`, a header, a URL or a command-line option.
+    The key may be written as in JSON, Python's `repr`, an HTTP header, a URL or a command-line
+    option.
     """
     edits: list[Edit] = []
     position = 0
@@ -56,7 +57,7 @@ def key_edits(
 
 
 def _key_around(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the start and end of the whole key of which `text[start:end]` is a part."""
+    """Return the start and end of the whole key that contains `text[start:end]`."""
     before = text[max(0, start - MAX_KEY_CHARACTERS) : start]
     after = text[end : end + MAX_KEY_CHARACTERS]
     return (
@@ -90,7 +91,7 @@ IS_SCHEMA = re.compile(
 
 
 def _value_of(text: str, start: int, end: int, rule: str) -> Edit | None:
-    """Return the edit of a key's value; None if its value cannot be a secret."""
+    """Return the edit that masks a key's value; None if the value cannot be a secret."""
     separator = _SEPARATOR.match(text, end)
     if separator is None and text.startswith("--", start):
         separator = _OPTION_SEPARATOR.match(text, end)
@@ -125,7 +126,10 @@ _AFTER_STRING = re.compile(r"\s{0,20}(?:[,:}\]]|$)")
 
 
 def _closes(text: str, quote: re.Match[str]) -> bool:
-    """Return whether the quote after `key=` ends the surrounding string instead of starting one."""
+    """Return whether the quote after `key=` ends the string around it.
+
+    Otherwise, the quote starts the value.
+    """
     is_outermost = text[:1] in ("{", "[") and quote[0] == '"'
     return is_outermost or _AFTER_STRING.match(text, quote.end()) is not None
 
@@ -138,7 +142,7 @@ def _bare_value(text: str, at: int, form: re.Pattern[str], masked: str) -> Edit 
 
 
 def _end_of_string(text: str, start: int, opening: str) -> int:
-    """Return the end of the string that starts at `start`, which may be JSON within JSON."""
+    """Return the end of the string that starts at `start`. The string may be JSON inside JSON."""
     slashes, quote = len(opening) - 1, opening[-1]
     for match in _QUOTES.finditer(text, start):
         before = len(match[1] or "")

@@ -1,4 +1,4 @@
-"""The threads in which large writes are redacted."""
+"""Threads in which large writes are redacted, so that the event loop is not blocked."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Result = TypeVar("Result")
 
 
 async def in_redaction_thread(call: Callable[[], Result]) -> Result:
-    """Run `call` in one of `MAX_THREADS` threads of this process, and return its result.
+    """Run `call` in one of at most `MAX_THREADS` threads, and return its result.
 
-    A thread cannot be stopped. If the caller is cancelled, the function waits until the thread has
-    ended, and then raises `CancelledError`. Otherwise the request's memory would be released while
-    the thread still uses it.
+    A thread cannot be stopped. If the caller is cancelled, this function waits until the thread has
+    ended, and then raises `CancelledError`. Raising earlier would release the request's memory
+    while the thread still uses it.
     """
     running = _threads.submit(call)
     future = asyncio.wrap_future(running)

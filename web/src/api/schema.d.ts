@@ -892,7 +892,7 @@ export interface components {
         };
         /**
          * Change
-         * @description The change of a record from the left run to the right one.
+         * @description How a record changed from the left run to the right run.
          * @enum {string}
          */
         Change: "added" | "removed" | "changed" | "same";
@@ -1252,7 +1252,7 @@ export interface components {
         };
         /**
          * KeptSpans
-         * @description The spans that a project stores after a run has become quiet.
+         * @description Which spans a project keeps after a run has received no data for some time.
          * @enum {string}
          */
         KeptSpans: "all" | "agent";
@@ -1314,7 +1314,7 @@ export interface components {
         };
         /**
          * Kind
-         * @description The kinds of record, by the names that the API and the exports give them.
+         * @description The kinds of record, with their names in the API and in exports.
          * @enum {string}
          */
         Kind: "run" | "plan" | "step" | "thinkAct" | "toolCall";
@@ -1706,7 +1706,7 @@ export interface components {
         };
         /**
          * OtherPart
-         * @description A part of a kind that has no rule.
+         * @description A part of an unknown kind.
          */
         OtherPart: {
             /**
@@ -2589,10 +2589,10 @@ export interface components {
         };
         /**
          * RunOrder
-         * @description The orders of a list of runs. A minus puts the greatest value first.
+         * @description The orders of a list of runs. A minus means that the greatest value comes first.
          *
-         *     Runs without the value come last in both directions: open runs have no duration, and runs that
-         *     used only tokens of unknown price have no known cost. Runs with equal values are ordered by id.
+         *     Runs without the value come last in both directions. A running run has no duration. A run has no
+         *     cost if the price of all its tokens is unknown. Runs with equal values are sorted by id.
          * @enum {string}
          */
         RunOrder: "-start" | "start" | "-duration" | "duration" | "-tokens" | "tokens" | "-cost" | "cost" | "-toolCalls" | "toolCalls";
@@ -3030,7 +3030,7 @@ export interface components {
         };
         /**
          * Scope
-         * @description The actions that a key allows.
+         * @description A group of actions that a key allows.
          * @enum {string}
          */
         Scope: "record" | "read" | "admin";
@@ -3465,9 +3465,9 @@ export interface components {
         };
         /**
          * Status
-         * @description The progress of a record, in the order in which one status supersedes another.
+         * @description The status of a record.
          *
-         *     Merging two versions of a record keeps the greater status, so the order is part of the
+         *     If two versions of a record are merged, the greater status wins. The order is part of the
          *     protocol: `unknown < pending < running < cancelled < failed < succeeded`.
          * @enum {string}
          */
@@ -4792,7 +4792,7 @@ export interface components {
         };
         /**
          * LateEndNoted
-         * @description The tool of a call that was recorded as timed out ended. The call keeps its status.
+         * @description A tool ended after its call had been recorded as timed out. The call keeps its status.
          */
         LateEndNoted: {
             /**
@@ -5427,7 +5427,7 @@ export interface components {
         };
         /**
          * ToolCallFinished
-         * @description One call ended, after its last attempt. Each item of a batch has an event of its own.
+         * @description A tool call ends, after its last attempt. Each item of a batch has its own event.
          */
         ToolCallFinished: {
             /**
@@ -5532,7 +5532,9 @@ export interface components {
         };
         /**
          * ToolCallStarted
-         * @description A call starts: one that waited, one outside of any think-act, a batch item, or a retry.
+         * @description A tool call starts: a queued call, one outside of any think-act, a batch item, or a retry.
+         *
+         *     If `thought_recorded` reports a call as `running`, its first attempt needs no such event.
          */
         ToolCallStarted: {
             /**
