@@ -78,7 +78,7 @@ export default defineConfig({
     rolldownOptions: {
       output: {
         // By default, each set of pages that share modules has a chunk of its own: a page requests 50
-        // files. Chunks of fewer than 8 kB are merged with those of similar sets of pages.
+        // files. Chunks of fewer than 2 kB are merged with those of similar sets of pages.
         codeSplitting: {
           groups: [
             { name: 'initial', tags: ['$initial'], priority: 1 },
@@ -86,7 +86,7 @@ export default defineConfig({
               name: 'shared',
               minShareCount: 2,
               entriesAware: true,
-              entriesAwareMergeThreshold: 8_000,
+              entriesAwareMergeThreshold: 2_000,
             },
           ],
         },
