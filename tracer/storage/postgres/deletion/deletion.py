@@ -1,6 +1,6 @@
 """Deleting runs in Postgres: on request, or because they exceed the project's limits.
 
-A deletion has three acts (decision 20). The first commits a tombstone: from then on no reader sees
+A deletion has three steps (decision 20). The first commits a tombstone: from then on no reader sees
 the run, and every write to it is rejected. The second deletes the rows of the run. The third marks
 the tombstone as purged. If a process dies in between, any pruner continues.
 """
