@@ -120,7 +120,7 @@ async def database(
     if settings.url is not None:
         raise ConfigurationError(
             "TRACER_URL is set: records go to that server, and only `tracer run` works without a "
-            "database of its own. Unset TRACER_URL to use a database of this machine."
+            "database of its own. Unset TRACER_URL to use a database directly."
         )
     async with AsyncExitStack() as stack:
         # Work other than a server's requests bypasses the pooler, because it may need a session.

@@ -35,8 +35,8 @@
     ├─ ModelError            the model could not be reached, or its response not be used
     └─ RunNotActive          the run has ended already
 
-The exceptions are independent of HTTP: `api/http/problems.py` maps each to a status and a stable
-code. The docstring of a class is its default message.
+The exceptions are independent of HTTP. `api/http/problems.py` maps each of them to a status and a
+stable code. The docstring of a class is its default message.
 """
 
 from __future__ import annotations

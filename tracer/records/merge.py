@@ -77,7 +77,10 @@ class MergeRules:
 
     @cached_property
     def replaces(self) -> dict[str, Callable[[Any, Any], bool]]:
-        """For each field that merges alone, a function: whether a value replaces another."""
+        """For each field that merges alone, a function that compares a new value with the old one.
+
+        It returns whether the new value wins.
+        """
         return dict.fromkeys(self.greatest, gt) | dict.fromkeys(self.least, lt)
 
     @property

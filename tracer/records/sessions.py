@@ -56,9 +56,7 @@ class StateChange:
     def __post_init__(self) -> None:
         is_path = isinstance(self.path, tuple) and all(isinstance(key, str) for key in self.path)
         if not is_path or not self.path:
-            raise ValueError(
-                "The path of a change must be a tuple of keys, at least one. Keys are text."
-            )
+            raise ValueError("The path of a change must be a tuple of one or more keys, as text.")
         # Copies, as a store would return them: the caller may mutate the originals later.
         object.__setattr__(self, "value", _json_value(self.value))
         object.__setattr__(self, "expected", _json_value(self.expected))

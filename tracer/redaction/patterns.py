@@ -154,7 +154,8 @@ def configured_patterns(setting: str) -> tuple[ValuePattern, ...]:
     """Return the patterns that a setting lists, separated by spaces.
 
     Raises:
-        ValueError: RE2 does not support an expression, or an expression also matches ordinary text.
+        ValueError: RE2 does not support an expression, or an expression matches empty text or a
+            mask.
     """
     return tuple(_configured_pattern(each) for each in setting.split())
 
@@ -164,7 +165,7 @@ def _configured_pattern(expression: str) -> ValuePattern:
         regex = LinearRegex(expression, captures=False)
     except ValueError:
         raise ValueError(
-            "one of them is not a regular expression that RE2 supports: it has no look-around and "
+            "RE2 does not support one of the regular expressions: it has no look-around and "
             "no backreferences (https://github.com/google/re2/wiki/Syntax)"
         ) from None
     if regex.is_in("") or regex.is_in("[masked: own_pattern]"):

@@ -62,7 +62,7 @@ class Decoded:
         if self.max_size is not None and self.size > self.max_size:
             raise TooLarge(
                 "The request takes up too much memory: each span or log record counts with its"
-                " attributes, its resource and its scope. Send them in several requests."
+                " attributes, its resource and its scope. Send the items in several requests."
             )
 
     def grow_by_items(self, count: int, envelope_size: int) -> None:
