@@ -1,7 +1,8 @@
 """Codex CLI 0.169: its spans and its log records.
 
-The span of a turn is an agent, `run_sampling_request` a model call, and the dispatch of a tool a
-tool call. Nearly all other spans are internal to Codex and are ignored.
+Three kinds of spans become records: the span of a turn is an agent, `run_sampling_request` is a
+model call, and the span that dispatches a tool is a tool call. Nearly all other spans are internal
+to Codex and are ignored.
 
 - Spans contain the lineage and the token counts. Log records contain the content. Either signal may
   be missing.

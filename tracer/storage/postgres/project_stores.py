@@ -149,9 +149,9 @@ class ProjectStores:
             log.warning("row_level_security_off", detail=HOW_TO_CORRECT)
 
     async def closed_by_first_key(self, project: str) -> list[str] | None:
-        """Return the other projects with runs, which a first key in `project` cannot access.
+        """Return the projects that become inaccessible when `project` gets the server's first key.
 
-        Return None if the server has, or ever had, a key.
+        Only projects with runs are returned. Return None if the server has, or ever had, a key.
         """
         return await closed_by_first_key(self._pool, project)
 

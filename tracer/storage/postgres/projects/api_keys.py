@@ -72,9 +72,9 @@ class ApiKeys:
 
 
 async def closed_by_first_key(pool: Pool, project: str) -> list[str] | None:
-    """Return the other projects with runs, which a first key in `project` cannot access.
+    """Return the projects that become inaccessible when `project` gets the server's first key.
 
-    Return None if the server has, or ever had, a key.
+    Only projects with runs are returned. Return None if the server has, or ever had, a key.
     """
     with store_errors():
         async with pooled_connection(pool) as connection:
