@@ -17,6 +17,9 @@ test('marks of Markdown are left out of a short form', () => {
   expect(gist(withoutMarkdown('## Plan\n**Fly** to `SEA` at 3 * 4'))).toBe(
     'Plan Fly to SEA at 3 * 4',
   )
+  expect(gist(withoutMarkdown('See [the ledger](https://ledger.example/open).'))).toBe(
+    'See the ledger.',
+  )
   expect(gist(withoutMarkdown('| a | b |\n|---|---|\n| 1 | 2 |'))).toBe('a b 1 2')
 })
 

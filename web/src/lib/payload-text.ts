@@ -15,9 +15,11 @@ export function visibleText(text: string): string {
   })
 }
 
-/** Removes the marks of Markdown's headings, tables, bold text and code, for a short form. */
+/** Removes the marks of Markdown's headings, tables, bold text, code and links, for a short form. */
 export function withoutMarkdown(text: string): string {
-  return text.replace(/^#+ |\*\*|`|^[|:\s-]+$|\|/gm, ' ')
+  return text
+    .replace(/\[([^\]\n]+)\]\([^()\s]*\)/g, '$1')
+    .replace(/^#+ |\*\*|`|^[|:\s-]+$|\|/gm, ' ')
 }
 
 /** The start of a text on one line, for a row of the tree. */

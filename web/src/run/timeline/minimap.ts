@@ -88,6 +88,7 @@ export function strokesOf(forest: Forest, zero: number, now: number): Stroke[] {
   return strokes
 }
 
+/** Whether a call opened an agent whose own work is drawn instead. */
 function opensAgent(row: Row): boolean {
-  return row.children.some((child) => child.kind === 'plan')
+  return row.children.some((child) => child.kind === 'plan' && child.children.length > 0)
 }
