@@ -86,7 +86,7 @@ number of attempts that were made."""
 
 @dataclass
 class Waiting:
-    """The runs of a wait."""
+    """The runs whose projection a caller waits for."""
 
     goals: dict[UUID, int]
     """The value of `pending_run.arrived` that each run must reach, for runs that have not."""
