@@ -188,7 +188,7 @@ async def test_comparison_offers_runs_with_the_same_title(
     )
     await page.goto(f"{site.address}/compare/{second.root}")
 
-    await expect(page.get_by_role("heading", name="Compare Offered twice with")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Compare “Offered twice” with")).to_be_visible()
     offered = page.get_by_role("region", name="Same title").get_by_role("listitem")
     await offered.first.get_by_role("link").click()
     await page.wait_for_url(f"**/compare/{first.root}/{second.root}")
