@@ -177,7 +177,9 @@ export function formatAgo(moment: string, locale: string, now: number): string {
   const format =
     relatives.get(key) ?? new Intl.RelativeTimeFormat(locale, { numeric: 'auto', style: 'short' })
   relatives.set(key, format)
-  return format.format(-Math.floor(passed / length), unitName)
+  const number = -Math.floor(passed / length)
+  // The browser's word for the present, "现在", is not used for the time of an event.
+  return number === 0 && locale.startsWith('zh') ? '刚刚' : format.format(number, unitName)
 }
 
 const relatives = new Map<string, Intl.RelativeTimeFormat>()
