@@ -129,7 +129,7 @@ async def settle(store: Store) -> None:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-async def test_log_records_of_a_session_are_read_with_its_runs_in_any_order(
+async def test_log_records_of_a_session_are_read_whenever_they_arrive(
     store: Store, order: tuple[int, ...]
 ) -> None:
     writes = [of_session("sse", 2), of_trace("asked", 1), of_trace("again", 3, OTHER)]

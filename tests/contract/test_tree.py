@@ -35,7 +35,7 @@ async def test_tree_of_a_root_plan_has_each_record_below_its_parent(store: Store
     assert (top["cumulative"]["toolCalls"], top["cumulative"]["failures"]) == (3, 1)
 
 
-async def test_tree_row_of_a_failed_call_has_error_duration_and_start(store: Store) -> None:
+async def test_tree_row_of_a_failed_call_has_its_start_duration_and_error(store: Store) -> None:
     run = sample_run(sub_plans=1)
     await store.record(*run.events)
     rows = await read_tree(store.reader, run.root, Payloads.PREVIEW)

@@ -19,7 +19,7 @@ from tests.journeys.tree_page import (
 from tests.sample_runs import sample_run
 
 
-async def test_link_restores_selection_open_rows_search_and_time_range(
+async def test_link_restores_the_state_of_the_page(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

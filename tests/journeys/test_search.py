@@ -107,7 +107,7 @@ async def test_escape_ends_the_search_and_returns_to_the_tree(
 
 
 @pytest.mark.thorough
-async def test_search_says_which_values_are_searched_only_at_their_start(
+async def test_search_counts_records_whose_long_texts_are_searched_in_part(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _with_results(records, "x" * 5_000 + "needle", "needle")

@@ -186,7 +186,7 @@ def test_log_records_in_a_trace_request_are_not_stored() -> None:
     assert len(spans_of([trace.message])) == 1
 
 
-def test_repacked_requests_have_each_item_once_in_any_order() -> None:
+def test_repacked_requests_contain_each_item_once() -> None:
     [spans] = traces_of(spans_from(agent(1, "planner"), made(2, "x", parent=1)))
     [logs] = logs_as_traces(*(made_log(f"e{n}", n, span_id=1) for n in range(9)))
     alone = [each.message for each in (*single_spans(spans), *single_spans(logs))]

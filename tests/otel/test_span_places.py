@@ -37,7 +37,7 @@ def below_call(*parents: tuple[int, str | None], call: UUID) -> list[Span]:
 
 
 @given(st.permutations(range(40)))
-def test_deeply_nested_span_belongs_to_its_call_in_any_order(order: list[int]) -> None:
+def test_deeply_nested_span_belongs_to_its_call_for_any_order_of_arrival(order: list[int]) -> None:
     call = new_id()
     chain: list[tuple[int, str | None]] = [(1, "call")]
     chain += [(number, f"{number - 1:016x}") for number in range(2, 41)]

@@ -204,7 +204,7 @@ async def test_writer_whose_items_were_written_gets_no_error_of_its_batch() -> N
     assert [type(failure) for failure in failures] == [PartlyWritten, PartlyWritten]
 
 
-async def test_items_of_a_writer_cancelled_before_its_batch_are_not_written(
+async def test_items_of_a_write_that_is_cancelled_in_the_queue_are_not_written(
     commits: GroupCommit[Item], disk: Disk
 ) -> None:
     busy = await occupy(commits, disk)

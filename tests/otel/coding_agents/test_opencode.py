@@ -444,7 +444,7 @@ def log_messages(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(spans(), max_size=14), st.lists(log_messages(), max_size=8), st.integers())
-def test_any_spans_and_log_records_are_projected_in_any_order(
+def test_any_spans_and_log_records_are_projected(
     made_spans: list[dict[str, Any]], logs: list[bytes], seed: int
 ) -> None:
     sent = [span for each in made_spans for span in decode_json(body_of(each)).traces]

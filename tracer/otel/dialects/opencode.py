@@ -622,7 +622,8 @@ class _OpenCodeRun:
     def _add_calls(self, calls: list[_OpenCodeCall]) -> None:
         """Create one span for each tool call.
 
-        The two original spans of the call become wrappers below the created span.
+        OpenCode exports two spans for a call. Both stay in the trace below the created span, but
+        only the created span becomes a record.
         """
         by_step = {
             model_round.span.parent_span_id or b"": model_round

@@ -258,9 +258,9 @@ def visible_schema(
     for name in parameter_names(schema):
         if normalized_name(name) in forbidden:
             raise RegistrationError(
-                f"The tool {owner!r} has a hidden parameter and a visible one that are both called "
-                f"{name!r} in some spelling. Rename one, and write both directly under "
-                "`properties`."
+                f"The tool {owner!r} has a visible parameter {name!r}, and a hidden parameter with "
+                "the same name, perhaps in another spelling. Rename one, and write both directly "
+                "under `properties`."
             )
     for name in _field_names(schema):
         if normalized_name(name) in RESERVED_PARAMETERS:

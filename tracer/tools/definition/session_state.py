@@ -291,8 +291,8 @@ def _location(view: StateObject | StateList) -> tuple[SessionState, tuple[str, .
         parent, key = view._parent, view._key
         if isinstance(parent, StateList):
             raise TypeError(
-                "An item of a list in the session state cannot be changed in place. Keep items "
-                "that change in an object, under keys, or assign a new list."
+                "An item of a list in the session state cannot be changed in place. Assign a new "
+                "list, or use an object instead of the list: its values can be changed."
             )
         if parent is None or parent.get(key) is not view:
             raise StateConflict(

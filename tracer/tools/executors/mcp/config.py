@@ -74,11 +74,11 @@ class McpConfig(BaseModel):
         if (self.command is None) == (self.url is None):
             raise ValueError("an MCP server must have either a command or a url")
         if self.url is None and (self.headers or self.bearer):
-            raise ValueError("headers and bearer need a url")
+            raise ValueError("headers and bearer are only valid with a url")
         if self.url is not None:
             _HTTP_URL.validate_python(self.url)
             if self.args or self.env or self.stderr:
-                raise ValueError("args, env and stderr need a command")
+                raise ValueError("args, env and stderr are only valid with a command")
         return self
 
 
