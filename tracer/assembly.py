@@ -344,7 +344,7 @@ async def span_packing(
 
 @asynccontextmanager
 async def reprojection(database_url: str, project: str) -> AsyncIterator[Reprojection]:
-    """Yield an object that projects stored runs of a project again. The database must be migrated.
+    """Yield an object that recomputes the records of stored runs. The database must be migrated.
 
     Raises:
         ConfigurationError: The project does not exist.
