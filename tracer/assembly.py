@@ -119,8 +119,8 @@ async def database(
     """
     if settings.url is not None:
         raise ConfigurationError(
-            "TRACER_URL is set: records go to that server, and only `tracer run` works without a "
-            "database of its own. Unset TRACER_URL to use a database directly."
+            "This command needs a database, but TRACER_URL is set, which names a server instead. "
+            "Unset TRACER_URL. Only `tracer run` works with a server alone."
         )
     async with AsyncExitStack() as stack:
         # Work other than a server's requests bypasses the pooler, because it may need a session.

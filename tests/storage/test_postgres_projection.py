@@ -343,7 +343,7 @@ async def test_reader_gets_the_error_of_a_failed_projection(
     assert (await reader.read_run(run)).tool_calls == 0
 
 
-async def test_deleted_or_unknown_run_is_not_behind(
+async def test_deleted_or_unknown_run_has_no_pending_spans(
     projection: PostgresProjection, writer: PostgresWriter
 ) -> None:
     run = await accept(writer, calls=5000)

@@ -314,7 +314,10 @@ class _SubtreeIntervals:
 
     @cached_property
     def _numbers(self) -> tuple[dict[SlimSpan, int], dict[SlimSpan, int]]:
-        """The number of each span, and the end (exclusive) of its subtree's interval."""
+        """Return the position of each span in depth-first order, and the end of its subtree.
+
+        The subtree of a span is the interval from its position up to, not including, this end.
+        """
         first: dict[SlimSpan, int] = {}
         ends: dict[SlimSpan, int] = {}
         children: dict[SlimSpan | None, list[SlimSpan]] = {}
