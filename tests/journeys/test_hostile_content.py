@@ -141,6 +141,6 @@ async def test_placeholders_and_orphans_are_shown_and_explained(
     await expect(row(page, "unplaced")).to_have_attribute("aria-level", "1")
     await expect(row(page, missing_call)).to_contain_text("unknown")
     await expect(details(page)).to_contain_text("A placeholder")
-    await expect(details(page)).to_contain_text("The parent of this record is not known yet.")
+    await expect(details(page)).to_contain_text("The parent of this record has not arrived yet.")
     await row(page, "unplaced").click()
     await expect(details(page)).to_contain_text("name a parent that is not known yet")

@@ -67,7 +67,7 @@ async def test_link_leads_through_sign_in_and_back(page: Page, closed: Closed, k
 
     await page.get_by_label("Key").fill("tracer_wrong")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("alert")).to_contain_text("not known")
+    await expect(page.get_by_role("alert")).to_contain_text("does not exist on this server")
     await expect(page.get_by_label("Key")).to_be_focused()
 
     await page.get_by_label("Key").fill(key.secret)
