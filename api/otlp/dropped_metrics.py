@@ -72,7 +72,9 @@ _COPIES = 3
 
 
 def _items(parent: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
-    items = parent.get(name) or ()
+    items = parent.get(name)
+    if items is None:
+        return
     if not isinstance(items, (list, tuple)) or not all(isinstance(each, dict) for each in items):
         raise UndecodableTraces(_NO_METRICS)
     yield from items

@@ -6,7 +6,14 @@ from datetime import date
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+)
 
 from api.keys.schemas import ClosedSchema
 from tracer.records.prices import ALWAYS, ModelPrice
@@ -21,6 +28,15 @@ ModelName = Annotated[
     ),
 ]
 ProviderName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _no_number(day: object) -> object:
+    if isinstance(day, int | float):
+        raise ValueError('write the day as "YYYY-MM-DD"')
+    return day
+
+
+FirstDay = Annotated[date, BeforeValidator(_no_number)]
 
 Rate = Annotated[
     Decimal,
@@ -53,7 +69,7 @@ class PriceSchema(ClosedSchema):
     model: ModelName
     provider: ProviderName | None = None
     """The provider to which the price applies; null: every provider."""
-    valid_from: date = ALWAYS
+    valid_from: FirstDay = ALWAYS
     """The first day of the price, in UTC. The price applies to calls that end on or after it."""
     input_usd: Rate
     """The rate of input tokens."""

@@ -94,7 +94,14 @@ async def test_prices_are_set_listed_and_deleted(doors: Doors) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"inputUsd": -1}, {"outputUsd": 1_000_001}, {"model": ""}, {"validFrom": "soon"}, {"usd": 1}],
+    [
+        {"inputUsd": -1},
+        {"outputUsd": 1_000_001},
+        {"model": ""},
+        {"validFrom": "soon"},
+        {"validFrom": 0},
+        {"usd": 1},
+    ],
 )
 async def test_invalid_price_is_rejected(doors: Doors, change: dict[str, Any]) -> None:
     assert (await doors.client.put("/api/prices", json=LLAMA | change)).status_code == 422

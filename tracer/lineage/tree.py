@@ -320,7 +320,7 @@ def _round_totals(node: ThinkActNode, origin_keys: Collection[tuple[str, str]]) 
         input_tokens=node.input_tokens or 0,
         output_tokens=node.output_tokens or 0,
         cost_usd=None if is_cost_unknown else node.cost_usd or 0,
-        unpriced_calls=is_cost_unknown,
+        unpriced_calls=int(is_cost_unknown),
         failures=1
         if node.status == "failed" and (node.kind, node.think_act_id) in origin_keys
         else 0,
