@@ -143,4 +143,4 @@ async def test_placeholders_and_orphans_are_shown_and_explained(
     await expect(details(page)).to_contain_text("A placeholder")
     await expect(details(page)).to_contain_text("The parent of this record has not arrived yet.")
     await row(page, "unplaced").click()
-    await expect(details(page)).to_contain_text("name a parent that is not known yet")
+    await expect(details(page)).to_contain_text("move when their parents arrive")
