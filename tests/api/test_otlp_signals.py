@@ -117,6 +117,7 @@ async def test_malformed_otlp_metrics_are_rejected(api: Api) -> None:
     for body, media_type in (
         (b"[]", JSON),
         (b'{"resourceMetrics": 7}', JSON),
+        (b'{"resourceMetrics": {}}', JSON),
         (b'{"resourceMetrics": [7]}', JSON),
         (b"\x0f\xff", PROTOBUF),
     ):
