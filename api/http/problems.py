@@ -192,9 +192,10 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
 
 
 def _methods_of(path: str, routes: Iterable[Route]) -> list[str]:
-    """Return the methods that at least one route of a path supports.
+    """Return the methods that a path supports, with those of all routes of its template.
 
     FastAPI's 405 error lists only the methods of the first route.
     """
-    methods_by_route = (each.methods or () for each in routes if each.path_regex.match(path))
-    return sorted({method for methods in methods_by_route for method in methods})
+    matching = [each for each in routes if each.path_regex.match(path)]
+    of_path = (each.methods or () for each in matching if each.path == matching[0].path)
+    return sorted({method for methods in of_path for method in methods})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
 from http import HTTPStatus
 from typing import Annotated
 
@@ -10,7 +9,7 @@ from fastapi import APIRouter, Query
 
 from api.dependencies import Administering, Prices, Reading
 from api.http.problems import documented
-from api.prices.schemas import ModelName, PriceList, PriceSchema, ProviderName
+from api.prices.schemas import FirstDay, ModelName, PriceList, PriceSchema, ProviderName
 from tracer.errors import RecordNotFound
 from tracer.records.prices import ALWAYS
 
@@ -43,7 +42,7 @@ async def delete_price(
     _: Administering,
     provider: Annotated[ProviderName | None, Query(description="The price's provider.")] = None,
     valid_from: Annotated[
-        date, Query(alias="validFrom", description="The first day of the price.")
+        FirstDay, Query(alias="validFrom", description="The first day of the price.")
     ] = ALWAYS,
 ) -> None:
     """Delete a price. Costs that are already stored do not change."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from typing import Annotated
@@ -15,11 +16,12 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from api.http.parameters import StoredText
 from api.keys.schemas import ClosedSchema
 from tracer.records.prices import ALWAYS, ModelPrice
 
 ModelName = Annotated[
-    str,
+    StoredText,
     AfterValidator(str.strip),
     Field(
         min_length=1,
@@ -27,16 +29,20 @@ ModelName = Annotated[
         description="The name of the model, or the beginning of names followed by `*`.",
     ),
 ]
-ProviderName = Annotated[str, Field(min_length=1, max_length=200)]
+ProviderName = Annotated[StoredText, Field(min_length=1, max_length=200)]
 
 
-def _no_number(day: object) -> object:
-    if isinstance(day, int | float):
-        raise ValueError('write the day as "YYYY-MM-DD"')
-    return day
+def _full_date(value: object) -> date:
+    """Return a `full-date` of RFC 3339. Pydantic would also read a number of seconds as a day."""
+    if isinstance(value, date):
+        return value
+    with suppress(ValueError):
+        if isinstance(value, str) and (day := date.fromisoformat(value)).isoformat() == value:
+            return day
+    raise ValueError("Write the day as YYYY-MM-DD, such as 2026-11-01.")
 
 
-FirstDay = Annotated[date, BeforeValidator(_no_number)]
+FirstDay = Annotated[date, BeforeValidator(_full_date)]
 
 Rate = Annotated[
     Decimal,

@@ -6,6 +6,8 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query
+from starlette.endpoints import HTTPEndpoint
+from starlette.routing import Route
 
 from api.dependencies import Administering, Fresh, Launcher, ProjectedReader, Reader, Writer
 from api.http.conditional import NOT_MODIFIED, Conditional
@@ -122,6 +124,10 @@ async def read_run_histogram(reader: ProjectedReader, wanted: WantedRuns) -> Run
     there are more runs, `countedBackTo` is set, and `count` is a lower bound.
     """
     return RunHistogramSchema.model_validate(await reader.count_runs(wanted))
+
+
+# Rejects the other methods with 405. Without it, `DELETE /{rootPlanId}` would match this path.
+router.routes.append(Route(f"{router.prefix}/histogram", HTTPEndpoint, include_in_schema=False))
 
 
 @router.post("", status_code=HTTPStatus.ACCEPTED)

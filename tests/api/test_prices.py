@@ -103,11 +103,20 @@ async def test_prices_are_set_listed_and_deleted(doors: Doors) -> None:
         {"model": ""},
         {"validFrom": "soon"},
         {"validFrom": 0},
+        {"validFrom": "0"},
+        {"validFrom": "20261101"},
+        {"provider": "\0" * 200},
         {"usd": 1},
     ],
 )
 async def test_invalid_price_is_rejected(doors: Doors, change: dict[str, Any]) -> None:
     assert (await doors.client.put("/api/prices", json=LLAMA | change)).status_code == 422
+    assert (await doors.client.get("/api/prices")).status_code == 200
+
+
+async def test_deletion_rejects_a_number_as_the_first_day(doors: Doors) -> None:
+    which = {"model": "ward-llama", "validFrom": "0"}
+    assert (await doors.client.delete("/api/prices", params=which)).status_code == 422
 
 
 async def test_only_admin_scope_changes_prices_of_its_own_project(

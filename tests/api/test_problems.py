@@ -71,6 +71,13 @@ async def test_unsupported_method_gets_a_problem_with_405(api: Api) -> None:
     assert response.json()["code"] == "method_not_allowed"
 
 
+async def test_method_of_a_run_is_not_supported_by_the_histogram(api: Api) -> None:
+    response = await api.client.delete("/api/runs/histogram")
+
+    assert response.status_code == 405
+    assert response.headers["allow"] == "GET"
+
+
 async def test_rejected_body_is_not_returned_in_the_problem(api: Api) -> None:
     response = await api.client.post("/api/runs", json={"request": 7, "password": "s3cret"})
 
