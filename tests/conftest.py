@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from inspect import iscoroutinefunction
 
 import pytest
 
@@ -36,6 +37,17 @@ def pytest_configure(config: pytest.Config) -> None:
     environment.setenv(SERVER_VARIABLE, url)
     environment.setenv(RUN_VARIABLE, str(os.getpid()))
     run.callback(drop_database, url, template_name())
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Reject `st.data()` in async tests.
+
+    A draw in the body of a test may raise Hypothesis' `StopTest`. This ends the task in which
+    anyio executes all async tests, so every later test of the worker would fail.
+    """
+    inner = getattr(getattr(getattr(item, "obj", None), "hypothesis", None), "inner_test", None)
+    if iscoroutinefunction(inner) and "DataObject" in str(inner.__annotations__):
+        raise pytest.UsageError(f"{item.nodeid}: use strategies without st.data() in async tests.")
 
 
 def pytest_report_header() -> str:

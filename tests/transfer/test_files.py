@@ -159,12 +159,18 @@ async def test_invalid_lines_are_reported_without_their_content() -> None:
     ]
 
 
-@given(data=st.data())
-async def test_damaged_file_is_imported_or_reported(data: st.DataObject) -> None:
-    whole = data.draw(st.sampled_from([await lines(), encode_protobuf(SPANS[:4])]))
-    place = data.draw(st.integers(0, len(whole)))
-    noise = data.draw(st.binary(max_size=6))
-    damaged = whole[:place] + noise + whole[place + data.draw(st.integers(0, 9)) :]
+@given(
+    is_protobuf=st.booleans(),
+    fraction=st.floats(0, 1),
+    noise=st.binary(max_size=6),
+    removed=st.integers(0, 9),
+)
+async def test_damaged_file_is_imported_or_reported(
+    is_protobuf: bool, fraction: float, noise: bytes, removed: int
+) -> None:
+    whole = encode_protobuf(SPANS[:4]) if is_protobuf else await lines()
+    position = int(fraction * len(whole))
+    damaged = whole[:position] + noise + whole[position + removed :]
 
     imported = await import_into(MemoryStore(), damaged)
 
