@@ -279,6 +279,7 @@ def week_run(
     answer: str = "Your week was calm.",
     is_compact: bool = False,
     pulse: int = 78,
+    question: str = "How was my week?",
     session_id: str | None = None,
     ids: IdSource = new_id,
     start: datetime = START,
@@ -290,6 +291,7 @@ def week_run(
         is_compact: Whether the JSON of arguments and results has no white space, and its keys in
             another order.
         pulse: A result, which is a new message of the last round.
+        question: The request, which is also the title.
         session_id: The session.
         ids: Where its ids come from.
         start: When it starts.
@@ -303,7 +305,6 @@ def week_run(
     events: list[Event] = []
     clock = stepping_clock(start, timedelta(milliseconds=50))
     nurse = _Agent(events, clock, ids)
-    question = "How was my week?"
     nurse.start("nurse", question, ("measure", "ask_doctor"), session_id=session_id)
     messages: list[dict[str, Any]] = [{"role": "user", "content": question}]
     asked = {"patient": "P-1", "days": [1, 2, 3]}

@@ -19,6 +19,7 @@ from tests.adapters.recording import recording, trees_of
 from tests.adapters.scenario import CITIES, assert_scenario, scenario, seen_facts
 from tests.adapters.spans_store import processing
 from tests.servers import tracer_server
+from tests.storage.pending_runs import until_projected
 from tests.trees import Node
 from tracer.adapters import pydantic_ai
 
@@ -46,7 +47,8 @@ async def test_adapter_span_processor_and_otlp_record_the_same_concurrent_runs(
         finally:
             Agent.instrument_all(False)
             uninstall()
-        await asyncio.to_thread(provider.force_flush)
+        assert await asyncio.to_thread(provider.force_flush)
+        await until_projected(database_url)  # a list does not wait for pending spans
         by_way = [
             _by_prompt(await trees_of(adapter_store)),
             _by_prompt(await trees_of(processor_store)),

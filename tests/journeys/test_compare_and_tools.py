@@ -24,11 +24,15 @@ async def _record(records: Records, run: WeekRun) -> WeekRun:
     return run
 
 
-async def _pair(records: Records, **other: Any) -> tuple[WeekRun, WeekRun]:
+async def _pair(
+    records: Records, question: str = "How was my week?", **other: Any
+) -> tuple[WeekRun, WeekRun]:
     """Record two runs of one session; the later one differs in `other`."""
-    session = f"week-{new_id()}"
-    left = week_run(session_id=session, start=utc_now() - timedelta(minutes=2))
-    right = week_run(session_id=session, start=utc_now() - timedelta(minutes=1), **other)
+    session, now = f"week-{new_id()}", utc_now()
+    left = week_run(question=question, session_id=session, start=now - timedelta(minutes=2))
+    right = week_run(
+        question=question, session_id=session, start=now - timedelta(minutes=1), **other
+    )
     return await _record(records, left), await _record(records, right)
 
 
@@ -82,7 +86,8 @@ async def test_a_picked_run_is_compared_with_the_previous_of_its_session(
 async def test_first_run_of_a_session_offers_other_runs_to_compare(
     page: Page, site: Site, records: Records
 ) -> None:
-    left, _ = await _pair(records)
+    # Earlier tests record runs with the usual title. One of them would be the previous run.
+    left, _ = await _pair(records, question=f"How was week {new_id()}?")
     await page.goto(f"{site.address}/compare/{left.root}?with=previous")
 
     await expect(page.get_by_role("heading", name="Same session")).to_be_visible()
