@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import Depends, FastAPI
-from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
@@ -29,6 +28,7 @@ from api.live import routes as live
 from api.live.schemas import live_components
 from api.middleware.authentication import Access, Authentication
 from api.middleware.body_limit import BodyLimit
+from api.middleware.compression import Compression
 from api.middleware.errors import ErrorResponses
 from api.middleware.etags import ETags
 from api.middleware.rate_limit import RateLimit, RateLimits
@@ -52,12 +52,6 @@ from api.stats import routes as stats
 from api.think_acts import routes as think_acts
 from api.tool_calls import routes as tool_calls
 from tracer.assembly import Parts
-
-COMPRESSION_LEVEL = 1
-"""zlib's fastest level. Level 6 makes trees a quarter smaller, but takes three times as long."""
-
-MIN_COMPRESSED_BYTES = 1_400
-"""A smaller body fits in one packet even without compression."""
 
 ROUTES = (
     events,
@@ -130,9 +124,7 @@ def create_app(
             Middleware(Authentication, access=access),
             Middleware(RateLimit, limits=limits),
             Middleware(BodyLimit),
-            Middleware(
-                GZipMiddleware, minimum_size=MIN_COMPRESSED_BYTES, compresslevel=COMPRESSION_LEVEL
-            ),
+            Middleware(Compression),
             Middleware(ETags),
         ],
     )
