@@ -18,10 +18,12 @@ WHOLE_TEXTS = frozenset(
         *("message", "stack", "error_message", "error_stack"),
     }
 )
-"""Texts in which keys and their values are recognised; in others, only values are masked."""
+"""Fields in which secrets are recognised by their keys (`password=…`) and by their form (`ghp_…`).
+In all other fields, secrets are recognised by their form only."""
 
 _CODES = ("reason",)
-"""Fields of lower-case names, which cannot contain a mask."""
+"""Fields that may contain only a lower-case name. A secret in them is replaced by `masked`, because
+the brackets of a mask are not allowed."""
 
 _MASKED_CODE = "masked"
 

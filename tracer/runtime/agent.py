@@ -22,12 +22,13 @@ class Agent:
 
     name: str
     instructions: str
-    """Its purpose and its way of working, for the model. `{placeholders}` are filled in at each run
-    (`tracer.runtime.instructions`) unless `resolve_in_context` is false."""
+    """The agent's purpose and way of working, in the system message for the model. `{placeholders}`
+    are filled in at each run (`tracer.runtime.instructions`) unless `resolve_in_context` is
+    false."""
     tools: tuple[Tool | Toolkit | str, ...] = ()
     """Tools, toolkits, or names of tools in the application's registry."""
     description: str = ""
-    """Its abilities, for the planner."""
+    """What the agent can do. The planner reads this text when it assigns steps."""
     model: ChatModel | None = None
     """None: the application's model."""
     max_rounds: int = 30

@@ -55,8 +55,8 @@ class RunOptions(TypedDict, total=False):
     """Optional settings of a run."""
 
     agent: str | None
-    """The agent that answers the request, or that carries out the steps of `plan` that name none.
-    None: the planner makes a plan."""
+    """The agent that answers the request. If `plan` is set, this agent carries out the plan's steps
+    that name no agent. If both are None, the planner makes a plan."""
     session_id: str | None
     """The conversation that the run belongs to. Unless `plan` is set, the agent receives the
     conversation's history (`tracer.runtime.history`)."""
@@ -163,8 +163,8 @@ class RunLauncher:
     async def start(self, request: str, **options: Unpack[RunOptions]) -> Run:
         """Start a run in the background, and return it once its record is durable.
 
-        The returned run does not come from the store, which may not have it yet: while the store
-        does not answer, the record is in the spool.
+        While the store does not answer, the record is in the spool, and the store cannot return the
+        run yet.
 
         Args:
             request: The user's request.

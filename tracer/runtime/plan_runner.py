@@ -101,7 +101,7 @@ class PlanRunner:
         self.start: PlanStarted | None = None
         """The event that recorded the start; None before it."""
         self.ending = run.cancelled()
-        """The plan's ending. Until it has one, that of a cancelled plan."""
+        """The plan's ending. Until the plan ends, this is the ending of a cancelled plan."""
         self._run = run
         self._context = context
         self._details = details
@@ -207,7 +207,7 @@ class PlanRunner:
         return await run_step(self._run, context, task)
 
     def _failed(self, position: int, ending: Ending) -> Ending:
-        """Return the ending of a plan that stops at a step."""
+        """Return the ending of a plan that fails because of a step's `ending`."""
         if ending.reason == Reason.TIMED_OUT:
             return timed_out(f"The time limit expired in step {position}.")
         message = ending.error.message if ending.error else ending.status.value

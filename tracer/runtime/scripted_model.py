@@ -3,9 +3,10 @@
 The model raises an error if no script or several scripts match a conversation, and if a
 conversation is longer than its script. `check_used_up` finds the turns that were never requested.
 
-A script is selected by the conversation, and a turn by the number of the model's answers in it. The
-order of requests does not matter, so agents that run in parallel get the same answers each time.
-The history of a session is ignored: each message has a script of its own.
+The conversation determines the script. The number of the model's earlier answers in the
+conversation determines the turn. The order of requests does not matter, so agents that run in
+parallel get the same answers each time. Messages of the session's earlier runs are ignored, so each
+run needs a script of its own.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Script:
     agent: str | None = None
     """The name of the agent that has the conversation. None: any agent."""
     times: int | None = 1
-    """How many such conversations there must be. None: any number, including none."""
+    """How many conversations must use this script. None: any number, including 0."""
 
     def __str__(self) -> str:
         return f"the script for {self.agent or 'any agent'} and {self.request!r}"
@@ -99,7 +100,7 @@ class ScriptedModel:
         """Return the response of the conversation's script; see `ChatModel`.
 
         Raises:
-            ScriptError: There is no such turn.
+            ScriptError: The scripts contain no turn for this request.
             Exception: The turn's `error`.
         """
         turn = self._turn(messages)

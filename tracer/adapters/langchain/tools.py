@@ -124,12 +124,12 @@ def _check_known(tool: BaseTool, hidden: Mapping[str, Any], known: Collection[st
 def _filled_json_schema(
     tool: BaseTool, hidden: Mapping[str, HiddenParameter]
 ) -> type[BaseModel] | dict[str, Any]:
-    """Return the schema with which LangChain runs a tool that has a JSON Schema.
+    """Return the `args_schema` for the copy of a tool that is run. The tool has a JSON Schema.
 
-    LangChain shows all arguments of such a tool to callbacks and tracers. If the schema is a
-    pydantic model, LangChain does not show the injected fields. So a tool with hidden parameters
-    runs with a pydantic model, whose fields are the hidden parameters. The other arguments, which
-    are already validated, are extra fields of this model.
+    If `args_schema` is a JSON Schema, LangChain shows all arguments to callbacks and tracers. If it
+    is a pydantic model, LangChain does not show the injected fields. So a tool with hidden
+    parameters gets a pydantic model, whose fields are the hidden parameters. The other arguments
+    are extra fields of this model. They were validated earlier.
 
     Raises:
         RegistrationError: An argument has the name of a method of pydantic's models. LangChain
