@@ -51,7 +51,7 @@ MAX_BYTES = 256 * 2**20
 """The largest size of a spool's file, by default."""
 
 BATCH_BYTES = 8 * 2**20
-"""About how many bytes of events `oldest` returns. A larger event is returned alone."""
+"""After how many bytes `oldest` reads no further event."""
 
 BUSY_SECONDS = 5.0
 """How many seconds to wait for another process that writes to the same file, by default."""

@@ -32,7 +32,7 @@ E = TypeVar("E", bound=BaseModel)
 """An event of `tracer.records.events`. These functions need only its fields."""
 
 TextChange = Callable[[str, str], str]
-"""Returns the text to store, for a field's name and text."""
+"""A function that gets the name and the text of a field, and returns the text to store."""
 
 
 def masking(redaction: Redaction) -> TextChange:

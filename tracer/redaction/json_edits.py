@@ -31,7 +31,7 @@ _STRING, _KEY, _NUMBER, _OPENING, _CLOSING = range(1, 6)
 _NONE = (sys.maxsize, sys.maxsize)
 
 _SCHEMA_CHARACTERS = 4000
-"""How much of an object is examined to find out whether it is a schema, not a value."""
+"""How many characters of an object are examined to find out whether it is a JSON Schema."""
 
 
 def is_json(text: str) -> bool:

@@ -80,7 +80,7 @@ class Application:
     zone: tzinfo = field(init=False)
     """The time zone that `time_zone` names."""
     initial_state: Mapping[str, Any] = field(init=False)
-    """`session_state`, and the additions of the toolkits of the registry and of the agents."""
+    """`session_state`, plus the keys that the toolkits in the registry and in the agents add."""
 
     def __post_init__(self) -> None:
         if not self.agents:

@@ -63,7 +63,8 @@ class RunOptions(TypedDict, total=False):
     traceparent: str | None
     """The W3C trace context of the request."""
     plan: tuple[str, list[tuple[str | None, str]]] | None
-    """A title, and steps (agent or None, request) to carry out instead of planning."""
+    """A title, and the steps to carry out, each as (agent or None, request). If set, the planner is
+    not used."""
     subject: str | None
     """The person or thing that the run is about."""
     tags: Sequence[str]

@@ -40,7 +40,7 @@ class PlanContext:
     plan_id: UUID
     parent_plan_id: UUID | None = None
     tool_call_id: UUID | None = None
-    """The tool call that opens it; None for the root plan."""
+    """The tool call that opens the plan; None for the root plan."""
     depth: int = 0
     deadline: float | None = None
     identity: Identity | None = field(default=None, repr=False)

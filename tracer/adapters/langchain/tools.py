@@ -276,7 +276,8 @@ def _runner(
 def _is_async(tool: BaseTool) -> bool:
     """Return whether a tool is asynchronous.
 
-    A synchronous tool must run in one of Tracer's threads. Otherwise LangChain would use its own.
+    A synchronous tool must run in one of Tracer's threads. Otherwise LangChain would run it in one
+    of its own threads.
     """
     if isinstance(tool, (StructuredTool, SingleInputTool)):
         return tool.coroutine is not None
