@@ -84,8 +84,8 @@ class Parts:
     """Records the work of the application's agents."""
     reaper: Reaper | None = None
     leases: PostgresReaper | None = None
-    """The database access of `reaper`. It counts the runs with expired leases, and those whose
-    recorders reported again."""
+    """The database access of `reaper`. It counts the runs with expired leases, and the runs
+    whose recorders reported again later."""
     pruner: Pruner | None = None
     """Deletes the runs that exceed their project's limits, and counts them."""
     span_packer: SpanPacker | None = None

@@ -337,8 +337,8 @@ def _inheriting(function: Callable[..., Any]) -> Callable[..., Any]:
 def _let_threads_inherit() -> None:
     """Patch threads and thread pools so that they inherit the caller and the tool context.
 
-    Before Python 3.14, a new thread has an empty context. `loop.run_in_executor` copies the context
-    in no version. Outside of `identity` blocks and runs, the patches change nothing. Worker threads
+    Before Python 3.14, a new thread has an empty context. `loop.run_in_executor` never copies the
+    context. Outside of `identity` blocks and runs, the patches change nothing. Worker threads
     of a pool inherit nothing when they start, because they serve other callers later.
     """
     start = threading.Thread.start

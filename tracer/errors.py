@@ -155,8 +155,8 @@ class ToolError(TracerError):
     may_pass: bool = False
     """Whether the error is transient, so that a retry may succeed."""
     max_characters: int | None = None
-    """How many characters of the message are shown: its beginning and its end. Hidden values are
-    removed before the message is cut, because a cut value would not be recognised."""
+    """If the message is longer, only its beginning and its end are shown, together this many
+    characters. Hidden values are removed first, because a cut value would not be recognised."""
 
 
 class InvalidArguments(ToolError):

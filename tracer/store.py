@@ -542,7 +542,7 @@ class TraceReader(Protocol):
         """
 
     async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:
-        """Return the statistics of one tool over time, as accurate as those of `read_tool_stats`.
+        """Return the statistics of one tool over time, as accurate as `read_tool_stats`.
 
         Raises:
             RecordNotFound: The tool was not called in this time range.
@@ -556,7 +556,7 @@ class TraceReader(Protocol):
         """
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return those of the given runs whose cancellation or deletion was requested."""
+        """Return the given runs whose cancellation or deletion was requested."""
 
     async def check(self) -> None:
         """Check that the store is available.

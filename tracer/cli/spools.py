@@ -130,8 +130,8 @@ def _key(file: SpoolFile, settings: Settings) -> str | None:
     """Return which key the events of a spool file were recorded with.
 
     Returns:
-        `TRACER_API_KEY` if it is the configured key, `another`, `none`, or `unknown`. None if the
-        events go to a database, which needs no key.
+        `TRACER_API_KEY` for the configured key, `another` for another key, `none` for no key, or
+        `unknown`. None if the events go to a database, which needs no key.
     """
     if file.destination is None:
         return "unknown"

@@ -217,7 +217,7 @@ class Spool:
         return await asyncio.shield(done)
 
     def _run_locked(self, work: Callable[[], Answer]) -> Answer:
-        """Run `work`. If the file is corrupted, set it aside and run `work` on a new one."""
+        """Run `work`. If the file is corrupted, set it aside and run `work` on a new file."""
         with self._lock:
             try:
                 return work()

@@ -1,4 +1,4 @@
-"""Replaces the recorder if nothing is recorded."""
+"""A replacement for the recorder, for programs that record nothing."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Agent:
     description: str = ""
     """What the agent can do. The planner reads this text when it assigns steps."""
     model: ChatModel | None = None
-    """None: the application's model."""
+    """The agent's model. None: the agent uses the application's model."""
     max_rounds: int = 30
     """How many model calls one step may take."""
     max_parallel: int = 8
@@ -59,7 +59,7 @@ class Agent:
 
     @property
     def all_instructions(self) -> str:
-        """The agent's instructions and those of its toolkits."""
+        """The instructions of the agent and of its toolkits."""
         toolkits = [each for each in self.tools if isinstance(each, Toolkit)]
         texts = [self.instructions, *(each.instructions for each in toolkits)]
         return "\n\n".join(each for each in texts if each)

@@ -139,5 +139,5 @@ def _names(text: str) -> set[str]:
 
 
 def without_placeholders(text: str) -> str:
-    """Return instructions with `…` for each placeholder; escaped ones are left unchanged."""
+    """Return instructions with `…` for each placeholder; escaped placeholders are unchanged."""
     return _PLACEHOLDER.sub(lambda match: match[0] if match[1] else "…", text)

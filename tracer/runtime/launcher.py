@@ -44,7 +44,7 @@ class CancelRequestReader(Protocol):
     """The part of a `TraceReader` that reads requests to cancel runs."""
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return which of the given runs have a request to be cancelled or deleted."""
+        """Return the given runs whose cancellation or deletion was requested."""
 
 
 class RunReader(CancelRequestReader, ExchangeReader, Protocol):

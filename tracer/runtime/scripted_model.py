@@ -34,7 +34,7 @@ class Gate:
     """Delays the model's response until `opened` is set."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the model is asked for the turn."""
+    """Set when the response of the turn is requested."""
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     """The model responds once this is set."""
 

@@ -176,7 +176,7 @@ class _ModelRequest:
     tools: Mapping[str, Tool]
     """All of the agent's tools."""
     offered: Sequence[ToolSpec]
-    """The tools that the model is offered."""
+    """The tools that the request offers to the model."""
     max_parallel: int
     """How many of the requested calls start at once."""
 

@@ -58,8 +58,8 @@ from tracer.adapters.agno.run import AgnoRun, agent_run
 
 _uninstall: Uninstall = uninstall_all([])
 _runs: dict[Plan, AgnoRun] = {}
-"""The open runs, by plan. To find its run, code calls `current_work` and looks up the plan. This
-also works in threads that Agno starts, which do not inherit context variables."""
+"""The open runs, by plan. Hooks find the current run by the plan that `current_work` returns. This
+also works in threads that Agno starts, where a context variable of this adapter would be unset."""
 
 
 def install(tracing: Tracing) -> Uninstall:

@@ -48,8 +48,8 @@ class AgnoRun:
         self._error: BaseException | None = None
         self._finish_reason: str | None = None
         self._chosen: dict[int, tuple[Any, ToolCall]] = {}
-        """The requested calls whose tool Agno has not looked up yet. Each key is the `id()` of the
-        call's object in the model's answer, which is the first item of the value."""
+        """The requested calls whose tool Agno has not looked up yet: the call's object in the
+        model's answer and its record, by the `id()` of the object."""
         self._calls: dict[int, tuple[FunctionCall, ToolCall]] = {}
         """The open calls whose tool is known, by the `id()` of Agno's `FunctionCall`."""
         self._errors: dict[ToolCall, BaseException] = {}

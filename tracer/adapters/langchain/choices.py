@@ -65,7 +65,7 @@ class Choices:
         place: object,
         containing_run: UUID | None,
     ) -> ToolCall | None:
-        """Return the chosen call that a starting tool executes; None if no model chose such a call.
+        """Return the requested call that a starting tool executes; None if no model requested it.
 
         The provider's call id alone does not identify a call, because such ids repeat. So the
         model answers that are nearest to the tool are searched first. The nearest answer shares the

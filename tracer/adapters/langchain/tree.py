@@ -163,8 +163,8 @@ class RunTree:
     def end(self, run_id: UUID) -> LangChainRun | None:
         """Remove a run and return it; None if it is unknown.
 
-        Open runs inside it are recorded as cancelled, because LangChain does not report them: if a
-        graph is cancelled, it calls a hook only for the graph, not for its tools, models and nodes.
+        Open runs inside it are recorded as cancelled. If a graph is cancelled, LangChain calls a
+        hook only for the graph, not for the tools, models and nodes inside the graph.
         """
         run = self._runs.pop(run_id, None)
         if run is None:

@@ -31,7 +31,7 @@ from tracer.tools.definition.results import error_info
 
 HANDOFF = "HANDOFF"
 UNTITLED = "Agent workflow"
-"""The name that the SDK gives to workflows without one."""
+"""The name that the SDK gives to workflows without a name."""
 
 _TRIPWIRES = (ToolInputGuardrailTripwireTriggered, ToolOutputGuardrailTripwireTriggered)
 
