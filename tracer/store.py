@@ -363,7 +363,7 @@ class WholeRun:
 
     run: Run
     source: str
-    """How the run arrived: as `events`, or as `spans`, of which its records are a projection."""
+    """How the run arrived: as `events`, or as `spans` from which the records were projected."""
     is_agent_work: bool
     """Whether the run contains an agent, a model call or a tool call."""
     records: Mapping[Kind, Sequence[AnyRecord]]

@@ -16,7 +16,7 @@ ANSWER_SECONDS = 10.0
 """The timeout of one renewal."""
 
 FIRST_PAUSE_SECONDS = 10.0
-"""The interval until the store has returned the length of a lease."""
+"""The interval between heartbeats until the store has returned the length of a lease."""
 
 
 class Heartbeat:

@@ -296,7 +296,7 @@ class Spool:
         return count
 
     def _is_missing(self) -> bool:
-        """Return whether the file does not exist. Reading does not create it."""
+        """Return whether the file does not exist, so that methods that read do not create it."""
         return self._open is None and not self.path.exists()
 
     def _remove(self, ids: Sequence[UUID]) -> int:

@@ -28,7 +28,7 @@ class Agent:
     tools: tuple[Tool | Toolkit | str, ...] = ()
     """Tools, toolkits, or names of tools in the application's registry."""
     description: str = ""
-    """What the agent can do. The planner reads this text when it assigns steps."""
+    """The agent's abilities. The planner reads this text when it assigns steps."""
     model: ChatModel | None = None
     """The agent's model. None: the agent uses the application's model."""
     max_rounds: int = 30

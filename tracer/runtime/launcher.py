@@ -74,7 +74,8 @@ class RunOptions(TypedDict, total=False):
     observe: Callable[[Sequence[Event]], None] | None
     """Receives the run's events as they are recorded."""
     timeout: float | None
-    """After how many seconds the run times out, if the application's own timeout is not shorter."""
+    """After how many seconds the run times out. If the application's `run_timeout` is shorter, that
+    timeout applies."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ class _ActiveRun:
 class RunLauncher:
     """Runs an application's agents in this process.
 
-    Use it as an async context manager, from one event loop. Leaving it cancels the active runs.
+    Use it as an async context manager, from one event loop. When the context manager exits, active
+    runs are cancelled.
     """
 
     def __init__(

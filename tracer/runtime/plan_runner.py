@@ -99,7 +99,7 @@ class PlanRunner:
         self.started = asyncio.Event()
         """Set once the plan's start is durable."""
         self.start: PlanStarted | None = None
-        """The event that recorded the start; None before it."""
+        """The event that records the plan's start; None if the plan has not started."""
         self.ending = run.cancelled()
         """The plan's ending. Until the plan ends, this is the ending of a cancelled plan."""
         self._run = run
@@ -207,7 +207,7 @@ class PlanRunner:
         return await run_step(self._run, context, task)
 
     def _failed(self, position: int, ending: Ending) -> Ending:
-        """Return the ending of a plan that fails because of a step's `ending`."""
+        """Return the plan's ending, given the `ending` of the step at which the plan fails."""
         if ending.reason == Reason.TIMED_OUT:
             return timed_out(f"The time limit expired in step {position}.")
         message = ending.error.message if ending.error else ending.status.value

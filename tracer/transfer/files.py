@@ -167,7 +167,8 @@ _DECODERS: Mapping[int, Callable[[bytes], Decoded]] = {
     1: decode_protobuf,
     LOGS_FIELD: partial(decode_logs_protobuf, session_of=session_of),
 }
-"""The decoders of spans and of log records, by the number of their field in a stored message."""
+"""The decoders of spans and of log records, by the number of the field that contains them in a
+stored message (`tracer.otel.otlp.logs`)."""
 
 _ITEMS = {
     SPAN: ("resourceSpans", "span", decode_protobuf),

@@ -19,9 +19,9 @@ from tracer.transfer.restorer import TraceRestorer
 Item = TypeVar("Item")
 
 BATCH_BYTES = 32_000_000
-"""How many bytes of the file are written at once. A batch may be as large as the spans that were
-already written for the same run, up to `MAX_BATCH_BYTES`: each batch projects the whole run again,
-so large runs need few batches."""
+"""How many bytes of the file are written at once. Each batch projects the whole run again. So the
+batches of a large run may be larger: up to the size of the run's spans that were already written,
+and at most `MAX_BATCH_BYTES`."""
 
 MAX_BATCH_BYTES = 128_000_000
 
@@ -135,7 +135,7 @@ class Importer:
                 self._imported.runs.update(map(root_plan_id, set(new_records)))
 
     def _is_source(self, trace: TraceSpans) -> bool:
-        """Return whether the run of a trace arrived as spans, as its line in the file states."""
+        """Return whether the file's line for the run states that the run arrived as spans."""
         return self._sources.get(root_plan_id(trace.trace_id)) == "spans"
 
     def _noted(self, written: list[tuple[str, Item]], answer: WriteAnswer) -> list[Item]:
