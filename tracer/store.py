@@ -254,8 +254,8 @@ class RunFilter:
 class RunOrder(StrEnum):
     """The orders of a list of runs. A minus means that the greatest value comes first.
 
-    Runs without the value come last in both directions. A running run has no duration. A run has no
-    cost if the prices of its model calls are unknown. Runs with equal values are sorted by id.
+    Runs without the value come last in both directions. A running run has no duration. A run
+    whose model calls have no known price has no cost. Runs with equal values are sorted by id.
     """
 
     LATEST = "-start"
