@@ -78,7 +78,7 @@ class Erasure:
     left: int = 0
     """Rows of these runs that remain in any table. This is 0, unless the deletion is incomplete."""
     unprojected: list[UUID] = field(default_factory=list)
-    """Runs of the project whose spans could not be projected, so that their subject is unknown."""
+    """Runs of the project whose spans could not be projected. Their subject is unknown."""
 
     def __add__(self, other: Erasure) -> Erasure:
         return Erasure(

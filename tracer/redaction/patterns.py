@@ -21,7 +21,7 @@ class ValuePattern(NamedTuple):
 
     rule: str
     expression: str
-    """In RE2's syntax. Its group is masked if it has one, otherwise the whole match."""
+    """In RE2's syntax. If it has a group, only the group is masked, otherwise the whole match."""
     source: str
     """The document that defines the form."""
     hint: str | None = None

@@ -36,7 +36,8 @@ class Agent:
     max_parallel: int = 8
     """How many tool calls of one round run at once."""
     hooks: Sequence[HookFunction] = ()
-    """Hooks around each of its tools, the outermost first (`tracer.tools.definition.hooks`)."""
+    """Hooks around each of the agent's tools, the outermost first
+    (`tracer.tools.definition.hooks`)."""
     resolve_in_context: bool = True
     """Whether `{placeholders}` in the instructions are filled in. If false, the instructions are
     sent as they are written."""

@@ -1,4 +1,4 @@
-"""Plans: steps for agents, written out or filled in from a template."""
+"""Plans: steps for agents, either written by hand or made from a template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a plan: its steps in order. The plan is recorded before it starts and when it ends."""
+"""Run the steps of a plan in order. The plan is recorded before it starts and when it ends."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Turn:
 
     text: str = ""
     calls: Sequence[ChosenCall] = ()
-    """The requested tool calls. Without any, this is a final answer."""
+    """The requested tool calls. A turn without tool calls is a final answer."""
     error: Exception | None = None
     """Raised in place of a response."""
     gate: Gate | None = None
@@ -120,7 +120,7 @@ class ScriptedModel:
         )
 
     def check_used_up(self) -> None:
-        """Check that all turns were requested as scripted, and no others.
+        """Check that each turn was requested as often as its script states, and no other turns.
 
         Raises:
             ScriptError: A turn was never requested, or a request matched no script.

@@ -41,7 +41,7 @@ class Imported:
     """Why the first rejected items were not stored, each with its location in the file."""
 
     def refuse(self, location: str, reason: str) -> None:
-        """Count a part of the file that was not stored, and add the reason to the first reasons."""
+        """Count a part of the file that was not stored. Keep the first `SHOWN_REFUSALS` reasons."""
         self.refused += 1
         if len(self.reasons) < SHOWN_REFUSALS:
             self.reasons.append(f"{location}: {reason}")

@@ -124,7 +124,7 @@ def _check_known(tool: BaseTool, hidden: Mapping[str, Any], known: Collection[st
 def _filled_json_schema(
     tool: BaseTool, hidden: Mapping[str, HiddenParameter]
 ) -> type[BaseModel] | dict[str, Any]:
-    """Return the `args_schema` for the copy of a tool that is run. The tool has a JSON Schema.
+    """Return the schema with which to run a tool whose `args_schema` is a JSON Schema.
 
     If `args_schema` is a JSON Schema, LangChain shows all arguments to callbacks and tracers. If it
     is a pydantic model, LangChain does not show the injected fields. So a tool with hidden
