@@ -182,8 +182,8 @@ class Spool:
     async def find_others(self) -> list[SpoolFile]:
         """Return the other spool files that contain events for this spool's address.
 
-        They were recorded with another key. Files that a process has open are omitted, because that
-        process sends their events.
+        These events were recorded with another key, or by an earlier version of Tracer. Files that
+        a process has open are omitted, because that process sends their events.
         """
         return await self._call(self._find_others)
 
