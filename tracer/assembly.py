@@ -1,6 +1,6 @@
 """Create the components of a server or a command, and connect them, according to the settings.
 
-No other module knows all implementations.
+Only this module imports all implementations.
 """
 
 from __future__ import annotations
@@ -70,9 +70,10 @@ class Parts:
     launcher: RunLauncher
     """Runs the application."""
     watch: RunWatch
-    """Wakes the watchers of a run."""
+    """Wakes the event streams of a run when the run may have changed."""
     project_id: int = DEFAULT_PROJECT_ID
-    """The project of these parts and of the application. Its tools' own data has no projects."""
+    """The project that `reader` and `writer` serve, and in which the application records. Data that
+    the application's tools store is not divided by project."""
     stores: ProjectStores | None = None
     """The stores of the other projects; None if the server has no other projects."""
     projection: SpanProjection | None = None
@@ -83,17 +84,19 @@ class Parts:
     """Records the work of the application's agents."""
     reaper: Reaper | None = None
     leases: PostgresReaper | None = None
-    """The leases that the reaper expires, with counters."""
+    """The database access of `reaper`. It counts the runs with expired leases, and the runs
+    whose recorders reported again later."""
     pruner: Pruner | None = None
     """Deletes the runs that exceed their project's limits, and counts them."""
     span_packer: SpanPacker | None = None
-    """Packs spans and removes those that projects do not store, and counts them."""
+    """Packs spans. Removes the spans that projects do not store, and counts the removed spans."""
     rollup_job: RollupJob | None = None
-    """Rolls up tool calls by the hour, and counts the hours."""
+    """Computes the hourly roll-ups of tool calls, and counts the hours that it has computed."""
     projections: ProjectionCounts | None = None
     """Counts the work of this server's projectors."""
     backlog: Backlog | None = None
-    """The accepted spans that wait for projectors. It rejects more if there are too many."""
+    """Measures the accepted spans that are not projected yet. If there are too many, it rejects
+    further spans."""
 
     def end_watching(self) -> None:
         """End the event streams of all runs, because the server is about to stop."""

@@ -71,7 +71,8 @@ class ToolContext:
     """The position of a tool call in the lineage, and values for the work inside the call."""
 
     tool_call_id: UUID | None
-    """Our id of the tool call; None outside of any, where a sub-plan cannot be opened."""
+    """Our id of the tool call. None: the code runs outside of a tool call and cannot open a
+    sub-plan."""
     root_plan_id: UUID
     plan_id: UUID
     """The plan that makes the call."""
@@ -85,11 +86,11 @@ class ToolContext:
     identity: Identity | None = field(default=None, repr=False)
     """The caller."""
     thread_id: str = ""
-    """The conversation: the session's id; without a session, the run's."""
+    """The id of the conversation: the session's id, or the run's id if the run has no session."""
     attempt: int = 1
-    """Which attempt this is, from 1."""
+    """The number of this attempt of the call, from 1."""
     agent: object = field(default=None, repr=False, compare=False)
-    """The agent that calls; None outside of any."""
+    """The agent that makes the call; None if no agent makes it."""
     held_limits: frozenset[str] = frozenset()
     """The concurrency limits that this call and its ancestors count against."""
     path: tuple[PlanOnPath, ...] = ()
@@ -98,7 +99,7 @@ class ToolContext:
     """The run that the call belongs to, for tools that open more work in it
     (`tracer.tools.call.active_run`)."""
     is_recorded: bool = True
-    """Whether the call is recorded. Other records must not refer to a call that is not."""
+    """Whether the call is recorded. If not, other records must not refer to the call."""
 
     @property
     def toolcallId(self) -> UUID | None:  # noqa: N802 - the name in the seed documents
@@ -116,13 +117,13 @@ class _Bound:
         self.identity = identity
         self.before = _innermost_left_open()
         self.is_left = False
-        """Whether its block has ended, but could not be removed from the context."""
+        """Whether the block has ended, but could not be removed from the context variable."""
         self.generator = _generator_frame()
-        """The frame of the generator whose block it is; None for a block elsewhere."""
+        """The frame of the generator that entered the block; None if other code entered it."""
         self.task = _current_task() if self.generator is not None else None
 
     def is_of(self, caller: Identity | None) -> bool:
-        """Return whether this block has the same caller as `caller`."""
+        """Return whether `caller` is the caller that this block sets."""
         if self.identity is None or caller is None:
             return self.identity is caller
         return self.identity.reveal() == caller.reveal()
@@ -139,7 +140,9 @@ def _innermost_left_open() -> _Bound | None:
 
 
 def _innermost() -> _Bound | None:
-    """Return the block that applies to the running code; None if none or several may apply.
+    """Return the block that applies to the running code.
+
+    Return None if no block applies, or if blocks with different callers may apply.
 
     A context variable that a generator sets stays set while the generator is suspended. The code
     that reads the generator would then see the block, and so would other generators. A generator's
@@ -334,8 +337,8 @@ def _inheriting(function: Callable[..., Any]) -> Callable[..., Any]:
 def _let_threads_inherit() -> None:
     """Patch threads and thread pools so that they inherit the caller and the tool context.
 
-    Before Python 3.14, a new thread has an empty context. `loop.run_in_executor` copies the context
-    in no version. Outside of `identity` blocks and runs, the patches change nothing. Worker threads
+    Before Python 3.14, a new thread has an empty context. `loop.run_in_executor` never copies the
+    context. Outside of `identity` blocks and runs, the patches change nothing. Worker threads
     of a pool inherit nothing when they start, because they serve other callers later.
     """
     start = threading.Thread.start

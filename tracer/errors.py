@@ -155,8 +155,8 @@ class ToolError(TracerError):
     may_pass: bool = False
     """Whether the error is transient, so that a retry may succeed."""
     max_characters: int | None = None
-    """How much of the message is shown, from its beginning and its end. Hidden values are removed
-    before it is cut, because half of one would not be recognised."""
+    """If the message is longer, only its beginning and its end are shown, together this many
+    characters. Hidden values are removed first, because a cut value would not be recognised."""
 
 
 class InvalidArguments(ToolError):
@@ -210,7 +210,7 @@ class ToolUnavailable(ToolError):
     def __init__(self, message: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-        """How many seconds the service asked to wait, if it did."""
+        """How many seconds to wait, as the service requested; None if it requested nothing."""
 
 
 class StateConflict(ToolError):

@@ -36,7 +36,8 @@ PAYLOAD_FIELDS = frozenset({
 """Fields whose values are never logged, in case one is passed by mistake."""
 
 SAFE_ERRORS = (TracerError, OSError, ImportError)
-"""Errors whose messages are ours or the system's. Messages of others may quote a payload."""
+"""Errors whose messages may be logged, because they come from Tracer, Python or the operating
+system. Messages of other errors may quote a payload."""
 
 # fmt: off
 QUIET_LOGGERS = (
@@ -236,9 +237,9 @@ def _to_standard_library(
 
 
 def _describe(error: BaseException) -> list[str]:
-    """Return where an error and its causes were raised.
+    """Return lines that show where an error and its causes were raised.
 
-    Error messages are omitted, because they may quote data.
+    The message of an error is omitted, unless its class is one of `SAFE_ERRORS`.
     """
     lines = [line.rstrip("\n") for line in traceback.format_tb(error.__traceback__)]
     kind = f"{type(error).__module__}.{type(error).__qualname__}"

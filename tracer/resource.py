@@ -23,7 +23,7 @@ OLD_ENVIRONMENT = "deployment.environment"
 """The name of `deployment.environment.name` before version 1.27 of the semantic conventions."""
 
 UNKNOWN_SERVICE = "unknown_service"
-"""How the default of `service.name` begins. SDKs set it if the user configured no name."""
+"""The beginning of the service name that SDKs set if the user configured no name."""
 
 
 class Service(TypedDict):

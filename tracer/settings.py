@@ -216,7 +216,7 @@ class Settings(BaseModel):
 
 
 _DEPRECATED = {"span_idle_seconds": "TRACER_SILENCE_SECONDS"}
-"""Settings whose variable had another name, with that name."""
+"""The former environment variables of renamed settings, by the name of the setting."""
 
 
 def read_settings(**settings: Any) -> Settings:

@@ -44,7 +44,7 @@ class Refusal:
     """A rejected event, span or log record, and the reason."""
 
     index: int
-    """Its position in the write, from 0."""
+    """The position of the rejected item in the write, from 0."""
     code: str
     """A stable code, such as `run_deleted`."""
     detail: str
@@ -76,9 +76,9 @@ class Erasure:
     spans: int = 0
     """OpenTelemetry spans and log records."""
     left: int = 0
-    """The remaining rows of these runs, in all tables: 0."""
+    """Rows of these runs that remain in any table. This is 0, unless the deletion is incomplete."""
     unprojected: list[UUID] = field(default_factory=list)
-    """Runs of the project whose spans could not be projected, so that their subject is unknown."""
+    """Runs of the project whose spans could not be projected. Their subject is unknown."""
 
     def __add__(self, other: Erasure) -> Erasure:
         return Erasure(
@@ -180,9 +180,9 @@ class Behind:
 
     spans: int
     since: datetime
-    """When the first of them arrived."""
+    """When the first of these spans arrived."""
     error: str | None = None
-    """Why they cannot be projected; None: they are pending."""
+    """Why these spans cannot be projected. None: they are pending."""
 
 
 class SpanProjection(Protocol):
@@ -237,15 +237,16 @@ class RunFilter:
     service: str | None = None
     service_version: str | None = None
     environment: str | None = None
-    """Exact values: the session id, the subject, one of the tags, the service's name and version,
-    and the deployment environment."""
+    """The exact deployment environment. The five criteria above are exact values, too: the session
+    id, the subject, one tag, and the service's name and version."""
     q: str | None = None
     """Text within the question, the answer, titles, tool and agent names or errors. Case is
     ignored."""
     since: datetime | None = None
-    """Started (or, if without a start, recorded) at this time or later."""
+    """The run started at this time or later. If it has no start, it was recorded at this time or
+    later."""
     until: datetime | None = None
-    """Started (or, if without a start, recorded) before this time."""
+    """The run started before this time. If it has no start, it was recorded before this time."""
     other_traces: bool = False
     """Whether to include traces without any agent, model or tool call."""
 
@@ -253,8 +254,8 @@ class RunFilter:
 class RunOrder(StrEnum):
     """The orders of a list of runs. A minus means that the greatest value comes first.
 
-    Runs without the value come last in both directions. A running run has no duration. A run has no
-    cost if the price of all its tokens is unknown. Runs with equal values are sorted by id.
+    Runs without the value come last in both directions. A running run has no duration. A run
+    whose model calls have no known price has no cost. Runs with equal values are sorted by id.
     """
 
     LATEST = "-start"
@@ -296,7 +297,8 @@ class PlanWithOpener:
     plan: PlanExecutionRecord
     opener: ActToolInfo | None
     followed: ActToolInfo | None = None
-    """The call of another run of the session whose end the plan follows, if that run is known."""
+    """The tool call in another run of the same session whose end caused this plan; None if there is
+    no such call, or its run is unknown."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +307,7 @@ class ToolCallInPlace:
 
     call: ActToolInfo
     lineage: list[AnyRecord]
-    """From the root plan down to the call itself, as far as known."""
+    """The known ancestors of the call from the root plan down, and then the call itself."""
     sub_plans: list[PlanExecutionRecord]
     """In order of position, then id."""
 
@@ -321,8 +323,8 @@ class RunChanges:
     removed: list[tuple[Kind, UUID]] = field(default_factory=list)
     """The records that no longer exist."""
     is_reset: bool = False
-    """Whether the changes are unavailable, because the earlier revision is unknown or too old. They
-    are empty then, and the tree must be read again."""
+    """Whether the changes are unavailable, because the earlier revision is unknown or too old. If
+    so, `changed` and `removed` are empty, and the caller must read the tree again."""
 
 
 class ToolCallPreview(ActToolInfo):
@@ -361,15 +363,15 @@ class WholeRun:
 
     run: Run
     source: str
-    """The origin of its records: `events`, or `spans` of which they are a projection."""
+    """How the run arrived: as `events`, or as `spans` from which the records were projected."""
     is_agent_work: bool
-    """Whether it contains an agent, a model call or a tool call."""
+    """Whether the run contains an agent, a model call or a tool call."""
     records: Mapping[Kind, Sequence[AnyRecord]]
     """All records below the run, complete, by kind, ordered by id."""
     spans: Sequence[Span]
-    """The spans stored with it, ordered by start time and span id."""
+    """The spans that are stored with the run, ordered by start time and span id."""
     logs: Sequence[LogRecord] = ()
-    """The log records stored with it, ordered by time."""
+    """The log records that are stored with the run, ordered by time."""
 
 
 class TraceReader(Protocol):
@@ -416,7 +418,7 @@ class TraceReader(Protocol):
         """Return the rows of a plan and of everything below it, the input of `lineage.build_tree`.
 
         For a root plan, the result contains all rows of the run, including those without a known
-        parent. Whatever the size of the run, at most six queries are used.
+        parent. Large runs need no more queries than small runs: at most six.
 
         Raises:
             RecordNotFound: The plan does not exist.
@@ -540,7 +542,7 @@ class TraceReader(Protocol):
         """
 
     async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:
-        """Return the statistics of one tool over time, as accurate as those of `read_tool_stats`.
+        """Return the statistics of one tool over time, as accurate as `read_tool_stats`.
 
         Raises:
             RecordNotFound: The tool was not called in this time range.
@@ -554,7 +556,7 @@ class TraceReader(Protocol):
         """
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return those of the given runs whose cancellation or deletion was requested."""
+        """Return the given runs whose cancellation or deletion was requested."""
 
     async def check(self) -> None:
         """Check that the store is available.

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 GRACE_SECONDS = 0.25
-"""How many seconds cancelled code may take to clean up, before it is given up."""
+"""How many seconds cancelled code may take to clean up. After that, nothing waits for it."""
 
 
 class Waited(Enum):
@@ -25,9 +25,9 @@ async def wait_for_end(
 ) -> Waited:
     """Wait for a task. Cancel it if its deadline passes or the waiting task is cancelled.
 
-    This function raises nothing. If the waiting task is cancelled, the result says so, and the
-    caller must handle it. If the task ignores its cancellation for `grace` seconds, waiting ends
-    although the task is still running: `work.done()` is then False.
+    This function never raises `CancelledError`. If the waiting task is cancelled, the function
+    returns `Waited.CANCELLED`, and the caller must handle the cancellation. If `work` ignores its
+    own cancellation for `grace` seconds, the function returns although `work` is still running.
 
     Args:
         work: The task to wait for.
@@ -72,7 +72,7 @@ async def finish_despite_cancellation(work: asyncio.Future[Any]) -> asyncio.Canc
 
 
 def seconds_left(deadline: float | None) -> float | None:
-    """Return the seconds until a deadline; 0 if it has passed, None if there is none."""
+    """Return the seconds until a deadline; 0 if the deadline has passed, None for no deadline."""
     return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 

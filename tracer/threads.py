@@ -23,7 +23,7 @@ _limiter: RunVar[anyio.CapacityLimiter] = RunVar("tracer_tool_threads")
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether the calls of `function` must be awaited, so that they need no thread."""
+    """Return whether `function` is asynchronous: calls of it are awaited, and need no thread."""
     if isinstance(function, partial):
         return is_async(function.func)
     target = function if inspect.isroutine(function) else type(function).__call__
@@ -76,7 +76,7 @@ async def call_in_thread(
     limiter: anyio.CapacityLimiter,
     on_cancel: Callable[[], None] | None = None,
 ) -> Answer:
-    """Run `function` in a thread, as `run_in_thread` does, with a limit of the caller.
+    """Run `function` in a thread, as `run_in_thread` does, with another limit on the threads.
 
     Args:
         function: The function to run.

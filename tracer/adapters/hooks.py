@@ -31,7 +31,7 @@ class log_errors:  # noqa: N801 - used like a function, as `contextlib.suppress`
     """
 
     def __init__(self, hook: str) -> None:
-        """Create the context manager. Logged errors contain the name `hook`."""
+        """Create the context manager. If it logs an error, the log line names the hook."""
         self._hook = hook
 
     def __enter__(self) -> None:

@@ -41,13 +41,13 @@ from tracer.store import TraceWriter
 log = get_logger(__name__)
 
 MAX_WAITING = 8192
-"""How many spans may be queued. As many again may be in the request to the store."""
+"""The largest number of queued spans, by default. Spans that are being written do not count."""
 
 BATCH_SPANS = 256
 """How many spans are written at once."""
 
 DELAY_SECONDS = 0.1
-"""How long spans wait for others of the same batch, by default."""
+"""How long a queued span waits, by default, so that later spans join its batch."""
 
 SHUTDOWN_SECONDS = 30.0
 """How long the shutdown waits for the store."""
@@ -98,9 +98,10 @@ class TracerSpanProcessor(SpanProcessor):
         self._sending: Future[None] | None = None
         self._wake: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._is_urgent = False
-        """Whether `_send` must not wait for more spans. Set even if it has not begun."""
+        """Whether `_send` must write the queued spans at once, without waiting for more spans."""
         self._batches_taken = self._batches_done = 0
-        """How many times the queue was emptied, and how many of those spans were written."""
+        """How many times `_send` took all spans from the queue, and how many times it has finished
+        writing the spans that it took."""
 
     # --- In the agent's threads ----------------------------------------------------------------
 

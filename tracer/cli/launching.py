@@ -29,7 +29,10 @@ from tracer.storage.http.writer import HttpWriter
 def open_launcher(
     settings: Settings, application: Application, project: str
 ) -> AbstractAsyncContextManager[RunLauncher]:
-    """Return a launcher that records to the server at `TRACER_URL`, or to one in this process."""
+    """Return a launcher that records to the server at `TRACER_URL`.
+
+    If `TRACER_URL` is not set, the launcher records to a server in this process.
+    """
     if settings.url is None:
         return server_launcher(settings, application, project)
     if project != DEFAULT_PROJECT:

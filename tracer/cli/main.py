@@ -57,7 +57,10 @@ def run() -> None:
 
 
 def _leave(code: str | int | None) -> NoReturn:
-    """End the process, even if a tool's thread never ends, because Python cannot stop a thread."""
+    """End the process, even if threads of tools are still running.
+
+    Python cannot stop a thread, and `sys.exit` would wait for these threads.
+    """
     current = threading.current_thread()
     running = [each for each in threading.enumerate() if each is not current and not each.daemon]
     if not running:

@@ -1,4 +1,4 @@
-"""The names of commands, and their help: `tracer --help` lists them without loading them."""
+"""The names of commands with their help, so that `tracer --help` need not import the commands."""
 
 SERVER_COMMANDS = {
     "export": "Export a complete run. `tracer import` restores it.",

@@ -1,7 +1,8 @@
-"""The server's part of the `tracer` command, found through the entry points `tracer.server`.
+"""Load the parts of the `tracer` command that belong to the server, if the server is installed.
 
-`commands` is a `typer.Typer` with the server's commands (`tracer/cli/names.py`). `launcher` runs an
-application in a server of this process.
+The server's package registers two entry points in the group `tracer.server`. `commands` is a
+`typer.Typer` with the commands that `tracer/cli/names.py` lists. `launcher` is the function that
+`server_launcher` calls.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ GROUP = "tracer.server"
 
 
 class ServerCommand(TyperCommand):
-    """A command that is loaded from the server's package when it is called."""
+    """A command whose code is loaded from the server's package when a user runs the command."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
-        """Return the context of the server's command, which replaces this one."""
+        """Load the server's command of the same name, and return the context of that command."""
         with report_errors():
             commands = _load(f"`tracer {self.name}`", "commands")
         command = get_group(commands).commands[str(self.name)]
@@ -63,7 +64,7 @@ def _load(feature: str, name: str) -> Any:
     """Return the object that the server registers as the entry point `name`.
 
     Raises:
-        ConfigurationError: The server is not installed, which `feature` needs.
+        ConfigurationError: The server is not installed. The message states that `feature` needs it.
     """
     missing = ""
     for entry in entry_points(group=GROUP, name=name):

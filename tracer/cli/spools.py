@@ -127,9 +127,11 @@ def _shown(file: SpoolFile, settings: Settings) -> dict[str, object]:
 
 
 def _key(file: SpoolFile, settings: Settings) -> str | None:
-    """Return a word for the key that these events need, such as `TRACER_API_KEY` or `another`.
+    """Return which key the events of a spool file were recorded with.
 
-    None: the events go to a database, which needs no key.
+    Returns:
+        `TRACER_API_KEY` for the configured key, `another` for another key, `none` for no key, or
+        `unknown`. None if the events go to a database, which needs no key.
     """
     if file.destination is None:
         return "unknown"

@@ -42,7 +42,8 @@ large bodies."""
 
 INTERRUPTED = 130
 TERMINATED = 143
-"""The exit codes that shells use for programs that were ended by SIGINT and SIGTERM."""
+"""The exit code after SIGTERM. `INTERRUPTED` is the exit code after SIGINT. Shells use the same
+codes."""
 
 
 def run_command(

@@ -9,10 +9,10 @@ Some programs learn about starts and ends only by callbacks. They call `start` a
 
 Invalid values raise no exceptions here. An invalid field is omitted from the event and logged.
 
-Finalizers that the garbage collector runs may record work, too. The collector may interrupt any
-code, so a finalizer's work does not become a child of the current work. It is not stored in the
-context variable either. CPython before 3.12 may run the collector inside `ContextVar.set`, and then
-uses freed memory if a finalizer sets the same variable.
+Finalizers that the garbage collector runs may also record work. The collector may interrupt any
+code, so this work does not become a child of the interrupted code's work. A finalizer also does not
+set the context variable of the current work. CPython before 3.12 may run the collector inside
+`ContextVar.set`, and uses freed memory if a finalizer then sets the same variable.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Collection:
     """The garbage collection in progress. A process runs at most one at a time."""
 
     thread: int | None = None
-    """The thread in which the collection runs; None if none is in progress."""
+    """The thread in which the collection runs; None if no collection is in progress."""
     innermost: _ContextFrame | None = None
     """The innermost frame of the finalizer that the collection runs."""
 
@@ -211,9 +211,9 @@ class Work:
     """
 
     failed_for: ClassVar[Reason | None] = None
-    """The reason of a failure, unless the failure has its own."""
+    """The reason that is recorded for a failure without a reason of its own."""
     ids: dict[str, UUID]
-    """The ids that all of its events contain."""
+    """The ids that each event of this work contains."""
 
     def __init__(self, connection: Connection, implicit_plan: Work | None = None) -> None:
         """Create the work. Nothing is recorded before it starts.
@@ -292,7 +292,11 @@ class Work:
             frame.leave()
 
     def end_with(self, error: BaseException | None) -> None:
-        """Record the end of the work: failed with `error`, or succeeded if `error` is None."""
+        """Record the end of the work.
+
+        The work succeeded if `error` is None. It was cancelled if `error` is a cancellation, such
+        as `CancelledError` or `KeyboardInterrupt`. Otherwise it failed.
+        """
         if error is None:
             self._end(Status.SUCCEEDED)
         elif isinstance(error, _CANCELLATIONS):

@@ -35,14 +35,15 @@ OpenWriter = Callable[[], AbstractAsyncContextManager[TraceWriter]]
 OpenSpool = Callable[[], Spool]
 
 GATHER_SECONDS = 0.05
-"""How long events wait for others of the same batch, if no caller waits for them."""
+"""How long a queued event waits, so that later events join its batch. If a caller waits for the
+event, it is recorded at once."""
 
 MAX_QUEUED = 100_000
 """How many `record` calls may be queued by default. The events of further calls are dropped,
 because the queue would grow without limit if the disk hangs."""
 
 ENDING_SECONDS = 30.0
-"""How long `close` waits for the thread to end, which never happens if the disk hangs."""
+"""How long `close` waits for the thread to end. If the disk hangs, the thread never ends."""
 
 
 PAUSE_SECONDS = 2.0

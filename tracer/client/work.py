@@ -406,7 +406,7 @@ class ThinkAct(Work):
 def _chosen(call: Chosen | tuple[Any, ...] | str) -> Chosen:
     """Convert a chosen call to `Chosen`.
 
-    A malformed call must not stop the agent. It is recorded, too, as far as possible.
+    A malformed call must not stop the agent. It is recorded as completely as possible.
     """
     if isinstance(call, (tuple, list)):
         return Chosen(*call[: len(Chosen._fields)] or ("",))

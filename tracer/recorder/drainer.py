@@ -59,18 +59,20 @@ class Drainer:
         self.store_answers = True
         """Whether the last write succeeded. If not, new events go to the spool."""
         self.outage = Outage(spool)
-        """Logs outages of the store, also those that recorder and heartbeat report."""
+        """Logs outages of the store. The recorder and the heartbeat also report to it."""
         self._writer = writer
         self._spool = spool
         self._counts = counts
         self._late: deque[LateWrite] = deque()
         self._running: asyncio.Task[None] | None = None
         self._limit = BATCH_EVENTS
-        """How many events the next write sends; 1 while looking for an event that fails."""
+        """How many events the next write sends. After a failure this is 1, to find out which event
+        fails."""
         self._skip = 0
         """How many of the oldest events to skip, because the store failed on each of them."""
         self._passes = False
-        """Whether the store accepted an event behind the skipped ones."""
+        """Whether the store has accepted an event that is newer than the skipped events. The
+        skipped events are then retried once."""
         self._work = asyncio.Event()
         self._work.set()
         self._closing = asyncio.Event()
@@ -130,7 +132,10 @@ class Drainer:
             self.store_answers = True
 
     async def _report_other_spools(self) -> None:
-        """Log a warning if events wait for the same address that were recorded with another key."""
+        """Log a warning if other spool files contain events for the same address.
+
+        These events were recorded with another key, so they are not sent with the current key.
+        """
         try:
             others = await self._spool.find_others()
         except Exception as error:

@@ -16,11 +16,14 @@ ANSWER_SECONDS = 10.0
 """The timeout of one renewal."""
 
 FIRST_PAUSE_SECONDS = 10.0
-"""The interval until the store has returned the length of a lease."""
+"""The interval between heartbeats until the store has returned the length of a lease."""
 
 
 class Heartbeat:
-    """Renews a recorder's lease at regular intervals. A failed renewal is not retried earlier."""
+    """Renews a recorder's lease at regular intervals.
+
+    If a renewal fails, the next one is sent after the usual interval, not earlier.
+    """
 
     def __init__(self, writer: TraceWriter, recorder_id: UUID, outage: Outage) -> None:
         """Prepare heartbeats; the first one is sent after `start`."""

@@ -51,7 +51,7 @@ MAX_BYTES = 256 * 2**20
 """The largest size of a spool's file, by default."""
 
 BATCH_BYTES = 8 * 2**20
-"""How much `oldest` reads at once, except for a single larger event."""
+"""After how many bytes `oldest` reads no further event."""
 
 BUSY_SECONDS = 5.0
 """How many seconds to wait for another process that writes to the same file, by default."""
@@ -146,7 +146,7 @@ class Spool:
         self._thread: ThreadPoolExecutor | None = None
         self._open: sqlite3.Connection | None = None
         self._delivered: set[UUID] = set()
-        """Removed events whose rows could not be deleted, on a full disk for example."""
+        """The ids of removed events whose rows could not be deleted, for example on a full disk."""
         self._lock = threading.Lock()
         _spools.add(self)
 
@@ -180,9 +180,10 @@ class Spool:
         return await self._call(lambda: self._remove(ids))
 
     async def find_others(self) -> list[SpoolFile]:
-        """Return the spools of the same address with another key that contain events.
+        """Return the other spool files that contain events for this spool's address.
 
-        Spools that a process has open are omitted, because that process sends their events.
+        These events were recorded with another key, or by an earlier version of Tracer. Files that
+        a process has open are omitted, because that process sends their events.
         """
         return await self._call(self._find_others)
 
@@ -216,7 +217,7 @@ class Spool:
         return await asyncio.shield(done)
 
     def _run_locked(self, work: Callable[[], Answer]) -> Answer:
-        """Run `work`. If the file is corrupted, set it aside and run `work` on a new one."""
+        """Run `work`. If the file is corrupted, set it aside and run `work` on a new file."""
         with self._lock:
             try:
                 return work()
@@ -295,7 +296,7 @@ class Spool:
         return count
 
     def _is_missing(self) -> bool:
-        """Return whether the file does not exist. Reading does not create it."""
+        """Return whether the file does not exist, so that methods that read do not create it."""
         return self._open is None and not self.path.exists()
 
     def _remove(self, ids: Sequence[UUID]) -> int:
@@ -332,7 +333,7 @@ class Spool:
         return max(rows, 0)  # SQLite returns -1 for an empty list
 
     def _delete_delivered(self) -> None:
-        """Try again to delete the rows of removed events that the disk kept earlier."""
+        """Try again to delete rows that could not be deleted when their events were removed."""
         if self._delivered and not self._is_missing():
             with suppress(sqlite3.Error):
                 self._delete(list(self._delivered))

@@ -192,7 +192,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def is_corrupted(error: BaseException) -> bool:
-    """Return whether SQLite reports a damaged file, or one that is not a database."""
+    """Return whether SQLite reports that a file is damaged or is not a database."""
     return isinstance(error, sqlite3.Error) and _code(error) in (
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,

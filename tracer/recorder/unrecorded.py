@@ -1,4 +1,4 @@
-"""Replaces the recorder if nothing is recorded."""
+"""A replacement for the recorder, for programs that record nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from tracer.records.ids import new_id
 
 
 class Unrecorded:
-    """Stamps events as a `Recorder` does, and discards them. It opens no file and no task."""
+    """Stamps events as a `Recorder` does, and discards them.
+
+    It opens no file and starts no task.
+    """
 
     def __init__(self) -> None:
         self._recorder_id = new_id()

@@ -1,8 +1,9 @@
 """Detect damage in the write-ahead log (WAL) of an SQLite database.
 
 SQLite reads a WAL up to the first frame with a wrong checksum, and silently ignores the rest.
-That is right after a crash, because a torn transaction was never acknowledged. It also hides damage
-in the middle. The format is described in https://www.sqlite.org/fileformat2.html#walformat.
+If a crash tore the last transaction, this is correct: that transaction was never acknowledged. But
+if a frame in the middle is damaged, SQLite also ignores acknowledged transactions. The format is
+described in https://www.sqlite.org/fileformat2.html#walformat.
 """
 
 from __future__ import annotations
@@ -33,11 +34,9 @@ class _Header(NamedTuple):
 def count_ignored_commits(path: Path) -> int:
     """Return how many transactions SQLite ignores although the WAL contains their commit frame.
 
-    The result is 0 if the WAL is missing, undamaged, or ends in a torn transaction. Frames with
-    another salt are left from an earlier use of the file. They are not counted.
-
-    A torn write does not count: SQLite writes frames in order and the commit frame last, so a
-    process that is killed leaves no commit frame after the first invalid one.
+    The result is 0 if the WAL is missing or undamaged. It is also 0 if only the last transaction is
+    torn: SQLite writes the commit frame last, so no commit frame follows the first invalid frame.
+    Frames with another salt are left from an earlier use of the file. They are not counted.
     """
     try:
         file = path.open("rb")

@@ -10,12 +10,14 @@ from typing import NamedTuple
 from tracer.redaction.masks import A_MASK, MASK
 
 MAX_WORK = 300_000
-"""The limit of work on one text. A candidate for a secret counts 1, a mask `MASK_WORK`."""
+"""The largest amount of work on one text. Each possible secret that is examined counts 1. Each mask
+counts `MASK_WORK`."""
 
 MASK_WORK = 30
 
 MAX_SECRETS = MAX_WORK // MASK_WORK
-"""The largest number of secrets that are masked in one text. A text with more is replaced."""
+"""The largest number of secrets that are masked in one text. A text with more secrets is replaced
+as a whole."""
 
 
 class TooMuchWork(Exception):

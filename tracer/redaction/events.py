@@ -18,10 +18,12 @@ WHOLE_TEXTS = frozenset(
         *("message", "stack", "error_message", "error_stack"),
     }
 )
-"""Texts in which keys and their values are recognised; in others, only values are masked."""
+"""Fields in which secrets are recognised by their keys (`password=…`) and by their form (`ghp_…`).
+In all other fields, secrets are recognised by their form only."""
 
 _CODES = ("reason",)
-"""Fields of lower-case names, which cannot contain a mask."""
+"""Fields that may contain only a lower-case name. A secret in them is replaced by `masked`, because
+the brackets of a mask are not allowed."""
 
 _MASKED_CODE = "masked"
 
@@ -30,7 +32,7 @@ E = TypeVar("E", bound=BaseModel)
 """An event of `tracer.records.events`. These functions need only its fields."""
 
 TextChange = Callable[[str, str], str]
-"""Returns the text to store, for a field's name and text."""
+"""A function that gets the name and the text of a field, and returns the text to store."""
 
 
 def masking(redaction: Redaction) -> TextChange:

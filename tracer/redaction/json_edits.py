@@ -1,8 +1,8 @@
 """Find secrets in JSON text, and return edits that mask them.
 
-msgspec decides whether a text is JSON. A regular expression then finds the tokens in order. No
-value is built, and the positions of edits in the text are known. The value of each string is
-examined as a text of its own, because it may contain JSON.
+msgspec checks whether a text is JSON. A regular expression then finds the tokens and their
+positions in the text, without building Python values. The value of each string is examined as a
+text of its own, because it may contain JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STRING, _KEY, _NUMBER, _OPENING, _CLOSING = range(1, 6)
 _NONE = (sys.maxsize, sys.maxsize)
 
 _SCHEMA_CHARACTERS = 4000
-"""How much of an object is examined to find out whether it is a schema, not a value."""
+"""How many characters of an object are examined to find out whether it is a JSON Schema."""
 
 
 def is_json(text: str) -> bool:
@@ -71,8 +71,9 @@ def json_edits(
     """
     edits: list[Edit] = []
     open_values: list[tuple[int, int, str | None]] = []
-    """The open objects and arrays, from the outermost that is the value of a secret key: its start,
-    the number of edits before it, and the rule of its key."""
+    """The objects and arrays around the current token, from the outermost one whose key is secret.
+    For each: its start, the number of edits before it, and the rule that its key matches; None if
+    its key is not secret."""
     rule: str | None = None
     hint_start, hint_end = next(hints, _NONE)
     count = 0
@@ -130,7 +131,7 @@ def _is_secret(text: str, start: int, end: int) -> bool:
 
 
 def _rule_of_number(number: str, string_edits: Callable[[str], list[Edit]]) -> str | None:
-    """Return the rule that recognizes a number as a secret; None if there is none.
+    """Return the rule that recognizes a number as a secret; None if the number is not secret.
 
     A number that ends with `.0` is also examined without this ending.
     """

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 _TOKEN_SUFFIXES = "value|header|hash|string|secret|key|raw|text|id"
-"""Words after which `token` still means a secret. Other suffixes belong to counts and types."""
+"""Words that may follow `token` in a key of a secret (`token_value`). With another word, such as in
+`token_count` or `token_type`, the key is not secret."""
 
 NAMES = {
     "password": "pass_words?|pass_wd",
@@ -27,7 +28,8 @@ NAMES = {
     "token": "(?:access_|refresh_|auth_|id_|session_|bearer_)?"
     f"token(?=[0-9]*(?:$|_(?:{_TOKEN_SUFFIXES})$))",
 }
-"""The words of a key, by the name of the rule. `_` matches itself or nothing."""
+"""Regular expressions for the words of secret keys, by the name of the rule. Here `_` matches one
+underscore or nothing."""
 
 _BETWEEN = r"[ \t\r\n_.-]?"
 
@@ -38,7 +40,8 @@ _STEMS = tuple(
         *("cookie", "credential"),
     )
 )
-"""Expressions that match a part of each such key, except `token`."""
+"""Expressions for parts of keys. Each secret key in `NAMES` matches one of them, or contains
+`token`."""
 
 _TOKEN_STEM = rf"token(?:[^a-z_.-]|[_.-]?(?:{_TOKEN_SUFFIXES})|$)"
 
@@ -101,10 +104,11 @@ class SecretKeys:
         more_stems = [_loose(stem, _BETWEEN) for stem in more]
         stems = "|".join([*_STEMS, *more_stems])
         self.hint = f"(?i:{'|'.join([*_STEMS, _TOKEN_STEM, *more_stems])})"
-        """An expression that matches every text with such a key, and some other texts."""
+        """An expression that matches every text that contains a secret key. It also matches some
+        other texts. It is used as a fast first check."""
         self.candidate = f"(?i:({stems}|token)){_AFTER_STEM}"
-        """An expression that finds each such key that may have a value. Its group matches a part of
-        the key."""
+        """An expression that finds possible secret keys before `=`, `:` or white space. Its group
+        matches a part of the key."""
         self.rule_of = lru_cache(4096)(self._rule_of)
         """Returns the name of the rule that a key matches; None if the key is not secret."""
 

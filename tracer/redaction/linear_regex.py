@@ -43,8 +43,8 @@ class LinearRegex:
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the start and end of each match, in order.
 
-        If the expression has a group, they are those of the first group. Lone surrogates never
-        match.
+        If the expression has groups, yield the start and end of the first group instead. Lone
+        surrogates never match.
         """
         data = text.encode("utf-8", "surrogatepass")
         group = min(self._regex.groups, 1)

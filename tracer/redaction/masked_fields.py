@@ -1,6 +1,6 @@
 """Find the masks in the texts of a record, and return their paths.
 
-The paths tell readers which values of a record were masked.
+Readers of a record learn from the paths which values were masked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Masks: the texts that replace secrets, and payloads that a project does not store."""
+"""Masks: the texts in place of secrets, and in place of payloads that are not stored."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ MASK = "[masked: "
 A_MASK = re.compile(r"\[masked: [a-z0-9_]{1,40}\]")
 
 NOT_KEPT = r"\[masked: (?:payload|rest) of ([0-9]{1,15}) bytes\]\Z"
-"""The size mark at the end of an incomplete text, as a regular expression for Python and
-Postgres."""
+"""Matches the mask at the end of a payload that is not stored completely. The group is the size of
+the whole payload. Python and Postgres both accept this regular expression."""
 
 MARK_CHARACTERS = 60
-"""The largest length of a size mark."""
+"""The largest length of a mask that `NOT_KEPT` matches."""
 
 END_OF_MARK = " bytes]"
 
@@ -32,8 +32,8 @@ def payload_mark(size: int) -> str:
 
 
 def not_kept(text: str) -> re.Match[str] | None:
-    """Match the mask at the end of a payload that was shortened. Its group is the original size.
+    """Match the mask at the end of a payload that is not stored completely, as `NOT_KEPT` does.
 
-    Returns None if the text was not shortened.
+    Returns None if the text has no such mask.
     """
     return _NOT_KEPT.search(text[-MARK_CHARACTERS:]) if text.endswith(END_OF_MARK) else None

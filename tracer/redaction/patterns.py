@@ -21,12 +21,12 @@ class ValuePattern(NamedTuple):
 
     rule: str
     expression: str
-    """In RE2's syntax. Its group is masked if it has one, otherwise the whole match."""
+    """In RE2's syntax. If it has a group, only the group is masked, otherwise the whole match."""
     source: str
     """The document that defines the form."""
     hint: str | None = None
-    """An expression that matches every text with such a secret, including JSON, in which other
-    characters are escaped. None: `expression`."""
+    """An expression for a fast first check. It must match every text that contains such a secret,
+    even if JSON escapes characters around the secret. None: `expression`."""
     is_secret: Check | None = None
     """Checks a match. None: every match is a secret."""
     captures: bool = True
@@ -70,7 +70,8 @@ _PLAIN_CARD = (
 _PEM = "-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _PEM_END = _PEM.replace("BEGIN", "END")
 _PEM_BODY = r'(?:-{0,4}(?:[^-"\\]|\\[^"]))*'
-"""Any text up to five dashes; or up to a quote, if the key was cut off."""
+"""Matches the lines of a key, up to the five dashes of its last line. If the key was cut off, it
+matches up to a quote, which ends the string."""
 
 
 def _key(rule: str, form: str, source: str) -> ValuePattern:
@@ -180,7 +181,10 @@ _ANCHORS = (r"\b", r"\B", r"\A", r"\z", "^", "$")
 
 
 def _hint_of(expression: str) -> str:
-    """Return an expression that finds every possible match, also if JSON escapes it in a string."""
+    """Return the `hint` for an expression. It may match more texts than the expression.
+
+    It also matches JSON texts in which the secret itself contains escaped characters.
+    """
     hint = _PARTS.sub(lambda part: "" if part[0] in _ANCHORS else part[0], expression)
     try:
         LinearRegex(hint)

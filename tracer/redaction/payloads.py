@@ -1,8 +1,9 @@
 """Payload policies: a project stores payloads whole, only their beginning, or only their size.
 
 Payloads are arguments, results, messages and other long texts. A payload that is not stored becomes
-`[masked: payload of 48213 bytes]`. If only the beginning is stored, it has 2 kB, followed by
-`[masked: rest of 48213 bytes]`. The number is the size of the whole payload in both masks.
+`[masked: payload of 48213 bytes]`. If only the beginning is stored, the text is the first 2 kB,
+followed by `[masked: rest of 48213 bytes]`. In both masks, the number is the size of the whole
+payload.
 """
 
 from __future__ import annotations

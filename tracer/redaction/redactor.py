@@ -20,17 +20,18 @@ from tracer.redaction.patterns import VALUE_PATTERNS, ValuePattern
 from tracer.redaction.text_rules import MAX_KEY_CHARACTERS, key_edits, value_edits
 
 MAX_TOTAL_WORK = 3_000_000
-"""The limit of work on all texts of one write, in the unit of `edits.MAX_WORK`: a few seconds."""
+"""The largest amount of work on all texts of one write, in the unit of `edits.MAX_WORK`. This much
+work takes a few seconds."""
 
 _TOKENS_PER_WORK = 16
-"""How many JSON tokens count as one candidate for a secret."""
+"""How many JSON tokens count as much work as one possible secret."""
 
 _MAX_NESTED = 10
-"""How many JSON texts may be nested in each other's strings. Ten levels double the escapes so often
-that the quotes take a kilobyte."""
+"""How many levels of JSON inside JSON strings are read as JSON. Each level doubles the backslashes
+before a quote, so at level ten a quote takes a kilobyte."""
 
 _ESCAPED_LETTER = r"\\u00(?:2d|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
-"""Matches escapes of letters and digits in JSON, which may be those of a secret."""
+"""Matches a letter or digit that JSON text escapes, because it may be a character of a secret."""
 
 
 class Redaction:

@@ -22,20 +22,22 @@ class Agent:
 
     name: str
     instructions: str
-    """Its purpose and its way of working, for the model. `{placeholders}` are filled in at each run
-    (`tracer.runtime.instructions`) unless `resolve_in_context` is false."""
+    """The agent's purpose and way of working, in the system message for the model. `{placeholders}`
+    are filled in at each run (`tracer.runtime.instructions`) unless `resolve_in_context` is
+    false."""
     tools: tuple[Tool | Toolkit | str, ...] = ()
     """Tools, toolkits, or names of tools in the application's registry."""
     description: str = ""
-    """Its abilities, for the planner."""
+    """The agent's abilities. The planner reads this text when it assigns steps."""
     model: ChatModel | None = None
-    """None: the application's model."""
+    """The agent's model. None: the agent uses the application's model."""
     max_rounds: int = 30
     """How many model calls one step may take."""
     max_parallel: int = 8
     """How many tool calls of one round run at once."""
     hooks: Sequence[HookFunction] = ()
-    """Hooks around each of its tools, the outermost first (`tracer.tools.definition.hooks`)."""
+    """Hooks around each of the agent's tools, the outermost first
+    (`tracer.tools.definition.hooks`)."""
     resolve_in_context: bool = True
     """Whether `{placeholders}` in the instructions are filled in. If false, the instructions are
     sent as they are written."""
@@ -58,7 +60,7 @@ class Agent:
 
     @property
     def all_instructions(self) -> str:
-        """The agent's instructions and those of its toolkits."""
+        """The instructions of the agent and of its toolkits."""
         toolkits = [each for each in self.tools if isinstance(each, Toolkit)]
         texts = [self.instructions, *(each.instructions for each in toolkits)]
         return "\n\n".join(each for each in texts if each)

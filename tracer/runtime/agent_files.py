@@ -51,7 +51,8 @@ def read_agents(
 
     Args:
         path: The file.
-        models: The models that agents may name. An agent without a model has the application's.
+        models: The models that agents may name. An agent without a model uses the
+            application's model.
         hooks: The hooks that agents may name, in addition to `module:name`.
 
     Returns:

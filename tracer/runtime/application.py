@@ -1,4 +1,4 @@
-"""An application: the agents of a process and their resources; and one run of its agents."""
+"""`Application` is the agents of a process with their resources. `ApplicationRun` is one run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Surroundings:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Application:
-    """An application, as named by `TRACER_APP`."""
+    """Agents with their models, tools and limits. `TRACER_APP` names the application to load."""
 
     name: str
     agents: tuple[Agent, ...]
@@ -51,7 +51,7 @@ class Application:
     fallback_model: ChatModel | None = None
     """Used if `model` is None and `TRACER_MODEL` is not set."""
     default_agent: str | None = None
-    """The agent of steps that name none; by default, the first agent."""
+    """The name of the agent for steps without an agent; by default, the first agent."""
     planner_instructions: str = ""
     """Additional instructions for the planner."""
     max_depth: int = MAX_DEPTH
@@ -78,9 +78,9 @@ class Application:
     """How many tool calls of a run are executed at once, across all of its agents."""
     agents_by_name: Mapping[str, Agent] = field(init=False)
     zone: tzinfo = field(init=False)
-    """The time zone of the name `time_zone`."""
+    """The time zone that `time_zone` names."""
     initial_state: Mapping[str, Any] = field(init=False)
-    """`session_state`, and the additions of the toolkits of the registry and of the agents."""
+    """`session_state`, plus the keys that the toolkits in the registry and in the agents add."""
 
     def __post_init__(self) -> None:
         if not self.agents:
@@ -120,7 +120,7 @@ class Application:
             configured: The model that `TRACER_MODEL` names.
 
         Raises:
-            ConfigurationError: The application has no model, and the other two are not given.
+            ConfigurationError: `model`, `configured` and `fallback_model` are all None.
         """
         model = self.model or configured or self.fallback_model
         if model is None:

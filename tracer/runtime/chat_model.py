@@ -46,7 +46,8 @@ class Message:
     tool_calls: tuple[ChosenCall, ...] = ()
     """The tool calls that an assistant's message requests."""
     is_history: bool = False
-    """Whether the message belongs to an earlier run of the session. Not sent to the model."""
+    """Whether the message belongs to an earlier run of the session. The model receives the message,
+    but not this flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +101,9 @@ class ChatModel(Protocol):
 def wire_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return a conversation as messages of OpenAI's chat completions, the form that is recorded.
 
-    Providers' call ids are returned unchanged, except that empty and repeated ones get a number,
-    because a result refers to its call by the id. Text that is not valid Unicode is in stored form
-    (`tracer.text`), so that every server can read it.
+    A tool's result refers to its call by the call's id. So an empty or repeated provider call id is
+    replaced by a unique id. Other ids are unchanged. Text that is not valid Unicode is in stored
+    form (`tracer.text`), so that every server can read it.
     """
     wire: list[dict[str, Any]] = []
     ids = _unique_ids(messages)
@@ -137,7 +138,10 @@ def messages_json(messages: Sequence[Message]) -> str:
 
 
 def _unique_ids(messages: Sequence[Message]) -> Iterator[str]:
-    """Yield an id for each call of a conversation: the provider's id if it is usable."""
+    """Yield a unique id for each call of a conversation.
+
+    This is the provider's id, unless that is empty or an earlier call has the same id.
+    """
     provider_ids = [call.provider_call_id or "" for each in messages for call in each.tool_calls]
     taken = set(provider_ids)
     uses: Counter[str] = Counter()

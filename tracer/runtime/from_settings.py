@@ -1,4 +1,4 @@
-"""Opens the application and the model that settings name, and a launcher that runs them."""
+"""Load the application and the model that the settings name, and open their launcher."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def join_session(
 
 
 def _newest(exchanges: Sequence[Exchange], limit: int) -> list[Message]:
-    """Return the messages of the newest exchanges that have at most `limit` characters."""
+    """Return the messages of the newest exchanges that together fit in `limit` characters."""
     messages: list[Message] = []
     for exchange in reversed(exchanges):
         pair = [Message("user", unescape(exchange.request), is_history=True)]

@@ -31,8 +31,8 @@ log = get_logger(__name__)
 _PLACEHOLDER = re.compile(r"(\\?)(?:\{\{(\w+)\}\}|\{(\w+)\})")
 
 CALLER_PLACEHOLDERS = frozenset({"user_id", "user_info"})
-"""Placeholders that show a model who the caller is. Only instructions may do that, so session state
-is scrubbed of it."""
+"""Placeholders that show the caller's identity to the model. In the values of all other
+placeholders, such as session state, the caller's identity is masked."""
 
 _BUILT_IN = CALLER_PLACEHOLDERS | {"session_id", "current_date"}
 
@@ -131,13 +131,13 @@ class Instructions:
 def _names(text: str) -> set[str]:
     """Return the names whose values are needed to fill in a text.
 
-    The result includes escaped names that are not built in: whether such a name is a placeholder
-    depends on the session state, which is not read yet.
+    An escaped name is omitted if it is a built-in placeholder. Other escaped names are included,
+    because only the session state shows whether they are placeholders.
     """
     matches = ((escape, one or other) for escape, one, other in _PLACEHOLDER.findall(text))
     return {name for escape, name in matches if not escape or name not in _BUILT_IN}
 
 
 def without_placeholders(text: str) -> str:
-    """Return instructions with `…` for each placeholder; escaped ones are left unchanged."""
+    """Return instructions with `…` for each placeholder; escaped placeholders are unchanged."""
     return _PLACEHOLDER.sub(lambda match: match[0] if match[1] else "…", text)

@@ -44,7 +44,7 @@ class CancelRequestReader(Protocol):
     """The part of a `TraceReader` that reads requests to cancel runs."""
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return which of the given runs have a request to be cancelled or deleted."""
+        """Return the given runs whose cancellation or deletion was requested."""
 
 
 class RunReader(CancelRequestReader, ExchangeReader, Protocol):
@@ -55,15 +55,16 @@ class RunOptions(TypedDict, total=False):
     """Optional settings of a run."""
 
     agent: str | None
-    """The agent that answers the request, or that carries out the steps of `plan` that name none.
-    None: the planner makes a plan."""
+    """The agent that answers the request. If `plan` is set, this agent carries out the plan's steps
+    that name no agent. If both are None, the planner makes a plan."""
     session_id: str | None
     """The conversation that the run belongs to. Unless `plan` is set, the agent receives the
     conversation's history (`tracer.runtime.history`)."""
     traceparent: str | None
     """The W3C trace context of the request."""
     plan: tuple[str, list[tuple[str | None, str]]] | None
-    """A title, and steps (agent or None, request) to carry out instead of planning."""
+    """A title, and the steps to carry out, each as (agent or None, request). If set, the planner is
+    not used."""
     subject: str | None
     """The person or thing that the run is about."""
     tags: Sequence[str]
@@ -73,7 +74,8 @@ class RunOptions(TypedDict, total=False):
     observe: Callable[[Sequence[Event]], None] | None
     """Receives the run's events as they are recorded."""
     timeout: float | None
-    """After how many seconds the run times out, if the application's own timeout is not shorter."""
+    """After how many seconds the run times out. If the application's `run_timeout` is shorter, that
+    timeout applies."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ class _ActiveRun:
 class RunLauncher:
     """Runs an application's agents in this process.
 
-    Use it as an async context manager, from one event loop. Leaving it cancels the active runs.
+    Use it as an async context manager, from one event loop. When the context manager exits, active
+    runs are cancelled.
     """
 
     def __init__(
@@ -163,8 +166,8 @@ class RunLauncher:
     async def start(self, request: str, **options: Unpack[RunOptions]) -> Run:
         """Start a run in the background, and return it once its record is durable.
 
-        The returned run does not come from the store, which may not have it yet: while the store
-        does not answer, the record is in the spool.
+        While the store does not answer, the record is in the spool, and the store cannot return the
+        run yet.
 
         Args:
             request: The user's request.

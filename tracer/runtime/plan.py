@@ -1,4 +1,4 @@
-"""Plans: steps for agents, written out or filled in from a template."""
+"""Plans: steps for agents, either written by hand or made from a template."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PlanSteps:
     title: str
     steps: tuple[PlanStep, ...]
     continue_on_failure: bool = False
-    """Whether the steps after a failed one are carried out. If so, the plan succeeds if its last
+    """Whether the steps after a failed step are carried out. If so, the plan succeeds if its last
     step does. Otherwise the plan fails with the first step that fails."""
 
 
@@ -63,9 +63,9 @@ class PlanTemplate:
     """The parameters: a pydantic model, or types by name."""
     version: str | None = None
     timeout: float | None = None
-    """After how many seconds such a plan times out."""
+    """After how many seconds a plan of this template times out."""
     budget: BudgetLimits | None = None
-    """The budget of such a plan, within the budget of the plan that opens it."""
+    """The budget of a plan of this template. The budget of the opening plan applies, too."""
     continue_on_failure: bool = False
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Running a plan: its steps in order. The plan is recorded before it starts and when it ends."""
+"""Run the steps of a plan in order. The plan is recorded before it starts and when it ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PlanContext:
     plan_id: UUID
     parent_plan_id: UUID | None = None
     tool_call_id: UUID | None = None
-    """The tool call that opens it; None for the root plan."""
+    """The tool call that opens the plan; None for the root plan."""
     depth: int = 0
     deadline: float | None = None
     identity: Identity | None = field(default=None, repr=False)
@@ -99,9 +99,9 @@ class PlanRunner:
         self.started = asyncio.Event()
         """Set once the plan's start is durable."""
         self.start: PlanStarted | None = None
-        """The event that recorded the start; None before it."""
+        """The event that records the plan's start; None if the plan has not started."""
         self.ending = run.cancelled()
-        """The plan's ending. Until it has one, that of a cancelled plan."""
+        """The plan's ending. Until the plan ends, this is the ending of a cancelled plan."""
         self._run = run
         self._context = context
         self._details = details
@@ -207,7 +207,7 @@ class PlanRunner:
         return await run_step(self._run, context, task)
 
     def _failed(self, position: int, ending: Ending) -> Ending:
-        """Return the ending of a plan that stops at a step."""
+        """Return the plan's ending, given the `ending` of the step at which the plan fails."""
         if ending.reason == Reason.TIMED_OUT:
             return timed_out(f"The time limit expired in step {position}.")
         message = ending.error.message if ending.error else ending.status.value

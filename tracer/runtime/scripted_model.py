@@ -3,9 +3,10 @@
 The model raises an error if no script or several scripts match a conversation, and if a
 conversation is longer than its script. `check_used_up` finds the turns that were never requested.
 
-A script is selected by the conversation, and a turn by the number of the model's answers in it. The
-order of requests does not matter, so agents that run in parallel get the same answers each time.
-The history of a session is ignored: each message has a script of its own.
+The conversation determines the script. The number of the model's earlier answers in the
+conversation determines the turn. The order of requests does not matter, so agents that run in
+parallel get the same answers each time. Messages of the session's earlier runs are ignored, so each
+run needs a script of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Gate:
     """Delays the model's response until `opened` is set."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the model is asked for the turn."""
+    """Set when the response of the turn is requested."""
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     """The model responds once this is set."""
 
@@ -44,7 +45,7 @@ class Turn:
 
     text: str = ""
     calls: Sequence[ChosenCall] = ()
-    """The requested tool calls. Without any, this is a final answer."""
+    """The requested tool calls. A turn without tool calls is a final answer."""
     error: Exception | None = None
     """Raised in place of a response."""
     gate: Gate | None = None
@@ -66,7 +67,7 @@ class Script:
     agent: str | None = None
     """The name of the agent that has the conversation. None: any agent."""
     times: int | None = 1
-    """How many such conversations there must be. None: any number, including none."""
+    """How many conversations must use this script. None: any number, including 0."""
 
     def __str__(self) -> str:
         return f"the script for {self.agent or 'any agent'} and {self.request!r}"
@@ -99,7 +100,7 @@ class ScriptedModel:
         """Return the response of the conversation's script; see `ChatModel`.
 
         Raises:
-            ScriptError: There is no such turn.
+            ScriptError: The scripts contain no turn for this request.
             Exception: The turn's `error`.
         """
         turn = self._turn(messages)
@@ -119,7 +120,7 @@ class ScriptedModel:
         )
 
     def check_used_up(self) -> None:
-        """Check that all turns were requested as scripted, and no others.
+        """Check that each turn was requested as often as its script states, and no other turns.
 
         Raises:
             ScriptError: A turn was never requested, or a request matched no script.

@@ -38,7 +38,7 @@ from tracer.tools.registry import unknown_tool
 log = get_logger(__name__)
 
 CHARACTERS_PER_TOKEN = 4
-"""The estimated number of characters per token, until the model reports its count."""
+"""The assumed length of a token. It is used until the model reports the number of tokens."""
 
 
 class RoundLimitReached(TracerError):
@@ -176,7 +176,7 @@ class _ModelRequest:
     tools: Mapping[str, Tool]
     """All of the agent's tools."""
     offered: Sequence[ToolSpec]
-    """The tools that the model is offered."""
+    """The tools that the request offers to the model."""
     max_parallel: int
     """How many of the requested calls start at once."""
 

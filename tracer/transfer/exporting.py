@@ -36,7 +36,7 @@ class Format(StrEnum):
 
 
 def exported(run: WholeRun, format: Format) -> Iterator[bytes]:
-    """Yield an export in parts of one record or span each.
+    """Yield the bytes of an export in small parts.
 
     Args:
         run: The run.

@@ -33,8 +33,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_BYTES = 64
 
 MAX_SPANS_BYTES = 2**26
-"""The largest message that is yielded whole, because blocks have a limit
-(`tracer.otel.otlp.blocks`)."""
+"""The spans of one trace are yielded one by one if they have more bytes than this, because the
+size of a block is limited (`tracer.otel.otlp.blocks`)."""
 
 _IS_JSON = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*(["}]|$)')
 _IS_DOCUMENT = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*("resource_?([sS]pans|[lL]ogs)"|$)')
@@ -93,7 +93,7 @@ def _pieces(file: BinaryIO) -> Iterator[Piece]:
 
 
 class _Rejoined(io.RawIOBase):
-    """A stream whose first bytes were already read, and are read again."""
+    """A stream that returns `head` first, and then the bytes of `rest`."""
 
     def __init__(self, head: bytes, rest: BinaryIO) -> None:
         self._head = head
@@ -167,13 +167,14 @@ _DECODERS: Mapping[int, Callable[[bytes], Decoded]] = {
     1: decode_protobuf,
     LOGS_FIELD: partial(decode_logs_protobuf, session_of=session_of),
 }
-"""Decodes the resources in each field of a stored message."""
+"""The decoders of spans and of log records, by the number of the field that contains them in a
+stored message (`tracer.otel.otlp.logs`)."""
 
 _ITEMS = {
     SPAN: ("resourceSpans", "span", decode_protobuf),
     LOG: ("resourceLogs", "log record", _DECODERS[LOGS_FIELD]),
 }
-"""For each kind of line: the key of its item, the item's name, and its decoder."""
+"""For each kind of line: the JSON key of its data, a name for error messages, and the decoder."""
 
 _OTLP_NAMES = frozenset({"resourceSpans", "resource_spans", "resourceLogs", "resource_logs"})
 

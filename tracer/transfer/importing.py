@@ -19,13 +19,14 @@ from tracer.transfer.restorer import TraceRestorer
 Item = TypeVar("Item")
 
 BATCH_BYTES = 32_000_000
-"""How many bytes are written at once. If a run already has more spans than that, its batches
-double, because each batch projects the whole run."""
+"""How many bytes of the file are written at once. Each batch projects the whole run again. So the
+batches of a large run may be larger: up to the size of the run's spans that were already written,
+and at most `MAX_BATCH_BYTES`."""
 
 MAX_BATCH_BYTES = 128_000_000
 
 SHOWN_REFUSALS = 20
-"""How many reasons are kept, because there may be one per line."""
+"""The largest number of `Imported.reasons`. A file may have a rejected item in each line."""
 
 
 @dataclass
@@ -37,10 +38,10 @@ class Imported:
     spans: int = 0
     refused: int = 0
     reasons: list[str] = field(default_factory=list)
-    """The first reasons, each with the location in the file."""
+    """Why the first rejected items were not stored, each with its location in the file."""
 
     def refuse(self, location: str, reason: str) -> None:
-        """Count a part of the file that was not stored."""
+        """Count a part of the file that was not stored. Keep the first `SHOWN_REFUSALS` reasons."""
         self.refused += 1
         if len(self.reasons) < SHOWN_REFUSALS:
             self.reasons.append(f"{location}: {reason}")
@@ -134,7 +135,7 @@ class Importer:
                 self._imported.runs.update(map(root_plan_id, set(new_records)))
 
     def _is_source(self, trace: TraceSpans) -> bool:
-        """Return whether the run of a trace arrived as spans, as its line in the file states."""
+        """Return whether the file's line for the run states that the run arrived as spans."""
         return self._sources.get(root_plan_id(trace.trace_id)) == "spans"
 
     def _noted(self, written: list[tuple[str, Item]], answer: WriteAnswer) -> list[Item]:
@@ -148,7 +149,7 @@ class Importer:
 def _joined(
     parts: Iterable[tuple[str, TraceSpans]],
 ) -> tuple[list[TraceSpans], list[tuple[str, bytes]]]:
-    """Return one message per trace, and the location and trace id of each span."""
+    """Join the parts of each trace, and return the location and trace id of each span, too."""
     by_trace: dict[bytes, list[tuple[str, TraceSpans]]] = {}
     for location, part in parts:
         by_trace.setdefault(part.trace_id, []).append((location, part))

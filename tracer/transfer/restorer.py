@@ -30,8 +30,8 @@ class TraceRestorer(TraceWriter, Protocol):
     ) -> WriteAnswer:
         """Store spans as `TraceWriter.write_spans` does, and project their runs.
 
-        Each run has one transaction, which stores its spans and its records, so that no spans are
-        pending afterwards.
+        One transaction for each run stores the run's spans and records. So no spans are pending
+        afterwards.
 
         Args:
             traces: The spans, grouped by trace.

@@ -5,8 +5,8 @@
 Each Agno run is recorded as a plan with one step. A run inside a tool call is a sub-plan of that
 call. The run of a team's member is a sub-plan of the call that delegates to the member.
 
-The adapter follows a call from the model's answer to the execution of the tool by the identity of
-Agno's objects. Providers' call ids cannot be used for this, because they are not unique.
+When a tool runs, the adapter finds the call in the model's answer by the identity of Agno's
+objects. It cannot use the providers' call ids for this, because they are not unique.
 
 Agno converts exceptions to results. So the adapter wraps Agno's internal functions that execute a
 run, a model request or a tool call, because these functions still see the exceptions. The adapter
@@ -58,8 +58,8 @@ from tracer.adapters.agno.run import AgnoRun, agent_run
 
 _uninstall: Uninstall = uninstall_all([])
 _runs: dict[Plan, AgnoRun] = {}
-"""The open runs by their plans. `current_work` finds the plan even in threads of Agno, where a
-context variable of our own would be missing."""
+"""The open runs, by plan. Hooks find the current run by the plan that `current_work` returns. This
+also works in threads that Agno starts, where a context variable of this adapter would be unset."""
 
 
 def install(tracing: Tracing) -> Uninstall:

@@ -48,9 +48,10 @@ class AgnoRun:
         self._error: BaseException | None = None
         self._finish_reason: str | None = None
         self._chosen: dict[int, tuple[Any, ToolCall]] = {}
-        """The chosen calls whose tool was not looked up yet, by the id of the model's object."""
+        """The requested calls whose tool Agno has not looked up yet: the call's object in the
+        model's answer and its record, by the `id()` of the object."""
         self._calls: dict[int, tuple[FunctionCall, ToolCall]] = {}
-        """The calls that have a tool, by the id of Agno's object."""
+        """The open calls whose tool is known, by the `id()` of Agno's `FunctionCall`."""
         self._errors: dict[ToolCall, BaseException] = {}
         self._open: dict[Work, None] = {}
         """The rounds and calls that have not ended."""
@@ -121,12 +122,12 @@ class AgnoRun:
     # --- Calls ---------------------------------------------------------------------------------
 
     def note_tool(self, chosen: Any, function_call: FunctionCall | None) -> None:
-        """Note which tool a chosen call will run. If the call cannot run, record the reason.
+        """Note which tool a requested call will run. If the call cannot run, record the reason.
 
         Args:
-            chosen: The call in the form of the model's answer.
-            function_call: The tool with its arguments or an error; None if the agent does not have
-                the tool.
+            chosen: The call's object in the model's answer.
+            function_call: Agno's object with the tool and its arguments, or with an error; None if
+                the agent does not have the tool.
         """
         _, call = self._chosen.pop(id(chosen), (None, None))
         if call is None:

@@ -1,4 +1,4 @@
-"""When a tool starts, find the tool call that a model chose, within one step."""
+"""Match each starting tool to the tool call that a model requested in the same step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Path = tuple[UUID, ...]
 
 class _ModelAnswer(NamedTuple):
     path: Path
-    """The ids of the runs that contain the model's run, the outermost first; last its own id."""
+    """The ids of the LangChain runs that contain the model's run, the outermost first, and then the
+    id of the model's run."""
     calls: list[ToolCall]
     message_id: str | None
 
@@ -64,7 +65,7 @@ class Choices:
         place: object,
         containing_run: UUID | None,
     ) -> ToolCall | None:
-        """Return the chosen call that a starting tool executes; None if no model chose such a call.
+        """Return the requested call that a starting tool executes; None if no model requested it.
 
         The provider's call id alone does not identify a call, because such ids repeat. So the
         model answers that are nearest to the tool are searched first. The nearest answer shares the

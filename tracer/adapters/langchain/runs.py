@@ -100,7 +100,8 @@ class RecordingHandler(BaseCallbackHandler):
     def current(self) -> Work | None:
         """Return the innermost record that contains the calling code, such as a tool call.
 
-        LangChain's own context tells which of its runs is executing. Return None if there is none.
+        LangChain's own context identifies the LangChain run that is executing. If neither this run
+        nor a run around it is recorded, return None.
         """
         # Does not take the lock: a caller that holds another lock could deadlock with a hook.
         with log_errors("langchain current"):

@@ -124,12 +124,12 @@ def _check_known(tool: BaseTool, hidden: Mapping[str, Any], known: Collection[st
 def _filled_json_schema(
     tool: BaseTool, hidden: Mapping[str, HiddenParameter]
 ) -> type[BaseModel] | dict[str, Any]:
-    """Return the schema with which LangChain runs a tool that has a JSON Schema.
+    """Return the schema with which to run a tool whose `args_schema` is a JSON Schema.
 
-    LangChain shows all arguments of such a tool to callbacks and tracers. If the schema is a
-    pydantic model, LangChain does not show the injected fields. So a tool with hidden parameters
-    runs with a pydantic model, whose fields are the hidden parameters. The other arguments, which
-    are already validated, are extra fields of this model.
+    If `args_schema` is a JSON Schema, LangChain shows all arguments to callbacks and tracers. If it
+    is a pydantic model, LangChain does not show the injected fields. So a tool with hidden
+    parameters gets a pydantic model, whose fields are the hidden parameters. The other arguments
+    are extra fields of this model. They were validated earlier.
 
     Raises:
         RegistrationError: An argument has the name of a method of pydantic's models. LangChain
@@ -276,7 +276,8 @@ def _runner(
 def _is_async(tool: BaseTool) -> bool:
     """Return whether a tool is asynchronous.
 
-    A synchronous tool must run in one of Tracer's threads. Otherwise LangChain would use its own.
+    A synchronous tool must run in one of Tracer's threads. Otherwise LangChain would run it in one
+    of its own threads.
     """
     if isinstance(tool, (StructuredTool, SingleInputTool)):
         return tool.coroutine is not None

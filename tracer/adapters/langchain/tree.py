@@ -106,7 +106,8 @@ class RunTree:
     def current(self) -> Work | None:
         """Return the innermost record that contains the calling code, such as a tool call.
 
-        LangChain's own context tells which of its runs is executing. Return None if there is none.
+        LangChain's own context identifies the LangChain run that is executing. If neither this run
+        nor a run around it is recorded, return None.
         """
         callbacks = (var_child_runnable_config.get() or {}).get("callbacks")
         run_id = getattr(callbacks, "parent_run_id", None)
@@ -162,8 +163,8 @@ class RunTree:
     def end(self, run_id: UUID) -> LangChainRun | None:
         """Remove a run and return it; None if it is unknown.
 
-        Open runs inside it are recorded as cancelled, because LangChain does not report them: if a
-        graph is cancelled, it calls a hook only for the graph, not for its tools, models and nodes.
+        Open runs inside it are recorded as cancelled. If a graph is cancelled, LangChain calls a
+        hook only for the graph, not for the tools, models and nodes inside the graph.
         """
         run = self._runs.pop(run_id, None)
         if run is None:
@@ -222,9 +223,9 @@ class RunTree:
         return None if run is None else run.work
 
     def note_graph(self, run: LangChainRun) -> None:
-        """Note that a run is a graph.
+        """Note that a run is a graph, and start a plan for the graph.
 
-        Start a plan for the graph. If it is a node of another graph and has no name, do nothing.
+        A graph that is a node of another graph gets a plan only if it has an agent's name.
         """
         if run.is_graph:
             return
@@ -294,7 +295,7 @@ def _own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _ELSEWHERE = (*_SESSIONS, "user_id")
-"""Metadata that other fields of the run hold."""
+"""Metadata that is recorded as the session or the subject of the run."""
 
 
 def _unlock_all() -> None:

@@ -186,7 +186,7 @@ def _note_model(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 async def _note_finish_reason(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Note a model's finish reason, because the SDK discards it.
 
-    A streamed response does not have the finish reason yet.
+    For a streamed response, no reason is noted, because the stream has not been read yet.
     """
     response = await wrapped(*args, **kwargs)
     with log_errors("finish_reason"):

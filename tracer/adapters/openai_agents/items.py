@@ -13,7 +13,7 @@ from openai.types.responses import Response
 from tracer.records.prices import TokenUsage
 
 LOCAL = ("computer", "local_shell", "shell", "apply_patch")
-"""Those of OpenAI's own tools that the SDK runs. The provider runs the other ones."""
+"""OpenAI's own tools that run in this process. The provider runs OpenAI's other tools."""
 
 _OPENAI_HOST = "api.openai.com"
 

@@ -31,7 +31,7 @@ from tracer.tools.definition.results import error_info
 
 HANDOFF = "HANDOFF"
 UNTITLED = "Agent workflow"
-"""The name that the SDK gives to workflows without one."""
+"""The name that the SDK gives to workflows without a name."""
 
 _TRIPWIRES = (ToolInputGuardrailTripwireTriggered, ToolOutputGuardrailTripwireTriggered)
 
@@ -67,7 +67,7 @@ class OpenAIRun:
         self.model: Any = None
         """The SDK's object for the model that was asked last; None before the first request."""
         self.finish_reason: str | None = None
-        """Why the model stopped. Set by the response, and used when `answer` is called."""
+        """Why the model stopped. Set when the response arrives, and recorded by `answer`."""
         self._config = config
         self._thought: ThinkAct | None = None
         self._round: list[_Choice] = []

@@ -70,7 +70,11 @@ class PydanticAIRun:
     # --- Rounds --------------------------------------------------------------------------------
 
     def ask(self, request: Any) -> ThinkAct | None:
-        """Start a round. Return None if the request is a new attempt within an open round."""
+        """Start a round and return it.
+
+        If a round is already open, the request is a retry in this round, so return None. Also
+        return None if the plan has not started.
+        """
         if self.plan is None or (self._thought is not None and not self._thought.has_ended):
             return None
         self._thought = self._tracing.think_act(

@@ -2591,8 +2591,8 @@ export interface components {
          * RunOrder
          * @description The orders of a list of runs. A minus means that the greatest value comes first.
          *
-         *     Runs without the value come last in both directions. A running run has no duration. A run has no
-         *     cost if the price of all its tokens is unknown. Runs with equal values are sorted by id.
+         *     Runs without the value come last in both directions. A running run has no duration. A run
+         *     whose model calls have no known price has no cost. Runs with equal values are sorted by id.
          * @enum {string}
          */
         RunOrder: "-start" | "start" | "-duration" | "duration" | "-tokens" | "tokens" | "-cost" | "cost" | "-toolCalls" | "toolCalls";
