@@ -130,7 +130,7 @@ class MemoryStore:
         self._runs: dict[UUID, StoredRun] = {}
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
-        """Store `events`."""
+        """Store `events`, unless their runs are deleted or arrived as spans."""
         accepted, refused = self._divided(self._redactor.events(events))
         reduced = merge_records(partial_records(accepted))
         for event in accepted:
@@ -187,7 +187,7 @@ class MemoryStore:
         return answer
 
     def _mark_dead(self, exported: Reduced) -> None:
-        """Mark recorders as dead in runs if their exported records are abandoned."""
+        """Mark the recorders of exported records that are abandoned as dead."""
         for run_id, recorder_id, abandoned_at in dead_recorders(exported):
             run = self._runs.get(run_id)
             if run is not None and not run.is_deleted:
@@ -411,10 +411,10 @@ class MemoryStore:
         return PlanWithOpener(plan, opener, self._followed(stored_run.as_run(), plan))
 
     def _followed(self, run: Run, plan: PlanExecutionRecord) -> ActToolInfo | None:
-        """Return the call that a plan follows, in another run of the session; None if unknown.
+        """Return the call of another run after whose end `plan` was started; None if it is unknown.
 
-        The plan names the call by its provider call id. If several calls match, the latest one is
-        returned.
+        The plan names the call by its provider call id. It is searched in other runs of the
+        session. If several calls match, the latest one is returned.
         """
         if plan.follows_provider_call_id is None or run.session_id is None:
             return None
@@ -591,9 +591,12 @@ class MemoryStore:
         return stored_run
 
     def _find(self, kind: Kind, record_id: UUID) -> StoredRun:
-        """Return the run that has a record.
+        """Return the run that contains a record.
 
-        If several runs have it, a run in which it is no placeholder is preferred.
+        If several runs contain the record, runs in which it is a placeholder are used last.
+
+        Raises:
+            RecordNotFound: No run contains the record.
         """
         candidates = [
             stored_run for stored_run in self._runs.values() if record_id in stored_run.parts[kind]
