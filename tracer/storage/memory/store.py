@@ -318,7 +318,8 @@ class MemoryStore:
         return self._lease_clock()
 
     async def expire_leases(self, since: datetime) -> None:
-        """Mark recorders as dead or alive."""
+        """Mark recorders as dead if their leases expired, or as alive if they have reported
+        again."""
         self._leases.expire(self._open_runs(), since, self._lease_clock())
 
     async def delete_run(self, root_plan_id: UUID) -> None:
@@ -500,7 +501,7 @@ class MemoryStore:
         return ToolCallInPlace(call, path_down_to(call, by_place), in_order(Kind.PLAN, opened))
 
     async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
-        """Return everything of a run."""
+        """Return all stored data of a run."""
         stored_run = self._open_run(root_plan_id)
         return WholeRun(
             run=stored_run.as_run(),
@@ -515,7 +516,7 @@ class MemoryStore:
         )
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
-        """Return runs by the beginning of a record id."""
+        """Return the runs that may contain a record, judging by the first bytes of its id."""
         first, last = run_ids_like(record_id)
         return sorted(
             run.root_plan_id

@@ -255,14 +255,14 @@ class PostgresReader:
         return ToolCallInPlace(call, path_down_to(call, above), sub_plans)
 
     async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
-        """Return everything of a run."""
+        """Return all stored data of a run."""
         with store_errors():
             return await read_many(
                 self._project, lambda c: read_whole_run(c, self._project_id, root_plan_id)
             )
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
-        """Return runs by the beginning of a record id."""
+        """Return the runs that may contain a record, judging by the first bytes of its id."""
         query = f"""
 SELECT root_plan_id FROM run
 WHERE project_id = %s AND root_plan_id BETWEEN %s AND %s AND source = 'spans'

@@ -40,7 +40,7 @@ _RECORDS = {
 
 
 def read_whole_run(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> WholeRun:
-    """Return everything of a run.
+    """Return all stored data of a run.
 
     Args:
         connection: In a transaction in which every query sees the same state.

@@ -132,7 +132,8 @@ class PostgresReaper:
         return now
 
     async def expire_leases(self, since: datetime) -> None:
-        """Mark recorders as dead or alive."""
+        """Mark recorders as dead if their leases expired, or as alive if they have reported
+        again."""
         with store_errors():
             while await self._do_some(since):
                 pass
