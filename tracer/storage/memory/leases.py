@@ -86,8 +86,8 @@ class MemoryLeases:
 
         Args:
             runs: The runs.
-            since: The time from which on heartbeats could arrive, such as the server's start. No
-                lease expires before its full length has passed since this time.
+            since: The time since which heartbeats could arrive without interruption. No lease
+                expires before its full length has passed since this time.
             now: The current time.
         """
         for run in runs:

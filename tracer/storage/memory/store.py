@@ -318,8 +318,7 @@ class MemoryStore:
         return self._lease_clock()
 
     async def expire_leases(self, since: datetime) -> None:
-        """Mark recorders as dead if their leases expired, or as alive if they have reported
-        again."""
+        """Mark recorders as dead if their leases expired, or as alive if they reported again."""
         self._leases.expire(self._open_runs(), since, self._lease_clock())
 
     async def delete_run(self, root_plan_id: UUID) -> None:

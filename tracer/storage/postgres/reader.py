@@ -149,10 +149,10 @@ class PostgresReader:
     async def _followed(
         self, connection: PoolConnection, plan: PlanExecutionRecord
     ) -> ActToolInfo | None:
-        """Return the call that a plan follows, in another run of the session; None if unknown.
+        """Return the call of another run after whose end `plan` was started; None if it is unknown.
 
-        The plan names the call by its provider call id. If several calls match, the latest one is
-        returned.
+        The plan names the call by its provider call id. It is searched in other runs of the
+        session. If several calls match, the latest one is returned.
         """
         if plan.follows_provider_call_id is None:
             return None
@@ -332,7 +332,7 @@ ORDER BY root_plan_id LIMIT 10"""
                 return {root_plan_id async for (root_plan_id,) in cursor}
 
     async def check(self) -> None:
-        """Check that the database can serve."""
+        """Check that the database answers and has the schema that this version needs."""
         checking = asyncio.create_task(self._check())
         # Not `asyncio.timeout`: the driver waits for a frozen server even when it is cancelled.
         await asyncio.wait({checking}, timeout=2 * ANSWER_SECONDS)
@@ -354,7 +354,7 @@ ORDER BY root_plan_id LIMIT 10"""
     ) -> R:
         """Return the record with an id.
 
-        If several runs have such a record, one that is no placeholder is preferred.
+        If several runs contain such a record, a record that is no placeholder is preferred.
         """
         id_field = ID_FIELDS[kind]
         query = f"""SELECT {columns(record)} FROM {TABLES[kind]}

@@ -1,6 +1,6 @@
 """The pruner: deletes runs that projects no longer keep, and the remains of deletions.
 
-Every server has one. They share the work, and it does not matter which of them is alive.
+Every server runs one. They share the work: if a server stops, the others continue.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Pruner(PeriodicJob):
         self._on_written = on_written
         self._clock = clock
         self.done = PurgeResult()
-        """The total of its deletions."""
+        """The total of this pruner's deletions."""
 
     async def run_once(self) -> None:
         """Delete everything that is due, and pause between deletions as long as each took.

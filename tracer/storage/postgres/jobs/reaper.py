@@ -1,6 +1,6 @@
 """The reaper finds recorders that died, so that their unfinished records are shown as abandoned.
 
-Every server has one. They share the work, and it does not matter which of them is alive.
+Every server runs one. They share the work: if a server stops, the others continue.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class LeaseKeeping(Protocol):
         """
 
     async def expire_leases(self, since: datetime) -> None:
-        """Mark recorders as dead or alive in their runs, by their leases.
+        """Mark recorders as dead if their leases expired, or as alive if they reported again.
 
         `abandoned_at` becomes the time when the lease expired. The revisions of the recorder's
         unfinished records and of their runs are raised. Any number of callers may do this at once.
 
         Args:
-            since: Since when heartbeats can arrive. No lease expires before its full length has
-                passed since this time.
+            since: The time since which heartbeats could arrive without interruption. No lease
+                expires before its full length has passed since this time.
 
         Raises:
             StoreUnavailable: The store does not answer. Completed marks stay.

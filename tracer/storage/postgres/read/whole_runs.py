@@ -104,7 +104,7 @@ def _records(
 
 
 def _kind_of_run(connection: SyncConnection, parameters: dict[str, Any]) -> tuple[str, bool]:
-    """Return the source of a run's records, and whether the run is agent work.
+    """Return whether a run arrived as events or as spans, and whether it is agent work.
 
     Raises:
         RecordNotFound: The run does not exist.

@@ -132,8 +132,7 @@ class PostgresReaper:
         return now
 
     async def expire_leases(self, since: datetime) -> None:
-        """Mark recorders as dead if their leases expired, or as alive if they have reported
-        again."""
+        """Mark recorders as dead if their leases expired, or as alive if they reported again."""
         with store_errors():
             while await self._do_some(since):
                 pass
