@@ -25,7 +25,7 @@ def bucket_of(milliseconds: str) -> str:
 
 
 def middle_of(bucket: int) -> float:
-    """Return the milliseconds in the middle of a bucket."""
+    """Return the duration in the middle of a bucket, in milliseconds."""
     if bucket == 0:
         return 0.0
     milliseconds: float = 2 ** ((abs(bucket) - 1.5) / SCALE) / 1000

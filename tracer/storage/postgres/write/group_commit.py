@@ -18,7 +18,8 @@ from tracer.storage.postgres.connection.write_errors import Numbered, PartlyWrit
 from tracer.store import Refusal
 
 WORKERS = 2
-"""How many batches are written at once. More of them are smaller, and cost more for each item."""
+"""How many batches are written at once. With more workers, batches are smaller and cost more per
+item."""
 
 BATCH_SIZE = 2_000
 """The largest size of a batch of several writes. A single write may be larger."""
