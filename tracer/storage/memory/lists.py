@@ -66,7 +66,7 @@ def tool_call_is_wanted(call: ActToolInfo, wanted: ToolCallFilter) -> bool:
 
 
 def tool_call_preview(call: ActToolInfo) -> ToolCallPreview:
-    """Return `call` as a list shows it."""
+    """Return the preview of `call` that lists contain."""
     payloads = payload_fields(Kind.TOOL_CALL, call, Payloads.PREVIEW)
     return ToolCallPreview(**call.model_dump() | payloads)
 

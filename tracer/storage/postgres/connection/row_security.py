@@ -114,7 +114,8 @@ def entering(standing: Standing, project_id: int | None) -> list[str]:
 
     Args:
         standing: How row-level security applies to the connection.
-        project_id: The project; None: no project, with the role of the tables' owner again.
+        project_id: The project; None: return to the role of the tables' owner, which sees all
+            projects.
     """
     if project_id is None:
         return ["SET LOCAL ROLE none"]

@@ -50,7 +50,7 @@ class BacklogFigures:
 
     @property
     def size(self) -> int:
-        """The bytes of all projects."""
+        """The uncompressed bytes of spans of all projects."""
         return sum(self.sizes.values())
 
 
@@ -60,7 +60,7 @@ class Backlog(PeriodicJob):
     trouble = "backlog_not_read"
 
     def __init__(self, pool: Pool, max_bytes: int) -> None:
-        """Read nothing yet.
+        """Set the limit. The backlog is not read yet.
 
         Args:
             pool: Connections that see all projects.
@@ -79,7 +79,7 @@ class Backlog(PeriodicJob):
         self._news.set()  # an earlier server may have left something
 
     def check(self, project_id: int) -> None:
-        """Return if a project may send spans.
+        """Check that a project may send spans.
 
         Raises:
             TooBusy: Too many bytes of the project, or of all projects, are not projected yet.

@@ -22,7 +22,7 @@ from tracer.storage.postgres.projects.periodic_job import (
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 
 LOOK_SECONDS = 300.0
-"""The seconds between two runs."""
+"""The pause in seconds between two passes."""
 
 
 class Pruner(PeriodicJob):
@@ -41,8 +41,8 @@ class Pruner(PeriodicJob):
 
         Args:
             pool: Connections that see all projects.
-            on_written: Receives the deleted runs.
-            look_seconds: The seconds between two runs.
+            on_written: Called with the runs that were deleted.
+            look_seconds: The pause in seconds between two passes.
             clock: The clock; None: the database's own.
         """
         super().__init__(look_seconds)

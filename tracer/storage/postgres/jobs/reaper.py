@@ -12,7 +12,8 @@ from tracer.records.leases import LeaseTerms
 from tracer.storage.postgres.projects.periodic_job import PeriodicJob
 
 LOOK_SECONDS = 5.0
-"""The seconds between two runs; fewer if leases are so short that the reaper would be late."""
+"""The pause in seconds between two passes. It is shorter if leases are so short that the reaper
+would be late."""
 
 
 class LeaseKeeping(Protocol):
@@ -51,7 +52,8 @@ class Reaper(PeriodicJob):
         self._lease = terms.lease
         self._since = datetime.min
         self.looked_at: datetime | None = None
-        """The time of the last run, by the clock of leases. None before the first."""
+        """The time of the reaper's last pass, by the clock of leases; None before the first
+        pass."""
 
     async def run_once(self) -> None:
         """Find the recorders that died or came back, and mark their records.

@@ -15,8 +15,9 @@ RUNS_AT_ONCE = 50
 """How many runs of a project are made pending at a time."""
 
 SCANNED_AT_ONCE = 10_000
-"""How many runs one query examines. There is no index by projection version: every projection would
-have to maintain it, but a server needs it only after it starts and every `PASS_SECONDS`."""
+"""How many runs one query examines. Runs have no index by projection version, because every
+projection would have to maintain it. A server examines the runs only after it starts and every
+`PASS_SECONDS`."""
 
 PASS_SECONDS = 3_600.0
 """The pause in seconds after all runs were examined. An older server that still runs may project

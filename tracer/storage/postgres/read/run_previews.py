@@ -25,7 +25,7 @@ _READ = PREVIEW_CHARACTERS + 1
 async def read_run_previews(
     connection: PoolConnection, project_id: int, runs: Sequence[Run]
 ) -> list[RunPreview]:
-    """Return runs as the list shows them.
+    """Return the previews of `runs` that the run list shows.
 
     Args:
         connection: In a transaction in which every query sees the same state.

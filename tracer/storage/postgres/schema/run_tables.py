@@ -1,7 +1,7 @@
-"""Tables that belong to runs, except those of records and leases.
+"""Tables that belong to runs, except the tables of records and leases.
 
-Blocks of spans, runs with pending spans, sessions of log records, removed records, and the roll-ups
-of tool calls.
+They contain blocks of spans, runs with pending spans, sessions of log records, removed records, and
+the roll-ups of tool calls.
 """
 
 from __future__ import annotations

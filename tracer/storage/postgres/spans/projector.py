@@ -167,7 +167,7 @@ class Projector:
             now: The time; None: the clock's.
 
         Raises:
-            psycopg.OperationalError: The database does not answer. Nothing acknowledged is lost.
+            psycopg.OperationalError: The database does not answer. Accepted spans stay stored.
         """
         now = now or self._now()
         done = Round()
@@ -406,7 +406,7 @@ class Projector:
         return OwnPrices(map(price_of, self._session.ask(_PRICES, project_id)))
 
     def _read_sessions(self, project_id: int, sessions: list[UUID]) -> dict[UUID, list[bytes]]:
-        """Return the messages with log records of each session; an empty list if there are none."""
+        """Return the stored messages of each session, which contain its log records."""
         messages: dict[UUID, list[bytes]] = {session: [] for session in sessions}
         for session, _, _, _, body in self._session.ask(sql.READ_BLOCKS, project_id, sessions):
             with suppress(UnreadableBlock):  # the session's run itself reports the damage

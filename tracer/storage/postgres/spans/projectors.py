@@ -39,13 +39,13 @@ run, 200,000 spans, needs less."""
 LOOK_SECONDS = 0.6
 """How often a working projector is checked, in seconds.
 
-A projector that has worked on one group for this long gets a stand-in: another process that
-projects the other runs. So a bad run does not delay other runs for longer. Groups of several runs
-rarely need a stand-in, because `TimeLimits.in_group` is shorter.
+If a projector has worked on one group for this long, a replacement is started: another process,
+which projects the other runs. So a bad run does not delay other runs for longer. A run in a larger
+group is stopped earlier, by `TimeLimits.in_group`.
 """
 
 STAND_IN_SECONDS = 60.0
-"""How long a stand-in continues after its projector has reported again, because large runs often
+"""How long a replacement continues after its projector has reported again, because large runs often
 recur."""
 
 SPARE_SECONDS = 1.0
@@ -56,7 +56,7 @@ NOTE_MILLISECONDS = 1000
 """The longest time for recording a failed attempt. It delays the start of the next projector."""
 
 MOST_STAND_INS = 4
-"""The most stand-ins at the same time, so that bad runs cannot start processes without end."""
+"""The most replacements at the same time, so that bad runs cannot start processes without end."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """How many seconds to wait before a projector is started again. The pause doubles until a projector
@@ -111,8 +111,8 @@ async def projectors(
 
     Args:
         url: The Postgres, without a pooler.
-        number: How many processes, 0 for none, or one thread of this process. None: two, but one
-            less than the cores of this process, and at least one.
+        number: How many processes to run, or `"thread"` for one thread of this process. None: one
+            process less than the usable cores, but at least one and at most two.
         terms: How long leases last.
         limits: When to kill a process.
     """
@@ -236,7 +236,7 @@ class _Processes:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def close(self) -> None:
-        """End the stand-ins and the spare process."""
+        """End the replacements and the spare process."""
         for stand_in in self._stand_ins:
             stand_in.cancel()
         if self._stand_ins:
@@ -333,9 +333,9 @@ class _Processes:
                 stand_in.cancel()
 
     def _start_stand_in(self) -> asyncio.Task[None] | None:
-        """Start a stand-in for a busy projector, and return its task.
+        """Start a replacement for a busy projector, and return its task.
 
-        Return None if there are `MOST_STAND_INS` stand-ins already.
+        Return None if there are `MOST_STAND_INS` replacements already.
         """
         if len(self._stand_ins) >= MOST_STAND_INS:
             return None

@@ -198,7 +198,7 @@ def _percentiles(buckets: list[int], counts: list[int]) -> list[float | None]:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where the statistics of a time range are read from: calls, roll-ups, or both."""
+    """The sources of a time range's statistics: calls, roll-ups, or both."""
 
     connection: PoolConnection
     calls: Where
