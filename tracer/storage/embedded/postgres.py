@@ -126,7 +126,8 @@ def start_embedded_postgres(
             created if it does not exist.
 
     Raises:
-        StoreUnavailable: It could not be started. The message has the reason and the remedy.
+        StoreUnavailable: The server could not be started. The message has the reason and the
+            remedy.
     """
     try:
         service = _service_account(service_user)

@@ -131,7 +131,7 @@ class HttpWriter:
         Args:
             url: The server's address, such as `http://127.0.0.1:8420`.
             api_key: Sent with each request; needed if the server requires a key.
-            transport: Sends the requests; None: connections of its own.
+            transport: Sends the requests; None: the writer opens its own connections.
             redaction: Masks secrets in spans; None: the standard rules. Events are masked by their
                 recorder.
         """

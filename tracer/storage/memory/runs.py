@@ -40,7 +40,7 @@ class StoredRun:
     """When the lease of each dead recorder expired. The keys are the ids that `whose` returns."""
 
     def record(self, kind: Kind, record_id: UUID) -> Any:
-        """Return one of the records below the run."""
+        """Return one record of the run."""
         ids = {"root_plan_id": self.root_plan_id, RULES[kind].id_field: record_id}
         fields = self.parts[kind][record_id]
         return RECORDS[kind](**{**fields, **ids, "abandoned_at": self.abandoned_at(fields)})

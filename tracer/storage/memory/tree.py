@@ -1,4 +1,4 @@
-"""The rows of a tree, from records in memory. `postgres/read/tree.py` reads them by SQL."""
+"""Builds the rows of a tree from records in memory. `postgres/read/tree.py` does it with SQL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracer.store import AnyRecord
 from tracer.text import PREVIEW_BYTES, preview
 
 Records = dict[Kind, dict[UUID, Any]]
-"""The records of one run below the run itself (`tracer.store.AnyRecord`), by kind and id."""
+"""All records of one run (`tracer.store.AnyRecord`), by kind and id, without the run itself."""
 
 
 def tree_rows(records: Records, plan_id: UUID, payloads: Payloads, revision: Revision) -> TreeRows:

@@ -149,10 +149,10 @@ class PostgresReader:
     async def _followed(
         self, connection: PoolConnection, plan: PlanExecutionRecord
     ) -> ActToolInfo | None:
-        """Return the call of another run after whose end `plan` was started; None if it is unknown.
+        """Return the tool call whose end led to `plan`; None if it is unknown.
 
-        The plan names the call by its provider call id. It is searched in other runs of the
-        session. If several calls match, the latest one is returned.
+        The call belongs to another run of the session. The plan names it by its provider call id.
+        If several calls match, the latest one is returned.
         """
         if plan.follows_provider_call_id is None:
             return None
@@ -179,7 +179,7 @@ class PostgresReader:
             )
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
-        """Return the messages of a run's rounds."""
+        """Return the input messages of a run's model calls, by think-act id."""
         query = f"""SELECT think_act_id, messages FROM think_act_record
             WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
@@ -188,7 +188,7 @@ class PostgresReader:
                 return dict(await (await connection.execute(query, parameters)).fetchall())
 
     async def read_message_bytes(self, root_plan_id: UUID) -> int:
-        """Return the size of a run's messages."""
+        """Return the total size of a run's input messages in bytes."""
         query = f"""SELECT coalesce(sum(octet_length(messages)), 0)::bigint FROM think_act_record
             WHERE {_IN_RUN} AND {ALWAYS} AND {NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
@@ -210,7 +210,7 @@ class PostgresReader:
                 return await read_run_revisions(connection, self._project_id, list(root_plan_ids))
 
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
-        """Return what changed in a run."""
+        """Return the changes of a run since the revision `after`."""
         with store_errors():
             return await read_many(
                 self._project,
@@ -218,7 +218,7 @@ class PostgresReader:
             )
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
-        """Return one round."""
+        """Return one think-act."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 think_act = await self._one(

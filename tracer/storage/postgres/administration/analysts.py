@@ -94,7 +94,7 @@ def allow_analysts(connection: Connection) -> None:
     Runs in the caller's transaction, after every migration.
 
     Args:
-        connection: As the owner of the tables and views, which exist.
+        connection: A connection of the owner of the tables and views. All of these must exist.
     """
     if not make_role(connection, READER_ROLE):
         log.info("no_role_for_analysts", detail=f"A superuser may: CREATE ROLE {READER_ROLE}")
@@ -226,7 +226,7 @@ async def remove_analyst(pool: Pool, role: str) -> Analyst:
 
 
 async def list_analysts(pool: Pool) -> list[Analyst]:
-    """Return the analysts, by project and name."""
+    """Return the analysts, sorted by project and name."""
     with store_errors():
         async with pooled_connection(pool) as connection:
             cursor = await connection.execute(_LIST)

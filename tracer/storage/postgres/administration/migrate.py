@@ -39,7 +39,7 @@ def drop_views(connection: Connection) -> list[str]:
     """Drop the views, and return statements that restore the rights that were granted on them.
 
     Args:
-        connection: As the owner of the views, if there are any, in a transaction.
+        connection: A connection of the views' owner, in a transaction. The views may be missing.
 
     Raises:
         ConfigurationError: Other objects depend on the views. The message names them.
@@ -65,7 +65,7 @@ def create_views(connection: Connection, grants: list[str]) -> None:
     """Create the views with their comments, and grant the rights that `drop_views` returned.
 
     Args:
-        connection: As the owner of the tables, which exist, in a transaction.
+        connection: A connection of the tables' owner, in a transaction. The tables must exist.
         grants: Statements to execute afterwards.
     """
     driver = connection.connection.driver_connection

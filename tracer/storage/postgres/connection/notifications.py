@@ -56,8 +56,8 @@ sending is slow.
 """
 
 SENDING_SHARE = 0.1
-"""The share of its time that a busy process spends on sending; it determines the pause between
-`GATHER_SECONDS` and `MOST_GATHER_SECONDS`."""
+"""The share of its time that a busy process spends on sending. The pause is chosen so, but it stays
+within the limits above."""
 
 RETRY_SECONDS = (1, 2, 5, 15, 30)
 

@@ -406,7 +406,7 @@ async def _live_connection(pool: Pool) -> PoolConnection:
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Translate what Postgres, its driver and the pool raise.
+    """Translate the errors of Postgres, its driver and the pool.
 
     Raises:
         StoreUnavailable: The database does not answer, or failed while it executed the statement.

@@ -78,7 +78,9 @@ async def write_storable(
 
 
 def _why_unstorable(error: Exception, word: str) -> str:
-    """Return a message that does not quote the item, which may contain secrets.
+    """Return the message for an item that the database cannot store.
+
+    The message does not quote the item, which may contain secrets.
 
     Args:
         error: One of `UNSTORABLE`.

@@ -169,7 +169,7 @@ WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND root_plan_id = ANY(%(named)s)"""
 """Finds which of the conversations `sessions` still have a run.
 
 A run without a session id is a conversation of its own, identified by the run's id. `named`
-contains the conversations whose ids can be such ids.
+contains those ids in `sessions` that are UUIDs, and so may be ids of runs.
 """
 
 DELETE_STATES = f"DELETE FROM session_state WHERE {_OF_SESSIONS}"
@@ -258,7 +258,8 @@ DELETE_SOME_ROWS = tuple(
     )
     for table in PURGED_TABLES
 )
-"""Delete at most `most` rows of a table each. Run them in this order, after `UNLINK`."""
+"""Statements that each delete at most `most` rows of one table. Execute them in this order, after
+`UNLINK`."""
 
 # --- Act 3: the end ------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ READ_SECONDS = 1.0
 """The shortest time between two reads of the backlog."""
 
 LATE_SECONDS = 30.0
-"""If a run has been due for longer than this, projection is logged as late."""
+"""If a run has been due for longer than this, a warning is logged."""
 
 PROJECT_SHARE = 4
 """The limit of a single project is the whole limit divided by this number. So a project that sends

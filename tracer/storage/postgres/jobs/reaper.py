@@ -56,7 +56,7 @@ class Reaper(PeriodicJob):
         pass."""
 
     async def run_once(self) -> None:
-        """Find the recorders that died or came back, and mark their records.
+        """Find the recorders that died or reported again, and mark them in their runs.
 
         Raises:
             StoreUnavailable: The store does not answer.

@@ -57,7 +57,7 @@ class Reprojector(PeriodicJob):
         """Connect to the database.
 
         Args:
-            pool: Its connections, which see all projects.
+            pool: Connections that see all projects.
             look_seconds: The pause between two runs of the job, in seconds.
             runs_at_once: How many runs of a project are made pending at a time.
         """

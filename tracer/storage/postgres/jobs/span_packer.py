@@ -31,7 +31,7 @@ class SpanPacker(PeriodicJob):
         """Connect to the database.
 
         Args:
-            pool: Its connections, which see all projects.
+            pool: Connections that see all projects.
             look_seconds: The pause between two passes.
             clock: The clock by which runs are due for merging; None: the database's own clock.
         """

@@ -37,7 +37,7 @@ class ModelPrices:
         return OwnPrices(await self.list_prices())
 
     async def list_prices(self) -> list[ModelPrice]:
-        """Return the prices by model, provider and first day.
+        """Return the prices, sorted by model, provider and first day.
 
         Raises:
             StoreUnavailable: The database does not answer.
@@ -50,7 +50,7 @@ class ModelPrices:
                 return [price_of(row) for row in await cursor.fetchall()]
 
     async def set_price(self, price: ModelPrice) -> None:
-        """Add a price, or replace the one of the same model, provider and first day.
+        """Add a price, or replace the price of the same model, provider and first day.
 
         Raises:
             BadRequest: A value is not valid, or the project has too many prices.

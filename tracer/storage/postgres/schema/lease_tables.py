@@ -95,7 +95,7 @@ def is_unfinished(row: str) -> str:
 
 
 def abandoned_at(row: str) -> str:
-    """Return the SQL of the time when a record's recorder was found dead; null if it is alive.
+    """Return the SQL of when a record's recorder was found dead; null if it is alive.
 
     The SQL is a subquery inside CASE, not a join, so that Postgres runs it only for unfinished
     records.

@@ -153,7 +153,7 @@ class ModelPriceRow(TableRow, table=True):
     project_id: int = Field(primary_key=True)
     """The project."""
     model: str = Field(primary_key=True)
-    """The name of the model, or the beginning of names followed by `*`."""
+    """The name of a model, or a prefix of model names followed by `*`."""
     provider: str = Field(primary_key=True)
     """The provider to which the price applies; empty: every provider."""
     valid_from: date = Field(primary_key=True)

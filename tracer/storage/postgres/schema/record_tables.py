@@ -111,7 +111,8 @@ IS_OPEN = "status < 'cancelled'"
 IS_FAILED = "status = 'failed'"
 
 RUN_NOT_DELETED = "deleted_at IS NULL"
-"""The condition of every reader that reads rows of `run`: a deleted run stays as a tombstone."""
+"""Every query of `run` for readers needs this condition, because a deleted run stays as a
+tombstone."""
 
 IS_TOMBSTONE = "deleted_at IS NOT NULL AND swept_at IS NULL"
 """The run is deleted, and some of its rows may still exist."""
@@ -120,7 +121,7 @@ NOT_DELETED = (
     "root_plan_id <> ALL(ARRAY(SELECT root_plan_id FROM run"
     f" WHERE project_id = %(project_id)s AND {IS_TOMBSTONE}))"
 )
-"""The condition of every reader that finds records without their run.
+"""The condition of every query for readers that finds records without reading their rows of `run`.
 
 The rows of a deleted run remain until they are purged. Postgres computes the array once per query,
 from an index that is nearly always empty. A join with `run` would cost time for each row that is
@@ -256,14 +257,14 @@ class RunTable(_Stored, Run, table=True):
     projection_version: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The version of the projection code that computed the records."""
     projection_error: str | None = None
-    """Why the newest spans are not projected; null if they are, or will be shortly."""
+    """Why the newest spans are not projected; null if they are projected, or will be shortly."""
     next_projection_at: datetime | None = None
     """The run is not projected again before this time. After a projection, the pause is ten times
     as long as the projection took."""
     span_bytes: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
-    """The uncompressed size of its blocks in bytes, without those that are pending."""
+    """The uncompressed size of the run's blocks in bytes, without pending blocks."""
     settle_at: datetime | None = None
-    """When to merge its blocks; null if no blocks are left to merge."""
+    """When to merge the run's blocks; null if no blocks are left to merge."""
     removed_spans: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The number of spans that were removed because the project stores spans of agent work only."""
     summed_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
@@ -434,7 +435,7 @@ class SpanRow(TableRow, table=True):
     span_id: bytes = Field(primary_key=True)
     """The span's own id, within its trace."""
     parent_span_id: bytes | None = None
-    """The parent span, whether it has arrived or not."""
+    """The id of the parent span, which may not have arrived."""
     name: str
     """The span's name."""
     start_time: Int64

@@ -169,7 +169,7 @@ class _Figures(TableRow):
     tool_name: str
     """The tool."""
     tool_type: str | None = None
-    """The kind of tool; if there are several, the last by name."""
+    """The kind of tool. If the calls have several kinds, the last one in alphabetical order."""
     calls: Int64
     """The number of calls."""
     succeeded: Int64

@@ -1,8 +1,8 @@
 """Packing and merging: stored spans in fewer, larger blocks.
 
 *Packing* moves the rows of `otel_span`, which programs before migration 0015 wrote, into blocks.
-*Merging* combines the blocks of a run that has been quiet, and keeps one version of each span.
-Both work on one run in a transaction, under the run's advisory lock and the lock of its row.
+*Merging* combines the blocks of a run when no more spans arrive, and keeps one version of each
+span. Both work on one run in a transaction, under the run's advisory lock and the lock of its row.
 Readers see the same spans before and after, so neither raises the revision of the run. If a project
 keeps the spans of agent work only, merging also *thins* the run: it removes the other spans, or the
 whole run if it is no agent work. The records of a thinned run do not change.
@@ -221,7 +221,7 @@ class SpanPacking:
         return size > 0
 
     async def merge(self) -> AsyncGenerator[UUID, None]:
-        """Merge the blocks of the runs that have been quiet, one run in a transaction.
+        """Merge the blocks of the runs whose `settle_at` has passed, one run in a transaction.
 
         Runs that are locked, runs with pending spans and unreadable blocks are skipped.
 

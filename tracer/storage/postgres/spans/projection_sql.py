@@ -1,4 +1,4 @@
-"""The SQL of accepting spans and of projecting them, for raw cursors.
+"""The SQL for accepting spans and for projecting them, for raw cursors.
 
 Each statement takes the project's id as $1. docs/explanation/projection.md explains the order of
 the statements, and the conditions that each relies on.

@@ -190,7 +190,7 @@ class Projector:
     def restore(
         self, project_id: int, trace: TraceSpans, exported: Reduced, now: datetime
     ) -> str | None:
-        """Store the spans of one run and what an export contains about its records.
+        """Store the spans of one run and the exported fields of its records.
 
         One transaction stores both and projects the run, so nothing is left pending. If the
         projection fails, the spans are stored, and the run's `projection_error` has the reason.
@@ -351,7 +351,7 @@ class Projector:
         """Return the projection of a run, with the log records of sessions that it newly names.
 
         Raises:
-            Exception: As `projection_writer.computed`.
+            Exception: See `projection_writer.computed`.
         """
         projection = computed(attempt, stored, prices)
         new = {UUID(bytes=each) for each in projection.rows.sessions} - stored.of_sessions.keys()

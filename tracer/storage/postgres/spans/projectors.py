@@ -364,7 +364,7 @@ async def _start(pause: float = 0.0) -> _Projector:
 
 
 def _note_end(options: ProjectorOptions, run: ProjectRunKey) -> None:
-    """Record a failed attempt of the run that ended a projector.
+    """Record a failed attempt for a run whose projection ended a projector.
 
     Give up if the database does not answer within `NOTE_MILLISECONDS`.
     """

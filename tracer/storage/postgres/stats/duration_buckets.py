@@ -40,7 +40,7 @@ def percentile(histogram: Mapping[int, int], share: float) -> float | None:
         share: From 0 to 1.
 
     Returns:
-        Within 1 % of a duration in the histogram; None if that is empty.
+        The percentile with an error of less than 1 %; None if the histogram is empty.
     """
     rank = ceil(share * sum(histogram.values()))
     for bucket in sorted(histogram):

@@ -104,7 +104,7 @@ HOUR = timedelta(hours=1)
 
 LIVE_HOURS = 1
 """How many whole hours before the last roll-up are also read from the calls, because most changes
-of a call arrive within this time after its start."""
+of calls arrive within this time after their start."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

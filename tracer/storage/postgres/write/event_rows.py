@@ -294,8 +294,8 @@ def _lock_runs() -> str:
 
 
 LOCK_RUNS = _lock_runs()
-"""Creates or locks the runs of the rows $3 one by one, in the order of their ids; raises
-`revision`.
+"""Create or lock the runs of the rows $3 one by one, in the order of their ids, and increment their
+revisions.
 
 Every writer locks in this order, so that overlapping writes cannot deadlock.
 """
@@ -398,7 +398,7 @@ _COUNTED = {
     Kind.THINK_ACT: (*_NUMBERS, "unpriced_calls", "failures"),
     Kind.TOOL_CALL: ("tool_calls", "failures"),
 }
-"""The columns that the run sums up."""
+"""The columns whose sums are stored in the run."""
 
 
 MERGE = {

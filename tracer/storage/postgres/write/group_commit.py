@@ -68,14 +68,13 @@ class GroupCommit(Generic[Item]):
         return len(self._queue)
 
     async def write(self, items: Sequence[Item], size: int) -> list[Refusal]:
-        """Write items in a batch with others, and return the refusals by their indexes.
+        """Write items in a batch with others. Return the refusals, with indexes in `items`.
 
         If the caller is cancelled before the batch begins, the items are not written.
 
         Args:
             items: The items.
-            size: The number of events or spans in `items`. `BATCH_SIZE` limits the sum of
-                a batch.
+            size: The number of events or spans in `items`. `BATCH_SIZE` limits the sum of a batch.
 
         Raises:
             StoreUnavailable: Some items could not be stored.

@@ -111,7 +111,7 @@ class PostgresReaper:
         """Set the database.
 
         Args:
-            pool: Its connections, which see all projects.
+            pool: Connections that see all projects.
             on_written: Called with the runs that changed.
             clock: The time of leases; None: the database's clock.
         """
