@@ -40,8 +40,8 @@ _BY_THEMSELVES = {"session_state": "session_id"}
 _HERE = {"recorder_lease", "tool_hour"}
 """Tables that are not distributed: they exist on the coordinator only.
 
-Both are small. Leases are renewed with SQL that Citus does not support on distributed tables, and a
-roll-up counts runs of all shards.
+Both are small. The statement that renews leases cannot run on shards, and a roll-up counts the runs
+of all shards.
 """
 
 HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
