@@ -41,7 +41,7 @@ def parent_of(record: AnyRecord) -> Place | None:
 def path_down_to(call: ActToolInfo, records: Mapping[Place, AnyRecord]) -> list[AnyRecord]:
     """Return the ancestors of `call`, outermost first, and `call` itself.
 
-    The path starts below the first ancestor that is not among `records`. If the records form a
+    If an ancestor is missing from `records`, the path starts below it. If the records form a
     circle, each record is returned once.
     """
     path: list[AnyRecord] = [call]

@@ -28,7 +28,7 @@ def changes_between(
         revision: The run's current revision.
         changed: The rows changed since then; at least `limit` + 1 if there are more than `limit`.
         removed: The records removed since then, including those that exist again.
-        limit: The largest number of changes. If there are more, the result is a reset.
+        limit: The largest number of changes. If there are more, `is_reset` is set in the result.
     """
     if after > revision or len(changed) + len(removed) > limit:
         return RunChanges(revision, is_reset=True)

@@ -27,7 +27,7 @@ def run_previews(
     records: Iterable[NotableRecord],
     seen: Mapping[UUID, datetime],
 ) -> list[RunPreview]:
-    """Return runs as the list shows them.
+    """Return the previews of `runs` that the run list shows.
 
     Args:
         runs: The runs.

@@ -18,10 +18,10 @@ SEARCHED = {
 """The fields that the search of the run list examines."""
 
 SEARCHED_OF_ROOT_PLAN = ("user_request", "summary")
-"""Fields of the root plan that it examines too: the question and the answer of the run."""
+"""Fields of the root plan that the search examines too: the question and the answer of the run."""
 
 SEARCHED_CHARACTERS = 2_000
-"""How much of each of these it examines, from the beginning."""
+"""How many characters of the question and of the answer are searched, from the beginning."""
 
 KIND_WORDS = {
     Kind.RUN: "run",

@@ -31,7 +31,7 @@ class WriteRedactor:
         """Create a redactor.
 
         Args:
-            redaction: The rules that say what is a secret; None: the standard rules.
+            redaction: The rules that detect secrets; None: the standard rules.
         """
         self._redaction = redaction or standard_redaction()
 

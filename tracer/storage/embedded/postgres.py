@@ -61,7 +61,10 @@ local all all scram-sha-256
 
 
 class EmbeddedPostgres:
-    """A running server, used by this process until `stop`; the last user stops it."""
+    """A running server, which this process uses until it calls `stop`.
+
+    Several processes can use the server at the same time. The last one to call `stop` stops it.
+    """
 
     def __init__(self, cluster: _Cluster, users_lock: int, settings: Mapping[str, str]) -> None:
         self.url = cluster.url
@@ -123,7 +126,8 @@ def start_embedded_postgres(
             created if it does not exist.
 
     Raises:
-        StoreUnavailable: It could not be started. The message has the reason and the remedy.
+        StoreUnavailable: The server could not be started. The message has the reason and the
+            remedy.
     """
     try:
         service = _service_account(service_user)
@@ -282,10 +286,11 @@ class _Cluster:
         return True
 
     def _forget_dead_server(self) -> None:
-        """Remove the process id of a killed server, if a zombie or another program has it now.
+        """Remove the process id of a killed server from its lock files.
 
-        Otherwise PostgreSQL would assume that the server is running. The rest of each file is kept:
-        PostgreSQL uses it to check that no process of the killed server is left.
+        A zombie or another program may have the same id now, and PostgreSQL would assume that the
+        server is still running. The rest of each file is kept: PostgreSQL uses it to check that no
+        process of the killed server is left.
         """
         for file in (self.data / "postmaster.pid", self.socket_directory / ".s.PGSQL.5432.lock"):
             if file.exists():
@@ -314,7 +319,10 @@ class _Cluster:
 
     @functools.cached_property
     def _programs(self) -> Path:
-        """The installed programs; a copy of them if the service user cannot access them."""
+        """The directory of the programs: the installed one, or a copy.
+
+        The copy is made if the service user cannot access the installed programs.
+        """
         package = self._package or installed_package()
         if self.service is None or _first_closed(package) is None:
             return programs_of(package)
@@ -391,7 +399,7 @@ def _service_account(name: str) -> pwd.struct_passwd | None:
 
 
 def _first_closed(path: Path) -> Path | None:
-    """Return the outermost directory above `path` that some users may not enter; None if none."""
+    """Return the outermost directory above `path` that some user may not enter; None if none."""
     closed = (parent for parent in reversed(path.parents) if not parent.stat().st_mode & 0o001)
     return next(closed, None)
 

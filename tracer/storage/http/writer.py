@@ -50,18 +50,18 @@ CONNECT_SECONDS = 2.0
 """How long a write may wait for a server that is down."""
 
 ANSWER_SECONDS = 30.0
-"""How long the server may take to answer, or to receive the next part of a request."""
+"""How long the server may take to answer, or to receive the next chunk of a request."""
 
 PACKED_BYTES = 16 * 2**10
 """The size from which a request is compressed."""
 
 CANCEL_REQUESTS_AT_ONCE = 100
-"""The most runs in one request: the URL contains their ids."""
+"""The most run ids that one request for cancel requests contains: they are in its URL."""
 
 _OTLP = "application/x-protobuf"
 _SLICE_BYTES = 64 * 2**10
 _DETAIL_CHARACTERS = 200
-"""The most characters of a server's explanation that errors and logs repeat."""
+"""The length to which a server's explanation is cut in errors and logs."""
 
 _CHECK_ADDRESS = "Check that the server runs and that TRACER_URL is its address."
 _CHECK_KEY = (
@@ -73,7 +73,8 @@ _ENDED = {status for status in Status if status.is_ending}
 
 Sent = TypeVar("Sent")
 Numbered = tuple[int, Sent]
-"""An event as JSON with its index, or the spans of a trace with the index of the first."""
+"""An item with its index: an event as JSON, or the spans of a trace with the index of the first
+span."""
 
 
 class _CancelRequests(BaseModel):
@@ -98,7 +99,7 @@ class _Problem(BaseModel):
 
 
 class _RefusedAsAWhole(Exception):
-    """The server rejects a request as a whole; it may accept parts of it."""
+    """The server rejects a request as a whole, but may accept its items in smaller ones."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(code)
@@ -111,7 +112,7 @@ _ERASURE = TypeAdapter(Erasure)
 
 
 class HttpWriter:
-    """`tracer.store.TraceWriter` over the REST API, and the reads that a launcher needs.
+    """`tracer.store.TraceWriter` over the REST API, and the reads that `RunLauncher` needs.
 
     The writer does not retry, because the recorder does. The writer ignores the proxy settings of
     the environment. To use a proxy, pass a `transport` that has one.
@@ -130,7 +131,7 @@ class HttpWriter:
         Args:
             url: The server's address, such as `http://127.0.0.1:8420`.
             api_key: Sent with each request; needed if the server requires a key.
-            transport: Sends the requests; None: connections of its own.
+            transport: Sends the requests; None: the writer opens its own connections.
             redaction: Masks secrets in spans; None: the standard rules. Events are masked by their
                 recorder.
         """
@@ -307,7 +308,7 @@ class HttpWriter:
             raise self._unexpected(response) from error
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
-        """Record a request to cancel a run."""
+        """Record a request to cancel a run, and return the run."""
         response = await self._ask("POST", f"api/runs/{root_plan_id}/cancel")
         match _code(response):
             case "not_found":

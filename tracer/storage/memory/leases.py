@@ -38,7 +38,8 @@ class MemoryLeases:
         Args:
             recorder_id: The recorder.
             now: The current time.
-            at: The time of an event, by the recorder's clock; None: now.
+            at: The time of the event that renews the lease, by the recorder's clock; None: a
+                heartbeat without an event.
             length: The length of the lease; None: the length of recorders' leases.
         """
         seen_at = now
@@ -55,7 +56,7 @@ class MemoryLeases:
         return lease
 
     def renew_run(self, run_id: UUID, now: datetime) -> None:
-        """Renew the lease that a run has for work without a recorder."""
+        """Renew the lease of a run, which covers its records that name no recorder."""
         self.renew(run_id, now, length=self._terms.span_idle)
 
     def note(self, events: Iterable[Event], now: datetime) -> None:
@@ -81,12 +82,12 @@ class MemoryLeases:
         return max(seen, default=None)
 
     def expire(self, runs: Iterable[StoredRun], since: datetime, now: datetime) -> None:
-        """Mark recorders with unfinished records in runs as dead or alive.
+        """Mark the recorders of unfinished records as dead or alive, according to their leases.
 
         Args:
             runs: The runs.
-            since: Since when heartbeats can arrive. No lease expires before its full length has
-                passed since this time.
+            since: The time since which heartbeats could arrive without interruption. No lease
+                expires before its full length has passed since this time.
             now: The current time.
         """
         for run in runs:
@@ -108,12 +109,14 @@ class MemoryLeases:
 
 
 def mark_dead(run: StoredRun, recorder_id: UUID | None, abandoned_at: datetime) -> None:
-    """Mark a recorder as dead in a run since a time. An earlier mark is kept.
+    """Mark a recorder of a run as dead.
+
+    If the recorder is already marked, the earlier time is kept.
 
     Args:
         run: The run.
-        recorder_id: The recorder that its records name; None if they name none.
-        abandoned_at: The time.
+        recorder_id: The recorder that the run's records name; None if they name none.
+        abandoned_at: When the recorder's lease expired.
     """
     whose = run.whose({"recorder_id": recorder_id})
     before = run.abandoned.get(whose)
@@ -131,7 +134,7 @@ def _raise(run: StoredRun, places: Iterable[tuple[Kind, UUID]]) -> None:
 
 
 def _unfinished(run: StoredRun) -> dict[UUID, list[tuple[Kind, UUID]]]:
-    """Return the unfinished records of a run by their recorders."""
+    """Return the unfinished records of a run, grouped by recorder."""
     unfinished: dict[UUID, list[tuple[Kind, UUID]]] = {}
     for kind, part in run.parts.items():
         for record_id, fields in part.items():

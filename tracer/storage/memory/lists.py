@@ -52,7 +52,7 @@ def run_is_wanted(run: Run, records: Records, wanted: RunFilter) -> bool:
 
 
 def tool_call_is_wanted(call: ActToolInfo, wanted: ToolCallFilter) -> bool:
-    """Return whether a list shows `call`."""
+    """Return whether `call` matches a filter."""
     return (
         _has_status(call, wanted.status)
         and _is_between(call, wanted.since, wanted.until)
@@ -66,7 +66,7 @@ def tool_call_is_wanted(call: ActToolInfo, wanted: ToolCallFilter) -> bool:
 
 
 def tool_call_preview(call: ActToolInfo) -> ToolCallPreview:
-    """Return `call` as a list shows it."""
+    """Return the preview of `call` that lists contain."""
     payloads = payload_fields(Kind.TOOL_CALL, call, Payloads.PREVIEW)
     return ToolCallPreview(**call.model_dump() | payloads)
 
@@ -161,7 +161,7 @@ def _value(run: Run, order: RunOrder) -> float | None:
 
 
 def histogram(runs: Sequence[Run], wanted: RunFilter) -> RunHistogram:
-    """Count the runs of a filter by start."""
+    """Count `runs`, which match the filter `wanted`, in intervals of their start times."""
     starts = [(moment_of(run), run.status is Status.FAILED) for run in runs]
     moments = [at for at, _ in starts]
     since = wanted.since or min(moments, default=_EPOCH)

@@ -35,27 +35,30 @@ class StoredRun:
     is_of_spans: bool = False
     is_agent_work: bool = True
     removed: dict[Removed, int] = field(default_factory=dict)
-    """The records that a projection removed, and the revision that it made."""
+    """The records that projections removed, each with the run's revision at the last removal."""
     abandoned: dict[UUID, datetime] = field(default_factory=dict)
-    """When recorders were found dead in the run; see `whose`."""
+    """When the lease of each dead recorder expired. The keys are the ids that `whose` returns."""
 
     def record(self, kind: Kind, record_id: UUID) -> Any:
-        """Return one of the records below the run."""
+        """Return one record of the run."""
         ids = {"root_plan_id": self.root_plan_id, RULES[kind].id_field: record_id}
         fields = self.parts[kind][record_id]
         return RECORDS[kind](**{**fields, **ids, "abandoned_at": self.abandoned_at(fields)})
 
     def whose(self, fields: Fields) -> UUID:
-        """Return the recorder of a record, or the run's id if the recorder is unknown.
+        """Return the id under which a record's recorder is listed in `abandoned`.
 
-        The recorder of a record that was projected from spans is ignored: it wrote the record in
-        another store.
+        This is the run's id if the record names no recorder. It is also the run's id if the run
+        arrived as spans: such records may name a recorder that wrote to another store.
         """
         recorder_id: UUID | None = None if self.is_of_spans else fields.get("recorder_id")
         return recorder_id or self.root_plan_id
 
     def abandoned_at(self, fields: Fields) -> datetime | None:
-        """Return when the recorder of an unfinished record was found dead; None if it was not."""
+        """Return when the lease of a record's recorder expired.
+
+        Return None if the lease did not expire, or if the record has ended.
+        """
         return self.abandoned.get(self.whose(fields)) if is_unfinished(fields) else None
 
     def records(self) -> Records:
@@ -68,7 +71,8 @@ class StoredRun:
     def preference(self, kind: Kind, record_id: UUID) -> tuple[bool, UUID]:
         """Return a sort key for choosing between runs that have a record of the same id.
 
-        The lowest key is preferred: a run with more than a placeholder comes first.
+        The run with the lowest key is preferred. Runs in which the record is a placeholder come
+        last.
         """
         return self.parts[kind][record_id]["status"] is Status.UNKNOWN, self.root_plan_id
 

@@ -1,4 +1,4 @@
-"""Session states in memory. They end with the process, so nothing is masked."""
+"""Session states in memory. They are lost when the process ends, so nothing is masked."""
 
 from __future__ import annotations
 

@@ -27,13 +27,14 @@ from tracer.storage.run_changes import Removed
 from tracer.storage.store_rules import LATEST
 
 QUIET = timedelta(milliseconds=100)
-"""A run is due if no span of it has arrived for that long, or ..."""
+"""A run is due for projection if no span of it has arrived for that long. See also
+`LONGEST_WAIT`."""
 
 LONGEST_WAIT = timedelta(seconds=1)
-"""... if the oldest of its pending spans has waited for that long.
+"""A run is also due if the oldest of its pending spans has waited for that long.
 
-The pause after a projection, ten times its duration, is left out: a projection in memory takes no
-time by the store's clock.
+The Postgres store also pauses after a projection, for ten times its duration. The memory store does
+not: by its clock, a projection takes no time.
 """
 
 OWN_FIELDS = tuple(
@@ -43,7 +44,7 @@ OWN_FIELDS = tuple(
 
 
 MessagesOf = Callable[[bytes], list[bytes]]
-"""Returns the messages of the run of a session, by its id."""
+"""Returns the stored messages with a session's log records, given the session's hashed id."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class SpanBlock:
     spans: int
     recorded_at: datetime
     seen_at: datetime | None
-    """When they arrived, by the clock of the leases. None if an import brought them: that is not a
-    heartbeat, and they are projected at once."""
+    """When the spans arrived, by the lease clock. None if they were imported: an import is no
+    heartbeat, and imported spans are projected at once."""
 
 
 @dataclass
@@ -63,7 +64,7 @@ class StoredRunSpans:
     """The spans of one run."""
 
     blocks: dict[bytes, SpanBlock] = field(default_factory=dict)
-    """By key, in the order of their arrival."""
+    """The blocks by their keys, in the order of arrival."""
     size: int = 0
     """The bytes of all messages."""
     pending: list[SpanBlock] = field(default_factory=list)
@@ -74,12 +75,12 @@ class StoredRunSpans:
     def add(
         self, trace: TraceSpans, recorded_at: datetime, seen_at: datetime | None, *, pends: bool
     ) -> None:
-        """Store a message, unless it is stored already.
+        """Store the spans of a message, unless the same message is stored already.
 
         Args:
             trace: The message.
             recorded_at: When it arrived.
-            seen_at: As in `Block`.
+            seen_at: See `SpanBlock.seen_at`.
             pends: Whether the message still has to be projected.
         """
         key = block_key(trace.message)
@@ -115,41 +116,41 @@ class StoredRunSpans:
 
     @property
     def sessions(self) -> frozenset[bytes]:
-        """The sessions that the run's last projection names."""
+        """The sessions that the run names, by hashed id, as of the last projection."""
         return frozenset() if self.projected is None else self.projected.sessions
 
     @property
     def count(self) -> int:
-        """The number of spans as they arrived: a span counts in each message that holds it."""
+        """The number of spans. A span that arrived in several messages counts several times."""
         return sum(block.spans for block in self.blocks.values())
 
 
 @dataclass(frozen=True)
 class Changes:
-    """How a projection differs from the one before."""
+    """The differences between a run's latest projection and the previous one."""
 
     run: Fields | None
-    """The run's own fields; None if nothing has changed that the run shows."""
+    """The run's own fields; None if none of them has changed."""
     is_agent_work: bool
     changed: dict[Kind, dict[UUID, tuple[Fields, datetime]]]
-    """The rows that are new or differ, and when the span of each arrived first."""
+    """The new and the changed rows, each with the time when its span first arrived."""
     removed: list[Removed]
 
     @property
     def are_visible(self) -> bool:
-        """Whether any of the changes is visible to readers."""
+        """Whether readers can see any difference."""
         return self.run is not None or any(self.changed.values()) or bool(self.removed)
 
 
 def project_blocks(spans: StoredRunSpans, messages_of: MessagesOf) -> Changes:
     """Project all blocks of a run and return the changes since the last projection.
 
-    A record changes only if its projected row differs from the row before (Postgres compares
-    digests of rows). Until then, a record keeps marks of the reaper and fields of an import.
+    A record is only written if its projected row differs from the previous one. Other records keep
+    fields that an import has set.
 
     Args:
         spans: The spans of the run, at least one block.
-        messages_of: Returns the messages of a session.
+        messages_of: Returns the messages with a session's log records.
     """
     blocks = list(spans.blocks.values())
     before, after = spans.projected, project_run(spans.messages)
@@ -181,17 +182,17 @@ def project_blocks(spans: StoredRunSpans, messages_of: MessagesOf) -> Changes:
 
 
 def restored(kind: Kind, key: Key, fields: Fields, exported: Reduced, now: datetime) -> Fields:
-    """Return a run or a record, completed with the exported fields that spans do not carry.
+    """Return a run or a record, completed with the exported fields that spans do not contain.
 
-    If both have a recording time, the earlier time is used. `LEAST` lists the fields with this
-    rule.
+    These fields are the times listed in `LEAST`. If both versions have such a time, the earlier one
+    is used.
 
     Args:
         kind: The kind of the record.
         key: The run's id and the record's id.
         fields: The record's fields.
         exported: The exported records of the run.
-        now: The recording time, unless the export or an earlier arrival has an earlier one.
+        now: The recording time if neither the export nor an earlier arrival has one.
     """
     version = {"recorded_at": now} | {
         name: value

@@ -33,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def stats_page(runs: Sequence[Records], period: TimeRange, name: str | None) -> ToolStatsPage:
-    """Return the figures of each tool, by name."""
+    """Return the figures of each tool, or only of the tool `name`, sorted by name."""
     items = _stats_of_tools(runs, period, name)
     if not items:
         return ToolStatsPage([])

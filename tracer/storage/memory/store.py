@@ -1,6 +1,6 @@
-"""A store in memory: dictionaries that end with the process.
+"""A store in memory: dictionaries whose content is lost when the process ends.
 
-It is the plain implementation of `tracer.store`: the contract tests compare the Postgres store
+This is the simplest implementation of `tracer.store`. The contract tests compare the Postgres store
 with it.
 """
 
@@ -130,7 +130,7 @@ class MemoryStore:
         self._runs: dict[UUID, StoredRun] = {}
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
-        """Store `events`."""
+        """Store `events`, unless their runs are deleted or arrived as spans."""
         accepted, refused = self._divided(self._redactor.events(events))
         reduced = merge_records(partial_records(accepted))
         for event in accepted:
@@ -187,7 +187,7 @@ class MemoryStore:
         return answer
 
     def _mark_dead(self, exported: Reduced) -> None:
-        """Mark recorders as dead in runs if their exported records are abandoned."""
+        """Mark the recorders of abandoned exported records as dead."""
         for run_id, recorder_id, abandoned_at in dead_recorders(exported):
             run = self._runs.get(run_id)
             if run is not None and not run.is_deleted:
@@ -226,7 +226,7 @@ class MemoryStore:
     async def catch_up(
         self, kind: Kind, record_id: UUID, *, seconds: float = 2.0, any_size: bool = False
     ) -> Behind | None:
-        """Project the pending spans of a record's run at once."""
+        """Project the pending spans of a record's run now. Return None: none stay pending."""
         for run in self._open_runs():
             # Ids of records that are made from spans begin like the trace id.
             if run.root_plan_id.bytes[:6] == record_id.bytes[:6] or (
@@ -318,7 +318,7 @@ class MemoryStore:
         return self._lease_clock()
 
     async def expire_leases(self, since: datetime) -> None:
-        """Mark recorders as dead or alive."""
+        """Mark recorders as dead if their leases expired, or as alive if they reported again."""
         self._leases.expire(self._open_runs(), since, self._lease_clock())
 
     async def delete_run(self, root_plan_id: UUID) -> None:
@@ -411,10 +411,10 @@ class MemoryStore:
         return PlanWithOpener(plan, opener, self._followed(stored_run.as_run(), plan))
 
     def _followed(self, run: Run, plan: PlanExecutionRecord) -> ActToolInfo | None:
-        """Return the call that a plan follows, in another run of the session; None if unknown.
+        """Return the tool call whose end led to `plan`; None if it is unknown.
 
-        The plan names the call by its provider call id. If several calls match, the latest one is
-        returned.
+        The call belongs to another run of the session. The plan names it by its provider call id.
+        If several calls match, the latest one is returned.
         """
         if plan.follows_provider_call_id is None or run.session_id is None:
             return None
@@ -439,7 +439,7 @@ class MemoryStore:
         return tree_rows(stored_run.records(), plan_id, payloads, _revision(stored_run))
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
-        """Return the messages of a run's rounds."""
+        """Return the input messages of a run's model calls, by think-act id."""
         stored_run = self._runs.get(root_plan_id)
         rounds = stored_run.parts[Kind.THINK_ACT] if stored_run else {}
         return {
@@ -449,7 +449,7 @@ class MemoryStore:
         }
 
     async def read_message_bytes(self, root_plan_id: UUID) -> int:
-        """Return the size of a run's messages."""
+        """Return the total size of a run's input messages in bytes."""
         return sum(len(text.encode()) for text in (await self.read_messages(root_plan_id)).values())
 
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
@@ -466,7 +466,7 @@ class MemoryStore:
         }
 
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
-        """Return what changed in a run."""
+        """Return the changes of a run since the revision `after`."""
         stored_run = self._open_run(root_plan_id)
         changed = changed_rows(stored_run.records(), after)
         removed = [place for place, revision in stored_run.removed.items() if revision > after]
@@ -474,7 +474,7 @@ class MemoryStore:
         return changes_between(after, stored_run.fields["revision"], changed, in_id_order, limit)
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
-        """Return one round."""
+        """Return one think-act."""
         stored_run = self._find(Kind.THINK_ACT, think_act_id)
         think_act: ThinkActRecord = stored_run.record(Kind.THINK_ACT, think_act_id)
         if think_act.offered_tools is None and think_act.offered_tools_from is not None:
@@ -500,7 +500,7 @@ class MemoryStore:
         return ToolCallInPlace(call, path_down_to(call, by_place), in_order(Kind.PLAN, opened))
 
     async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
-        """Return everything of a run."""
+        """Return all stored data of a run."""
         stored_run = self._open_run(root_plan_id)
         return WholeRun(
             run=stored_run.as_run(),
@@ -515,7 +515,7 @@ class MemoryStore:
         )
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
-        """Return runs by the beginning of a record id."""
+        """Return the runs that may contain a record, judging by the first bytes of its id."""
         first, last = run_ids_like(record_id)
         return sorted(
             run.root_plan_id
@@ -591,9 +591,12 @@ class MemoryStore:
         return stored_run
 
     def _find(self, kind: Kind, record_id: UUID) -> StoredRun:
-        """Return the run that has a record.
+        """Return the run that contains a record.
 
-        If several runs have it, a run in which it is no placeholder is preferred.
+        If several runs contain the record, runs in which it is a placeholder are used last.
+
+        Raises:
+            RecordNotFound: No run contains the record.
         """
         candidates = [
             stored_run for stored_run in self._runs.values() if record_id in stored_run.parts[kind]

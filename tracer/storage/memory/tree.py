@@ -1,4 +1,4 @@
-"""The rows of a tree, from records in memory. `postgres/read/tree.py` reads them by SQL."""
+"""Builds the rows of a tree from records in memory. `postgres/read/tree.py` does it with SQL."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from tracer.store import AnyRecord
 from tracer.text import PREVIEW_BYTES, preview
 
 Records = dict[Kind, dict[UUID, Any]]
-"""The records of one run below the run itself (`tracer.store.AnyRecord`), by kind and id."""
+"""All records of one run (`tracer.store.AnyRecord`), by kind and id, without the run itself."""
 
 
 def tree_rows(records: Records, plan_id: UUID, payloads: Payloads, revision: Revision) -> TreeRows:
-    """Return the rows of a plan and of everything below it; all rows of the run for a root plan.
+    """Return the rows of a plan and of everything below it.
+
+    For a root plan, these are all rows of the run, including those without a known parent.
 
     Args:
         records: The records of the plan's run.
-        plan_id: One of its plans.
-        payloads: How much of the long strings the rows contain.
+        plan_id: The plan.
+        payloads: Which form of long strings the rows contain.
         revision: The run's revision.
     """
     top = records[Kind.PLAN][plan_id]
@@ -93,7 +95,7 @@ SomeRow = TypeVar("SomeRow", bound=Row)
 
 
 def _row(made: type[SomeRow], record: AnyRecord, payloads: Payloads) -> SomeRow:
-    """Return a record as a row or node of its kind."""
+    """Convert a record to a row of the class `made`."""
     values = payload_fields(made.kind, record, payloads)
     values["status"] = record.shown_status
     values["masked"] = record.masked or None
@@ -118,7 +120,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def payload_fields(kind: Kind, record: AnyRecord, payloads: Payloads) -> dict[str, Any]:
-    """Return each payload of a record, cut to the shown length, its size, and whether it is cut."""
+    """Return a record's payloads in the form `payloads`, their sizes, and whether each was cut."""
     values: dict[str, Any] = {}
     for field in PAYLOAD_FIELDS[kind]:
         text = getattr(record, field)

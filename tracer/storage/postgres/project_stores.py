@@ -102,7 +102,8 @@ class ProjectStores:
         self._url = url
         self._on_commit = on_commit
         self.notify = Notify(written=self.wake, accepted=lambda _: None)
-        """Callbacks for the runs of all projects; they notify other processes while entered."""
+        """Callbacks for the runs of all projects. They notify other processes if the context
+        manager was entered with a `url`."""
 
     async def __aenter__(self) -> Self:
         if self._url is not None:

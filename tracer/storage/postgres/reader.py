@@ -149,10 +149,10 @@ class PostgresReader:
     async def _followed(
         self, connection: PoolConnection, plan: PlanExecutionRecord
     ) -> ActToolInfo | None:
-        """Return the call that a plan follows, in another run of the session; None if unknown.
+        """Return the tool call whose end led to `plan`; None if it is unknown.
 
-        The plan names the call by its provider call id. If several calls match, the latest one is
-        returned.
+        The call belongs to another run of the session. The plan names it by its provider call id.
+        If several calls match, the latest one is returned.
         """
         if plan.follows_provider_call_id is None:
             return None
@@ -179,7 +179,7 @@ class PostgresReader:
             )
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
-        """Return the messages of a run's rounds."""
+        """Return the input messages of a run's model calls, by think-act id."""
         query = f"""SELECT think_act_id, messages FROM think_act_record
             WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
@@ -188,7 +188,7 @@ class PostgresReader:
                 return dict(await (await connection.execute(query, parameters)).fetchall())
 
     async def read_message_bytes(self, root_plan_id: UUID) -> int:
-        """Return the size of a run's messages."""
+        """Return the total size of a run's input messages in bytes."""
         query = f"""SELECT coalesce(sum(octet_length(messages)), 0)::bigint FROM think_act_record
             WHERE {_IN_RUN} AND {ALWAYS} AND {NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
@@ -210,7 +210,7 @@ class PostgresReader:
                 return await read_run_revisions(connection, self._project_id, list(root_plan_ids))
 
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
-        """Return what changed in a run."""
+        """Return the changes of a run since the revision `after`."""
         with store_errors():
             return await read_many(
                 self._project,
@@ -218,7 +218,7 @@ class PostgresReader:
             )
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
-        """Return one round."""
+        """Return one think-act."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 think_act = await self._one(
@@ -255,14 +255,14 @@ class PostgresReader:
         return ToolCallInPlace(call, path_down_to(call, above), sub_plans)
 
     async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
-        """Return everything of a run."""
+        """Return all stored data of a run."""
         with store_errors():
             return await read_many(
                 self._project, lambda c: read_whole_run(c, self._project_id, root_plan_id)
             )
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
-        """Return runs by the beginning of a record id."""
+        """Return the runs that may contain a record, judging by the first bytes of its id."""
         query = f"""
 SELECT root_plan_id FROM run
 WHERE project_id = %s AND root_plan_id BETWEEN %s AND %s AND source = 'spans'
@@ -332,7 +332,7 @@ ORDER BY root_plan_id LIMIT 10"""
                 return {root_plan_id async for (root_plan_id,) in cursor}
 
     async def check(self) -> None:
-        """Check that the database can serve."""
+        """Check that the database answers and has the schema that this version needs."""
         checking = asyncio.create_task(self._check())
         # Not `asyncio.timeout`: the driver waits for a frozen server even when it is cancelled.
         await asyncio.wait({checking}, timeout=2 * ANSWER_SECONDS)
@@ -354,7 +354,7 @@ ORDER BY root_plan_id LIMIT 10"""
     ) -> R:
         """Return the record with an id.
 
-        If several runs have such a record, one that is no placeholder is preferred.
+        If several runs contain such a record, a record that is no placeholder is preferred.
         """
         id_field = ID_FIELDS[kind]
         query = f"""SELECT {columns(record)} FROM {TABLES[kind]}

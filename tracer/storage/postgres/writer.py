@@ -161,7 +161,7 @@ class PostgresWriter:
     async def restore_spans(
         self, traces: Sequence[TraceSpans], records: Sequence[ExportedRecord]
     ) -> WriteAnswer:
-        """Store spans, and restore the ages of their records; see `TraceRestorer`."""
+        """Store spans, and restore the recording times of their records; see `TraceRestorer`."""
         with store_errors():
             exported = reduce_records(await self._redacted(self._redactor.records, records))
             redacted = await self._redacted(self._redactor.traces, traces)
@@ -177,8 +177,8 @@ class PostgresWriter:
     ) -> list[Written]:
         """Redact `items` with `redact`, by the project's policy for payloads.
 
-        The time that this takes does not count towards `write_seconds`: it depends on the items
-        alone, so a client that sends them again would fail again.
+        Redaction does not count towards `write_seconds`. Its duration depends on the items alone,
+        so a client that sent them again would fail again.
 
         Args:
             redact: Masks secrets and shortens payloads.
@@ -222,7 +222,7 @@ class PostgresWriter:
     async def _refusals(
         self, written: list[Numbered[W]], closed: Collection[UUID]
     ) -> list[Refusal]:
-        """Return the refusals of items of runs that accept no events."""
+        """Return the refusals of the items that belong to the runs `closed`."""
         codes = await self._codes(closed) if closed else {}
         return [
             Refusal(index, code, REFUSED_RUNS[code])
@@ -233,7 +233,7 @@ class PostgresWriter:
         ]
 
     async def _codes(self, run_ids: Collection[UUID]) -> dict[UUID, str]:
-        """Return the refusal code of each run that accepts no events."""
+        """Return the refusal code of each of these runs, which accept no events."""
         async with in_project(self._project) as connection:
             cursor = await connection.execute(
                 "SELECT root_plan_id, deleted_at IS NOT NULL FROM run"

@@ -56,13 +56,13 @@ CONNECTIONS = 10
 """How many connections an analyst may have at once."""
 
 LONGEST_NAME = 63
-"""The bytes that Postgres keeps of a role's name."""
+"""The longest name of a role in bytes. Postgres truncates longer names."""
 
 TERMINATION_MS = 5000
-"""How long to wait for a terminated session to end."""
+"""How many milliseconds to wait for a terminated session to end."""
 
 _URL_PARAMETERS = {"sslmode", "sslrootcert", "channel_binding", "hostaddr", "target_session_attrs"}
-"""Parameters that an analyst's address copies from the owner's, with host and database."""
+"""The connection parameters that are copied from the owner's URL into an analyst's URL."""
 
 log = get_logger(__name__)
 
@@ -74,7 +74,7 @@ class Analyst:
     role: str
     project: str
     was_made: bool
-    """Whether `add_analyst` created the role; then `remove_analyst` drops it."""
+    """Whether `add_analyst` created the role. If so, `remove_analyst` drops it."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ class NewAnalyst(Analyst):
     """An analyst that has just been added."""
 
     password: str | None
-    """The password of a role that was created. It is stored nowhere. None: the role has its own."""
+    """The password, if `add_analyst` created the role. It is stored nowhere. None if the role
+    existed before: it keeps its own password."""
     url: str
     """The database's address for the analyst, with the password."""
 
@@ -93,7 +94,7 @@ def allow_analysts(connection: Connection) -> None:
     Runs in the caller's transaction, after every migration.
 
     Args:
-        connection: As the owner of the tables and views, which exist.
+        connection: A connection of the owner of the tables and views. All of these must exist.
     """
     if not make_role(connection, READER_ROLE):
         log.info("no_role_for_analysts", detail=f"A superuser may: CREATE ROLE {READER_ROLE}")
@@ -225,7 +226,7 @@ async def remove_analyst(pool: Pool, role: str) -> Analyst:
 
 
 async def list_analysts(pool: Pool) -> list[Analyst]:
-    """Return the analysts, by project and name."""
+    """Return the analysts, sorted by project and name."""
     with store_errors():
         async with pooled_connection(pool) as connection:
             cursor = await connection.execute(_LIST)
@@ -277,7 +278,7 @@ async def _one(connection: PoolConnection, query: str, name: str) -> tuple[Any, 
 
 
 def _url_for(connection: PoolConnection, role: str, password: str | None) -> str:
-    """Return the address of the connection's database for another role."""
+    """Return the URL with which `role` connects to the database of `connection`."""
     info = connection.info
     parameters = {
         key: value for key, value in info.get_parameters().items() if key in _URL_PARAMETERS

@@ -39,7 +39,7 @@ def drop_views(connection: Connection) -> list[str]:
     """Drop the views, and return statements that restore the rights that were granted on them.
 
     Args:
-        connection: As the owner of the views, if there are any, in a transaction.
+        connection: A connection of the views' owner, in a transaction. The views may be missing.
 
     Raises:
         ConfigurationError: Other objects depend on the views. The message names them.
@@ -65,7 +65,7 @@ def create_views(connection: Connection, grants: list[str]) -> None:
     """Create the views with their comments, and grant the rights that `drop_views` returned.
 
     Args:
-        connection: As the owner of the tables, which exist, in a transaction.
+        connection: A connection of the tables' owner, in a transaction. The tables must exist.
         grants: Statements to execute afterwards.
     """
     driver = connection.connection.driver_connection
@@ -128,7 +128,8 @@ class MigrationStep:
     revision: str
     title: str
     locks: dict[str, str]
-    """The strongest lock on each existing table but for reading, such as `ACCESS EXCLUSIVE`."""
+    """The strongest lock that the migration takes on each existing table, such as `ACCESS
+    EXCLUSIVE`. Tables that it only reads are omitted."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +277,7 @@ def _lock(connection: Connection, lock_seconds: float) -> None:
 
 @contextmanager
 def _holders_named(connection: Connection, lock_seconds: float) -> Iterator[None]:
-    """Translate the error of waiting too long for a lock. The new error names the holders.
+    """Translate a lock timeout into an error that names the sessions that hold the locks.
 
     Raises:
         StoreUnavailable: A lock was not available within `lock_seconds`.
@@ -323,7 +324,7 @@ GROUP BY pid, usename, application_name, xact_start ORDER BY migrates DESC, xact
 
 @contextmanager
 def _missing_rights_explained() -> Iterator[None]:
-    """Translate the error of a missing right into one with advice.
+    """Translate Postgres's error for a missing right into an error with advice.
 
     Raises:
         ConfigurationError: The database's user lacks a right.

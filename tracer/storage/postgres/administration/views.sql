@@ -738,7 +738,7 @@ JOIN run ON run.project_id = block.project_id
 COMMENT ON VIEW trace.blocks IS 'Blocks: each contains OpenTelemetry spans of one run that arrived in the same request, compressed. `GET /api/runs/{id}/spans` returns single spans.';
 COMMENT ON COLUMN trace.blocks.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.blocks.root_plan_id IS 'The run: the id of its root plan.';
-COMMENT ON COLUMN trace.blocks.spans IS 'The number of spans and log records in the message. One may occur in several blocks.';
+COMMENT ON COLUMN trace.blocks.spans IS 'The number of spans and log records in the message. A span may occur in several blocks.';
 COMMENT ON COLUMN trace.blocks.bytes IS 'Their uncompressed size in bytes.';
 COMMENT ON COLUMN trace.blocks.stored_bytes IS 'Their compressed size in bytes.';
 COMMENT ON COLUMN trace.blocks.arrived_at IS 'When the server stored the first of them.';
@@ -764,5 +764,5 @@ COMMENT ON COLUMN trace.behind.spans IS 'The number of spans in the blocks that 
 COMMENT ON COLUMN trace.behind.bytes IS 'The uncompressed size of the blocks that are pending, in bytes.';
 COMMENT ON COLUMN trace.behind.since IS 'When the first of the pending blocks arrived.';
 COMMENT ON COLUMN trace.behind.due_at IS 'When to project the run. `infinity` if its projection failed too often.';
-COMMENT ON COLUMN trace.behind.attempts IS 'How many projections began and did not commit since the last one that did.';
+COMMENT ON COLUMN trace.behind.attempts IS 'How many projections of the run have begun since the last one that was committed.';
 COMMENT ON COLUMN trace.behind.error IS 'The error of the last failed projection; null if none failed or the projector was killed.';

@@ -29,7 +29,7 @@ from tracer.store import Refusal
 Item = TypeVar("Item")
 
 MINIMUM_VERSION = 14
-"""The first Citus that knows PostgreSQL 18."""
+"""The first major version of Citus that supports PostgreSQL 18."""
 
 _RUN = "run"
 _RUNS = "root_plan_id"
@@ -38,8 +38,11 @@ _BY_THEMSELVES = {"session_state": "session_id"}
 """Tables that do not belong to runs, and their distribution columns."""
 
 _HERE = {"recorder_lease", "tool_hour"}
-"""Tables that stay with the coordinator: leases are few, and what renews them is no query for
-shards. Roll-ups are few, too, and contain the runs of all shards."""
+"""Tables that are not distributed: they exist on the coordinator only.
+
+Both are small. The statement that renews leases cannot run on shards, and a roll-up counts the runs
+of all shards.
+"""
 
 HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 
@@ -47,7 +50,7 @@ _spread: WeakKeyDictionary[Pool, bool] = WeakKeyDictionary()
 
 
 async def is_spread(pool: Pool) -> bool:
-    """Return whether Citus distributes a database's tables. One query for each pool."""
+    """Return whether Citus distributes a database's tables. The result is cached per pool."""
     if pool not in _spread:
         async with pooled_connection(pool) as connection:
             _spread[pool] = await is_spread_by(connection)
@@ -204,7 +207,7 @@ async def by_shard(
 ) -> list[list[Numbered[Item]]]:
     """Divide items by the shard of their runs. Without Citus, all items are one part.
 
-    The reason for parts is that a transaction cannot lock runs on two shards.
+    Each part can be written in one transaction: a transaction cannot lock runs on two shards.
 
     Args:
         pool: The connections.

@@ -1,8 +1,8 @@
 """Notifications between processes, by Postgres's NOTIFY: runs that changed, and runs to project.
 
 They are sent after the commit, never within it: transactions that notify wait for each other's
-commits. Nothing depends on them: runs are polled as well
-(`tracer.storage.postgres.read.run_watch`), and projectors look once a second.
+commits. A lost notification only causes a delay: runs are polled as well
+(`tracer.storage.postgres.read.run_watch`), and projectors check for due runs once a second.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tracer.storage.postgres.connection.pool import (
 )
 
 Told = Callable[[Collection[UUID]], None]
-"""Takes the runs that were written, or accepted."""
+"""A callback that receives run ids: runs that were written, or runs with newly accepted spans."""
 
 
 class Notify(NamedTuple):
     """Callbacks that notify other processes. Call them after the commit."""
 
     written: Told
-    """Takes the runs whose records changed, and wakes their watchers."""
+    """Call this with the runs whose records changed. It wakes their watchers."""
     accepted: Told
-    """Takes the runs with new pending spans, and wakes projectors."""
+    """Call this with the runs that have new pending spans. It wakes projectors."""
 
 
 class Watching(Protocol):
@@ -49,11 +49,15 @@ class Watching(Protocol):
 
 
 GATHER_SECONDS, MOST_GATHER_SECONDS = 0.01, 0.1
-"""How many seconds writes are collected into one message after a first one was sent at once: at
-least, and at most in a busy process."""
+"""The shortest and the longest pause in seconds after a message was sent.
+
+Runs that are written during the pause are collected into the next message. The pause is longer if
+sending is slow.
+"""
 
 SENDING_SHARE = 0.1
-"""The share of time that a busy process may spend on sending, within these limits."""
+"""The share of its time that a busy process spends on sending. The pause is chosen so, but it stays
+within the limits above."""
 
 RETRY_SECONDS = (1, 2, 5, 15, 30)
 
@@ -65,8 +69,8 @@ PENDING_CHANNEL = "tracer_pending"
 _RUNS_IN_A_MESSAGE = 200  # 33 bytes each; Postgres limits a message to 8,000 bytes
 
 LOOK_NOW = "now"
-"""A message to projectors: a run is due now. Other messages name accepted runs, which are due after
-100 ms at the earliest."""
+"""A message to projectors: some run is due now. All other messages contain the ids of runs with new
+spans, which are not due for another 100 ms."""
 
 WAKE_PROJECTORS = f"SELECT pg_notify('{PENDING_CHANNEL}', '{LOOK_NOW}')"
 """Makes projectors check for due runs at once."""

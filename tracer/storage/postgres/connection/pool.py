@@ -45,10 +45,12 @@ _VANISHED = {
     "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
 }
-"""When a machine that does not respond counts as gone. TCP alone would wait for hours."""
+"""After about 30 seconds without an answer from the database's machine, a connection is closed.
+With TCP's defaults, it would wait for hours."""
 
 INTERVAL = 0.1
-"""The seconds after which psycopg checks for a cancellation, as psycopg's own default."""
+"""How often, in seconds, a waiting connection checks whether it was interrupted. Psycopg's
+default."""
 
 T = TypeVar("T")
 
@@ -92,8 +94,8 @@ SyncConnection = psycopg.Connection[tuple[Any, ...]]
 class LargeReads:
     """Runs reads of many rows in worker threads, each over a synchronous connection.
 
-    A connection's transactions are read-only and see one state. Threads and connections are started
-    when they are first needed.
+    Each transaction is read-only and sees one snapshot. Threads and connections are started when
+    they are first needed.
     """
 
     def __init__(self, options: Mapping[str, Any], answer_seconds: float) -> None:
@@ -112,10 +114,12 @@ class LargeReads:
         )
 
     async def run(self, read: Callable[[SyncConnection], T]) -> T:
-        """Return what `read` returns. If the caller is cancelled, the query is cancelled.
+        """Run `read` in a thread and return its result.
+
+        If the caller is cancelled, the query is cancelled too.
 
         Raises:
-            TimeoutError: It took longer than `READ_SECONDS`.
+            TimeoutError: `read` took longer than `READ_SECONDS`.
         """
         lent: list[SyncConnection] = []
         is_cancelled = threading.Event()
@@ -166,7 +170,7 @@ class LargeReads:
 
 
 def _end(connection: SyncConnection) -> None:
-    """Cancel a query of another thread, and end the connection if the server does not answer."""
+    """Cancel the query that another thread runs over `connection`, and shut down its socket."""
     with suppress(psycopg.Error, OSError):
         connection.cancel_safe(timeout=ANSWER_SECONDS)
     # The driver's `close` would free memory that the other thread uses.
@@ -402,10 +406,10 @@ async def _live_connection(pool: Pool) -> PoolConnection:
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Translate what Postgres, its driver and the pool raise.
+    """Translate the errors of Postgres, its driver and the pool.
 
     Raises:
-        StoreUnavailable: The database does not answer, or failed meanwhile.
+        StoreUnavailable: The database does not answer, or failed while it executed the statement.
         SchemaOutOfDate: The database lacks a table or a column.
     """
     try:
@@ -423,7 +427,7 @@ def store_errors() -> Iterator[None]:
 
 
 def _unavailable(error: BaseException | None) -> StoreUnavailable:
-    """Return the error for an outage. It quotes no values of rows: they may be secret."""
+    """Return the error for an outage. The message quotes no values of rows: they may be secret."""
     match error:
         case TimeoutError():
             problem = "the database did not answer in time"

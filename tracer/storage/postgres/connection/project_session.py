@@ -63,13 +63,13 @@ async def in_project(
     """Yield a connection in a pipelined transaction of a project, which is committed at the end.
 
     Args:
-        project: The project whose rows it sees.
-        seconds: How long it may be used; None: unlimited.
+        project: The project whose rows the transaction sees.
+        seconds: How long the connection may be used; None: unlimited.
         sees_one_state: Whether all statements see the snapshot of the transaction's beginning. If
             so, changing a row that another transaction has changed since then fails.
 
     Raises:
-        TimeoutError: It was used for too long.
+        TimeoutError: The connection was used for longer than `seconds`.
     """
     async with pooled_connection(project.pool, seconds) as connection:
         try:
@@ -97,11 +97,11 @@ async def read_many(project: ProjectPool, read: Callable[[SyncConnection], T]) -
     """Read many rows in a worker thread, in one snapshot of a project.
 
     Args:
-        project: The project whose rows it sees.
+        project: The project whose rows `read` sees.
         read: Reads the rows from a connection in pipeline mode.
 
     Raises:
-        TimeoutError: It took longer than `READ_SECONDS`.
+        TimeoutError: `read` took longer than `READ_SECONDS`.
     """
 
     def within(connection: SyncConnection) -> T:
@@ -134,7 +134,7 @@ async def _begun(
 ) -> AsyncIterator[None]:
     """Begin a transaction of a project in a pipeline.
 
-    If the block is left early, the transaction does not end.
+    The caller must end the transaction. This function does not, even if the block raises an error.
     """
     standing = await standing_of(connection)
     async with connection.pipeline():
@@ -149,11 +149,11 @@ async def transaction_in(
 ) -> AsyncIterator[tuple[PoolConnection, list[Row]]]:
     """Yield a connection in a transaction of a project, without a time limit.
 
-    It is not in pipeline mode, so that results can be read. `committed` ends the transaction;
-    otherwise it is rolled back.
+    The connection is not in pipeline mode, so the caller can read results. Commit with `committed`.
+    Without it, the transaction is rolled back.
 
     Args:
-        project: The project whose rows it sees.
+        project: The project whose rows the transaction sees.
         first: Statements to execute with BEGIN, in one round trip. The rows of the last one are
             yielded too.
     """
@@ -178,11 +178,11 @@ async def committed(connection: PoolConnection, statements: Iterable[Statement])
 async def executed(project: ProjectPool, statements: Iterable[Statement]) -> list[list[Row]]:
     """Execute statements in one transaction of a project and one round trip.
 
-    Leaving the pipeline commits: a pipeline in autocommit mode is one implicit transaction. Citus
-    needs explicit statements.
+    A pipeline in autocommit mode is one implicit transaction, which is committed when the pipeline
+    ends. Citus needs explicit BEGIN and COMMIT statements.
 
     Args:
-        project: The project whose rows they see.
+        project: The project whose rows the statements see.
         statements: The statements, in order.
 
     Returns:

@@ -42,7 +42,7 @@ _RIGHTS = {
     ),
     "project": "SELECT, UPDATE (keep_days, keep_runs, payloads, keep_spans, summed_at)",
 }
-"""The rights of the role on tables for which it has fewer than reading and writing rows."""
+"""The program role's rights on the tables whose rows it may not freely read and write."""
 
 _EVERY_RIGHT = "SELECT, INSERT, UPDATE, DELETE"
 
@@ -54,9 +54,9 @@ class Standing:
     """How row-level security applies to a connection."""
 
     is_walled: bool
-    """Whether its user can become the role to which the policies apply."""
+    """Whether the connection's user can `SET ROLE` to the role that the policies apply to."""
     is_spread: bool
-    """Whether Citus is installed, whose workers need the role and the project, too."""
+    """Whether Citus is installed. If so, its workers need the role and the project, too."""
 
 
 _standings: WeakKeyDictionary[PoolConnection | SyncConnection, Standing] = WeakKeyDictionary()
@@ -73,8 +73,8 @@ SELECT coalesce((
 async def standing_of(connection: PoolConnection) -> Standing:
     """Return how row-level security applies to a connection.
 
-    The result is cached once the user can `SET ROLE` to the program's role. Until then it is
-    queried each time. So no restart is needed after the role was granted.
+    The result is cached once the user can `SET ROLE` to the program's role. Until then each call
+    queries it, so no restart is needed after the role is granted.
     """
     standing = _standings.get(connection)
     if standing is None:
@@ -114,7 +114,8 @@ def entering(standing: Standing, project_id: int | None) -> list[str]:
 
     Args:
         standing: How row-level security applies to the connection.
-        project_id: The project; None: no project, with the role of the tables' owner again.
+        project_id: The project; None: return to the role of the tables' owner, which sees all
+            projects.
     """
     if project_id is None:
         return ["SET LOCAL ROLE none"]

@@ -33,7 +33,7 @@ class PartlyWritten(StoreUnavailable):
     """A part of the store does not answer. Check that every worker runs and try again."""
 
     def __init__(self, written: Set[int], refused: list[Refusal]) -> None:
-        """Report the items of a batch that were written nevertheless.
+        """Set the items of a batch that were written although others were not.
 
         Args:
             written: The indexes of items that were written or finally rejected.
@@ -61,7 +61,8 @@ async def write_storable(
     Args:
         items: The items.
         word: A word for an item, such as `event`, for messages.
-        write: Writes all of its items or none, and returns the refusals.
+        write: Writes all items that it receives, or none, and returns the refusals. If it fails
+            because of an item, it is called again with smaller lists.
     """
     if not items:
         return []
@@ -77,7 +78,9 @@ async def write_storable(
 
 
 def _why_unstorable(error: Exception, word: str) -> str:
-    """Return a message that does not quote the item, which may contain secrets.
+    """Return the message for an item that the database cannot store.
+
+    The message does not quote the item, which may contain secrets.
 
     Args:
         error: One of `UNSTORABLE`.

@@ -99,8 +99,9 @@ class PostgresDeletion:
 
         Args:
             subject: The subject, as it is stored.
-            settle: Projects pending runs. Called first, because only records name the subject of a
-                run. If it is None, the result names all pending runs.
+            settle: Projects pending runs. Called first: the subject of a run is only known after
+                its spans are projected. If it is None, nothing is projected, and the result names
+                all pending runs.
 
         Returns:
             The numbers of deleted runs, records and spans, and how many rows remain.
@@ -183,7 +184,7 @@ class PostgresDeletion:
                         yield result
 
     async def forget_tombstones(self) -> int:
-        """Delete some of the tombstones that are too old, and return how many.
+        """Delete some tombstones that are older than `TOMBSTONE_DAYS`, and return how many.
 
         Raises:
             StoreUnavailable: The database does not answer.
@@ -240,7 +241,7 @@ class PostgresDeletion:
                 belong to it.
 
         Returns:
-            The runs that are deleted now, with their conversations.
+            The id of each deleted run, with the id of its conversation.
         """
         deleted: dict[UUID, str] = {}
         log_sessions: set[UUID] = set()
@@ -270,7 +271,7 @@ class PostgresDeletion:
         return deleted
 
     async def _named_sessions(self, sessions: Collection[UUID]) -> set[UUID]:
-        """Return those of `sessions` that another run still names.
+        """Return the sessions among `sessions` that some run still names.
 
         Each session is identified by the run that holds its log records.
         """
@@ -298,9 +299,10 @@ class PostgresDeletion:
     async def _purge_some(
         self, runs: list[UUID], claim: str, unlinked: set[UUID]
     ) -> PurgeResult | None:
-        """Delete the rows of some tombstones in one transaction, or a part of a large run's.
+        """Delete the rows of some tombstones in one transaction.
 
-        Only the last statement locks a row of `run`. So writes to the run are rejected without
+        If a single run has too many rows for one transaction, only some of them are deleted. Only
+        the last statement locks a row of `run`. So writes to a deleted run are rejected without
         waiting for the purge.
 
         Args:
@@ -372,8 +374,8 @@ async def _delete_states(
 
     Args:
         connection: In the transaction that deletes the runs.
-        values: The values of its statements.
-        sessions: The conversation of each run.
+        values: The parameters of the SQL statements.
+        sessions: The id of each run's conversation, by run.
         with_shared: Whether to delete states of conversations to which other runs belong.
     """
     values = {**values, "sessions": list(set(sessions.values())), "named": []}

@@ -43,15 +43,16 @@ _LIVES = f"""EXISTS (
         AND part.abandoned_at IS NULL)"""
 
 TOO_OLD = f"recorded_at < %(before)s AND {_END} < %(before)s AND NOT ({_LIVES})"
-"""Runs that were stored and ended before a moment."""
+"""The condition for runs that were stored and ended before the time `before`."""
 
 TOO_MANY = f"(recorded_at, root_plan_id) <= (%(last_at)s, %(last)s) AND NOT ({_LIVES})"
-"""Runs that exceed the number that a project keeps; `LAST_KEPT` finds `last_at` and `last`."""
+"""The condition for runs in excess of the number that a project keeps. `LAST_KEPT` finds `last_at`
+and `last`."""
 
 LAST_KEPT = f"""
 SELECT recorded_at, root_plan_id FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED}
 ORDER BY recorded_at DESC, root_plan_id DESC LIMIT 1 OFFSET %(keep_runs)s"""
-"""Finds the newest of the runs that are too many."""
+"""Finds the newest run in excess of `keep_runs`."""
 
 
 def count_runs(which: str) -> str:
@@ -137,12 +138,16 @@ FORGET_WORK = tuple(
 """Make the reaper and the projectors skip deleted runs."""
 
 DELETE_SESSIONS = f"DELETE FROM otel_session WHERE {_OF_RUNS} RETURNING session_run_id"
-"""Removes the links from deleted runs to sessions of log records. Returns the sessions' runs."""
+"""Removes the links from deleted runs to the sessions that their log records name. Returns the runs
+that store the log records of these sessions."""
 
 FIND_NAMED_SESSIONS = f"""
 SELECT DISTINCT session_run_id FROM otel_session
 WHERE {_OF_PROJECT} AND session_run_id = ANY(%(sessions)s)"""
-"""Finds those of the sessions' runs that a run names: they are deleted with the last one."""
+"""Finds which of `sessions` are still named by a run. The others can be deleted.
+
+Each session is identified by the run that stores its log records.
+"""
 
 # Comparing names can use the index behind row-level security. Names have the first 63 bytes.
 _OF_SESSIONS = f"""{_OF_PROJECT} AND session = ANY(%(sessions)s)
@@ -161,7 +166,11 @@ WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND session_id = ANY(%(sessions)s)
 UNION ALL
 SELECT root_plan_id::text FROM run
 WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND root_plan_id = ANY(%(named)s)"""
-"""Finds the conversations to which a run still belongs. `named` are those that are ids of runs."""
+"""Finds which of the conversations `sessions` still have a run.
+
+A run without a session id is a conversation of its own, identified by the run's id. `named`
+contains those ids in `sessions` that are UUIDs, and so may be ids of runs.
+"""
 
 DELETE_STATES = f"DELETE FROM session_state WHERE {_OF_SESSIONS}"
 
@@ -179,7 +188,7 @@ WAIT_FOR_CLAIM = f"SELECT root_plan_id, pg_advisory_xact_lock({_PURGE_LOCK_KEY})
 
 FIND_CLAIMED = f"""
 SELECT root_plan_id FROM run WHERE {_OF_RUNS} AND {IS_TOMBSTONE} ORDER BY root_plan_id"""
-"""Finds those of the claimed runs that are tombstones: nothing else may be purged."""
+"""Finds the tombstones among the claimed runs. Only tombstones may be purged."""
 
 
 def _of_runs(table: str) -> str:
@@ -194,9 +203,12 @@ _BELOW_RUNS = tuple(
 )
 
 PURGED_TABLES = tuple(table for table in _BELOW_RUNS if table != "run_group")
-"""Every table with rows of runs but `run_group`: `tracer.storage.postgres.stats.rollups` deletes
-those rows, and takes the run out of the sums in the same transaction. If the links that form
-circles are cut, no row refers to a table before its own."""
+"""The tables whose rows the purge deletes: every table with rows of runs, except `run_group`.
+
+`tracer.storage.postgres.stats.rollups` deletes the rows of `run_group`, and takes the run out of
+the sums in the same transaction. After `UNLINK` has cut circular references, no row refers to a
+table that comes earlier in this order.
+"""
 
 _RECORD_TABLES = {TABLES[kind] for kind in RECORDS}
 _SPANS = {"otel_block": "spans", "otel_span": "1"}
@@ -234,8 +246,8 @@ UNLINK = tuple(
         (Kind.TOOL_CALL, "parent_tool_call_id = NULL", "parent_tool_call_id IS NOT NULL"),
     )
 )
-"""Cut the links of a large run that form circles. Afterwards its rows can be deleted in several
-transactions, each of which leaves no broken reference."""
+"""Cut the references of a large run that form circles. Afterwards its rows can be deleted in
+several transactions without broken references in between."""
 
 # `ctid = ANY (…)` would be compared one by one if the planner chose another index.
 DELETE_SOME_ROWS = tuple(
@@ -246,7 +258,8 @@ DELETE_SOME_ROWS = tuple(
     )
     for table in PURGED_TABLES
 )
-"""Delete at most `most` rows of a run whose links are cut, one statement per table, in order."""
+"""Statements that each delete at most `most` rows of one table. Execute them in this order, after
+`UNLINK`."""
 
 # --- Act 3: the end ------------------------------------------------------------------------------
 
@@ -269,10 +282,11 @@ COUNT_REMAINING = " UNION ALL ".join(
         f"SELECT count(*) FROM run WHERE {_OF_RUNS} AND swept_at IS NULL",
     )
 )
-"""Counts what remains of the deleted runs `runs` in each table."""
+"""Counts the remaining rows of the deleted runs `runs` in each table."""
 
 COUNT_REMAINING_OF_SUBJECT = f"""
 SELECT count(*) FROM run WHERE {_OF_PROJECT} AND {OF_SUBJECT}
 UNION ALL
 SELECT count(*) FROM session_state WHERE {_OF_SESSIONS}"""
-"""Counts a subject's runs, and the states of the conversations that were theirs."""
+"""Counts the remaining runs of a subject, and the remaining states of the conversations
+`sessions`."""

@@ -19,14 +19,14 @@ from tracer.storage.postgres.projects.periodic_job import PeriodicJob
 from tracer.storage.postgres.spans.projector_process import COUNT_PROJECTORS
 
 READ_SECONDS = 1.0
-"""How often the backlog is read at most."""
+"""The shortest time between two reads of the backlog."""
 
 LATE_SECONDS = 30.0
-"""From how long after a run became due its projection is logged as late."""
+"""If a run has been due for longer than this, a warning is logged."""
 
 PROJECT_SHARE = 4
-"""One project may use this fraction of the limit: as many projects can fill it, and the others are
-not rejected because one sends more than is projected."""
+"""The limit of a single project is the whole limit divided by this number. So a project that sends
+spans faster than they are projected does not block the others."""
 
 # Runs that failed too often are due at `infinity`: no projector will read them, so their spans
 # must not count. Runs that are only projected again have no new spans and are never late.
@@ -50,7 +50,7 @@ class BacklogFigures:
 
     @property
     def size(self) -> int:
-        """The bytes of all projects."""
+        """The uncompressed bytes of spans of all projects."""
         return sum(self.sizes.values())
 
 
@@ -60,7 +60,7 @@ class Backlog(PeriodicJob):
     trouble = "backlog_not_read"
 
     def __init__(self, pool: Pool, max_bytes: int) -> None:
-        """Read nothing yet.
+        """Set the limit. The backlog is not read yet.
 
         Args:
             pool: Connections that see all projects.
@@ -71,7 +71,7 @@ class Backlog(PeriodicJob):
         self._max_bytes = max_bytes
         self._figures = BacklogFigures()
         self._added = Counter[int]()
-        """The bytes that this process accepted since, by project."""
+        """The bytes that this process accepted since the backlog was read, by project."""
         self._read_at = -READ_SECONDS
         self._reading = asyncio.Lock()
         self._is_late = False
@@ -79,7 +79,7 @@ class Backlog(PeriodicJob):
         self._news.set()  # an earlier server may have left something
 
     def check(self, project_id: int) -> None:
-        """Return if a project may send spans.
+        """Check that a project may send spans.
 
         Raises:
             TooBusy: Too many bytes of the project, or of all projects, are not projected yet.
@@ -107,7 +107,7 @@ class Backlog(PeriodicJob):
         self._news.set()
 
     async def run_once(self) -> None:
-        """Wait until spans may be waiting, and read how many there are."""
+        """Wait until there may be a backlog, and read it."""
         await self._news.wait()
         self._news.clear()
         try:

@@ -1,6 +1,6 @@
 """The pruner: deletes runs that projects no longer keep, and the remains of deletions.
 
-Every server has one. They share the work, and it does not matter which of them is alive.
+Every server runs one. They share the work: if a server stops, the others continue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tracer.storage.postgres.projects.periodic_job import (
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 
 LOOK_SECONDS = 300.0
-"""The seconds between two runs."""
+"""The pause in seconds between two passes."""
 
 
 class Pruner(PeriodicJob):
@@ -41,8 +41,8 @@ class Pruner(PeriodicJob):
 
         Args:
             pool: Connections that see all projects.
-            on_written: Receives the deleted runs.
-            look_seconds: The seconds between two runs.
+            on_written: Called with the runs that were deleted.
+            look_seconds: The pause in seconds between two passes.
             clock: The clock; None: the database's own.
         """
         super().__init__(look_seconds)
@@ -50,7 +50,7 @@ class Pruner(PeriodicJob):
         self._on_written = on_written
         self._clock = clock
         self.done = PurgeResult()
-        """The total of its deletions."""
+        """The total of this pruner's deletions."""
 
     async def run_once(self) -> None:
         """Delete everything that is due, and pause between deletions as long as each took.

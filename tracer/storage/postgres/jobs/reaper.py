@@ -1,6 +1,6 @@
 """The reaper finds recorders that died, so that their unfinished records are shown as abandoned.
 
-Every server has one. They share the work, and it does not matter which of them is alive.
+Every server runs one. They share the work: if a server stops, the others continue.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from tracer.records.leases import LeaseTerms
 from tracer.storage.postgres.projects.periodic_job import PeriodicJob
 
 LOOK_SECONDS = 5.0
-"""The seconds between two runs; fewer if leases are so short that the reaper would be late."""
+"""The pause in seconds between two passes. It is shorter if leases are so short that the reaper
+would be late."""
 
 
 class LeaseKeeping(Protocol):
@@ -26,14 +27,14 @@ class LeaseKeeping(Protocol):
         """
 
     async def expire_leases(self, since: datetime) -> None:
-        """Mark recorders as dead or alive in their runs, by their leases.
+        """Mark recorders as dead if their leases expired, or as alive if they reported again.
 
         `abandoned_at` becomes the time when the lease expired. The revisions of the recorder's
         unfinished records and of their runs are raised. Any number of callers may do this at once.
 
         Args:
-            since: Since when heartbeats can arrive. No lease expires before its full length has
-                passed since this time.
+            since: The time since which heartbeats could arrive without interruption. No lease
+                expires before its full length has passed since this time.
 
         Raises:
             StoreUnavailable: The store does not answer. Completed marks stay.
@@ -51,10 +52,11 @@ class Reaper(PeriodicJob):
         self._lease = terms.lease
         self._since = datetime.min
         self.looked_at: datetime | None = None
-        """The time of the last run, by the clock of leases. None before the first."""
+        """The time of the reaper's last pass, by the clock of leases; None before the first
+        pass."""
 
     async def run_once(self) -> None:
-        """Find the recorders that died or came back, and mark their records.
+        """Find the recorders that died or reported again, and mark them in their runs.
 
         Raises:
             StoreUnavailable: The store does not answer.

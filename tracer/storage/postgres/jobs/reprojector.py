@@ -12,14 +12,16 @@ from tracer.storage.postgres.projects.periodic_job import PeriodicJob, for_each_
 from tracer.storage.postgres.spans.reprojection import FIRST_ID, Reprojection
 
 RUNS_AT_ONCE = 50
-"""How many runs are made pending while nothing is due."""
+"""How many runs of a project are made pending at a time."""
 
 SCANNED_AT_ONCE = 10_000
-"""How many runs one query looks at. They have no index by version: every projection would have to
-maintain it, and a server looks through the runs only after it starts and every `PASS_SECONDS`."""
+"""How many runs one query examines. Runs have no index by projection version, because every
+projection would have to maintain it. A server examines the runs only after it starts and every
+`PASS_SECONDS`."""
 
 PASS_SECONDS = 3_600.0
-"""An older server that still runs may project a run that this one has passed."""
+"""The pause in seconds after all runs were examined. An older server that still runs may project
+some of them meanwhile, so they are examined again."""
 
 LOOK_SECONDS = 1.0
 
@@ -41,7 +43,7 @@ SELECT (SELECT root_plan_id FROM next ORDER BY root_plan_id DESC LIMIT 1),
 
 
 class Reprojector(PeriodicJob):
-    """Makes runs pending that an older version of the program projected.
+    """Makes runs pending again if an older version of the program projected them.
 
     Newly arrived spans are projected first. Enter it with `async with`. The first pass also retries
     runs whose projection failed permanently.
@@ -55,7 +57,7 @@ class Reprojector(PeriodicJob):
         """Connect to the database.
 
         Args:
-            pool: Its connections, which see all projects.
+            pool: Connections that see all projects.
             look_seconds: The pause between two runs of the job, in seconds.
             runs_at_once: How many runs of a project are made pending at a time.
         """

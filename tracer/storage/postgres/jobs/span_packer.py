@@ -17,7 +17,7 @@ from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.postgres.spans.packing import SpanPacking
 
 LOOK_SECONDS = 60.0
-"""How long it waits between one look and the next."""
+"""The pause in seconds between two passes."""
 
 
 class SpanPacker(PeriodicJob):
@@ -31,7 +31,7 @@ class SpanPacker(PeriodicJob):
         """Connect to the database.
 
         Args:
-            pool: Its connections, which see all projects.
+            pool: Connections that see all projects.
             look_seconds: The pause between two passes.
             clock: The clock by which runs are due for merging; None: the database's own clock.
         """
@@ -39,16 +39,12 @@ class SpanPacker(PeriodicJob):
         self._pool = pool
         self._clock = clock
         self.removed_spans = 0
-        """How many spans were removed from projects that keep those of agent work only."""
+        """How many spans were removed because their projects only keep spans of agent work."""
         self.removed_runs = 0
-        """How many runs of these projects were removed whole."""
+        """How many runs were removed because they contained no agent work."""
 
     async def run_once(self) -> None:
-        """Pack and merge the spans of all due runs. Pause after each for as long as it took.
-
-        Raises:
-            StoreUnavailable: The database does not answer. Committed work is kept.
-        """
+        """Pack and merge the spans of all due runs. Pause after each run for as long as it took."""
         await for_each_project(self._pool, self._look_after, "spans_of_project_not_packed")
 
     async def _look_after(self, project: ProjectPool) -> None:

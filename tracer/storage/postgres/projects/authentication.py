@@ -81,7 +81,7 @@ class Authenticator:
         return secret
 
     async def by_key(self, key: str) -> Caller:
-        """Return the caller with a key.
+        """Return the caller that a key identifies.
 
         Raises:
             NotIdentified: The key does not exist, or was revoked.
@@ -92,7 +92,7 @@ class Authenticator:
         return own or await self._caller(("key", key_digest), self._find_by_key, UNKNOWN_KEY)
 
     async def by_sign_in(self, secret: str) -> Caller:
-        """Return the caller with a sign-in.
+        """Return the caller that the secret of a sign-in identifies.
 
         Raises:
             NotIdentified: The sign-in does not exist, or has expired.

@@ -26,7 +26,7 @@ class ModelPrices:
         self._cached = Cached(self._look_up)
 
     async def known(self) -> OwnPrices:
-        """Return the prices to look up, which may be two seconds old. For frequent use.
+        """Return the prices from a cache. They may be two seconds old.
 
         Raises:
             StoreUnavailable: The database does not answer.
@@ -37,7 +37,7 @@ class ModelPrices:
         return OwnPrices(await self.list_prices())
 
     async def list_prices(self) -> list[ModelPrice]:
-        """Return the prices by model, provider and first day.
+        """Return the prices, sorted by model, provider and first day.
 
         Raises:
             StoreUnavailable: The database does not answer.
@@ -50,7 +50,7 @@ class ModelPrices:
                 return [price_of(row) for row in await cursor.fetchall()]
 
     async def set_price(self, price: ModelPrice) -> None:
-        """Add a price, or replace the one of the same model, provider and first day.
+        """Add a price, or replace the price of the same model, provider and first day.
 
         Raises:
             BadRequest: A value is not valid, or the project has too many prices.
@@ -102,7 +102,7 @@ READ_PRICES = """
 SELECT model, provider, valid_from, input_usd, output_usd, cache_read_usd, cache_write_usd,
     reasoning_usd
 FROM model_price WHERE project_id = {} ORDER BY model, provider, valid_from"""
-"""The prices of a project; its id is the only parameter, whose placeholder is filled in."""
+"""Selects the prices of a project. Replace `{}` by a placeholder for the project's id."""
 
 _IS_SAME = "(model, provider, valid_from) = (%(model)s, %(provider)s, %(valid_from)s)"
 

@@ -33,7 +33,7 @@ class PeriodicJob(ABC):
         self._pause = pause
         self._task: asyncio.Task[None] | None = None
         self.failures = 0
-        """The number of failed runs."""
+        """How often the job has failed."""
 
     @abstractmethod
     async def run_once(self) -> None:

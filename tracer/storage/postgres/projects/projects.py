@@ -1,6 +1,6 @@
 """Projects: their names and settings.
 
-Projects are created only with access to the database: no key has rights above projects.
+Creating a project needs access to the database: no key allows it.
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ from tracer.text import storable
 L = TypeVar("L", Run, ToolCallPreview)
 
 MOST_SORTED = 10_000
-"""How many rows a page may sort. If more match, it examines rows in the order of the list."""
+"""How many rows a page may sort. If more rows match, the page examines rows in the order of the
+list instead."""
 
 
 @dataclass
@@ -71,11 +72,11 @@ class Listing:
     most_examined: int
     """How many rows a page examines at most."""
     among: Where = field(default_factory=Where)
-    """Conditions with an index of another order, whose rows are sorted."""
+    """Conditions whose index has another order than the list. The rows that match are sorted."""
     along: Where = field(default_factory=Where)
-    """Conditions with an index in the order of the list."""
+    """Conditions whose index has the order of the list."""
     wanted: Where = field(default_factory=Where)
-    """Conditions that are checked row by row."""
+    """Conditions without an index, which are checked row by row."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -107,7 +108,7 @@ class Listing:
 
 
 def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> Listing:
-    """Return the listing of runs. The table is named `run`."""
+    """Return the listing of runs. Its SQL refers to the table as `run`."""
     listing = Listing("run", "root_plan_id", most_examined=500)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
     listing.along.add(RUN_NOT_DELETED)

@@ -21,9 +21,9 @@ from tracer.storage.postgres.schema.record_tables import IS_FAILED, START
 from tracer.store import RunFilter, RunOrder
 
 MOST_RUNS = 100_000
-"""How many runs are examined at most, latest first."""
+"""The most runs that a sorted page or a histogram examines, latest first."""
 MOST_CHECKED = 10_000
-"""The same if the filter has conditions that are checked run by run."""
+"""The most runs that are examined if the filter has conditions that are checked run by run."""
 
 _TOKENS = "input_tokens + output_tokens"
 _VALUES = {
@@ -43,7 +43,7 @@ async def read_sorted_page(
 
     Args:
         connection: In a transaction with one snapshot.
-        listing: The runs, from the start of the list.
+        listing: Selects the runs of all pages. `cursor` is applied to the sorted runs.
         order: The order.
         limit: The largest number of runs.
         cursor: The cursor of the previous page.
@@ -87,7 +87,7 @@ async def read_sorted_page(
 async def read_histogram(
     connection: PoolConnection, listing: Listing, wanted: RunFilter
 ) -> RunHistogram:
-    """Count the runs of a listing by start, with at most three queries."""
+    """Count the runs of a listing in intervals of their start times, with at most three queries."""
     listing = _bounded(await in_best_order(connection, listing))
     query = f"""WITH found AS MATERIALIZED (
             SELECT {START} AS at, {IS_FAILED} AS has_failed

@@ -19,13 +19,13 @@ from tracer.storage.postgres.schema.record_tables import ALWAYS, IS_FAILED, TABL
 from tracer.storage.run_previews import run_previews
 
 _READ = PREVIEW_CHARACTERS + 1
-"""One character more shows that a text is longer."""
+"""How many characters of a text are read: one more than is shown, to detect a longer text."""
 
 
 async def read_run_previews(
     connection: PoolConnection, project_id: int, runs: Sequence[Run]
 ) -> list[RunPreview]:
-    """Return runs as the list shows them.
+    """Return the previews of `runs` that the run list shows.
 
     Args:
         connection: In a transaction in which every query sees the same state.

@@ -1,4 +1,4 @@
-"""Read the rows of a tree from Postgres: five queries, and one more below a sub-plan.
+"""Read the rows of a tree from Postgres: five queries, and one more for a sub-plan.
 
 Runs in a worker thread (`project_session.read_many`).
 """
@@ -66,8 +66,8 @@ def read_tree(
     Args:
         connection: In a transaction in which every query sees the same state, and in a pipeline.
         project_id: The project whose plan it is.
-        plan_id: The plan. If several runs have a plan of this id, the first plan that is no
-            placeholder is read.
+        plan_id: The plan. If several runs contain it, the first run in which it is no placeholder
+            is read.
         payloads: How much of the long strings to read.
 
     Raises:
@@ -117,7 +117,7 @@ def read_rows(
     parameters: dict[str, Any],
     payloads: Payloads,
 ) -> dict[Kind, list[Any]]:
-    """Return the rows of queries of `rows_query` in the order of a tree: by (position, id).
+    """Execute queries of `rows_query`, and return their rows sorted by position, then by id.
 
     Args:
         connection: In a pipeline: all queries are sent before the first answer is read.
@@ -143,7 +143,7 @@ def read_rows(
 
 
 _LAST = 2**31
-"""After every position."""
+"""The sort key of rows without a position, which come last."""
 
 
 def _cut(kind: Kind, rows: Sequence[Row]) -> None:
@@ -235,7 +235,8 @@ WITH RECURSIVE below AS (
     WHERE plan.project_id = %(project_id)s AND plan.root_plan_id = %(run)s
 )
 SELECT plan_id FROM below"""
-"""The ids of a sub-plan and of the plans below it. UNION ends on circles."""
+"""The ids of a sub-plan and of the plans below it. UNION drops duplicates, so the query ends even
+if plans form a circle."""
 
 _STEPS_BELOW = (
     f"SELECT step_id FROM agent_execution_record WHERE {_IN_RUN} AND plan_id = ANY(%(plans)s)"
@@ -247,7 +248,8 @@ _BELOW = {
     Kind.THINK_ACT: f"step_id IN ({_STEPS_BELOW})",
     Kind.TOOL_CALL: f"(step_id IN ({_STEPS_BELOW}) OR tool_call_id = %(opener)s)",
 }
-"""The condition for the rows of the plans that were found, and for the call that opened them."""
+"""The SQL conditions for the rows of the plans `plans`, and for the call that opened the
+sub-plan."""
 
 
 def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:
@@ -258,7 +260,7 @@ def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:
     Args:
         kind: The kind of record.
         payloads: How much of the long strings to read.
-        condition: Which of the run's rows.
+        condition: An SQL condition that selects rows of the run.
     """
     row = ", ".join(f'{sql} AS "{name}"' for name, sql in _row(kind, payloads).items())
     table = TABLES[kind]

@@ -40,7 +40,7 @@ _RECORDS = {
 
 
 def read_whole_run(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> WholeRun:
-    """Return everything of a run.
+    """Return all stored data of a run.
 
     Args:
         connection: In a transaction in which every query sees the same state.
@@ -104,7 +104,7 @@ def _records(
 
 
 def _kind_of_run(connection: SyncConnection, parameters: dict[str, Any]) -> tuple[str, bool]:
-    """Return the source of a run's records, and whether the run is agent work.
+    """Return whether a run arrived as events or as spans, and whether it is agent work.
 
     Raises:
         RecordNotFound: The run does not exist.

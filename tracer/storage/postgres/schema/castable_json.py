@@ -14,10 +14,10 @@ import orjson
 from tracer.text import nests_too_deep
 
 FIT_COLUMNS = {"arguments_fit": "arguments", "result_fit": "result"}
-"""The flags of a tool call, each with the text that it describes."""
+"""The flag columns of a tool call, each with the text column that it describes."""
 
 FIT_VALUES = {flag: f"coalesce(incoming.{flag}, false)" for flag in FIT_COLUMNS}
-"""The value of each flag as SQL. JSON rows omit a flag that is false."""
+"""The SQL of each flag's value in a written row. The JSON of a row omits flags that are false."""
 
 _MAX_CHARACTERS = 1_000_000
 

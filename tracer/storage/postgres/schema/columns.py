@@ -40,7 +40,7 @@ class TableRow(SQLModel):
 
 
 def _column(field: FieldInfo) -> FieldInfoMetadata:
-    """Return a field's column: what the field defines, completed from the field's type."""
+    """Return a field's column. Settings that the field lacks are taken from its type."""
     stated = [each for each in field.metadata if isinstance(each, FieldInfoMetadata)]
     column = stated[0] if stated else FieldInfoMetadata()
     if isinstance(column.sa_type, PydanticUndefinedType):

@@ -30,13 +30,13 @@ class RecorderLeaseRow(TableRow, table=True):
     )
 
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
-    """The project that it records to."""
+    """The project that the recorder records to."""
     recorder_id: UUID = Field(primary_key=True)
-    """The recorder; the run itself, for spans and for events that name no recorder."""
+    """The recorder's id. For spans, and for events that name no recorder, it is the run's id."""
     seen_at: datetime
-    """The time of its last heartbeat or record, by the database's clock."""
+    """The time of the recorder's last heartbeat or record, by the database's clock."""
     length: timedelta
-    """How long a heartbeat counts."""
+    """How long the recorder counts as alive after a heartbeat."""
     lag: timedelta | None = None
     """The least time between an event and its arrival; events that took longer were spooled."""
     due_at: datetime
@@ -62,20 +62,19 @@ class RecorderRunRow(TableRow, table=True):
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project that the run belongs to."""
     recorder_id: UUID = Field(primary_key=True)
-    """The recorder; the run itself, for spans and for events that name no recorder."""
+    """The recorder's id. For spans, and for events that name no recorder, it is the run's id."""
     root_plan_id: UUID = Field(primary_key=True)
     """The run."""
     abandoned_at: datetime | None = None
-    """When its lease expired; its open records in the run are abandoned. Null while the recorder is
-    alive.
-    """
+    """When the recorder's lease expired. Its open records in the run are then shown as abandoned.
+    Null while the recorder is alive."""
 
 
 def whose(row: str, run: str) -> str:
-    """Return the `recorder_run.recorder_id` that a record belongs to, as SQL.
+    """Return the SQL of the `recorder_run.recorder_id` that a record belongs to.
 
-    For a run that arrived as spans, this is the run's id. Such records may name recorders that
-    wrote to another store.
+    If the record names no recorder, this is the run's id. It is also the run's id if the run
+    arrived as spans: such records may name recorders that wrote to another store.
 
     Args:
         row: The record's row.
@@ -88,12 +87,15 @@ def whose(row: str, run: str) -> str:
 
 
 def is_unfinished(row: str) -> str:
-    """Return the SQL condition that a record is unfinished: abandoned if its recorder is dead."""
+    """Return the SQL condition that a record is unfinished.
+
+    An unfinished record is shown as abandoned if its recorder is dead.
+    """
     return f"{row}.status IN ('pending', 'running')"
 
 
 def abandoned_at(row: str) -> str:
-    """Return when a record's recorder was found dead in its run, as SQL; null if it was not.
+    """Return the SQL of when a record's recorder was found dead; null if it is alive.
 
     The SQL is a subquery inside CASE, not a join, so that Postgres runs it only for unfinished
     records.
@@ -111,5 +113,8 @@ def abandoned_at(row: str) -> str:
 
 
 def shown_status(row: str) -> str:
-    """Return a record's status as it is shown, as SQL: `abandoned` if its recorder is dead."""
+    """Return the SQL of the status that is shown for a record.
+
+    This is `abandoned` if the record is unfinished and its recorder is dead.
+    """
     return f"CASE WHEN {abandoned_at(row)} IS NOT NULL THEN 'abandoned' ELSE {row}.status::text END"

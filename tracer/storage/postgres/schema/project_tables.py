@@ -63,10 +63,11 @@ class ProjectRow(TableRow, table=True):
     payloads: str = Field(sa_column_kwargs={"server_default": "keep"})
     """How payloads are stored: `keep`, `preview` (the beginning) or `drop`."""
     keep_spans: str = Field(sa_column_kwargs={"server_default": "all"})
-    """Which spans of a settled run are stored: `all`, or those of `agent` work."""
+    """Which spans are kept when the blocks of a run are merged: `all`, or only those of `agent`
+    work."""
     summed_at: datetime | None = None
     """The roll-ups of tool statistics contain all changes that were committed before this time;
-    null if no pass of the job has ended yet."""
+    null before the first pass of the roll-up job has ended."""
 
 
 class ApiKeyRow(TableRow, table=True):
@@ -89,7 +90,7 @@ class ApiKeyRow(TableRow, table=True):
     project_id: int
     """The project that the key gives access to."""
     name: str
-    """The name that its creator gave it."""
+    """The name that the key's creator chose."""
     scopes: list[str]
     """The allowed actions: `record`, `read`, `admin`."""
     digest: bytes
@@ -152,7 +153,7 @@ class ModelPriceRow(TableRow, table=True):
     project_id: int = Field(primary_key=True)
     """The project."""
     model: str = Field(primary_key=True)
-    """The name of the model, or the beginning of names followed by `*`."""
+    """The name of a model, or a prefix of model names followed by `*`."""
     provider: str = Field(primary_key=True)
     """The provider to which the price applies; empty: every provider."""
     valid_from: date = Field(primary_key=True)
@@ -162,11 +163,11 @@ class ModelPriceRow(TableRow, table=True):
     output_usd: Decimal
     """The rate of output tokens."""
     cache_read_usd: Decimal | None = None
-    """The rate of input tokens that were read from a cache; null: that of the input."""
+    """The rate of input tokens that were read from a cache; null: the rate of input tokens."""
     cache_write_usd: Decimal | None = None
-    """The rate of input tokens that were written to a cache; null: that of the input."""
+    """The rate of input tokens that were written to a cache; null: the rate of input tokens."""
     reasoning_usd: Decimal | None = None
-    """The rate of output tokens of reasoning; null: that of the output."""
+    """The rate of output tokens of reasoning; null: the rate of output tokens."""
 
 
 _SESSION = "regexp_replace(session_id, '@[0-9a-f]*$', '')"
@@ -190,10 +191,11 @@ class SessionStateRow(TableRow, table=True):
     revision: Int64
     """How many times the state was changed."""
     updated_at: datetime
-    """When the state was changed or a run was added last, by the server's clock."""
+    """When the state was last changed or a run was last added, by the server's clock."""
     run_ids: list[UUID] = Field(
         default_factory=list, sa_type=ARRAY(Uuid), sa_column_kwargs={"server_default": "{}"}
     )
     """The newest 100 runs of the conversation, oldest first; deleted ones may be among them."""
     session: str = Field(sa_column=Column(Text, Computed(_SESSION, persisted=True)))
-    """The session's id as runs have it: `session_id` up to its last `@`."""
+    """The session id that runs have in `run.session_id`: this row's `session_id` up to its last
+    `@`."""

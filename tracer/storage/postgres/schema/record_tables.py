@@ -95,11 +95,15 @@ CASE
     WHEN started_at IS NOT NULL THEN started_at
     ELSE recorded_at
 END)"""
-"""When a record started, or else was recorded, as SQL."""
+"""The SQL of the time when a record started. If it is unknown: when the record was stored."""
 
 
 def start_of(row: str) -> str:
-    """Return the SQL of a row's start, or of `recorded_at` if it has none. `row` is its alias."""
+    """Return the SQL of a row's start, or of `recorded_at` if it has no start.
+
+    Args:
+        row: The alias of the row.
+    """
     return f"coalesce({row}.started_at, {row}.recorded_at)"
 
 
@@ -107,7 +111,8 @@ IS_OPEN = "status < 'cancelled'"
 IS_FAILED = "status = 'failed'"
 
 RUN_NOT_DELETED = "deleted_at IS NULL"
-"""The condition of every reader that reads rows of `run`: a deleted run stays as a tombstone."""
+"""Every query of `run` for readers needs this condition, because a deleted run stays as a
+tombstone."""
 
 IS_TOMBSTONE = "deleted_at IS NOT NULL AND swept_at IS NULL"
 """The run is deleted, and some of its rows may still exist."""
@@ -116,10 +121,11 @@ NOT_DELETED = (
     "root_plan_id <> ALL(ARRAY(SELECT root_plan_id FROM run"
     f" WHERE project_id = %(project_id)s AND {IS_TOMBSTONE}))"
 )
-"""The condition of every reader that finds records without their run.
+"""The condition of every query for readers that finds records without reading their rows of `run`.
 
-The rows of a deleted run remain until they are purged. Postgres makes the array once per query,
-from an index that is nearly always empty; a join with `run` would cost every row that is read.
+The rows of a deleted run remain until they are purged. Postgres computes the array once per query,
+from an index that is nearly always empty. A join with `run` would cost time for each row that is
+read.
 """
 
 
@@ -157,7 +163,7 @@ def _along(name: str, id_field: str, moment: str, where: str | None, *leading: s
 def is_text(column: str, value: str) -> str:
     """Return the SQL condition that a column equals the parameter named `value`.
 
-    It also compares the first 63 bytes, which are what the index contains.
+    The condition also compares the first 63 bytes, because the index contains only these.
     """
     return f"{column}::name = %({value})s::text::name AND {column} = %({value})s"
 
@@ -249,28 +255,27 @@ class RunTable(_Stored, Run, table=True):
     projected: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The value of `pending_run.arrived` that the last projection read; 0 before the first one."""
     projection_version: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
-    """The version of the program's projection that made the records."""
+    """The version of the projection code that computed the records."""
     projection_error: str | None = None
-    """Why the newest spans are not projected; null if they are, or will be shortly."""
+    """Why the newest spans are not projected; null if they are projected, or will be shortly."""
     next_projection_at: datetime | None = None
-    """The run is not projected again before this time: ten times the duration of the last
-    projection.
-    """
+    """The run is not projected again before this time. After a projection, the pause is ten times
+    as long as the projection took."""
     span_bytes: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
-    """The uncompressed size of its blocks in bytes, without those that are pending."""
+    """The uncompressed size of the run's blocks in bytes, without pending blocks."""
     settle_at: datetime | None = None
-    """When to merge its blocks; null if no blocks are left to merge."""
+    """When to merge the run's blocks; null if no blocks are left to merge."""
     removed_spans: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The number of spans that were removed because the project stores spans of agent work only."""
     summed_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
-    """The revision that `run_group` contains."""
+    """The revision of the run up to which `run_group` counts its tool calls."""
     is_summed: bool = Field(
         default=False,
         sa_column=Column(
             Boolean, Computed("revision <= summed_revision", persisted=True), nullable=False
         ),
     )
-    """True if `run_group` contains the newest revision."""
+    """True if `run_group` is up to date with the run's newest revision."""
 
 
 # pydantic's mypy plugin gives both bases a `model_construct` of their own.
@@ -430,7 +435,7 @@ class SpanRow(TableRow, table=True):
     span_id: bytes = Field(primary_key=True)
     """The span's own id, within its trace."""
     parent_span_id: bytes | None = None
-    """The parent span, whether it has arrived or not."""
+    """The id of the parent span, which may not have arrived."""
     name: str
     """The span's name."""
     start_time: Int64
@@ -438,13 +443,14 @@ class SpanRow(TableRow, table=True):
     end_time: Int64
     """Nanoseconds since 1970; 0 if the span has not ended."""
     body: bytes
-    """The span with its resource and scope: a serialized OTLP `ResourceSpans` with it alone."""
+    """A serialized OTLP `ResourceSpans` that contains only this span, its resource and its
+    scope."""
     recorded_at: datetime
-    """When the server stored the first version of it."""
+    """When the server stored the first version of the span."""
 
 
 def _comment(row_class: type[SQLModel]) -> None:
-    """Set the docstrings as comments of the table and its columns: analysts read them in psql."""
+    """Use the docstrings as comments of the table and its columns, which analysts read in psql."""
     table = SQLModel.metadata.tables[str(row_class.__tablename__)]
     table.comment = (row_class.__doc__ or "").strip()
     for parent in reversed(row_class.__mro__):
@@ -494,7 +500,7 @@ def unpriced(row: str) -> str:
 
 
 METADATA = SQLModel.metadata
-"""The schema in which the migrations must end."""
+"""The schema that the migrations must produce."""
 
 _DIALECT = URL.create("postgresql+psycopg").get_dialect()()
 

@@ -1,7 +1,7 @@
-"""Tables that belong to runs, except those of records and leases.
+"""Tables that belong to runs, except the tables of records and leases.
 
-Blocks of spans, runs with pending spans, sessions of log records, removed records, and the roll-ups
-of tool calls.
+They contain blocks of spans, runs with pending spans, sessions of log records, removed records, and
+the roll-ups of tool calls.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class BlockRow(TableRow, table=True):
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project that the run belongs to."""
     root_plan_id: UUID = Field(primary_key=True)
-    """The run: the trace id, or a hash of the id of a session."""
+    """The run's id: the trace id, or for log records of a session a hash of the session id."""
     key: bytes = Field(primary_key=True)
     """16 bytes of BLAKE2b over the uncompressed message."""
     spans: int
-    """The number of spans and log records in the message. One may occur in several blocks."""
+    """The number of spans and log records in the message. A span may occur in several blocks."""
     size: Int64
     """The size of the uncompressed message in bytes."""
     recorded_at: datetime
-    """When the server stored it."""
+    """When the server stored the block."""
     body: bytes
     """A header (format version, codec, size) and the compressed message: OTLP's `TracesData`, whose
     field 2 holds `ResourceLogs`."""
@@ -78,7 +78,8 @@ class PendingRunRow(TableRow, table=True):
     root_plan_id: UUID = Field(primary_key=True)
     """The run."""
     arrived: Int64
-    """Grows with each accepted request. `run.projected` becomes this number."""
+    """Grows with each accepted request. A projection sets `run.projected` to the number that it has
+    read."""
     spans: Int64
     """The number of spans in the blocks that are pending."""
     size: Int64
@@ -86,26 +87,25 @@ class PendingRunRow(TableRow, table=True):
     since: datetime
     """When the first of the pending blocks arrived."""
     seen_at: datetime | None = None
-    """When the last of them arrived; it counts as a heartbeat. Null if the run is only projected
-    again.
-    """
+    """When the last of the pending blocks arrived, which counts as a heartbeat. Null if no spans
+    arrived, and the run is only projected again."""
     due_at: datetime
     """When to project the run. `infinity` if its projection failed too often."""
     attempts: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
-    """How many projections began and did not commit since the last one that did."""
+    """How many projections of the run have begun since the last one that was committed."""
     attempted_at: datetime | None = None
-    """When the last of these began."""
+    """When the latest of these projections began."""
     with_prices: bool = False
-    """Whether the projection replaces computed costs by those of the current prices."""
+    """Whether the projection computes costs again from the current prices."""
     failure: str | None = None
-    """The error of the last attempt; null if it left none."""
+    """The error of the last attempt; null if none was recorded."""
 
 
 class SessionRow(TableRow, table=True):
-    """A session that log records of a run name.
+    """A session that a run's log records name.
 
-    Log records of this session without a trace id then belong to the run. They are stored in the
-    blocks of a separate run, the run of the session, which has no records.
+    Log records that name the session but no trace then belong to the run, too. They are stored as
+    blocks of a separate run without records: the run of the session.
     """
 
     __tablename__ = "otel_session"
@@ -120,7 +120,7 @@ class SessionRow(TableRow, table=True):
     root_plan_id: UUID = Field(primary_key=True)
     """The run."""
     session_run_id: UUID = Field(primary_key=True)
-    """The run of the session, a hash of its id. It may not have arrived."""
+    """The id of the run of the session: a hash of the session's id. This run may not exist yet."""
 
 
 class RemovedRecordRow(TableRow, table=True):
@@ -149,25 +149,27 @@ class RemovedRecordRow(TableRow, table=True):
     root_plan_id: UUID = Field(primary_key=True)
     """The run."""
     record_id: UUID = Field(primary_key=True)
-    """The record's id. If a later projection created the record again, its table also has it."""
+    """The record's id. If a later projection created the record again, the record's own table also
+    contains it."""
     kind: str
     """The kind of the record: `plan`, `step`, `thinkAct` or `toolCall`."""
     revision: Int64
-    """The run's revision at the write that removed it last."""
+    """The run's revision after the record was last removed."""
 
 
 class _Figures(TableRow):
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project."""
     hour: datetime = Field(primary_key=True)
-    """When the hour begins, in UTC. It contains the calls that started in it, or were recorded in
-    it if they have no start."""
+    """When the hour begins, in UTC. The row counts the calls that started in this hour, or that
+    were recorded in it if they have no start."""
     number: int = Field(primary_key=True)
-    """Distinguishes the tools of an hour: a name may be too long for a key."""
+    """Distinguishes the tools of an hour. It replaces the name in the primary key, because a name
+    may be too long."""
     tool_name: str
     """The tool."""
     tool_type: str | None = None
-    """The kind of tool; if there are several, the last by name."""
+    """The kind of tool. If the calls have several kinds, the last one in alphabetical order."""
     calls: Int64
     """The number of calls."""
     succeeded: Int64
@@ -179,7 +181,7 @@ class _Figures(TableRow):
     abandoned: Int64
     """The number of open calls whose recorder's lease has expired."""
     running: Int64
-    """The number of other open calls."""
+    """The number of open calls that are not abandoned."""
     sub_plans: Int64
     """The number of sub-plans that the calls opened."""
     latest_at: datetime
@@ -187,14 +189,14 @@ class _Figures(TableRow):
     greatest_ms: float | None = None
     """The longest duration in milliseconds; null if no call has ended."""
     failed_at: datetime | None = None
-    """The latest end of a failed call, or its start if it has no end; null if none failed."""
+    """When the latest failed call ended, or started if it has no end; null if no call failed."""
     buckets: list[int] = Field(sa_type=ARRAY(SmallInteger))
     """The histogram's bucket numbers, ascending. See `duration_buckets.py`."""
     bucket_counts: list[int] = Field(sa_type=ARRAY(BigInteger))
     """The number of durations in each bucket."""
     own_buckets: list[int] | None = Field(default=None, sa_type=ARRAY(SmallInteger))
-    """The same histogram of the calls' own time, without the sub-plans that they opened; null if
-    they opened none."""
+    """The bucket numbers of the calls' own times: their durations without the sub-plans that they
+    opened. Null if they opened none."""
     own_bucket_counts: list[int] | None = Field(default=None, sa_type=ARRAY(BigInteger))
     """The number of own times in each bucket."""
 

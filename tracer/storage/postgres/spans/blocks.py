@@ -1,4 +1,4 @@
-"""Stored spans: reading those of a run, and storing them in fewer, larger blocks.
+"""Read the stored spans of a run. Also the SQL with which spans are packed into blocks.
 
 Spans are in `otel_block`. Spans that arrived before migration 0015 stay in `otel_span`, one per
 row, until they are packed. Readers read both tables.
@@ -17,11 +17,13 @@ from tracer.otel.otlp.repacking import PackedBlock
 from tracer.storage.postgres.connection.pool import SyncConnection
 
 BLOCK_BYTES = 4_000_000
-"""The largest uncompressed size of a block that combines others. One larger span exceeds it."""
+"""The largest uncompressed size of a block that combines others. A block with a single larger span
+exceeds this size."""
 
 RUN_LOCK_KEY = "hashtextextended(root_plan_id::text, project_id)"
-"""The key of a run's advisory lock, over the columns of that name. A transaction that projects a
-run or rewrites its blocks takes this lock first, and skips the run if the lock is held."""
+"""The SQL of the key of a run's advisory lock, computed from the run's columns. A transaction that
+projects a run or rewrites its blocks takes this lock first, and skips the run if the lock is held.
+"""
 
 CLAIM_RUN = f"""
 SELECT pg_try_advisory_xact_lock({RUN_LOCK_KEY})
@@ -48,7 +50,8 @@ SELECT body FROM otel_span WHERE project_id = %(project_id)s AND root_plan_id = 
 ORDER BY span_id"""
 
 _ROWS_IN_A_MESSAGE = 500
-"""Bounds how long decoding one message holds the interpreter."""
+"""The most rows of `otel_span` in one message. It bounds how long decoding a message holds Python's
+interpreter lock."""
 
 
 def values_of(block: PackedBlock, project_id: int, root_plan_id: UUID) -> dict[str, Any]:

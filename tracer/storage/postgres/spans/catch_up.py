@@ -1,7 +1,7 @@
 """Projecting the pending spans of a run before the run is read.
 
-Small runs are projected in a thread of this process, larger ones by a projector process that is
-woken. docs/explanation/projection.md describes the projection itself.
+Small runs are projected in a thread of this process. For larger runs, a projector process is woken.
+docs/explanation/projection.md describes the projection itself.
 """
 
 from __future__ import annotations
@@ -42,13 +42,16 @@ LOCAL_SPANS = 1000
 """The most pending spans of a run that is projected in this process."""
 
 READ_SPANS = 5000
-"""A reader does not wait for the projection of more pending spans, unless it asks for that."""
+"""If a run has more pending spans, a reader does not wait for their projection, unless it sets
+`any_size`."""
 
 FIRST_PAUSE, LONGEST_PAUSE, PAUSE_GROWTH = 0.02, 0.25, 1.5
-"""The pauses in seconds between two looks at a run that another process projects."""
+"""The pauses in seconds between two checks of a run that another process projects: the first one,
+the longest one, and the factor by which they grow."""
 
 CANDIDATES = 10
-"""The most pending runs that the id of one record may belong to: their ids begin like it."""
+"""The most pending runs that are projected before one record is read. These are the runs whose ids
+begin with the same bytes as the record's id."""
 
 T = TypeVar("T")
 
@@ -70,11 +73,11 @@ class LocalProjectors:
         terms: LeaseTerms = DEFAULT_TERMS,
         most: int = LOCAL_PROJECTORS,
     ) -> None:
-        """Set the database. Its URL must not lead to a transaction-mode pooler.
+        """Set the database.
 
         Args:
-            url: Its address.
-            clock: The time in tests; None: the database's own clock.
+            url: The database's URL, without a transaction-mode pooler.
+            clock: Returns the time, in tests; None: the database's own clock.
             terms: How long the leases of runs in progress last.
             most: The most projections of runs at once.
         """
@@ -122,7 +125,8 @@ class LocalProjectors:
     async def project_untried(self, project_id: int, root_plan_id: UUID, attempts: int) -> bool:
         """Project a run if no attempt has been counted.
 
-        An earlier attempt may have killed its process. This process must not take that risk.
+        An earlier attempt may have killed the process that ran it. This process must not take that
+        risk.
 
         Returns:
             Whether the run was projected.

@@ -1,8 +1,8 @@
 """Packing and merging: stored spans in fewer, larger blocks.
 
 *Packing* moves the rows of `otel_span`, which programs before migration 0015 wrote, into blocks.
-*Merging* combines the blocks of a run that has been quiet, and keeps one version of each span.
-Both work on one run in a transaction, under the run's advisory lock and the lock of its row.
+*Merging* combines the blocks of a run when no more spans arrive, and keeps one version of each
+span. Both work on one run in a transaction, under the run's advisory lock and the lock of its row.
 Readers see the same spans before and after, so neither raises the revision of the run. If a project
 keeps the spans of agent work only, merging also *thins* the run: it removes the other spans, or the
 whole run if it is no agent work. The records of a thinned run do not change.
@@ -36,8 +36,8 @@ from tracer.storage.postgres.spans.blocks import (
 )
 
 PART_BYTES = 16 * BLOCK_BYTES
-"""How many uncompressed bytes are merged at once, to bound the memory. In a larger run, versions of
-one span may remain in different parts; readers merge them."""
+"""How many uncompressed bytes of a run are merged at once, to bound the memory. Larger runs are
+merged in parts. Versions of one span may then remain in different parts, and readers merge them."""
 
 _NEXT_RUN_TO_PACK = """
 SELECT root_plan_id FROM otel_span WHERE project_id = %(project_id)s AND root_plan_id > %(after)s
@@ -103,7 +103,8 @@ UPDATE run SET settle_at = NULL, span_bytes = (
 WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
 
 THINNED_BYTES = PART_BYTES // 4
-"""A larger run, uncompressed, keeps all spans: thinning projects it, in the server's process."""
+"""Runs with more uncompressed bytes of spans are not thinned, because thinning projects a run in
+the server's process."""
 
 # A run whose projection failed keeps all spans, because their records are unknown. So does a run
 # with unpacked rows, because only its blocks would be examined.
@@ -130,7 +131,7 @@ _DELETE_RUN = tuple(
     for table in reversed(METADATA.sorted_tables)
     if "root_plan_id" in table.columns
 )
-"""Delete a run without a tombstone: spans of its trace that arrive later are accepted."""
+"""Delete a run without leaving a tombstone. Later spans of its trace are therefore accepted."""
 
 _GIVE_UP = """
 UPDATE run SET settle_at = NULL
@@ -163,16 +164,16 @@ class SpanPacking:
         """
         self._keep = keep
         self.removed_spans = 0
-        """How many spans it has removed, those of removed runs included."""
+        """How many spans were removed, including the spans of removed runs."""
         self.removed_runs = 0
-        """How many runs it has removed because they were no agent work."""
+        """How many runs were removed because they contained no agent work."""
         self._project = project
         self._clock = clock
         self._block_bytes = block_bytes
         self._part_bytes = part_bytes
 
     async def count(self) -> int:
-        """Return how many runs have spans that are not packed. Reads the index of all spans.
+        """Return how many runs have spans that are not packed. Scans the index of `otel_span`.
 
         Raises:
             StoreUnavailable: The database does not answer.
@@ -220,7 +221,7 @@ class SpanPacking:
         return size > 0
 
     async def merge(self) -> AsyncGenerator[UUID, None]:
-        """Merge the blocks of the runs that have been quiet, one run in a transaction.
+        """Merge the blocks of the runs whose `settle_at` has passed, one run in a transaction.
 
         Runs that are locked, runs with pending spans and unreadable blocks are skipped.
 
@@ -320,7 +321,7 @@ class SpanPacking:
 
 
 async def _is_locked(connection: PoolConnection, values: dict[str, Any]) -> bool:
-    """Lock a run to the end of the transaction, and return whether that was possible."""
+    """Try to lock a run until the end of the transaction, and return whether it is locked."""
     [(is_claimed,)] = await _fetched(connection, CLAIM_RUN, values)
     return bool(is_claimed) and await _is_found(connection, LOCK_RUN, values)
 
@@ -361,8 +362,8 @@ def _thinned(
 ) -> tuple[list[PackedBlock], int]:
     """Return the blocks of a run after thinning, and the number of removed spans.
 
-    There are no blocks if the run must be removed. If the projection of the run fails, no spans are
-    removed.
+    The list of blocks is empty if the run must be removed. If the projection of the run fails, no
+    spans are removed.
     """
     items = merge_messages((unpack_block(body), recorded_at) for body, recorded_at in blocks)
     try:

@@ -1,4 +1,4 @@
-"""The SQL of accepting spans and of projecting them, for raw cursors.
+"""The SQL for accepting spans and for projecting them, for raw cursors.
 
 Each statement takes the project's id as $1. docs/explanation/projection.md explains the order of
 the statements, and the conditions that each relies on.
@@ -17,28 +17,35 @@ from tracer.storage.postgres.schema.record_tables import ALWAYS, TABLES, column_
 from tracer.storage.postgres.spans.blocks import RUN_LOCK_KEY
 
 QUIET = "interval '100 milliseconds'"
-"""A run is due if no span of it has arrived for that long, ..."""
+"""A run is due for projection if no span of it has arrived for that long. See also
+`LONGEST_WAIT`."""
 
 LONGEST_WAIT = "interval '1 second'"
-"""... or if the oldest of its pending spans has waited for that long."""
+"""A run is also due if the oldest of its pending spans has waited for that long."""
 
 PAUSE_FACTOR = 10
-"""A run is not due before this many times the duration of its last projection has passed. So a run
-that grows takes at most a tenth of a core."""
+"""After a projection, a run is not due for this many times as long as the projection took. So a
+growing run uses at most a tenth of a core."""
 
 MOST_ATTEMPTS = 5
-"""A projection that failed this often is not repeated until there is a reason to."""
+"""A run whose projection failed this often is only projected again if spans arrive or a
+reprojection is requested."""
 
 FAILED_PAUSE = "interval '1 minute'"
-"""New spans repeat a failed projection at most this often."""
+"""If new spans arrive for a run after `MOST_ATTEMPTS` failures, its next attempt begins at the
+earliest this long after the last one."""
 
 IN_PROGRESS = "interval '200 milliseconds'"
-"""A run whose attempt began less than that ago is not due: it is being projected, or it ended a
-projector. Then the server of that one has time to note it, before other projectors end by it."""
+"""A run is not due for this long after an attempt to project it began.
+
+The attempt may still be in progress. Or it may have ended its projector process: then the server
+needs this time to record the failure, before another projector takes the run.
+"""
 
 
 _COMPARED = {"record_status": "{}::text", "TEXT[]": "coalesce({}, '{{}}')"}
-"""psycopg returns a binary enumeration as bytes; an empty list is stored as null."""
+"""The SQL that converts columns of these types for a comparison: psycopg returns a binary
+enumeration as bytes, and an empty list is stored as null."""
 
 
 def _compared(table: str, columns: Iterable[str]) -> str:
@@ -47,10 +54,10 @@ def _compared(table: str, columns: Iterable[str]) -> str:
 
 
 def _later(moment: str, interval: str) -> str:
-    """Return a moment plus an interval, as an expression that Postgres takes for immutable.
+    """Return a moment plus an interval, as an expression that Postgres regards as immutable.
 
-    The result of `timestamptz + interval` depends on the session's time zone. Citus rejects such
-    an expression in `DO UPDATE SET`.
+    The result of `timestamptz + interval` depends on the session's time zone. Citus rejects such an
+    expression in `DO UPDATE SET`.
     """
     return f"({moment} AT TIME ZONE 'UTC' + {interval}) AT TIME ZONE 'UTC'"
 
@@ -89,7 +96,7 @@ RETURNING root_plan_id, spans, size"""
 FIND_BLOCKS = """
 SELECT root_plan_id, key FROM otel_block
 WHERE project_id = $1 AND root_plan_id = ANY($3::uuid[]) AND key = ANY($2::bytea[])"""
-"""Return those of the blocks with the keys $2 in the runs $3 that are stored."""
+"""Return which of the blocks with the keys $2 are stored in the runs $3."""
 
 ADD_PENDING = f"""
 INSERT INTO pending_run AS stored (project_id, root_plan_id, arrived, spans, size, since, seen_at,
@@ -119,7 +126,7 @@ UPDATE run SET span_bytes = span_bytes + incoming.size
 FROM unnest($2::uuid[], $3::bigint[]) AS incoming (root_plan_id, size)
 WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($2::uuid[])"""
-"""Count the blocks of runs of events, which are never projected."""
+"""Add the sizes of new blocks to runs that arrived as events. Such runs are never projected."""
 
 # --- Claim ---------------------------------------------------------------------------------------
 
@@ -137,9 +144,10 @@ FROM (
 JOIN run USING (project_id, root_plan_id)
 WHERE run.projection_version <= $3 AND run.deleted_at IS NULL
 ORDER BY turn, project_id"""
-"""Find $2 runs of all projects that are due; projects take turns. Takes no project's id.
+"""Find at most $2 due runs of all projects, in turns of one run per project.
 
-The size of a run is null if its spans are not packed yet: it may be any.
+The project's id is not a parameter. The returned size of a run is null if some of its spans are not
+packed, because its size is then unknown.
 """
 
 NEXT_DUE = """
@@ -148,13 +156,14 @@ FROM pending_run WHERE due_at < 'infinity'"""
 """Return the seconds until the next run is due; null if no run is pending."""
 
 MOMENT = "SELECT coalesce($1::timestamptz, statement_timestamp())"
-"""Return the time for `ATTEMPT`, `UPDATE_RUNS` and `NOTE_FAILURES`. Citus rejects functions of the
-clock within these. Takes no project's id."""
+"""Return the time for `ATTEMPT`, `UPDATE_RUNS` and `NOTE_FAILURES`, in which Citus rejects clock
+functions. The project's id is not a parameter."""
 
 CLAIM = f"""
 SELECT root_plan_id FROM unnest($2::uuid[]) AS incoming (root_plan_id),
     (SELECT $1::integer) AS project (project_id) WHERE pg_try_advisory_lock({RUN_LOCK_KEY})"""
-"""Claim those of the runs $2 that are not claimed yet, until `RELEASE`."""
+"""Claim the runs $2 until `RELEASE`, and return the claimed ones. Runs that another projector has
+claimed are skipped."""
 
 RELEASE = f"""
 SELECT pg_advisory_unlock({RUN_LOCK_KEY}) FROM unnest($2::uuid[]) AS incoming (root_plan_id),
@@ -172,8 +181,8 @@ FROM set_config('synchronous_commit', 'off', true), (
 WHERE stored.project_id = $1 AND stored.root_plan_id = due.root_plan_id
     AND stored.root_plan_id = ANY($2::uuid[])
 RETURNING stored.root_plan_id, arrived, attempts, spans, size, seen_at, with_prices"""
-"""Note that a projection of the claimed runs $2 begins at the moment $3; with $4 also of runs that
-are not due."""
+"""Count an attempt to project the claimed runs $2, which begins at the time $3. Runs that are not
+due are skipped unless $4 is true."""
 
 # --- Read ----------------------------------------------------------------------------------------
 
@@ -193,18 +202,20 @@ READ_SPAN_ROWS = """
 SELECT root_plan_id, recorded_at, body FROM otel_span
 WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
 ORDER BY root_plan_id, recorded_at, span_id"""
-"""Spans that `tracer pack-spans` has not moved into blocks yet."""
+"""Return the spans that `tracer pack-spans` has not moved into blocks yet."""
 
 READ_SESSIONS = """
 SELECT root_plan_id, session_run_id FROM otel_session
 WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
 ORDER BY root_plan_id, session_run_id"""
-"""Return the runs of the sessions that the runs $2 name."""
+"""Return the sessions that the runs $2 name, each as the id of the run that stores its log
+records."""
 
 FIND_RUNS_OF_SESSIONS = """
 SELECT DISTINCT root_plan_id FROM otel_session
 WHERE project_id = $1 AND session_run_id = ANY($2::uuid[])"""
-"""Return the runs that name the sessions whose runs are $2."""
+"""Return the runs that name sessions. $2 are the runs that store the log records of these
+sessions."""
 
 READ_DIGESTS = {
     kind: f"""
@@ -220,7 +231,7 @@ FROM {TABLES[kind]}
 WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS} AND digest IS NULL"""
     for kind in RECORDS
 }
-"""The rows that were written before there were digests."""
+"""Return the rows without a digest, which an earlier version of the program wrote."""
 
 READ_COSTS = f"""
 SELECT root_plan_id, think_act_id, cost_usd, requested_model, model, input_tokens, output_tokens
@@ -332,7 +343,8 @@ WHERE stored.project_id = $1 AND stored.root_plan_id = incoming.root_plan_id
     AND stored.{RULES[kind].id_field} = incoming.id AND stored.root_plan_id = ANY($2::uuid[])"""
     for kind in RECORDS
 }
-"""Set the digests of unchanged rows that were written before there were digests."""
+"""Set the digests of unchanged rows that an earlier version of the program wrote without
+digests."""
 
 ADD_SESSIONS = """
 INSERT INTO otel_session (project_id, root_plan_id, session_run_id)
@@ -341,7 +353,7 @@ FROM unnest($2::uuid[], $3::uuid[]) AS incoming (root_plan_id, session_run_id)
 ORDER BY root_plan_id, session_run_id
 ON CONFLICT (root_plan_id, session_run_id, project_id) DO NOTHING
 RETURNING root_plan_id"""
-"""Note the sessions $3 that the locked runs $2 name, and return the runs with new ones."""
+"""Store that the locked runs $2 name the sessions $3. Return the runs that name a new session."""
 
 PROJECT_AGAIN = """
 UPDATE pending_run SET arrived = arrived + 1
@@ -365,7 +377,8 @@ WITH incoming AS (
 DELETE FROM pending_run AS stored USING incoming
 WHERE stored.project_id = $1 AND stored.root_plan_id = incoming.root_plan_id
     AND stored.root_plan_id = ANY($2::uuid[]) AND stored.arrived = incoming.arrived"""
-"""End the pending state of the runs $2, unless more has arrived than was read."""
+"""End the pending state of the runs $2. A run stays pending if a request has arrived that its
+projection has not read."""
 
 RENEW_RUN_LEASES = """
 INSERT INTO recorder_lease AS stored (project_id, recorder_id, seen_at, length, due_at)
@@ -375,9 +388,11 @@ ON CONFLICT (recorder_id, project_id) DO UPDATE
 SET seen_at = greatest(stored.seen_at, excluded.seen_at), length = excluded.length,
     due_at = CASE WHEN stored.seen_at + stored.length > excluded.seen_at THEN stored.due_at
         ELSE least(stored.due_at, excluded.seen_at) END"""
-"""Renew the leases of the locked runs $2, in which something is unfinished, for $4. Their newest
-blocks arrived at the moments $3. A lease that had expired is due at once, so that the reaper marks
-the run as alive."""
+"""Renew the leases of the locked runs $2, which have unfinished records, for the duration $4.
+
+$3 are the times when the newest blocks of the runs arrived. If a lease had expired, it is due at
+once, so that the reaper marks the run as alive.
+"""
 
 # --- Failures ------------------------------------------------------------------------------------
 
@@ -400,6 +415,9 @@ WHERE run.project_id = $1 AND run.root_plan_id = failed.root_plan_id
     AND run.root_plan_id = ANY($3::uuid[]) AND failed.is_over
     AND run.projection_error IS DISTINCT FROM failed.failure
 RETURNING run.root_plan_id"""
-"""Note at the moment $2 why projections of the locked runs $3 failed, and count at least $5
-attempts. If they were too many, the run gets the error. Runs without an attempt are skipped: they
-were projected."""
+"""Record at the time $2 that projections of the locked runs $3 failed.
+
+$4 are the reasons, and $5 the least numbers of attempts to count. After `MOST_ATTEMPTS`, the reason
+is also stored in `run.projection_error`. Runs without an attempt are skipped: they have been
+projected meanwhile.
+"""

@@ -37,7 +37,7 @@ from tracer.storage.postgres.write.event_rows import json_batches
 from tracer.storage.postgres.write.lease_sql import NOTE_RUNS
 
 MOST_SPANS = 200_000
-"""A run with more spans than that is not projected."""
+"""A run with more spans than this is not projected."""
 
 SETTLE_SECONDS = 600.0
 """The blocks of a run are merged when no span of it has arrived for that long."""
@@ -49,9 +49,9 @@ _USAGE = ("requested_model", "model", "input_tokens", "output_tokens")
 _USAGE_PLACES = [PROJECTED_FIELDS[Kind.THINK_ACT].index(name) for name in _USAGE]
 _ROUND_STATUS = PROJECTED_FIELDS[Kind.THINK_ACT].index("status")
 _TOKENS = slice(_COST - 2, _COST)
-"""The places of the input and output tokens, which stand before the cost."""
+"""The indexes of the input and output tokens, which precede the cost in a row."""
 _RUN_COST = RUN_FIELDS.index("cost_usd")
-"""The place of the cost. The number of calls of unknown cost follows."""
+"""The index of the cost in the fields of a run. The next field is `unpriced_calls`."""
 _COMPARED = [name for name in RUN_FIELDS if name != "cancel_requested_at"]
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -81,17 +81,18 @@ class StoredSpans:
     """The spans of a run as they are stored."""
 
     projected: int = 0
-    """The run's, before."""
+    """The value of `run.projected` when the spans were read."""
     is_thinned: bool = False
     """Whether its project keeps only spans of agent work."""
     messages: list[bytes] = field(default_factory=list)
     arrivals: list[datetime] = field(default_factory=list)
-    """When each message arrived; ascending."""
+    """When each of the messages arrived, in ascending order."""
     spans: int = 0
-    """The number of span versions."""
+    """The number of stored spans. Each stored version of a span counts."""
     size: int = 0
     of_sessions: dict[UUID, list[bytes]] = field(default_factory=dict)
-    """The messages of the runs of its sessions, as far as these were known, by their ids."""
+    """The messages with log records of the run's sessions, by the id of the run that stores
+    them."""
     error: UnreadableBlock | None = None
     """Why a block of the run cannot be read; None if all can."""
 
@@ -104,7 +105,7 @@ class Computed:
     stored: StoredSpans
     rows: ProjectedRun
     packed: dict[Kind, dict[bytes, tuple[bytes, int]]]
-    """Each row as it is copied, with its digest."""
+    """Each row in the binary format of `COPY` with its digest, by record id."""
     seconds: float
 
 
@@ -141,7 +142,7 @@ def _packed(kind: Kind, row: Row) -> tuple[bytes, int]:
 
 
 def _settle_seconds(stored: StoredSpans, spans: int) -> float | None:
-    """Return in how many seconds to merge or thin the blocks of a run; None: not at all."""
+    """Return after how many seconds to merge or thin the blocks of a run; None: never."""
     if len(stored.messages) < 2:
         return SETTLE_SECONDS if stored.is_thinned else None
     return 0.0 if stored.spans > 2 * spans else SETTLE_SECONDS
@@ -333,7 +334,7 @@ class ProjectionWriter:
 
 
 class _Missing(int):
-    """The digest of a stored row that an earlier version of the program wrote without a digest."""
+    """The computed digest of a row that an earlier version of the program stored without one."""
 
 
 class _Writing:

@@ -81,23 +81,27 @@ class TookTooLong(BaseException):
 
 @dataclass(frozen=True)
 class TimeLimits:
-    """How many seconds the projection of one run may take, in the main thread of a process."""
+    """How many seconds the projection of one run may take.
+
+    The limits only work in the main thread of a process.
+    """
 
     in_group: float = 0.5
-    """If other runs of the group wait for it. Runs share a group up to 1.2 MB of spans, which take
-    some 70 ms."""
+    """The limit if the run shares a group with other runs, which wait for it. A group has up to 1.2
+    MB of spans, which usually take some 70 ms."""
     alone: float = 55.0
-    """If it is alone. The server ends a projector that spends 60 s on a group."""
+    """The limit if the run is alone in its group. The server kills a projector that spends 60 s on
+    a group."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """The result of one look at the due runs."""
+    """The result of projecting the runs that were due at one time."""
 
     projected: int = 0
     """How many runs were projected."""
     spans: int = 0
-    """How many spans they have."""
+    """How many spans the projected runs have."""
     failures: int = 0
     """How many projections failed."""
     seconds: float = 0.0
@@ -118,7 +122,10 @@ class Round:
 _ONE_SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _Failures = dict[UUID, tuple[str, int]]
-"""Why projections of runs failed, and how many attempts count at least: all if it is final."""
+"""The runs whose projection failed, with the reason and the least number of attempts to count.
+
+The number is `MOST_ATTEMPTS` if the failure is final.
+"""
 
 
 class Projector:
@@ -160,7 +167,7 @@ class Projector:
             now: The time; None: the clock's.
 
         Raises:
-            psycopg.OperationalError: The database does not answer. Nothing acknowledged is lost.
+            psycopg.OperationalError: The database does not answer. Accepted spans stay stored.
         """
         now = now or self._now()
         done = Round()
@@ -183,7 +190,7 @@ class Projector:
     def restore(
         self, project_id: int, trace: TraceSpans, exported: Reduced, now: datetime
     ) -> str | None:
-        """Store the spans of one run and what an export contains about its records.
+        """Store the spans of one run and the exported fields of its records.
 
         One transaction stores both and projects the run, so nothing is left pending. If the
         projection fails, the spans are stored, and the run's `projection_error` has the reason.
@@ -297,7 +304,7 @@ class Projector:
     def project_claimed(
         self, project_id: int, runs: list[UUID], now: datetime | None, *, is_due: bool
     ) -> Round:
-        """Project runs that the caller has claimed. Claims only avoid double work."""
+        """Project runs that the caller has claimed. Claims only prevent duplicate work."""
         begin = time.monotonic()
         attempts: list[Attempt] = []
         failures: _Failures = {}
@@ -344,7 +351,7 @@ class Projector:
         """Return the projection of a run, with the log records of sessions that it newly names.
 
         Raises:
-            Exception: As `projection_writer.computed`.
+            Exception: See `projection_writer.computed`.
         """
         projection = computed(attempt, stored, prices)
         new = {UUID(bytes=each) for each in projection.rows.sessions} - stored.of_sessions.keys()
@@ -357,7 +364,7 @@ class Projector:
     def note_end(self, run: ProjectRunKey) -> None:
         """Record that the projection of a run ended its process.
 
-        From now on, the run is projected in a group of its own.
+        From now on, the run is projected alone in a group.
         """
         failures: _Failures = {run.root_plan_id: (_ENDED_THE_PROCESS, ALONE_FROM)}
         self._note_failures(run.project_id, failures, self._now())
@@ -370,7 +377,7 @@ class Projector:
     def _read(self, project_id: int, runs: list[UUID]) -> tuple[dict[UUID, StoredSpans], OwnPrices]:
         """Return the stored spans of the runs that exist, and the project's prices.
 
-        `run.projected` is read before the blocks.
+        Runs that a newer version of the program has projected are omitted.
         """
         stored_runs: dict[UUID, StoredSpans] = {}
         if not runs:
@@ -399,7 +406,7 @@ class Projector:
         return OwnPrices(map(price_of, self._session.ask(_PRICES, project_id)))
 
     def _read_sessions(self, project_id: int, sessions: list[UUID]) -> dict[UUID, list[bytes]]:
-        """Return the messages of each session's run; no messages if none have arrived."""
+        """Return the stored messages of each session, which contain its log records."""
         messages: dict[UUID, list[bytes]] = {session: [] for session in sessions}
         for session, _, _, _, body in self._session.ask(sql.READ_BLOCKS, project_id, sessions):
             with suppress(UnreadableBlock):  # the session's run itself reports the damage
@@ -432,7 +439,7 @@ class Projector:
     def _finish(
         self, project_id: int, group: list[Computed], failures: _Failures, now: datetime | None
     ) -> Round:
-        """Write projections, and note those that failed."""
+        """Write the projections of `group`, and record `failures`."""
         sessions = [each.attempt.run_id for each in group if each.rows.is_of_session]
         if sessions:
             self._wake_runs(project_id, sessions)
@@ -442,9 +449,10 @@ class Projector:
         return Round(len(written), sum(each.rows.spans for each in written), len(failures))
 
     def _wake_runs(self, project_id: int, sessions: list[UUID]) -> None:
-        """Mark the runs that name these sessions as pending, before the sessions' runs finish.
+        """Make the runs that name these sessions pending.
 
-        If this process ends in between, the projection of the sessions' runs is repeated.
+        This is committed before the sessions' own runs are finished. If the process ends in
+        between, the sessions' runs are projected again.
         """
         with self._session.in_project(project_id, _ONE_SNAPSHOT):
             named = self._session.ask(sql.FIND_RUNS_OF_SESSIONS, project_id, sessions)
@@ -492,7 +500,7 @@ class Projector:
     def _write(
         self, project_id: int, group: list[Computed], now: datetime | None
     ) -> list[Computed]:
-        """Write projections in one transaction, and return those that could be written."""
+        """Write projections in one transaction, and return the written ones."""
         if not group:
             return []
         with self._session.in_project(project_id):
@@ -553,9 +561,9 @@ def block_row(trace: TraceSpans) -> tuple[UUID, bytes, int, int, bytes]:
 
 
 def _dated(there: Reduced, exported: Reduced) -> Reduced:
-    """Return the exported fields of the records in `there`, and of other records of their runs.
+    """Return the exported fields of the records in `there`. Records without an export have none.
 
-    A record that is not exported has no fields.
+    Other exported records of the same runs are included.
     """
     run_ids = {run_id for run_id, _ in there[Kind.RUN]}
     others = {kind: {key for key in exported[kind] if key[0] in run_ids} for kind in Kind}

@@ -36,16 +36,18 @@ from tracer.storage.postgres.connection.pool import (
 from tracer.storage.postgres.spans.projector import Projector, ProjectRunKey, TimeLimits
 
 PRIORITY = 10
-"""By how much the processor priority is lower than the server's, so that requests go first."""
+"""How much nicer a projector process is than the server (see `nice`), so that requests have
+priority."""
 
 QUIET_SECONDS = 0.1
-"""An accepted run is not due earlier: a notified projector waits this long."""
+"""How long a projector waits after it is notified of new spans: their run is not due earlier."""
 
 MOST_BLOCKED = 6
-"""How often the pause is doubled while other projectors have all runs that are due."""
+"""How many times the pause is doubled while other projectors have claimed all due runs."""
 
 STABLE_SECONDS = 10.0
-"""After a session of this length, the count of failures restarts."""
+"""If a projector has worked for this long before it fails, its count of consecutive failures
+restarts."""
 
 RETRY_SECONDS = (0, 0.1, 0.5, 1, 2, 5)
 """The pauses after consecutive failures, for example while the database is down."""
@@ -67,15 +69,16 @@ class ProjectorOptions:
     """The parameters of a projector."""
 
     database_url: str
-    """The Postgres, without a pooler: claims and notifications need a session."""
+    """The database's URL, without a pooler: claims and notifications need a session."""
     lease_seconds: float
     span_idle_seconds: float
     projectors: int
-    """The number of projectors of the server. Each looks for due runs every so many seconds if it
-    is not notified, so that together they look once a second."""
+    """The number of projectors that the server runs. Without notifications, each of them checks for
+    due runs every `projectors` seconds, so that all together check once a second."""
 
     progress: int | None = None
-    """The descriptor of the file for the run in progress."""
+    """The descriptor of the file to which the run in progress is written; None: it is not
+    written."""
 
     @property
     def terms(self) -> LeaseTerms:
@@ -90,10 +93,10 @@ class Report:
     """Progress of a projector, for the server that watches it."""
 
     is_begin: bool
-    """Whether it begins a group of runs. Otherwise it is done with all groups that were due."""
+    """Whether the projector begins a group of runs. Otherwise it has finished all due groups."""
     runs: int
     root_plan_id: str | None = None
-    """The run, if a group that begins has only one."""
+    """The run's id, if the group that begins has only one run."""
     spans: int = 0
     failures: int = 0
     seconds: float = 0.0
@@ -103,7 +106,10 @@ _RUN_IN_PROGRESS = Struct(">i16s")
 
 
 def read_run_in_progress(file: int) -> ProjectRunKey | None:
-    """Return the run that a projector computes, or was computing when it died; None if none."""
+    """Return the run that a projector computes, or was computing when it died.
+
+    Return None if the projector is idle.
+    """
     content = os.pread(file, _RUN_IN_PROGRESS.size, 0)
     if not any(content):
         return None
@@ -125,10 +131,11 @@ def keep_projecting(
 ) -> None:
     """Project due runs, again and again, until a file descriptor becomes readable.
 
-    If the database is down, or anything else fails, it logs that once and retries.
+    If the database is down, or anything else fails, the failure is logged once and the work is
+    retried.
 
     Args:
-        options: The database, and how often to look.
+        options: The database, and how often to check for due runs.
         end: The descriptor. When it becomes readable, a waiting projector ends at once, and a
             working one ends after the runs in progress.
         report: Receives each report.

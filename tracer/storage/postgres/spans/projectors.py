@@ -1,4 +1,4 @@
-"""The projectors of a server: processes that it starts, watches, and ends; or one thread."""
+"""The projectors of a server: processes that the server starts, watches and ends, or one thread."""
 
 from __future__ import annotations
 
@@ -33,30 +33,34 @@ GROUP_SECONDS = 60.0
 """The longest time, in seconds, that one group of runs may take."""
 
 MOST_BYTES = 2 * 2**30
-"""By how much its memory may grow meanwhile. The largest run, 200,000 spans, needs less."""
+"""By how many bytes the memory of a projector may grow while it works on one group. The largest
+run, 200,000 spans, needs less."""
 
 LOOK_SECONDS = 0.6
-"""How often a working projector is checked. If it has worked on one group for that long, another
-projector is started in its place, so that a bad run delays no other run for longer. A run that
-takes too long within a group needs none (`TimeLimits.in_group`)."""
+"""How often a working projector is checked, in seconds.
+
+If a projector has worked on one group for this long, a replacement is started: another process,
+which projects the other runs. So a bad run does not delay other runs for longer. A run in a larger
+group is stopped earlier, by `TimeLimits.in_group`.
+"""
 
 STAND_IN_SECONDS = 60.0
-"""How long this replacement stays when the projector is fast again: large runs often recur."""
+"""How long a replacement continues after its projector has reported again, because large runs often
+recur."""
 
 SPARE_SECONDS = 1.0
-"""How long after the last projector the spare is started: a start takes a second of processor time,
-which the projector that has just begun needs."""
+"""How many seconds after a projector has begun the next spare process is started. A start takes a
+second of processor time, which the projector needs first."""
 
 NOTE_MILLISECONDS = 1000
-"""The longest wait for the note of a failure, which delays the next projector."""
+"""The longest time for recording a failed attempt. It delays the start of the next projector."""
 
 MOST_STAND_INS = 4
-"""How many projectors may work in the place of slow ones: bad runs must not start processes without
-end."""
+"""The most replacements at the same time, so that bad runs cannot start processes without end."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
-"""How many seconds to wait before a projector is started again. The pause doubles until one has
-projected something."""
+"""How many seconds to wait before a projector is started again. The pause doubles until a projector
+has projected a run."""
 
 END_SECONDS = 5.0
 """The time, in seconds, in which a projector may finish its group when the server ends."""
@@ -107,8 +111,8 @@ async def projectors(
 
     Args:
         url: The Postgres, without a pooler.
-        number: How many processes, 0 for none, or one thread of this process. None: two, but one
-            less than the cores of this process, and at least one.
+        number: How many processes to run, or `"thread"` for one thread of this process. None: one
+            process less than the usable cores, but at least one and at most two.
         terms: How long leases last.
         limits: When to kill a process.
     """
@@ -203,7 +207,7 @@ class _Projector:
 
     process: Process
     progress: IO[bytes]
-    """Has the run in progress."""
+    """The file that contains the run in progress."""
 
 
 class _Processes:
@@ -232,7 +236,7 @@ class _Processes:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def close(self) -> None:
-        """End the replacements and the spare."""
+        """End the replacements and the spare process."""
         for stand_in in self._stand_ins:
             stand_in.cancel()
         if self._stand_ins:
@@ -360,7 +364,7 @@ async def _start(pause: float = 0.0) -> _Projector:
 
 
 def _note_end(options: ProjectorOptions, run: ProjectRunKey) -> None:
-    """Record a failed attempt of the run that ended a projector.
+    """Record a failed attempt for a run whose projection ended a projector.
 
     Give up if the database does not answer within `NOTE_MILLISECONDS`.
     """
@@ -381,7 +385,7 @@ def _memory(pid: int) -> int:
 
 
 async def _end(projector: _Projector) -> None:
-    """End a process: by the end of its input, then by SIGTERM, then by SIGKILL."""
+    """End a process: close its input, then send SIGTERM, then SIGKILL, until it ends."""
     process = projector.process
     try:
         assert process.stdin is not None

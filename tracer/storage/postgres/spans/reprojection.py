@@ -26,13 +26,16 @@ from tracer.storage.postgres.connection.project_session import ProjectPool, in_p
 from tracer.storage.postgres.spans.projector import Projector
 
 RUNS_AT_ONCE = 200
-"""How many runs are made pending together: new spans must not wait for all runs of a project."""
+"""How many runs are made pending together. If it were all runs of a project, new spans would have
+to wait for them."""
 
 IDLE_SECONDS = 3.0
-"""If no projector has begun or finished one of the runs for so long, this process projects them."""
+"""If no projector has begun or finished any of the runs for this long, this process projects
+them."""
 
 GIVE_UP_SECONDS = 120.0
-"""Without progress, waiting ends after that time: a projection is ended after 60 s."""
+"""Waiting ends after this time without progress. It exceeds the 60 s after which a projector is
+killed."""
 
 POLL_SECONDS = 0.2
 
@@ -89,11 +92,11 @@ class Waiting:
     """The runs whose projection a caller waits for."""
 
     goals: dict[UUID, int]
-    """The value of `pending_run.arrived` that each run must reach, for runs that have not."""
+    """The remaining runs, each with the value that its `run.projected` must reach."""
     failed: set[UUID] = field(default_factory=set)
     """Runs whose projection failed for good."""
     is_here: bool = False
-    """Whether this process projects them."""
+    """Whether this process projects the runs itself."""
 
 
 class Reprojection:
@@ -171,7 +174,7 @@ class Reprojection:
     async def wait(self, waiting: Waiting) -> AsyncGenerator[Waiting, None]:
         """Yield the remaining runs repeatedly, until all are projected, failed or deleted.
 
-        Ends with runs remaining if nothing happens for `GIVE_UP_SECONDS`.
+        If nothing changes for `GIVE_UP_SECONDS`, the generator ends although some runs remain.
 
         Raises:
             StoreUnavailable: The database does not answer.

@@ -46,7 +46,7 @@ SMALL_BYTES = 64 * 2**10
 _FROM_SPANS = "spans"
 
 Block = tuple[UUID, bytes, int, int, bytes]
-"""The run, the key, the number of spans, the uncompressed size, the block."""
+"""The values of a block: its run, key, number of spans, uncompressed size and compressed bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class _LockedRun:
     projected: int
     not_before: datetime | None
     size: int
-    """The uncompressed size of its blocks in bytes."""
+    """The uncompressed size of the run's blocks in bytes."""
 
 
 class PostgresSpans:
@@ -94,7 +94,7 @@ class PostgresSpans:
         return self._together.waiting
 
     async def write(self, traces: Sequence[TraceSpans]) -> list[Refusal]:
-        """Store the spans of runs that accept them, and return the refusals of single spans."""
+        """Store the spans of runs that accept them. Return one refusal per rejected span."""
         if sum(len(trace.message) for trace in traces) < SMALL_BYTES:
             blocks = _packed(traces)
         else:
@@ -103,7 +103,7 @@ class PostgresSpans:
         return of_single_spans(traces, await self._together.write(blocks, spans))
 
     async def restore(self, traces: Sequence[TraceSpans], exported: Reduced) -> list[Refusal]:
-        """Store the spans of an export, and restore the fields of their runs' records.
+        """Store exported spans, and restore the fields of records that spans do not contain.
 
         Args:
             traces: The spans.

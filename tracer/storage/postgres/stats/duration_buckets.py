@@ -25,7 +25,7 @@ def bucket_of(milliseconds: str) -> str:
 
 
 def middle_of(bucket: int) -> float:
-    """Return the milliseconds in the middle of a bucket."""
+    """Return the duration in the middle of a bucket, in milliseconds."""
     if bucket == 0:
         return 0.0
     milliseconds: float = 2 ** ((abs(bucket) - 1.5) / SCALE) / 1000
@@ -40,7 +40,7 @@ def percentile(histogram: Mapping[int, int], share: float) -> float | None:
         share: From 0 to 1.
 
     Returns:
-        Within 1 % of a duration in the histogram; None if that is empty.
+        The percentile with an error of less than 1 %; None if the histogram is empty.
     """
     rank = ceil(share * sum(histogram.values()))
     for bucket in sorted(histogram):

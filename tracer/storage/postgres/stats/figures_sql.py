@@ -1,7 +1,7 @@
 """The SQL that counts tool calls, and that adds up earlier counts.
 
-Counts and histograms of durations can be summed. So the live calls, the groups of runs and the
-hours of a project are added up, and the result equals a count of every call.
+Counts and histograms of durations can be summed. So figures of single calls, of runs (`run_group`)
+and of hours (`tool_hour`) can be added up. The result is the same as if every call were counted.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _OWN_TIME = """(
         ) AS part
     ), 0)
 ) * 1000"""
-"""The duration without the times in which a sub-plan ran that the call opened. Sub-plans may run
-side by side, and longer than the call."""
+"""The duration of a call in milliseconds, without the times in which its sub-plans ran. Sub-plans
+may run at the same time, and longer than the call."""
 
 FAILED_AT = f"coalesce(finished_at, {START})"
-"""Orders failed calls: the latest is the last."""
+"""The time of a failed call's failure: its end, or its start if it has no end."""
 
 COUNTS = f"""
     count(*) AS calls,
@@ -40,10 +40,10 @@ COUNTS = f"""
 """The number of calls by outcome, and of the sub-plans that they opened."""
 
 COUNTED = ("calls", "succeeded", "failures", "cancelled", "abandoned", "running", "sub_plans")
-"""The columns of `COUNTS`, which add up."""
+"""The columns of `COUNTS`. They are combined by their sums."""
 
 _GREATEST = ("tool_type", "latest_at", "greatest_ms", "failed_at")
-"""The columns of which the greatest value is taken."""
+"""The columns that are combined by their greatest values."""
 
 FIGURES = (
     *COUNTED,
@@ -53,17 +53,17 @@ FIGURES = (
     "own_buckets",
     "own_bucket_counts",
 )
-"""The columns of figures that can be added up, in `run_group` and `tool_hour`."""
+"""The columns of `run_group` and `tool_hour` whose values can be combined."""
 
 SHARES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
-"""The percentiles by their names."""
+"""The percentiles, as fractions, by their names."""
 
 OWN_SHARES = {f"own_{name}": share for name, share in SHARES.items()}
-"""The percentiles of own times by their names."""
+"""The percentiles of own times, as fractions, by their names."""
 
 
 def _sums(condition: str = "true") -> str:
-    """Return the sums and greatest values of the rows that meet a condition."""
+    """Return the SELECT list that combines the counts of the rows that meet a condition."""
     filtered = f"FILTER (WHERE {condition})"
     return ", ".join(
         (
@@ -78,7 +78,7 @@ def calls_of(source: str, at: str = "{}") -> str:
     """Return a query for calls, each with the number of its sub-plans and its own time.
 
     Args:
-        source: The end of a query for rows of `act_tool_info`.
+        source: The end of a query for rows of `act_tool_info`, from `FROM` on.
         at: The SQL expression of the column `at`, in which `{}` is the time when the call started.
     """
     # Grouped by run: Citus does not push down a lateral aggregate without its shard key.
@@ -142,7 +142,8 @@ _ADDED = ", ".join(
         "CASE WHEN sub_plans > 0 THEN own_bucket_counts END AS own_bucket_counts",
     )
 )
-"""`FIGURES`. Without sub-plans, own times are the durations, which are not stored twice."""
+"""The SELECT list of `FIGURES`. If no sub-plans were opened, own times equal the durations, and are
+not stored."""
 
 
 def figures(calls: str, keys: Sequence[str]) -> str:

@@ -34,8 +34,8 @@ RUNS_AT_ONCE = 500
 """The most runs that one transaction rolls up."""
 
 CALLS_AT_ONCE = 5_000
-"""The most tool calls that these have, unless a single run has more. Their groups are compared on
-the event loop, which takes some 30 ms."""
+"""The most tool calls that the runs of one transaction have, unless a single run has more. The
+event loop compares their groups, which takes some 30 ms."""
 
 _LEAST = UUID(int=0)
 
@@ -55,7 +55,7 @@ class RollupJob(PeriodicJob):
         super().__init__(look_seconds)
         self._pool = pool
         self.hours = 0
-        """How many hours were computed, again or for the first time."""
+        """How many times an hour's figures were computed."""
 
     async def run_once(self) -> None:
         """Roll up all projects once.
@@ -79,7 +79,7 @@ class RollupJob(PeriodicJob):
 async def roll_up(
     project: ProjectPool, runs_at_once: int = RUNS_AT_ONCE
 ) -> AsyncGenerator[int, None]:
-    """Roll up the runs of a project that changed, unless another server does.
+    """Roll up the changed runs of a project, unless another server is doing so.
 
     The pass visits each run that had changed when the pass began, the oldest first. Then it sets
     `project.summed_at` to the time when it began. Runs that change meanwhile are left to the next
@@ -122,7 +122,7 @@ async def roll_up(
 
 
 async def roll_up_runs(project: ProjectPool, runs: Collection[UUID]) -> None:
-    """Roll up some runs now. A deleted run is removed from the statistics by this."""
+    """Roll up some runs now. Deleted runs are removed from the statistics."""
     parameters = {"project_id": project.project_id, "runs": list(runs)}
     async with in_project(project, seconds=None) as connection:
         await connection.execute(_LOCK, parameters)
@@ -151,8 +151,10 @@ def _batch(runs: list[_ChangedRun]) -> list[_ChangedRun]:
 async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_ChangedRun]) -> int:
     """Roll up runs in the caller's transaction, which locks the project's roll-ups.
 
-    An earlier statement has read the revisions. A change that was committed since then may be
-    included or not. In both cases its run has a greater revision, so the next pass rolls it up.
+    `run.summed_revision` is set to the revision in `runs`, which an earlier statement has read. If
+    another transaction changed a run after that statement, the figures may or may not contain the
+    change. The run's revision is then greater than `summed_revision`, so the next pass rolls the
+    run up again.
 
     Returns:
         The number of hours that were computed.
@@ -222,7 +224,7 @@ _TEXTS = {name for name, type_ in _TYPES.items() if type_.endswith(("ZONE", "[]"
 
 
 def _hashable(hour: str, name: str) -> str:
-    """Return the SQL of a roll-up group's columns as text that can be hashed.
+    """Return the SELECT list of a roll-up group, with values that Python can hash.
 
     The group's number is left out.
 

@@ -1,8 +1,8 @@
 """Statistics of tool calls, with the slowest and the latest failed calls as examples, in SQL.
 
 Whole hours come from the roll-ups (`tracer.storage.postgres.stats.rollups`), as of
-`project.summed_at`. Newer hours and the edges of a range come from the calls. Before the first
-pass, everything does.
+`project.summed_at`. Newer hours and the edges of a range come from the calls. Before the first pass
+of the roll-up job, all figures come from the calls.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from tracer.text import preview
 
 
 def _named(status: str) -> str:
-    """Return the SELECT clause of a query for example calls.
+    """Return the SELECT clause of queries for the calls that are shown as examples.
 
     Args:
         status: The SQL of the status that the API shows.
@@ -69,25 +69,25 @@ _ABANDONED = _named(f"'{ABANDONED}'")
 _LATER = f"{START} DESC, tool_call_id DESC"
 
 HAS_TAKEN = "finished_at IS NOT NULL AND started_at IS NOT NULL"
-"""The condition for calls that may be the slowest."""
+"""The condition for calls that have a duration."""
 
 
 def slowest(calls: str) -> str:
-    """Return a query for the slowest calls, at most `most`.
+    """Return a query for the `most` slowest calls.
 
     Args:
-        calls: The end of a query for calls, from `FROM`.
+        calls: The end of a query for calls, from `FROM` on.
     """
     return f"{_ENDED} {calls} ORDER BY duration_ms DESC, {_LATER} LIMIT %(most)s"
 
 
 def latest_failures(calls: str) -> str:
-    """Return a query for the calls that failed last, at most `most`. All `calls` have failed."""
+    """Return a query for the `most` calls that failed last. All `calls` have failed."""
     return f"{_ENDED} {calls} ORDER BY {FAILED_AT} DESC, {_LATER} LIMIT %(most)s"
 
 
 def latest_abandoned(calls: str) -> str:
-    """Return a query for the abandoned calls that started last, at most `most`."""
+    """Return a query for the `most` calls that started last. All `calls` are abandoned."""
     return f"{_ABANDONED} {calls} ORDER BY {_LATER} LIMIT %(most)s"
 
 
@@ -103,23 +103,23 @@ def named(row: dict[str, Any]) -> ExampleCall:
 HOUR = timedelta(hours=1)
 
 LIVE_HOURS = 1
-"""This many whole hours before the last roll-up are read from the calls as well: most changes of a
-call arrive within this time after its start."""
+"""How many whole hours before the last roll-up are also read from the calls, because most changes
+of calls arrive within this time after their start."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = dict[str, Any]
 Interval = tuple[str, str]
-"""A moment and a later one, which is excluded, in Postgres's format."""
+"""The beginning and the end of a time interval, in Postgres's format. The end is excluded."""
 
 
 async def read_stats_of_tools(
     connection: PoolConnection, project_id: int, period: TimeRange, name: str | None
 ) -> ToolStatsPage:
-    """Return the statistics of each tool, by name.
+    """Return the statistics of each tool, sorted by name.
 
     Args:
-        connection: In a snapshot.
+        connection: In a transaction with one snapshot.
         project_id: The project.
         period: When the calls started.
         name: Only this tool; None: all.
@@ -198,24 +198,27 @@ def _percentiles(buckets: list[int], counts: list[int]) -> list[float | None]:
 
 @dataclass(frozen=True)
 class _Source:
-    """The sources of the statistics of a range of time."""
+    """The sources of a time range's statistics: calls, roll-ups, or both."""
 
     connection: PoolConnection
     calls: Where
-    """Selects the calls, whenever they started."""
+    """Selects the calls of the project or tool, without a condition on their start."""
     live: list[Interval]
-    """The intervals that are read from the calls."""
+    """The time intervals whose statistics are computed from calls."""
     stored: Interval | None = None
-    """The interval that is read from the roll-ups."""
+    """The time interval whose statistics come from the roll-ups; None if no roll-ups are used."""
     as_of: datetime | None = None
-    """When the roll-ups were up to date; None if none are read."""
+    """The time as of which the roll-ups are complete; None if no roll-ups are used."""
 
     def without_hours(self, period: TimeRange) -> _Source:
         """Return a source that reads the whole range from the calls."""
         return _Source(self.connection, self.calls, [_interval(period.since, period.until)])
 
     async def width(self, period: TimeRange) -> timedelta:
-        """Return the length of a bucket of the range, or of the time in which calls started."""
+        """Return the length of a bucket that divides `period` into a suitable number of buckets.
+
+        If `period` has no beginning or no end, the first or the latest start of a call is used.
+        """
         query = f"""
         SELECT min({START}) AS first, max({START}) AS latest FROM act_tool_info
         WHERE {self.calls} AND {START} >= %(since)s::text::timestamptz
@@ -226,7 +229,7 @@ class _Source:
         return bucket_width(first or _EPOCH, last or _EPOCH)
 
     async def counts(self, width: timedelta) -> list[Row]:
-        """Return the counts of each tool over time, by name and bucket."""
+        """Return the counts of each tool per time bucket, sorted by name and time."""
         at = "date_bin(%(width)s, {}, 'epoch') AS at"
         parts = [
             f"""SELECT name COLLATE "C" AS name, {at.format(START)}, 1 AS calls,
@@ -247,9 +250,9 @@ class _Source:
         """Return the figures of calls, grouped and sorted by a column.
 
         Args:
-            key: The column: `name` or `at`.
+            key: The column, either `name` or `at`.
             of_hour: The SQL of this column for a row of `tool_hour`.
-            at: The SQL of the column `at` for a call that started at `{}`.
+            at: The SQL of the column `at` for a call, in which `{}` is the call's start.
             values: The parameters of these expressions.
         """
         calls = calls_of(self._from_calls(self.live), at)
@@ -269,8 +272,7 @@ class _Source:
         Args:
             query: Returns the query, given the SQL from `FROM` on that selects calls.
             condition: The condition on the calls, as SQL.
-            figure: The column of `tool_hour` that finds the hours to search: those with the
-                greatest values.
+            figure: A column of `tool_hour`. The hours in which it is greatest are searched.
         """
         intervals = self.live
         if self.stored is not None:

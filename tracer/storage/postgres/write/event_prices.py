@@ -1,4 +1,4 @@
-"""Costs of event runs by the project's prices: when events arrive, and again on request."""
+"""Compute the costs of event runs from the project's prices: when events arrive, and on request."""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ class EventRows:
         """Merge records into the tables in one transaction, and return the runs that accept events.
 
         Args:
-            records: The records. They include the runs themselves, unless all of them are stored.
+            records: The records. They include the runs themselves, unless all of these are already
+                stored.
             runs: The runs that they belong to.
             now: The time at which new rows are recorded.
             more: Statements to execute afterwards in the same transaction.
@@ -191,7 +192,7 @@ _FLAGGED = {"TEXT": "''", "BOOLEAN": "false"}
 
 
 class _Merge:
-    """The parts of one kind's statement. `stored` is the stored row, `excluded` the new one."""
+    """SQL for merging rows of one kind. `stored` is the stored row, and `excluded` the new row."""
 
     def __init__(self, kind: Kind) -> None:
         self.rules = RULES[kind]
@@ -208,7 +209,7 @@ class _Merge:
         return ", ".join(f"{name} {type_}" for name, type_ in columns.items())
 
     def values(self) -> dict[str, str]:
-        """Return each field's value in a row that is new."""
+        """Return the SQL of each field's value in a row that is inserted."""
         return {field: f"incoming.{field}" for field in self.rules.fields}
 
     def singles(self) -> dict[str, str]:
@@ -293,8 +294,8 @@ def _lock_runs() -> str:
 
 
 LOCK_RUNS = _lock_runs()
-"""Creates or locks the runs of the rows $3 one by one, in the order of their ids; raises
-`revision`.
+"""Create or lock the runs of the rows $3 one by one, in the order of their ids, and increment their
+revisions.
 
 Every writer locks in this order, so that overlapping writes cannot deadlock.
 """
@@ -397,7 +398,7 @@ _COUNTED = {
     Kind.THINK_ACT: (*_NUMBERS, "unpriced_calls", "failures"),
     Kind.TOOL_CALL: ("tool_calls", "failures"),
 }
-"""The columns that the run sums up."""
+"""The columns whose sums are stored in the run."""
 
 
 MERGE = {

@@ -18,7 +18,8 @@ from tracer.storage.postgres.connection.write_errors import Numbered, PartlyWrit
 from tracer.store import Refusal
 
 WORKERS = 2
-"""How many batches are written at once. More of them are smaller, and cost more for each item."""
+"""How many batches are written at once. With more workers, batches are smaller and cost more per
+item."""
 
 BATCH_SIZE = 2_000
 """The largest size of a batch of several writes. A single write may be larger."""
@@ -67,14 +68,13 @@ class GroupCommit(Generic[Item]):
         return len(self._queue)
 
     async def write(self, items: Sequence[Item], size: int) -> list[Refusal]:
-        """Write items in a batch with others, and return the refusals by their indexes.
+        """Write items in a batch with others. Return the refusals, with indexes in `items`.
 
         If the caller is cancelled before the batch begins, the items are not written.
 
         Args:
             items: The items.
-            size: The number of events or spans in `items`. `BATCH_SIZE` limits the sum of
-                a batch.
+            size: The number of events or spans in `items`. `BATCH_SIZE` limits the sum of a batch.
 
         Raises:
             StoreUnavailable: Some items could not be stored.

@@ -15,7 +15,8 @@ from tracer.storage.postgres.schema.record_tables import ALWAYS, TABLES
 NOW = "SELECT coalesce($1::timestamptz, statement_timestamp())"
 
 RECHECK = "interval '1 hour'"
-"""How often the reaper checks an expired lease again: its last run may be deleted by then."""
+"""The time between two checks of an expired lease. If its last run was deleted meanwhile, the lease
+is deleted."""
 
 # The moment of an event, by the database's clock, is when it was recorded plus the least `lag`.
 _SEEN = f"""greatest(stored.seen_at, excluded.seen_at
@@ -45,8 +46,8 @@ ON CONFLICT (recorder_id, project_id) DO UPDATE SET
 RETURNING recorder_id, seen_at, length"""
 """Renew the leases of the recorders $3 in the project $1, or create them, for the lengths $5.
 
-$4 are the moments of their latest events, by their own clocks; null for a heartbeat. A lease that
-becomes shorter, because a recorder heartbeats for a run of spans, is due earlier.
+$4 are the times of the recorders' latest events, by the recorders' clocks; null for a heartbeat
+without an event. If a lease becomes shorter, its `due_at` becomes earlier.
 """
 
 NOTE_RUNS = """
@@ -57,7 +58,7 @@ JOIN run ON run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
 WHERE run.deleted_at IS NULL AND run.root_plan_id = ANY($3::uuid[])
 ORDER BY incoming.recorder_id, incoming.root_plan_id
 ON CONFLICT (recorder_id, root_plan_id, project_id) DO NOTHING"""
-"""Note that the recorders $2 wrote to the runs $3, which are locked."""
+"""Store that the recorders $2 wrote to the locked runs $3."""
 
 LEASES_OF_RUN = """
 SELECT recorder_id, seen_at, length FROM recorder_lease
@@ -82,9 +83,11 @@ FROM moment, recorder_lease AS lease
 WHERE due_at <= moment.now
     AND ({_LIVES} OR greatest(seen_at, $2::timestamptz) + length <= moment.now)
 ORDER BY due_at LIMIT $3 FOR UPDATE OF lease SKIP LOCKED"""
-"""Lock $3 due leases. Return when each expired (null: it lives), and when it is due again.
+"""Lock at most $3 leases that are due. Return when each expired (null if it is valid), and when it
+is due next.
 
-A lease counts at least from the moment $2: before that, the reaper was not running.
+No lease expires before its full length has passed after the time $2. Before that time the reaper
+was not running.
 """
 
 _LEASES = """unnest($1::integer[], $2::uuid[], $3::timestamptz[])
@@ -98,10 +101,11 @@ JOIN recorder_run AS part
 JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
 WHERE part.abandoned_at IS DISTINCT FROM lease.abandoned_at AND run.deleted_at IS NULL
 LIMIT $4"""
-"""Find $4 runs whose verdict on the recorder of a locked lease is outdated."""
+"""Find at most $4 runs of recorders with the given leases whose stored `abandoned_at` is
+outdated."""
 
 TAKE_RUNS = f"{FIND_RUNS} FOR NO KEY UPDATE OF run SKIP LOCKED"
-"""The same, and lock the runs."""
+"""Find the same runs as `FIND_RUNS`, and lock them. Runs that are locked are skipped."""
 
 FIND_LEFT = f"""
 SELECT DISTINCT part.project_id, part.recorder_id,
@@ -109,18 +113,19 @@ SELECT DISTINCT part.project_id, part.recorder_id,
 FROM {_LEASES}
 JOIN recorder_run AS part
     ON part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id"""
-"""Return which of the leases have runs, and which of them have runs that `FIND_RUNS` finds."""
+"""Return the leases whose recorders still have runs. The third column is true if `FIND_RUNS` finds
+some of these runs, and false if it does not find some. A lease can have both rows."""
 
 _INCOMING = """unnest($1::integer[], $2::uuid[], $3::uuid[], $4::timestamptz[])
     AS incoming (project_id, recorder_id, root_plan_id, abandoned_at)"""
 
 
 def raising(kind: Kind, incoming: str, revision: str) -> str:
-    """Return the statement that raises the revisions of recorders' unfinished records in runs.
+    """Return the statement that sets a new revision for the unfinished records of recorders.
 
     Args:
         kind: The kind of record.
-        incoming: The recorders and runs, as the rows `incoming`.
+        incoming: The SQL of rows named `incoming`, which contain the recorders and their runs.
         revision: The new revision, as SQL with columns of `run`.
     """
     return f"""
@@ -139,7 +144,8 @@ def _raising(kind: Kind) -> str:
 
 
 RAISE = {kind: _raising(kind) for kind in RECORDS}
-"""Raise the revisions of unfinished records, before `RAISE_RUNS` raises those of their runs."""
+"""Raise the revisions of unfinished records. Execute these before `RAISE_RUNS`, which raises the
+revisions of the runs."""
 
 LOCK_RUN = """
 SELECT root_plan_id FROM run
@@ -162,7 +168,8 @@ DELETE FROM recorder_run AS part
 USING unnest($1::integer[], $2::uuid[], $3::uuid[])
     AS incoming (project_id, recorder_id, root_plan_id)
 WHERE {_OF_INCOMING}"""
-"""Delete runs in which recorders died without unfinished records."""
+"""Delete the rows of `recorder_run` whose recorders are dead and left no unfinished records in the
+run."""
 
 SET_DUE = """
 UPDATE recorder_lease AS lease SET due_at = incoming.due_at

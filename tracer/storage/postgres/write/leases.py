@@ -1,4 +1,4 @@
-"""Leases in Postgres: writers renew them, and the reaper finds those that expired."""
+"""Leases in Postgres: writers renew them, and the reaper finds expired ones."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class PostgresReaper:
         """Set the database.
 
         Args:
-            pool: Its connections, which see all projects.
+            pool: Connections that see all projects.
             on_written: Called with the runs that changed.
             clock: The time of leases; None: the database's clock.
         """
@@ -119,9 +119,9 @@ class PostgresReaper:
         self._on_written = on_written
         self._clock = clock
         self.abandoned = 0
-        """In how many runs recorders were found dead, since the process began."""
+        """In how many cases a recorder was marked as dead in a run, since the process began."""
         self.cleared = 0
-        """In how many of them they reported again."""
+        """In how many cases such a mark was removed because the recorder reported again."""
 
     async def now(self) -> datetime:
         """Return the time of the clock that decides when leases expire."""
@@ -132,13 +132,13 @@ class PostgresReaper:
         return now
 
     async def expire_leases(self, since: datetime) -> None:
-        """Mark recorders as dead or alive."""
+        """Mark recorders as dead if their leases expired, or as alive if they reported again."""
         with store_errors():
             while await self._do_some(since):
                 pass
 
     async def _do_some(self, since: datetime) -> bool:
-        """Check some due leases in one transaction; return whether it changed anything."""
+        """Check some due leases in one transaction. Return whether anything was changed."""
         async with pooled_connection(self._pool) as connection, connection.transaction():
             leases = await _rows(connection, sql.TAKE_LEASES, [self._moment(), since, AT_ONCE])
             if not leases:
@@ -201,7 +201,9 @@ async def _set_abandoned(connection: PoolConnection, runs: list[_Row]) -> set[_R
 async def _settle(
     connection: PoolConnection, leases: list[_Row], verdicts: list[list[Any]]
 ) -> bool:
-    """Set the next due time of leases that are done, and delete expired leases without runs.
+    """Set the next due time of leases whose runs are up to date.
+
+    Expired leases without runs are deleted.
 
     Returns:
         Whether any lease was changed or deleted.

@@ -1,7 +1,7 @@
 """The SQL that restores the fields of records that neither events nor spans have.
 
 Each statement takes the project's id as $1, the rows as $2, the source of their runs as $3 and the
-runs as $4, for a raw cursor. Before, the caller must lock the runs and write the records. The
+runs as $4, for a raw cursor. The caller must lock the runs and write the records before. The
 statement for the row of the run itself comes last.
 """
 
@@ -103,11 +103,11 @@ _RESTORE_DEAD = (
     ) AS known
     WHERE lease.recorder_id = known.recorder_id AND lease.project_id = known.project_id""",
 )
-"""Mark recorders as dead whose records the rows show as abandoned. If a recorder has a lease here,
-the reaper looks at it next."""
+"""Mark the recorders of abandoned records as dead. If a recorder has a lease in this store, the
+reaper checks the lease next."""
 
 _RESTORE = {**{kind: _restore(kind) for kind in RECORDS}, Kind.RUN: _restore_run()}
-"""The statement of each kind, the run's last."""
+"""The statement for each kind of record. The statement for runs comes last."""
 
 
 def restore_rows(reduced: Reduced, now: datetime) -> Iterator[tuple[str, str]]:
