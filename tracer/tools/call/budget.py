@@ -1,7 +1,7 @@
 """Budgets: limits on the tool calls, tokens and seconds of a run or of a sub-plan.
 
-Budgets form a tree: use in a sub-plan also counts against every budget above it. Use is reserved
-before it begins, so that parallel work cannot exceed a limit together.
+Budgets form a tree. The tool calls and tokens of a sub-plan also count against every budget above
+it. They are reserved before the work begins, so that parallel work cannot exceed a limit together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class BudgetLimits:
 
 
 class Budget:
-    """Counts use against limits, and against the budgets above."""
+    """Counts tool calls and tokens, and rejects work that would exceed a limit.
+
+    The limits of the budgets above apply, too.
+    """
 
     def __init__(self, limits: BudgetLimits, parent: Budget | None = None) -> None:
         self._limits = limits
@@ -73,7 +76,7 @@ class Budget:
             prompt: The estimated number of tokens of the prompt.
 
         Raises:
-            BudgetExhausted: Too few are left, in this budget or in one above.
+            BudgetExhausted: This budget, or one above it, has too few tokens left.
         """
         limited = [each for each in self._chain if each._limits.tokens is not None]
         while any(each._has_to_wait(prompt) for each in limited):
@@ -99,7 +102,8 @@ class Budget:
         """Return whether a request has to wait until other requests end.
 
         Raises:
-            BudgetExhausted: No other request is active, so waiting would not help.
+            BudgetExhausted: Too few tokens are left, and no other request is active, so waiting
+                would not help.
         """
         limit = self._limits.tokens
         assert limit is not None

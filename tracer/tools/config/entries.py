@@ -37,7 +37,7 @@ class ToolEntry(BaseModel):
     concurrency: str = Tool.concurrency
     max_parallel: PositiveInt | None = None
     hooks: list[str] = []
-    """Names in the reader's `functions`, or `module:name`."""
+    """Each is a name in the `functions` of `read_tools`, or `module:name`."""
     hidden: dict[str, Literal["token", "user_id"]] = {}
     """Parameters that the runtime fills, by name: `{ token_id = "token" }`."""
 
@@ -47,8 +47,8 @@ class StatelessEntry(ToolEntry):
 
     type: Literal["STATELESS"]
     function: str | None = None
-    """A name in the reader's `functions`, or `module:name`. By default, the tool's name in
-    `functions`."""
+    """A name in the `functions` of `read_tools`, or `module:name`. By default, the entry of
+    `functions` that has the tool's name."""
 
 
 class StatefulEntry(ToolEntry):

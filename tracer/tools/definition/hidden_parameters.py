@@ -48,8 +48,8 @@ class User:
 
 
 Provider = Callable[..., Any]
-"""Returns a hidden parameter's value, or an awaitable of it. It is called with the `ToolContext` if
-it has a parameter."""
+"""Returns a hidden parameter's value, or an awaitable of the value. A provider that has a parameter
+receives the `ToolContext`."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Hidden:
 
 
 REQUIRED: Any = ...
-"""The default of a hidden parameter that rejects a call without a caller."""
+"""Means that a parameter about the caller has no default. A call without a caller is rejected."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class HiddenParameter:
     """A parameter that the runtime fills."""
 
     kind: Any
-    """Its type, without the mark."""
+    """The parameter's type, without `Annotated`."""
     provider: Provider | None = field(default=None, repr=False)
     aliases: tuple[str, ...] = ()
     default: Any = REQUIRED
-    """The value for a call without a caller, if the parameter is about the caller."""
+    """If the parameter is about the caller: its value for a call without a caller."""
 
     @property
     def type_name(self) -> str:
@@ -148,7 +148,10 @@ def _mark(kind: Any) -> tuple[Hidden | None, tuple[str, ...]]:
 
 
 def _known_type(kind: Any, hiding_types: Collection[Any]) -> Any:
-    """Return the hiding type that a type hint contains or is derived from; None if none."""
+    """Return the hiding type that a type hint contains or is derived from.
+
+    Return None if the type hint does not hide a parameter.
+    """
     for part in _underlying_types(kind):
         for each in hiding_types:
             if part is each:

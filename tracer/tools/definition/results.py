@@ -55,7 +55,7 @@ class Ending:
 
     status: EndingStatus
     reason: str | None = None
-    """One of `Reason`, or a tool's own."""
+    """A value of `Reason`, or a reason that the tool defines."""
     result: str | None = None
     error: ErrorInfo | None = None
 

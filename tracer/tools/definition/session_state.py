@@ -172,9 +172,9 @@ class StateList(list[Any]):
 class SessionState(StateObject):
     """The session state, with the changes that this call has made so far.
 
-    It is a dict. Assigning a value replaces it, whatever a parallel call has stored: use
-    `increment` for counters, `append` for lists, and `compare_and_set` if a value must not have
-    changed since it was read.
+    It is a dict. An assignment overwrites the value, even if a parallel call has changed the value
+    in the meantime. So use `increment` for counters, `append` for lists, and `compare_and_set` if a
+    value must not have changed since it was read.
     """
 
     __slots__ = ("_at_first", "_changes", "_is_closed", "_lock")
@@ -387,5 +387,5 @@ class RunContext:
 
     root_plan_id: UUID
     session_id: str | None
-    """The conversation; None if the run belongs to none."""
+    """The session that the run belongs to; None if it belongs to no session."""
     session_state: SessionState = field(repr=False)

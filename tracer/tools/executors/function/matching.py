@@ -79,9 +79,9 @@ def by_name(execute: Callable[..., Any], names: Collection[str]) -> Callable[...
     """Return a function that takes arguments by name.
 
     Args:
-        execute: The function to call. If it has a single required parameter, and none for any of
-            `names`, it receives all arguments as one dict.
-        names: The names of all arguments; none if the schema allows any.
+        execute: The function to call. If it has exactly one required parameter, and no parameter
+            has one of `names`, the function receives all arguments as one dict.
+        names: The names of all arguments; empty if the schema allows any argument.
     """
     parameter = _object_parameter(execute, names)
     if parameter is None:

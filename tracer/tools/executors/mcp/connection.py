@@ -31,11 +31,12 @@ HTTP_SECONDS = 30.0
 """How many seconds an HTTP server may take to accept a connection or a request."""
 
 SILENT_SECONDS = 300.0
-"""How many seconds an HTTP server may send nothing within a response, unless calls may take
-longer."""
+"""How many seconds an HTTP server may send nothing within a response. If twice the timeout of a
+call is longer, that is the limit."""
 
 EVENT_BYTES = 1024 * 1024
-"""The largest size of one message over HTTP, unless results may be larger."""
+"""The largest size of one message over HTTP. If four times the largest result is larger, that is
+the limit."""
 
 SESSION_HEADER = "mcp-session-id"
 
@@ -256,7 +257,10 @@ class McpConnection:
             self._changed.set()
 
     async def _relist(self, client: Client) -> None:
-        """List the tools whenever they have changed. Changes during a listing cause one more."""
+        """List the tools whenever they have changed.
+
+        If they change while they are being listed, they are listed once more.
+        """
         from mcp import MCPError
 
         while True:

@@ -1,4 +1,4 @@
-"""Tools of ours that call the tools that an MCP server lists."""
+"""Local tools, each of which calls a tool that an MCP server lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 DESCRIPTION_CHARACTERS = 4_000
-"""The longest description. It comes from the server, unreviewed, and is part of each request."""
+"""The longest description of a tool. The server chooses this text, and each request to a model
+contains it."""
 
 NAME_CHARACTERS = 64
 
@@ -29,7 +30,7 @@ REASON_CHARACTERS = 500
 """How much of an error is logged. It may quote the server's schema, which is not trusted."""
 
 CallByName = Callable[[str, dict[str, Any], ToolContext], Awaitable[Any]]
-"""Calls a tool of the server by the server's name."""
+"""Calls a tool of the server. The first argument is the tool's name on the server."""
 
 
 def mirrored(listed: Iterable[ListedTool], config: McpConfig, call: CallByName) -> tuple[Tool, ...]:

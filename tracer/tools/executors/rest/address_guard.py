@@ -29,7 +29,7 @@ _SPECIAL_V4 = tuple(
         "192.88.99.0/24",  # relays from 6to4
     )
 )
-"""Networks that `ipaddress` considers public in some Python version, and that are not."""
+"""Networks that are not public, although some versions of `ipaddress` consider them public."""
 
 _UNICAST_V6 = IPv6Network("2000::/3")
 """The range of all public IPv6 addresses."""
