@@ -41,7 +41,8 @@ class NodeTotals(BaseModel):
     input_tokens: int
     output_tokens: int
     cost_usd: float | None
-    """The sum of the known costs in US dollars; null if some are unknown and the others zero."""
+    """The sum of the known costs in US dollars. Null if the sum is zero and the cost of at least
+    one model call is unknown."""
     unpriced_calls: int
     """The number of model calls with an unknown cost: those that succeeded or used tokens."""
     tool_calls: int
@@ -234,14 +235,14 @@ class ToolCallFields(_NodeFields):
 class ToolCallNodeSchema(ToolCallFields, _Totals):
     """A tool call, with the sub-plans that it opened.
 
-    The call of a batch tool also has the tool calls that it made.
+    If the call made other tool calls itself, as the call of a batch tool does, it has these, too.
     """
 
     sub_plan_count: int
     """The number of sub-plans that the call opened, whether the tree shows them or not."""
     sub_plans: list[PlanNodeSchema]
     tool_calls: list[ToolCallNodeSchema]
-    """The tool calls that the call of a batch tool made."""
+    """The tool calls that this call made itself, as the call of a batch tool does."""
 
 
 class ThinkActNodeSchema(ThinkActFields, _Totals):

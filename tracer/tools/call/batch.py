@@ -52,7 +52,7 @@ class Call:
 
     @cached_property
     def recorded_arguments(self) -> str:
-        """The arguments for the record, with `[hidden]` in place of values for hidden parameters."""
+        """The arguments for the record. `[hidden]` replaces values for hidden parameters."""
         if isinstance(self.tool, Tool):
             return self.tool.without_forged_values(self.arguments)
         return self.arguments

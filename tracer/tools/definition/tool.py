@@ -90,7 +90,7 @@ class Tool:
     `parameters`, so the model does not see them."""
     ends_by_itself: bool = False
     """Whether `run` ends by itself after its deadline or a cancellation, as sub-plans do. For other
-    tools, the runtime waits a short time, and then records the ending even if the tool still runs."""
+    tools, the runtime waits a short time, and then records the ending although the tool runs."""
     opens_plans: bool = False
     """Whether the tool opens sub-plans. Agents at the maximum depth of plans cannot use it."""
     check: Callable[[Arguments], Arguments] | None = None

@@ -809,7 +809,7 @@ export interface components {
             running: number;
             /**
              * Failurerate
-             * @description Failures divided by succeeded and failed calls, 0 to 1; null without such calls.
+             * @description Failed calls divided by failed and succeeded calls, 0 to 1; null without such calls.
              */
             failureRate: number | null;
             /**
@@ -824,7 +824,7 @@ export interface components {
             /**
              * Ownp50Ms
              * @description The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
-             *     without the time in which sub-agents ran that it opened.
+             *     minus the time in which the sub-agents that it opened were running.
              */
             ownP50Ms: number | null;
             /** Ownp95Ms */
@@ -1063,12 +1063,12 @@ export interface components {
             runs: number;
             /**
              * Records
-             * @description Plans, steps, rounds and tool calls.
+             * @description The number of deleted plans, steps, rounds and tool calls.
              */
             records: number;
             /**
              * Spans
-             * @description OpenTelemetry spans.
+             * @description The number of deleted OpenTelemetry spans.
              */
             spans: number;
             /**
@@ -1462,7 +1462,7 @@ export interface components {
             running: number;
             /**
              * Failurerate
-             * @description Failures divided by succeeded and failed calls, 0 to 1; null without such calls.
+             * @description Failed calls divided by failed and succeeded calls, 0 to 1; null without such calls.
              */
             failureRate: number | null;
             /**
@@ -1477,7 +1477,7 @@ export interface components {
             /**
              * Ownp50Ms
              * @description The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
-             *     without the time in which sub-agents ran that it opened.
+             *     minus the time in which the sub-agents that it opened were running.
              */
             ownP50Ms: number | null;
             /** Ownp95Ms */
@@ -1655,7 +1655,8 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description The sum of the known costs in US dollars; null if some are unknown and the others zero.
+             * @description The sum of the known costs in US dollars. Null if the sum is zero and the cost of at least
+             *     one model call is unknown.
              */
             costUsd: number | null;
             /**
@@ -2643,8 +2644,8 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description The sum of the known costs of model calls in US dollars; null if some are unknown and the
-             *     others zero.
+             * @description The sum of the known costs of model calls in US dollars. Null if the sum is zero and the cost
+             *     of at least one model call is unknown.
              * @default 0
              */
             costUsd: number | null;
@@ -2798,8 +2799,8 @@ export interface components {
              */
             handledFailures: number;
             /**
-             * @description If the run failed, the record in which the failure began. If there are several, this is the
-             *     deepest; of equally deep ones, the earliest.
+             * @description If the run failed, the record in which the failure began. If there are several, this
+             *     is the deepest of them. If several are equally deep, it is the earliest.
              */
             failure: components["schemas"]["RunFailureSchema"] | null;
             /** @description If the run is open, the open call that has run longest and has no agent below it. */
@@ -2890,8 +2891,8 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description The sum of the known costs of model calls in US dollars; null if some are unknown and the
-             *     others zero.
+             * @description The sum of the known costs of model calls in US dollars. Null if the sum is zero and the cost
+             *     of at least one model call is unknown.
              * @default 0
              */
             costUsd: number | null;
@@ -3123,8 +3124,8 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description The sum of the known costs of model calls in US dollars; null if some are unknown and the
-             *     others zero.
+             * @description The sum of the known costs of model calls in US dollars. Null if the sum is zero and the cost
+             *     of at least one model call is unknown.
              * @default 0
              */
             costUsd: number | null;
@@ -3278,8 +3279,8 @@ export interface components {
              */
             handledFailures: number;
             /**
-             * @description If the run failed, the record in which the failure began. If there are several, this is the
-             *     deepest; of equally deep ones, the earliest.
+             * @description If the run failed, the record in which the failure began. If there are several, this
+             *     is the deepest of them. If several are equally deep, it is the earliest.
              */
             failure: components["schemas"]["RunFailureSchema"] | null;
             /** @description If the run is open, the open call that has run longest and has no agent below it. */
@@ -3348,7 +3349,7 @@ export interface components {
             /**
              * Logs
              * @description The log records of the spans on this page, by time. The first page of a run also contains
-             *     those whose span is unknown or missing. At most 1,000.
+             *     log records whose span is unknown or missing. At most 1,000.
              */
             logs: components["schemas"]["LogSchema"][];
             /**
@@ -3427,7 +3428,7 @@ export interface components {
             startedAt: string | null;
             /**
              * Finishedat
-             * @description Null while the span is open.
+             * @description The end, to the microsecond; null while the span is open.
              */
             finishedAt: string | null;
             /** Starttimeunixnano */
@@ -3790,7 +3791,7 @@ export interface components {
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost in US dollars: as reported, or computed from the price list.
+             * @description The cost in US dollars: by the project's price, else as reported, else by the price list.
              */
             costUsd: number | null;
             /**
@@ -4046,7 +4047,7 @@ export interface components {
          * ToolCallNodeSchema
          * @description A tool call, with the sub-plans that it opened.
          *
-         *     The call of a batch tool also has the tool calls that it made.
+         *     If the call made other tool calls itself, as the call of a batch tool does, it has these, too.
          */
         ToolCallNodeSchema: {
             /** @description The totals of the node and the records below it, without sub-plans. */
@@ -4225,7 +4226,7 @@ export interface components {
             subPlans: components["schemas"]["PlanNodeSchema"][];
             /**
              * Toolcalls
-             * @description The tool calls that the call of a batch tool made.
+             * @description The tool calls that this call made itself, as the call of a batch tool does.
              */
             toolCalls: components["schemas"]["ToolCallNodeSchema"][];
         };
@@ -4689,7 +4690,7 @@ export interface components {
             running: number;
             /**
              * Failurerate
-             * @description Failures divided by succeeded and failed calls, 0 to 1; null without such calls.
+             * @description Failed calls divided by failed and succeeded calls, 0 to 1; null without such calls.
              */
             failureRate: number | null;
             /**
@@ -4704,7 +4705,7 @@ export interface components {
             /**
              * Ownp50Ms
              * @description The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
-             *     without the time in which sub-agents ran that it opened.
+             *     minus the time in which the sub-agents that it opened were running.
              */
             ownP50Ms: number | null;
             /** Ownp95Ms */
@@ -8430,7 +8431,7 @@ export interface operations {
             query?: {
                 /** @description How many levels of plans; 1 is only this plan. */
                 depth?: number | null;
-                /** @description How long strings are shown: `preview` is the first 2 kB, `digest` is the SHA-256. */
+                /** @description The form of long strings: `preview` is the first 2 kB, `digest` is the SHA-256. */
                 payloads?: "none" | "preview" | "full" | "digest";
                 /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
