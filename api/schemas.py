@@ -410,7 +410,7 @@ class RunBinSchema(BaseModel):
     model_config = read_config(start="2026-11-21T22:00:00Z", runs=12, failed=1)
 
     start: datetime
-    """The start of the interval: a multiple of its length since 1970."""
+    """The start of the interval. Intervals have equal lengths and are counted from 1970, in UTC."""
     runs: int
     """The number of runs that started in the interval."""
     failed: int

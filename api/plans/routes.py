@@ -24,7 +24,7 @@ from tracer.records.record_classes import Kind
 router = APIRouter(prefix="/api/plans", tags=["plans"])
 
 DEFAULT_PAYLOADS: Literal[Payloads.PREVIEW] = Payloads.PREVIEW
-"""The form of long strings in a tree if the client does not set `payloads`."""
+"""The value of the query parameter `payloads` if the client does not set it."""
 
 ShownPayloads = Literal[Payloads.NONE, Payloads.PREVIEW, Payloads.FULL, Payloads.DIGEST]
 """The values of `payloads` that clients can set. Only the comparison of runs uses `COMPARED`."""

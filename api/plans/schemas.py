@@ -44,11 +44,11 @@ class NodeTotals(BaseModel):
     """The sum of the known costs in US dollars. Null if the sum is zero and the cost of at least
     one model call is unknown."""
     unpriced_calls: int
-    """The number of model calls with an unknown cost: those that succeeded or used tokens."""
+    """The number of model calls whose cost is unknown. Calls that neither succeeded nor used tokens
+    do not count."""
     tool_calls: int
     failures: int
-    """The number of failures. Each is counted once, at the failed record that has no failed record
-    below it."""
+    """The number of failed records that have no failed record below them."""
 
 
 _NODE_CONFIG = read_config()

@@ -85,7 +85,8 @@ class SpanSchema(BaseModel):
     parent_span_id: str | None
     name: str
     kind: str
-    """`internal`, `server`, `client`, `producer`, `consumer` or `unspecified`, else its number."""
+    """`internal`, `server`, `client`, `producer`, `consumer` or `unspecified`; an unknown kind's
+    number."""
     started_at: datetime | None
     """The start, to the microsecond; null if the span has no start."""
     finished_at: datetime | None
@@ -93,7 +94,7 @@ class SpanSchema(BaseModel):
     start_time_unix_nano: str
     end_time_unix_nano: str
     status_code: str
-    """`unset`, `ok` or `error`, else its number."""
+    """`unset`, `ok` or `error`; an unknown status's number."""
     status_message: str
     attributes: AttributesJson
     events: list[SpanEventSchema]

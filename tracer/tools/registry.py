@@ -129,7 +129,7 @@ class ToolRegistry:
         """Return the tool of this name.
 
         Raises:
-            UnknownTool: There is none; the message lists the tools that exist.
+            UnknownTool: No tool has this name. The message lists the tools that exist.
         """
         tool = self.find(name)
         if tool is None:

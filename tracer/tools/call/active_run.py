@@ -38,7 +38,7 @@ from tracer.tools.executors.stateful.thread_context import ThreadContextManager
 log = get_logger(__name__)
 
 TokenResolver = Callable[[str], Awaitable[User | str | None] | User | str | None]
-"""Returns the user that a caller's token belongs to, or the user's id; None if it is invalid."""
+"""Returns the user that a caller's token belongs to, or the user's id. None: no such user."""
 
 
 def token_is_user_id(token_id: str) -> str:
@@ -52,7 +52,7 @@ class ToolResources:
 
     sessions: SessionStates = field(default_factory=MemorySessions)
     initial_state: Mapping[str, Any] = field(default_factory=dict)
-    """The initial state of a conversation."""
+    """The session state with which each conversation begins."""
     resolve_token: TokenResolver = token_is_user_id
     threads: ThreadContextManager = field(default_factory=ThreadContextManager)
     http: HttpClients = field(default_factory=HttpClients)
@@ -304,7 +304,7 @@ class ActiveRun:
             ) from error
 
     async def join_conversation(self) -> list[UUID]:
-        """Add the run to its conversation; return the ids of the runs before it, oldest first.
+        """Add the run to its conversation. Return the ids of the earlier runs, oldest first.
 
         Raises:
             ToolError: The session's id is too long, or the caller cannot be identified.

@@ -64,13 +64,13 @@ class Call:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether no other call of its batch may run at the same time."""
+        """Whether the call must run alone in its batch."""
         return isinstance(self.tool, Tool) and self.tool.concurrency == EXCLUSIVE
 
 
 @runtime_checkable
 class CallingAgent(Protocol):
-    """The part of an agent that its calls need."""
+    """The attributes of an agent that its tool calls need."""
 
     @property
     def hooks(self) -> tuple[Hook, ...]:

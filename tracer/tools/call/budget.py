@@ -46,7 +46,7 @@ class Budget:
         self._largest_completion: int | None = None
         """Tokens of the largest completion so far; None before the first."""
         self._requests = 0
-        """The number of requests that hold tokens now."""
+        """The number of model requests in progress, which have reserved tokens."""
         self._settled: asyncio.Event = asyncio.Event() if parent is None else parent._settled
         """Set for a moment whenever a request returns its reservation."""
 

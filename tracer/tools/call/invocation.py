@@ -309,9 +309,10 @@ class _Invocation:
         self._notes.state_changes = self._notes.secrets.scrub(changes_json(changes))
 
     def _is_transient(self, error: BaseException) -> bool:
-        """Return whether a retry may succeed. If the tool rejected the call, it cannot.
+        """Return whether an error is transient, so that a retry may succeed.
 
-        A call that timed out or was cancelled is not retried: its ending is recorded already.
+        Errors other than `ToolError` and `LineageError` count as transient. A call that timed out
+        or was cancelled is not retried, because its ending is recorded already.
         """
         if self._is_given_up() or isinstance(error, LineageError):
             return False

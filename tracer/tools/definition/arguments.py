@@ -1,4 +1,4 @@
-"""A tool's arguments: the model's text, its check against a bounded JSON Schema, and the values."""
+"""Parse the arguments that a model wrote, and check them against a tool's parameters."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class Parameter(NamedTuple):
     """A parameter that the model supplies."""
 
     kind: Any
-    """Its type; `Annotated` may add pydantic's constraints."""
+    """The parameter's type; `Annotated` may add pydantic's constraints."""
     default: Any = ...
     """`...` if the parameter is required."""
     description: str | None = None

@@ -57,7 +57,7 @@ class Hidden:
     """Marks a parameter as hidden: `Annotated[UserId, Hidden()]`."""
 
     provider: Provider | None = None
-    """Returns the value; None if the type determines it."""
+    """Returns the parameter's value. None: the parameter's type determines the value."""
     aliases: tuple[str, ...] = ()
     """Other names under which a model might supply the parameter."""
 
@@ -165,7 +165,8 @@ def _check_nothing_within(name: str, kind: Any, hiding_types: Collection[Any]) -
     """Check that the type of a visible parameter contains no hiding type, such as `list[UserId]`.
 
     Raises:
-        RegistrationError: The type contains a hiding type. The model would supply its value.
+        RegistrationError: The type contains a hiding type, so the model would have to supply a
+            value that must be hidden.
     """
     for part in get_args(kind):
         if _mark(part)[0] is not None or _known_type(part, hiding_types) is not None:
@@ -244,12 +245,13 @@ def visible_schema(
 
     Args:
         owner: The tool's name, for errors.
-        schema: The schema of its arguments, an object.
-        hidden: Its hidden parameters.
+        schema: The schema of the tool's arguments, an object.
+        hidden: The tool's hidden parameters.
 
     Raises:
-        RegistrationError: A visible parameter has the name of a hidden one in another spelling; a
-            hidden one is not directly in `properties`; or the schema has a reserved name.
+        RegistrationError: A visible parameter has the name of a hidden parameter in another
+            spelling; a hidden parameter is not directly in `properties`; or the schema has a
+            reserved name.
     """
     properties = schema.get("properties")
     if isinstance(properties, dict) and not hidden.keys().isdisjoint(properties):

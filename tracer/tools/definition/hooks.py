@@ -56,7 +56,7 @@ class InterceptedCall:
 
 @dataclass(frozen=True, eq=False)
 class Hook:
-    """A function that can be put around tools."""
+    """A function that wraps calls of tools."""
 
     function: Callable[..., Any]
     name: str
@@ -139,7 +139,7 @@ class HookChain:
 
         Args:
             hooks: The hooks, the first outermost.
-            inputs: The values that they may receive.
+            inputs: The values that the hooks may receive.
             execute: Runs the tool.
         """
         self.answered_by: str | None = None

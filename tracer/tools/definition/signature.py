@@ -1,4 +1,4 @@
-"""The signature and the docstring of a tool function, as parameters for a model."""
+"""Derive the parameters of a tool from the signature and the docstring of its function."""
 
 from __future__ import annotations
 

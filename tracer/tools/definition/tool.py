@@ -89,8 +89,8 @@ class Tool:
     """The parameters that the runtime fills, by name: `{"user_id": UserId}`. They are removed from
     `parameters`, so the model does not see them."""
     ends_by_itself: bool = False
-    """Whether `run` ends by itself after its deadline or a cancellation, as sub-plans do. For other
-    tools, the runtime waits a short time, and then records the ending although the tool runs."""
+    """Whether `run` always ends after its deadline or a cancellation, as sub-plans do. For other
+    tools, the runtime records the ending after a short wait, even if the tool still runs."""
     opens_plans: bool = False
     """Whether the tool opens sub-plans. Agents at the maximum depth of plans cannot use it."""
     check: Callable[[Arguments], Arguments] | None = None
@@ -174,7 +174,7 @@ class Tool:
         return {**arguments, **masked} if masked else arguments
 
     def checked(self, arguments: Arguments) -> Arguments:
-        """Return the arguments for `run`, converted from the model's.
+        """Return the arguments for `run`, converted from the model's arguments.
 
         Raises:
             InvalidArguments: The arguments do not match the parameters.

@@ -871,7 +871,7 @@ export interface components {
             scopes: components["schemas"]["Scope"][];
             /**
              * Keyid
-             * @description The caller's key; null if the server needs no key.
+             * @description The id of the caller's key; null if the server needs no key.
              */
             keyId: string | null;
             /** Keyname */
@@ -940,7 +940,7 @@ export interface components {
             /**
              * Session Id
              * @description The conversation. The agent receives its earlier messages and answers; tools share its
-             *     state. Callers with different ids have separate conversations.
+             *     state. Users with different ids have separate conversations.
              */
             session_id?: string | null;
             /**
@@ -1073,7 +1073,7 @@ export interface components {
             spans: number;
             /**
              * Left
-             * @description The number of rows that remain in any table after the deletion. It should be 0.
+             * @description The number of the subject's rows that remain in any table. It should be 0.
              */
             left: number;
             /**
@@ -1335,7 +1335,7 @@ export interface components {
             /**
              * Recorderid
              * Format: uuid
-             * @description The recorder's id. Spans have no recorder; their lease has the `rootPlanId` of the run.
+             * @description The recorder's id. Spans have no recorder, so their lease has the run's `rootPlanId`.
              */
             recorderId: string;
             /**
@@ -1661,15 +1661,15 @@ export interface components {
             costUsd: number | null;
             /**
              * Unpricedcalls
-             * @description The number of model calls with an unknown cost: those that succeeded or used tokens.
+             * @description The number of model calls whose cost is unknown. Calls that neither succeeded nor used tokens
+             *     do not count.
              */
             unpricedCalls: number;
             /** Toolcalls */
             toolCalls: number;
             /**
              * Failures
-             * @description The number of failures. Each is counted once, at the failed record that has no failed record
-             *     below it.
+             * @description The number of failed records that have no failed record below them.
              */
             failures: number;
         };
@@ -2475,7 +2475,7 @@ export interface components {
             /**
              * Start
              * Format: date-time
-             * @description The start of the interval: a multiple of its length since 1970.
+             * @description The start of the interval. Intervals have equal lengths and are counted from 1970, in UTC.
              */
             start: string;
             /**
@@ -3418,7 +3418,8 @@ export interface components {
             name: string;
             /**
              * Kind
-             * @description `internal`, `server`, `client`, `producer`, `consumer` or `unspecified`, else its number.
+             * @description `internal`, `server`, `client`, `producer`, `consumer` or `unspecified`; an unknown kind's
+             *     number.
              */
             kind: string;
             /**
@@ -3437,7 +3438,7 @@ export interface components {
             endTimeUnixNano: string;
             /**
              * Statuscode
-             * @description `unset`, `ok` or `error`, else its number.
+             * @description `unset`, `ok` or `error`; an unknown status's number.
              */
             statusCode: string;
             /** Statusmessage */

@@ -1,4 +1,4 @@
-"""Matching a JSON Schema with the function that receives the arguments, before any call."""
+"""Check before any call that a JSON Schema and a function have the same parameters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def matching(
 
     Raises:
         RegistrationError: The schema has an argument that the function does not accept, or the
-            function needs one that the schema does not have.
+            function requires an argument that the schema lacks.
     """
     try:
         signature = inspect.signature(execute).parameters.values()

@@ -49,8 +49,8 @@ class McpConfig(BaseModel):
     bearer: SecretReference | None = None
     """A reference to the bearer token for a server with a URL."""
     protocol: Literal["auto", "legacy"] = "auto"
-    """`legacy` starts with the handshake of the protocol of 2025 and before: for servers that fail
-    if they are asked for a newer version first."""
+    """`legacy` begins with the handshake of the protocol versions up to 2025. Use it for servers
+    that fail if the client asks for a newer version first."""
     prefix: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]+$")
     """A prefix for the names of the server's tools, separated by `_`. By default, no prefix."""
     tools: frozenset[str] | None = None

@@ -183,7 +183,7 @@ class McpConnection:
         return self._session
 
     def end(self) -> None:
-        """Start to close the connection, without waiting. No more calls must be made."""
+        """Start to close the connection, without waiting. The caller must make no more calls."""
         self._over.set()
         if self._session is None:
             self._scope.cancel()
@@ -273,7 +273,7 @@ class McpConnection:
                 log.warning("mcp_tools_not_listed", server=name, error=type(error).__name__)
 
     async def _listen(self, client: Client) -> None:
-        """Subscribe to changes of the tools. Servers before 2026 notify without a subscription."""
+        """Subscribe to changes of the tools. Protocol versions before 2026 need no subscription."""
         from mcp import MCPError
         from mcp.client.subscriptions import SubscriptionLost
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -310,10 +310,10 @@ def _first_cause(error: BaseException) -> BaseException:
 
 
 def _safe_message(error: BaseException) -> str:
-    """Return a message for an error that cannot contain secrets.
+    """Return a message without secrets for an error.
 
     The message of a library's error may quote the request. So for errors other than `MCPError`,
-    only the class is returned.
+    only the name of the class is returned.
     """
     from mcp import MCPError
 

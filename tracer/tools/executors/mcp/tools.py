@@ -60,7 +60,7 @@ def mirrored(listed: Iterable[ListedTool], config: McpConfig, call: CallByName) 
 
 
 def local_name(name: str, prefix: str | None) -> str:
-    """Return the local name of a server's tool, of characters that model providers accept."""
+    """Return the local name of a server's tool, in which model providers accept each character."""
     full = name if prefix is None else f"{prefix}_{name}"
     return re.sub(r"[^A-Za-z0-9_-]", "_", full)[:NAME_CHARACTERS]
 

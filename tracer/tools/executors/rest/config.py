@@ -24,7 +24,7 @@ from tracer.tools.executors.rest.templates import placeholders
 from tracer.tools.executors.secrets import SecretReference, checked_reference, is_literal_secret
 
 QUERY_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
-"""Methods whose arguments go into the query by default."""
+"""The HTTP methods for which arguments go into the query by default."""
 
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 """Idempotent methods (RFC 9110, section 9.2.2)."""
@@ -198,7 +198,7 @@ class RestConfig(_Settings):
     """Headers by name. Secrets belong into `auth`."""
     query: Annotated[Mapping[str, Scalar], AfterValidator(_checked_query)] = {}
     """The query by name: templates (`units = "{unit}"`) or fixed values (`limit = 10`). A list
-    repeats the name. Secrets belong into `auth`."""
+    becomes several parameters of this name. Secrets belong into `auth`."""
     body: Annotated[JsonValue, AfterValidator(_checked_template)] = None
     """The JSON body, with templates at any depth. By default, a JSON object of the arguments that
     no template uses. A GET, HEAD, DELETE or OPTIONS sends these in the query instead."""

@@ -43,7 +43,7 @@ def filled(template: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def filled_text(template: str, arguments: Mapping[str, Any]) -> str:
-    """Return a template's text. An absent argument becomes empty text."""
+    """Return a template with its placeholders replaced by text. Absent arguments become empty."""
     return "".join(
         before + as_text(arguments.get(name) if name else None) for before, name in _parts(template)
     )

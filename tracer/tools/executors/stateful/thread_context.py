@@ -414,7 +414,7 @@ class ThreadContextManager:
         self._threads.move_to_end(thread_id)
 
     def _end(self, thread_id: str) -> None:
-        """Start to close a conversation. A later use starts another one."""
+        """Start to close a conversation. If it is used later, it gets new instances."""
         thread = self._threads.pop(thread_id, None)
         if thread is not None:
             # In a task, because the caller may be cancelled; without the context of a call.
