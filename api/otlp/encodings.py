@@ -28,7 +28,7 @@ from tracer.otel.otlp.signals import SPANS
 from tracer.store import Refusal
 
 _SHOWN_REASONS = 10
-"""The largest number of reasons in a response, because each rejected span has its own reason."""
+"""The largest number of reasons in a response. Every rejected span may have its own reason."""
 
 _STATUS_MESSAGE = 2
 

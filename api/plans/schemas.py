@@ -271,7 +271,7 @@ class FailureOriginSchema(BaseModel):
     kind: NodeKind
     id: UUID
     is_handled: bool
-    """Whether any record above this record did not fail, so that the failure was handled."""
+    """Whether the failure was handled: a record above this record did not fail."""
 
 
 class PlanNodeSchema(PlanFields, _Totals):
@@ -285,8 +285,8 @@ class PlanNodeSchema(PlanFields, _Totals):
     unplaced: list[PlanNodeSchema | StepNodeSchema | ThinkActNodeSchema | ToolCallNodeSchema] = []
     """At a root plan only: nodes whose parent is not known yet."""
     failure_origins: list[FailureOriginSchema] = []
-    """Only at the root of the tree: the records at which failures began. Those that made the root
-    fail come first, then the deepest, then the earliest."""
+    """Only at the root of the tree: the records at which failures began. Records that made the
+    root fail come first, then the deepest records, then the earliest."""
     revision: int = 0
     """Only at the root of the tree: the run's revision. Watch the run from this revision on."""
     behind: BehindSchema | None = None

@@ -85,8 +85,8 @@ class SpanSchema(BaseModel):
     parent_span_id: str | None
     name: str
     kind: str
-    """`internal`, `server`, `client`, `producer`, `consumer` or `unspecified`; an unknown kind's
-    number."""
+    """`internal`, `server`, `client`, `producer`, `consumer` or `unspecified`. For an unknown kind,
+    its number."""
     started_at: datetime | None
     """The start, to the microsecond; null if the span has no start."""
     finished_at: datetime | None
@@ -94,7 +94,7 @@ class SpanSchema(BaseModel):
     start_time_unix_nano: str
     end_time_unix_nano: str
     status_code: str
-    """`unset`, `ok` or `error`; an unknown status's number."""
+    """`unset`, `ok` or `error`. For an unknown status, its number."""
     status_message: str
     attributes: AttributesJson
     events: list[SpanEventSchema]

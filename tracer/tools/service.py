@@ -53,7 +53,7 @@ class CallOutcome:
 
     tool_call_id: UUID
     root_plan_id: UUID
-    """The id of the run in which it is recorded."""
+    """The id of the run in which the call is recorded."""
     status: Status
     reason: str | None
     result: str | None

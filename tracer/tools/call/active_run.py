@@ -206,7 +206,7 @@ class ActiveRun:
             raise cancellation
 
     def secrets(self) -> Secrets:
-        """Return the values to scrub from texts: the caller's token, and the user if resolved."""
+        """Return the values to scrub from texts: the caller's token, and the user if known."""
         secrets = Secrets()
         if self.identity is not None:
             secrets.add(self.identity.reveal())

@@ -69,8 +69,9 @@ class Budget:
     async def reserved_tokens(self, prompt: int) -> AsyncIterator[TokenUse]:
         """Reserve tokens for a request to a model; on exit, count the tokens that it really used.
 
-        The reservation is the prompt plus the largest completion so far. Requests wait for each
-        other before the first completion, and while the budget does not suffice for all of them.
+        The reservation is the prompt plus the largest completion so far. Until the first completion
+        has ended, only one request runs at a time. Later, a request waits while the other requests
+        leave too few tokens.
 
         Args:
             prompt: The estimated number of tokens of the prompt.

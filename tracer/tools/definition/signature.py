@@ -28,7 +28,7 @@ HIDING_TYPES = (ToolContext, RunContext, SessionState, TokenId, UserId, User)
 """A parameter of one of these types is hidden, even without a mark."""
 
 HIDING_WORDS: Mapping[str, Any] = {"token": TokenId, "user_id": UserId}
-"""The names of hiding types in `tools.toml`."""
+"""The names in `tools.toml` of types that hide a parameter."""
 
 _FILLED_BY_POSITION = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -99,7 +99,7 @@ def description_of(function: Callable[..., Any]) -> str:
 
 
 def hidden_by_type(function: Callable[..., Any]) -> dict[str, HiddenParameter]:
-    """Return the parameters of `function` that their types hide. Other parameters need no type.
+    """Return the parameters of `function` with types in `HIDING_TYPES`. Others need no type.
 
     Raises:
         RegistrationError: A type cannot be resolved.

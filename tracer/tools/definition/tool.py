@@ -66,7 +66,7 @@ class Tool:
     description: str
     """A description for the model."""
     parameters: JsonSchema
-    """The JSON Schema of its arguments, an object, as the model sees it."""
+    """The JSON Schema of the tool's arguments, an object, as the model sees it."""
     run: Callable[[Arguments, ToolContext], Awaitable[Any]]
     """Runs one attempt. Any error that it raises fails the attempt. A `ToolError` also sets the
     reason of the failure, and whether a retry may succeed."""
@@ -94,8 +94,8 @@ class Tool:
     opens_plans: bool = False
     """Whether the tool opens sub-plans. Agents at the maximum depth of plans cannot use it."""
     check: Callable[[Arguments], Arguments] | None = None
-    """Converts the model's arguments to those of `run`, or raises `InvalidArguments`. By default
-    they are checked against `parameters`."""
+    """Converts the model's arguments to the arguments of `run`, or raises `InvalidArguments`. By
+    default, the arguments are only checked against `parameters`."""
     check_result: Callable[[Any], Any] | None = None
     """Converts the return value of `run` to the result, or raises `InvalidResult`."""
     item_tool: Tool | None = None

@@ -286,7 +286,7 @@ export interface paths {
          * @description List the OpenTelemetry spans of a run, sorted by start.
          *
          *     An agent's own span belongs to two records: the agent's step and its plan. A run that was
-         *     recorded as events has spans only if the servers of its tools sent some.
+         *     recorded as events has spans only if the servers that its tools called sent spans.
          *
          *     `logs` contains the log records of the listed spans.
          */
@@ -814,7 +814,8 @@ export interface components {
             failureRate: number | null;
             /**
              * P50Ms
-             * @description The median duration of ended calls in milliseconds, to 1 %; null without such calls.
+             * @description The median duration of ended calls in milliseconds, accurate to 1 %. Null without ended
+             *     calls.
              */
             p50Ms: number | null;
             /** P95Ms */
@@ -823,8 +824,8 @@ export interface components {
             p99Ms: number | null;
             /**
              * Ownp50Ms
-             * @description The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
-             *     minus the time in which the sub-agents that it opened were running.
+             * @description The median of the calls' own time in milliseconds, accurate to 1 %. A call's own time is its
+             *     duration minus the time in which the sub-agents that it opened were running.
              */
             ownP50Ms: number | null;
             /** Ownp95Ms */
@@ -1157,7 +1158,7 @@ export interface components {
             id: string;
             /**
              * Ishandled
-             * @description Whether any record above this record did not fail, so that the failure was handled.
+             * @description Whether the failure was handled: a record above this record did not fail.
              */
             isHandled: boolean;
         };
@@ -1467,7 +1468,8 @@ export interface components {
             failureRate: number | null;
             /**
              * P50Ms
-             * @description The median duration of ended calls in milliseconds, to 1 %; null without such calls.
+             * @description The median duration of ended calls in milliseconds, accurate to 1 %. Null without ended
+             *     calls.
              */
             p50Ms: number | null;
             /** P95Ms */
@@ -1476,8 +1478,8 @@ export interface components {
             p99Ms: number | null;
             /**
              * Ownp50Ms
-             * @description The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
-             *     minus the time in which the sub-agents that it opened were running.
+             * @description The median of the calls' own time in milliseconds, accurate to 1 %. A call's own time is its
+             *     duration minus the time in which the sub-agents that it opened were running.
              */
             ownP50Ms: number | null;
             /** Ownp95Ms */
@@ -1905,8 +1907,8 @@ export interface components {
             unplaced: (components["schemas"]["PlanNodeSchema"] | components["schemas"]["StepNodeSchema"] | components["schemas"]["ThinkActNodeSchema"] | components["schemas"]["ToolCallNodeSchema"])[];
             /**
              * Failureorigins
-             * @description Only at the root of the tree: the records at which failures began. Those that made the root
-             *     fail come first, then the deepest, then the earliest.
+             * @description Only at the root of the tree: the records at which failures began. Records that made the
+             *     root fail come first, then the deepest records, then the earliest.
              * @default []
              */
             failureOrigins: components["schemas"]["FailureOriginSchema"][];
@@ -3418,8 +3420,8 @@ export interface components {
             name: string;
             /**
              * Kind
-             * @description `internal`, `server`, `client`, `producer`, `consumer` or `unspecified`; an unknown kind's
-             *     number.
+             * @description `internal`, `server`, `client`, `producer`, `consumer` or `unspecified`. For an unknown kind,
+             *     its number.
              */
             kind: string;
             /**
@@ -3438,7 +3440,7 @@ export interface components {
             endTimeUnixNano: string;
             /**
              * Statuscode
-             * @description `unset`, `ok` or `error`; an unknown status's number.
+             * @description `unset`, `ok` or `error`. For an unknown status, its number.
              */
             statusCode: string;
             /** Statusmessage */
@@ -4696,7 +4698,8 @@ export interface components {
             failureRate: number | null;
             /**
              * P50Ms
-             * @description The median duration of ended calls in milliseconds, to 1 %; null without such calls.
+             * @description The median duration of ended calls in milliseconds, accurate to 1 %. Null without ended
+             *     calls.
              */
             p50Ms: number | null;
             /** P95Ms */
@@ -4705,8 +4708,8 @@ export interface components {
             p99Ms: number | null;
             /**
              * Ownp50Ms
-             * @description The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
-             *     minus the time in which the sub-agents that it opened were running.
+             * @description The median of the calls' own time in milliseconds, accurate to 1 %. A call's own time is its
+             *     duration minus the time in which the sub-agents that it opened were running.
              */
             ownP50Ms: number | null;
             /** Ownp95Ms */

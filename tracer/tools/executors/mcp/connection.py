@@ -128,7 +128,7 @@ async def _http(
 log = get_logger(__name__)
 
 MAX_PAGES = 100
-"""How many pages of tools are read. A faulty server may always announce another page."""
+"""The largest number of pages of tools to read. A faulty server may always announce another."""
 
 CLOSING_SECONDS = 10.0
 """How many seconds a server may take to end before its connection is cut."""

@@ -146,7 +146,7 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Connect to the first address of a host that accepts.
+        """Connect to the first address of a host that accepts a connection.
 
         Raises:
             AddressRefused: One of the host's addresses is not public.

@@ -160,7 +160,7 @@ class HeaderAuth(_Settings):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
     """The header's name."""
     secret: CallSecret
-    """The reference to its value. `caller:token` sends the token of the call's caller."""
+    """The reference to the header's value. `caller:token` sends the token of the call's caller."""
 
 
 class QueryAuth(_Settings):
@@ -170,7 +170,7 @@ class QueryAuth(_Settings):
     name: Annotated[str, Field(min_length=1)]
     """The parameter's name."""
     secret: CallSecret
-    """The reference to its value. `caller:token` sends the token of the call's caller."""
+    """The reference to the parameter's value. `caller:token` sends the token of the caller."""
 
 
 Auth = BearerAuth | BasicAuth | HeaderAuth | QueryAuth
@@ -195,10 +195,10 @@ class RestConfig(_Settings):
     """The path after the base URL: `/patients/{patient_id}`. An argument cannot add segments
     to the path."""
     headers: Annotated[Mapping[str, str], AfterValidator(_checked_headers)] = {}
-    """Headers by name. Secrets belong into `auth`."""
+    """Headers by name. Secrets belong in `auth`."""
     query: Annotated[Mapping[str, Scalar], AfterValidator(_checked_query)] = {}
     """The query by name: templates (`units = "{unit}"`) or fixed values (`limit = 10`). A list
-    becomes several parameters of this name. Secrets belong into `auth`."""
+    becomes several parameters of this name. Secrets belong in `auth`."""
     body: Annotated[JsonValue, AfterValidator(_checked_template)] = None
     """The JSON body, with templates at any depth. By default, a JSON object of the arguments that
     no template uses. A GET, HEAD, DELETE or OPTIONS sends these in the query instead."""

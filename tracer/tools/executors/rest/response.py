@@ -39,7 +39,7 @@ _TRANSIENT_STATUS = frozenset({429, 502, 503, 504})
 async def rest_result(config: RestConfig, response: httpx2.Response, credential: Credential) -> Any:
     """Read a successful response and return the tool's result.
 
-    The result of a response without a body is `{"status": 204}`.
+    The result of a response without a body is its status: `{"status": 204}`.
 
     Raises:
         InvalidResult: The response is too large, or lacks the configured result.

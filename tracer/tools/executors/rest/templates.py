@@ -50,7 +50,7 @@ def filled_text(template: str, arguments: Mapping[str, Any]) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return an argument as text: strings unchanged, nothing for null, JSON for other values."""
+    """Return an argument as text: strings unchanged, empty text for null, otherwise JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
