@@ -114,7 +114,7 @@ class _CallLinks(TypedDict):
 
 
 class CallBatch:
-    """The tool calls of one round, or the calls that another tool call makes."""
+    """The tool calls of one round, the items of a batch tool, or one call that a program makes."""
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ def description_of(function: Callable[..., Any]) -> str:
 
 
 def hidden_by_type(function: Callable[..., Any]) -> dict[str, HiddenParameter]:
-    """Return the parameters of `function` with types in `HIDING_TYPES`. Others need no type.
+    """Return the parameters of `function` that are hidden by their types. Others need no type.
 
     Raises:
         RegistrationError: A type cannot be resolved.
