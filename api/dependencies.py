@@ -189,11 +189,11 @@ async def _check_caller(request: Request) -> CheckCaller:
 
 
 Reader = Annotated[TraceReader, Depends(reader_for)]
-"""Reads runs and records. Converts their pending spans to records first."""
+"""Reads runs and records. Before each read, converts the run's pending spans to records."""
 ProjectedReader = Annotated[TraceReader, Depends(_projected_reader)]
 """Reads existing records without converting pending spans: for lists, statistics, live changes."""
 Fresh = Annotated[Freshness, Depends(_freshness)]
-"""Whether the answer includes every accepted span. Final only after the request's last read."""
+"""Whether the answer includes every accepted span. Known only after the request's last read."""
 Projection = Annotated[SpanProjection | None, Depends(projection_for)]
 CancelRequestsDep = Annotated[CancelRequestReader, Depends(_cancel_requests)]
 """Reads requests to cancel runs. Recording programs may read them."""

@@ -91,7 +91,8 @@ KINDS: Mapping[str, Kind] = {
     "read_tool_call": Kind.TOOL_CALL,
 }
 """The methods of a reader that read one run or record, and the kind of record whose id is their
-first argument. `read_revision` takes the kind itself. No other method waits for projections."""
+first argument. `read_revision` is not listed, because its first argument is the kind. No other
+method waits for projections."""
 
 
 def up_to_date(

@@ -32,7 +32,7 @@ _PATHS = {
 }
 
 MADE_FROM_SPAN = 8
-"""The version of the UUIDs that `record_ids` makes (RFC 9562)."""
+"""The UUID version (RFC 9562) of the ids of records that are made from spans."""
 
 Redirect = Callable[[Kind, UUID], AbstractAsyncContextManager[None]]
 

@@ -155,8 +155,8 @@ class RunSchema(ShownRecord, Run):
     model_config = read_config(**_RUN_EXAMPLE)
 
     cost_usd: Usd | None = Decimal(0)  # type: ignore[assignment]
-    """The sum of the known costs of model calls in US dollars; null if some are unknown and the
-    others zero."""
+    """The sum of the known costs of model calls in US dollars. Null if the sum is zero and the cost
+    of at least one model call is unknown."""
 
     @model_validator(mode="after")
     def _is_unknown(self) -> Self:
@@ -205,8 +205,8 @@ class RunPreviewSchema(RunSchema, RunPreview):
     )
 
     failure: RunFailureSchema | None = None
-    """If the run failed, the record in which the failure began. If there are several, this is the
-    deepest; of equally deep ones, the earliest."""
+    """If the run failed, the record in which the failure began. If there are several, this
+    is the deepest of them. If several are equally deep, it is the earliest."""
     open_call: OpenCallSchema | None = None
     """If the run is open, the open call that has run longest and has no agent below it."""
 
@@ -314,7 +314,7 @@ class ThinkActSchema(ShownOutcome, ThinkActRecord):
     model_config = read_config()
 
     cost_usd: Usd | None = None
-    """The cost in US dollars: as reported, or computed from the price list."""
+    """The cost in US dollars: by the project's price, else as reported, else by the price list."""
     messages: str | None = None
     """The messages that the model received, as the text of a JSON array."""
 
@@ -410,7 +410,7 @@ class RunBinSchema(BaseModel):
     model_config = read_config(start="2026-11-21T22:00:00Z", runs=12, failed=1)
 
     start: datetime
-    """The start of the interval: a multiple of its length since 1970."""
+    """The start of the interval. Intervals have equal lengths and are counted from 1970, in UTC."""
     runs: int
     """The number of runs that started in the interval."""
     failed: int

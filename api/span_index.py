@@ -23,10 +23,10 @@ from tracer.records.record_classes import Kind
 from tracer.store import TraceReader
 
 MAX_SPANS = 30_000
-"""The number of spans in the cache. Each takes about 600 bytes."""
+"""The largest number of spans in the cache. Each takes about 600 bytes."""
 
 SpanOrder = tuple[int, bytes]
-"""Start and span id."""
+"""The sort key of a span: its start and its id."""
 
 
 class SpanIndex:

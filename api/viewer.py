@@ -32,7 +32,7 @@ PAGES = (
     "/sign-in",
     "/keys",
 )
-"""The paths of the viewer's router. All are answered with its one page."""
+"""The paths of the viewer's pages. The server answers each with the same HTML file."""
 
 FILES = (
     *("favicon.svg", "favicon-running.svg", "favicon-failed.svg"),
@@ -59,7 +59,7 @@ FOR_EVER = {
     "Vary": "Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
 }
-"""The headers of files that the build names by their content."""
+"""The headers of files that never change, because their names contain a hash of their content."""
 
 MISSING = (
     "<!doctype html><title>Tracer</title>"

@@ -52,7 +52,7 @@ class ChatRequest(BaseModel):
         str | None, Field(min_length=1, validation_alias=AliasChoices("session_id", "sessionId"))
     ] = None
     """The conversation. The agent receives its earlier messages and answers; tools share its
-    state. Callers with different ids have separate conversations."""
+    state. Users with different ids have separate conversations."""
     agent: str | None = None
     """The agent to ask; if omitted, the planner assigns agents."""
 

@@ -142,7 +142,7 @@ async def _run_psql(analyst: NewAnalyst, arguments: list[str]) -> int:
 
 
 def _psql() -> str:
-    """Return the command for psql: the one on the PATH, else that of the embedded Postgres."""
+    """Return the command for psql. Without psql on the PATH, use the embedded Postgres's."""
     if shutil.which("psql") is None:
         with suppress(StoreUnavailable):
             return str(installed_programs() / "psql")

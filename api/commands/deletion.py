@@ -36,7 +36,7 @@ def prune(
 ) -> None:
     """Delete the runs that exceed their project's limits of age and number.
 
-    Servers also do this by themselves.
+    Running servers also do this automatically.
     """
 
     async def run(settings: Settings) -> None:

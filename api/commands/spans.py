@@ -27,7 +27,8 @@ AnyProject = Annotated[str | None, typer.Option(help="The project; all projects 
 def pack_spans(project: AnyProject = None, as_json: AsJson = False) -> None:
     """Compress the spans that earlier versions of Tracer stored as single rows.
 
-    The spans are moved into compressed blocks. Servers also do this by themselves.
+    The spans are moved into compressed blocks. Running servers also do this
+    automatically.
     """
 
     async def run(settings: Settings) -> None:

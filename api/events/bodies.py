@@ -18,15 +18,15 @@ from tracer.store import Refusal
 from tracer.text import has_more_json_values, most_json_values
 
 MAX_EVENTS = 100_000
-"""The most events in a request. The response may contain a refusal for each."""
+"""The largest number of events in a request. The response may contain a refusal for each."""
 
 MAX_FIELDS = 1000
 """An object with more fields is rejected as a whole, because each unknown field would be a separate
 error."""
 
 MAX_VALUES = 1_000_000
-"""The most JSON values in a body that is one object, or in a line. A value takes 60 to 200 bytes of
-memory after parsing, but may take only 2 bytes in the body."""
+"""The largest number of JSON values in a body that is one object, or in a line. A value takes 60 to
+200 bytes of memory after parsing, but may take only 2 bytes in the body."""
 
 _VALUE_BYTES = 60
 """About how many bytes of memory a parsed value takes in addition to its text."""

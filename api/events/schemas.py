@@ -76,4 +76,5 @@ EVENTS_BODY: dict[str, Any] = {
         },
     },
 }
-"""The request body in the OpenAPI document: the endpoint reads it itself, as a stream."""
+"""The description of the request body in the OpenAPI document. FastAPI cannot derive it, because
+the endpoint reads the body as a stream."""

@@ -54,8 +54,8 @@ class HeaderLimits(HttpToolsProtocol):
         self._header_bytes = 0
         """The size of the URL and of the complete headers and trailers of the request."""
         self._unparsed_bytes = 0
-        """The bytes that arrived since the headers, or a part of the body, were complete. The
-        parser collects one long header without calling `on_header`."""
+        """The number of bytes that the parser has not reported as headers or body yet. It collects
+        a long header completely before it calls `on_header`."""
         self._is_in_body = False
 
     # asyncio declares the argument as `BaseTransport`; uvicorn narrows it, too.

@@ -116,8 +116,8 @@ class Intake:
     async def turn(self, size: int) -> AsyncIterator[None]:
         """If a body is large, wait until no other large body is being decoded.
 
-        Python decodes only one body at a time. Decoding several at once would need more memory and
-        would not be faster.
+        Because of Python's global interpreter lock, decoding several large bodies at once would not
+        be faster, but would need more memory.
 
         Args:
             size: The size of the body in bytes.

@@ -192,7 +192,7 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
 
 
 def _methods_of(path: str, routes: Iterable[Route]) -> list[str]:
-    """Return the methods that a path supports, with those of all routes of its template.
+    """Return the methods of all routes with the path template that matches `path`.
 
     FastAPI's 405 error lists only the methods of the first route.
     """

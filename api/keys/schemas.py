@@ -32,7 +32,7 @@ class CallerSchema(ClosedSchema):
     scopes: list[Scope]
     """The caller's scopes."""
     key_id: UUID | None
-    """The caller's key; null if the server needs no key."""
+    """The id of the caller's key; null if the server needs no key."""
     key_name: str | None
 
     @classmethod

@@ -29,7 +29,7 @@ class LeaseSchema(BaseModel):
     model_config = read_config(**_EXAMPLE)
 
     recorder_id: UUID
-    """The recorder's id. Spans have no recorder; their lease has the `rootPlanId` of the run."""
+    """The recorder's id. Spans have no recorder, so their lease has the run's `rootPlanId`."""
     seen_at: datetime
     """When the last heartbeat arrived: an event, a span or a renewal."""
     lease_seconds: float

@@ -18,7 +18,7 @@ from tracer.errors import TooFast
 from tracer.records.access import Caller
 
 BURST_SECONDS = 5.0
-"""The size of a full bucket: the tokens that are added in this number of seconds."""
+"""A full bucket holds as many tokens as are added in this number of seconds."""
 
 MAX_CLIENTS = 10_000
 """The largest number of clients with buckets. If there are more, the buckets of the client that has

@@ -45,7 +45,7 @@ METHODS = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
 )
 OTHER_METHOD = "_OTHER"
-"""The label of any other method, as in OpenTelemetry's semantic conventions."""
+"""The label of methods that are not in `METHODS`, as in OpenTelemetry's semantic conventions."""
 
 _ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-.*")

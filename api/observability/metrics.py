@@ -18,7 +18,7 @@ from tracer.store import Refusal
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""The bounds of the histograms of times."""
+"""The upper bounds of the buckets of all duration histograms, in seconds."""
 
 RequestLabels = tuple[str, str, str]
 """A request's method, the template of its path, and the status of its answer."""

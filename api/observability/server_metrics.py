@@ -19,7 +19,7 @@ from tracer.storage.postgres.administration.migrate import head
 from tracer.storage.postgres.project_stores import ProjectStores
 
 ANSWER_SECONDS = 2.0
-"""The default time limit for counting. Prometheus does not wait for long."""
+"""The default time limit of a database query. Prometheus does not wait long for the metrics."""
 
 
 async def server_metrics(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -> list[Metric]:

@@ -28,7 +28,7 @@ from tracer.otel.otlp.signals import SPANS
 from tracer.store import Refusal
 
 _SHOWN_REASONS = 10
-"""The largest number of reasons in a response, because each rejected span has its own reason."""
+"""The largest number of reasons in a response. Every rejected span may have its own reason."""
 
 _STATUS_MESSAGE = 2
 
@@ -44,9 +44,9 @@ class Received:
     source: str
     """The signal's name in metrics."""
     item: str
-    """The name of one item in messages."""
+    """The word for one item in messages, such as `span`."""
     code: str
-    """The code of an item that cannot be stored."""
+    """The error code for an item that cannot be stored."""
     decoders: Mapping[str, Decode]
     """The decoder of each media type."""
     response_type: Any
@@ -81,7 +81,7 @@ GRPC_METHODS: Mapping[str, Received] = {
     f"{_COLLECTOR}.logs.v1.LogsService/Export": LOGS,
     f"{_COLLECTOR}.metrics.v1.MetricsService/Export": METRICS,
 }
-"""The paths of the application that are gRPC methods."""
+"""The path of each gRPC method, and the signal that the method receives."""
 
 
 @dataclass(frozen=True)

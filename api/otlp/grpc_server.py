@@ -47,7 +47,7 @@ they have no meaning in a gRPC call."""
 
 _DETAILS = "grpc-status-details-bin"
 _RETRY_INFO = "google.rpc.retryinfo-bin"
-"""Where older exporters look for `RetryInfo`."""
+"""The metadata key at which older exporters look for `RetryInfo`."""
 
 _STATUSES: Mapping[int, grpc.StatusCode] = {
     HTTPStatus.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,

@@ -24,10 +24,10 @@ from tracer.records.record_classes import Kind
 router = APIRouter(prefix="/api/plans", tags=["plans"])
 
 DEFAULT_PAYLOADS: Literal[Payloads.PREVIEW] = Payloads.PREVIEW
-"""How long strings in a tree are shown if the client does not set `payloads`."""
+"""The value of the query parameter `payloads` if the client does not set it."""
 
 ShownPayloads = Literal[Payloads.NONE, Payloads.PREVIEW, Payloads.FULL, Payloads.DIGEST]
-"""The values that a client can request. `Payloads.COMPARED` is only for the comparison of runs."""
+"""The values of `payloads` that clients can set. Only the comparison of runs uses `COMPARED`."""
 
 _TREE: dict[int | str, dict[str, Any]] = {
     200: {"model": PlanNodeSchema, "content": {"application/json": {"example": TREE_EXAMPLE}}}
@@ -68,7 +68,7 @@ async def read_tree(
     payloads: Annotated[
         ShownPayloads,
         Query(
-            description="How long strings are shown: `preview` is the first 2 kB, `digest` is the "
+            description="The form of long strings: `preview` is the first 2 kB, `digest` is the "
             "SHA-256."
         ),
     ] = DEFAULT_PAYLOADS,

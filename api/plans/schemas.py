@@ -41,13 +41,14 @@ class NodeTotals(BaseModel):
     input_tokens: int
     output_tokens: int
     cost_usd: float | None
-    """The sum of the known costs in US dollars; null if some are unknown and the others zero."""
+    """The sum of the known costs in US dollars. Null if the sum is zero and the cost of at least
+    one model call is unknown."""
     unpriced_calls: int
-    """The number of model calls with an unknown cost: those that succeeded or used tokens."""
+    """The number of model calls whose cost is unknown. Calls that neither succeeded nor used tokens
+    do not count."""
     tool_calls: int
     failures: int
-    """The number of failures. Each is counted once, at the failed record that has no failed record
-    below it."""
+    """The number of failed records that have no failed record below them."""
 
 
 _NODE_CONFIG = read_config()
@@ -234,14 +235,14 @@ class ToolCallFields(_NodeFields):
 class ToolCallNodeSchema(ToolCallFields, _Totals):
     """A tool call, with the sub-plans that it opened.
 
-    The call of a batch tool also has the tool calls that it made.
+    If the call made other tool calls itself, as the call of a batch tool does, it has these, too.
     """
 
     sub_plan_count: int
     """The number of sub-plans that the call opened, whether the tree shows them or not."""
     sub_plans: list[PlanNodeSchema]
     tool_calls: list[ToolCallNodeSchema]
-    """The tool calls that the call of a batch tool made."""
+    """The tool calls that this call made itself, as the call of a batch tool does."""
 
 
 class ThinkActNodeSchema(ThinkActFields, _Totals):
@@ -270,7 +271,7 @@ class FailureOriginSchema(BaseModel):
     kind: NodeKind
     id: UUID
     is_handled: bool
-    """Whether any record above this record did not fail, so that the failure was handled."""
+    """Whether the failure was handled: a record above this record did not fail."""
 
 
 class PlanNodeSchema(PlanFields, _Totals):
@@ -284,8 +285,8 @@ class PlanNodeSchema(PlanFields, _Totals):
     unplaced: list[PlanNodeSchema | StepNodeSchema | ThinkActNodeSchema | ToolCallNodeSchema] = []
     """At a root plan only: nodes whose parent is not known yet."""
     failure_origins: list[FailureOriginSchema] = []
-    """Only at the root of the tree: the records at which failures began. Those that made the root
-    fail come first, then the deepest, then the earliest."""
+    """Only at the root of the tree: the records at which failures began. Records that made the
+    root fail come first, then the deepest records, then the earliest."""
     revision: int = 0
     """Only at the root of the tree: the run's revision. Watch the run from this revision on."""
     behind: BehindSchema | None = None

@@ -79,11 +79,11 @@ class ErasureSchema(ClosedSchema):
 
     runs: int
     records: int
-    """Plans, steps, rounds and tool calls."""
+    """The number of deleted plans, steps, rounds and tool calls."""
     spans: int
-    """OpenTelemetry spans."""
+    """The number of deleted OpenTelemetry spans."""
     left: int
-    """The number of rows that remain in any table after the deletion. It should be 0."""
+    """The number of the subject's rows that remain in any table. It should be 0."""
     unprojected: list[UUID]
     """Runs that may belong to the subject. Their spans could not be converted to records, so their
     subject is unknown."""

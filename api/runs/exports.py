@@ -34,7 +34,7 @@ _MEDIA_TYPES = {
 """The media type of each format, and the extension of its files."""
 
 _PART_BYTES = 2**18
-"""The smallest chunk. Chunks are large, because each needs a switch to a thread."""
+"""The smallest size of a chunk. Chunks are large, because each needs a switch to a thread."""
 
 _EXAMPLE = (
     f'{{"kind":"run","rootPlanId":"{PLAN_ID}","status":"succeeded",'

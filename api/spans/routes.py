@@ -40,7 +40,7 @@ async def list_spans(
     """List the OpenTelemetry spans of a run, sorted by start.
 
     An agent's own span belongs to two records: the agent's step and its plan. A run that was
-    recorded as events has spans only if the servers of its tools sent some.
+    recorded as events has spans only if the servers that its tools called sent spans.
 
     `logs` contains the log records of the listed spans.
     """

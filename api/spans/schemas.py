@@ -24,7 +24,8 @@ _EXACT = 2**53
 """Larger integers are not exact in JavaScript, so they are written as text."""
 
 AttributesJson = dict[str, Any]
-"""As JSON: bytes as base64; integers from 2^53 on, NaN and infinities as text."""
+"""Attributes as JSON. Bytes are encoded as base64. Integers from 2^53 on, NaN and infinities are
+encoded as text."""
 
 
 class SpanRecord(BaseModel):
@@ -84,15 +85,16 @@ class SpanSchema(BaseModel):
     parent_span_id: str | None
     name: str
     kind: str
-    """`internal`, `server`, `client`, `producer`, `consumer` or `unspecified`, else its number."""
+    """`internal`, `server`, `client`, `producer`, `consumer` or `unspecified`. For an unknown kind,
+    its number."""
     started_at: datetime | None
     """The start, to the microsecond; null if the span has no start."""
     finished_at: datetime | None
-    """Null while the span is open."""
+    """The end, to the microsecond; null while the span is open."""
     start_time_unix_nano: str
     end_time_unix_nano: str
     status_code: str
-    """`unset`, `ok` or `error`, else its number."""
+    """`unset`, `ok` or `error`. For an unknown status, its number."""
     status_message: str
     attributes: AttributesJson
     events: list[SpanEventSchema]
@@ -193,7 +195,7 @@ class SpanPage(PageSchema[SpanSchema]):
 
     logs: list[LogSchema]
     """The log records of the spans on this page, by time. The first page of a run also contains
-    those whose span is unknown or missing. At most 1,000."""
+    log records whose span is unknown or missing. At most 1,000."""
     logs_left_out: int
     """The number of log records that are left out, because there are more than 1,000."""
     removed_spans: int

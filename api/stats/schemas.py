@@ -61,14 +61,15 @@ class CallFiguresSchema(BaseModel):
     running: int
     """The number of all other open calls."""
     failure_rate: float | None
-    """Failures divided by succeeded and failed calls, 0 to 1; null without such calls."""
+    """Failed calls divided by failed and succeeded calls, 0 to 1; null without such calls."""
     p50_ms: float | None
-    """The median duration of ended calls in milliseconds, to 1 %; null without such calls."""
+    """The median duration of ended calls in milliseconds, accurate to 1 %. Null without ended
+    calls."""
     p95_ms: float | None
     p99_ms: float | None
     own_p50_ms: float | None
-    """The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
-    without the time in which sub-agents ran that it opened."""
+    """The median of the calls' own time in milliseconds, accurate to 1 %. A call's own time is its
+    duration minus the time in which the sub-agents that it opened were running."""
     own_p95_ms: float | None
     own_p99_ms: float | None
 

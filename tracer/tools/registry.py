@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The tool names that model providers accept."""
 
 RESERVED_NAMES = frozenset({"planner"})
-"""Names that records use for other things than tools."""
+"""Names that no tool may have, because records use them for something else."""
 
 _Tool = TypeVar("_Tool", bound=Tool | Toolkit)
 
@@ -40,7 +40,7 @@ class ToolRegistry:
         self._state: dict[str, Any] = {}
         self._servers: dict[str, McpServer] = {}
         self._warned: set[tuple[str, str]] = set()
-        """The server tools with the name of another tool about which a warning was logged."""
+        """Server and name of each MCP tool for which a warning about a name conflict was logged."""
         for tool in tools:
             self.register(tool)
         for server in servers:
@@ -129,7 +129,7 @@ class ToolRegistry:
         """Return the tool of this name.
 
         Raises:
-            UnknownTool: There is none; the message lists the tools that exist.
+            UnknownTool: No tool has this name. The message lists the tools that exist.
         """
         tool = self.find(name)
         if tool is None:

@@ -5,8 +5,8 @@
             outcome = await tools.call("record_blood_pressure", {"systolic": 120, "diastolic": 80})
 
 A call belongs to the run that is active around it (`ToolService.run`, or a tool that calls another
-one). A call outside of any run is recorded as a run of its own. Every call takes the same path as
-the calls of agents.
+one). A call outside of any run is recorded as a run of its own. Every call is checked and recorded
+like a call of an agent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tracer.tools.definition.toolkit import Toolkit
 from tracer.tools.registry import ToolRegistry, unknown_tool
 
 SETTLE_SECONDS = 1.0
-"""How many seconds closing waits for tools that were given up."""
+"""How many seconds `aclose` waits for tools that still run after a timeout or a cancellation."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CallOutcome:
 
     tool_call_id: UUID
     root_plan_id: UUID
-    """The id of the run in which it is recorded."""
+    """The id of the run in which the call is recorded."""
     status: Status
     reason: str | None
     result: str | None
@@ -68,11 +68,11 @@ class CallOptions(TypedDict, total=False):
 
     thread_id: str | None
     """The conversation, which determines the session state and the instances of stateful tools. By
-    default, the one of the surrounding run."""
+    default, the conversation of the surrounding run."""
     provider_call_id: str | None
     """The id that the model's provider assigned to the call."""
     timeout: float | None
-    """After how many seconds the call is given up, if the tool's own timeout is not shorter."""
+    """The timeout of the call in seconds. If the tool's own timeout is shorter, that applies."""
 
 
 class ToolService:
@@ -105,7 +105,7 @@ class ToolService:
         # A live view, because toolkits may be registered later.
         self.resources.initial_state = ChainMap(own_state, self.registry.session_state)  # type: ignore[arg-type]
         self.background_tasks: set[asyncio.Task[None]] = set()
-        """Tasks that may outlive their run, such as waiting for tools that were given up."""
+        """Tasks that may outlive their run, such as waiting for tools that timed out."""
         self._recorder = recorder or Unrecorded()
         self._ids = ids
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -128,7 +128,7 @@ class ToolService:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the resources of the tools, after a short wait for tools that were given up.
+        """Close the resources of the tools, after a short wait for tools that still run.
 
         A cancellation is delayed until everything is closed, which takes a bounded time.
 
@@ -190,8 +190,8 @@ class ToolService:
     ) -> CallOutcome:
         """Call a tool from a thread that has no event loop, and wait for the outcome.
 
-        The service runs in another thread: that of an event loop, or of
-        `anyio.from_thread.start_blocking_portal` in a program that has none.
+        The service must be open in another thread, which runs an event loop. A program without an
+        event loop can start such a thread with `anyio.from_thread.start_blocking_portal`.
 
         Raises:
             RuntimeError: This thread runs an event loop, which waiting would block; or the service
@@ -224,8 +224,8 @@ class ToolService:
     async def end_tool(self, name: str, thread_id: str | None = None) -> None:
         """Close the caller's instances of one stateful tool. The next call creates a new instance.
 
-        Waits for running calls of the tool, at most for the time limit of closing. A call that
-        takes longer loses its instance.
+        Waits for running calls of the tool, but at most for the time limit of closing. Then the
+        instances are closed, even if calls still use them.
 
         Args:
             name: The tool. A tool that has no instance, or does not exist, is ignored.
@@ -254,7 +254,7 @@ class ToolService:
     async def run(
         self, title: str, **options: Unpack[StandaloneRunOptions]
     ) -> AsyncIterator[ToolContext]:
-        """Record the block as one run: a plan of one step, under which tool calls are recorded.
+        """Record the `async with` block as a run: a plan of one step, which makes the tool calls.
 
         Yields the step's tool context, which is the current one within the block.
 

@@ -1,1 +1,1 @@
-"""The path of a tool call."""
+"""Calls of tools, and the runs, budgets and batches that they belong to."""

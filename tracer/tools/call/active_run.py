@@ -38,7 +38,7 @@ from tracer.tools.executors.stateful.thread_context import ThreadContextManager
 log = get_logger(__name__)
 
 TokenResolver = Callable[[str], Awaitable[User | str | None] | User | str | None]
-"""Returns the user that a caller's token belongs to, or the user's id; None if it is invalid."""
+"""Returns the user that a caller's token belongs to, or the user's id. None: no such user."""
 
 
 def token_is_user_id(token_id: str) -> str:
@@ -52,7 +52,7 @@ class ToolResources:
 
     sessions: SessionStates = field(default_factory=MemorySessions)
     initial_state: Mapping[str, Any] = field(default_factory=dict)
-    """The initial state of a conversation."""
+    """The session state with which each conversation begins."""
     resolve_token: TokenResolver = token_is_user_id
     threads: ThreadContextManager = field(default_factory=ThreadContextManager)
     http: HttpClients = field(default_factory=HttpClients)
@@ -130,15 +130,15 @@ class ActiveRun:
 
         Args:
             recorder: The recorder of the run's events.
-            resources: The resources that its tools share with other runs.
+            resources: The resources that the run's tools share with other runs.
             root_plan_id: The run's id.
-            new_id: Mints the ids of its records.
+            new_id: Mints the ids of the run's records.
             background_tasks: The set that holds background tasks, which may outlive the run.
-            session_id: The session that it belongs to.
+            session_id: The session that the run belongs to.
             identity: The caller. The run keeps a copy of its own.
             limits: The budget of the root plan.
-            max_parallel_calls: How many of its tool calls run at once. Calls that open sub-plans
-                do not count; the calls within the sub-plans do.
+            max_parallel_calls: How many tool calls of the run are in progress at once. Calls that
+                open sub-plans do not count; the calls within the sub-plans do.
             observe: Receives the run's events once they are recorded.
         """
         self.resources = resources
@@ -154,9 +154,9 @@ class ActiveRun:
         """The reason of a requested cancellation; None if none was requested."""
         self.is_over = False
         self.offered_tools: dict[str, UUID] = {}
-        """The think-act that recorded each list of offered tools, by their JSON."""
+        """Maps each list of offered tools, as JSON, to the think-act that recorded the list."""
         self.budgets = {root_plan_id: Budget(limits or BudgetLimits())}
-        """The budget of each plan. A sub-plan without limits of its own shares its parent's."""
+        """The budget of each plan. A sub-plan without limits shares its parent's budget."""
         self.slots = None if max_parallel_calls is None else asyncio.Semaphore(max_parallel_calls)
         self._recorder = recorder
         self._background_tasks = background_tasks
@@ -206,7 +206,7 @@ class ActiveRun:
             raise cancellation
 
     def secrets(self) -> Secrets:
-        """Return the values to scrub from texts: the caller's token, and the user if resolved."""
+        """Return the values to scrub from texts: the caller's token, and the user if known."""
         secrets = Secrets()
         if self.identity is not None:
             secrets.add(self.identity.reveal())
@@ -219,7 +219,7 @@ class ActiveRun:
         return cancelled(self.cancel_reason)
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that may outlive the run, such as waiting for an abandoned call."""
+        """Run a coroutine that may outlive the run, such as waiting for a call that timed out."""
         task = asyncio.create_task(work)
         self._background_tasks.add(task)
         task.add_done_callback(self._background_tasks.discard)
@@ -233,7 +233,10 @@ class ActiveRun:
         self.budgets[plan_id] = parent if limits is None else Budget(limits, parent)
 
     def next_position(self, parent_id: UUID) -> int:
-        """Return the position, from 0, of the next call that the program makes, not the model."""
+        """Return the position, from 0, of the next call that the program makes below `parent_id`.
+
+        Calls that the model requests are not counted.
+        """
         return next(self._positions.setdefault(parent_id, count()))
 
     async def user(self) -> User:
@@ -256,8 +259,9 @@ class ActiveRun:
     async def conversation(self) -> str:
         """Return the key of the conversation's state and of its tool instances.
 
-        Clients choose session ids. So the key also contains a digest of the caller's user id, and
-        callers cannot access each other's conversations. The id itself must not be stored.
+        Clients choose session ids, so a client could choose the session id of another caller. To
+        keep their conversations apart, the key contains a digest of the caller's user id. The user
+        id itself must not be stored.
 
         Raises:
             MissingIdentity: The token belongs to no user.
@@ -300,7 +304,7 @@ class ActiveRun:
             ) from error
 
     async def join_conversation(self) -> list[UUID]:
-        """Add the run to its conversation; return the ids of the runs before it, oldest first.
+        """Add the run to its conversation. Return the ids of the earlier runs, oldest first.
 
         Raises:
             ToolError: The session's id is too long, or the caller cannot be identified.

@@ -45,13 +45,14 @@ class Call:
     arguments: str
     provider_call_id: str | None = None
     has_started: bool = False
-    """Whether its start is recorded, perhaps by the event that announced it as running."""
+    """Whether an event has recorded that the call is running. This can be the event that announced
+    the call."""
     notes: CallNotes = field(default_factory=CallNotes)
     ending: Ending | None = None
 
     @cached_property
     def recorded_arguments(self) -> str:
-        """The arguments for the record, without forged values."""
+        """The arguments for the record. `[hidden]` replaces values for hidden parameters."""
         if isinstance(self.tool, Tool):
             return self.tool.without_forged_values(self.arguments)
         return self.arguments
@@ -63,13 +64,13 @@ class Call:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether no other call of its batch may run at the same time."""
+        """Whether the call must run alone in its batch."""
         return isinstance(self.tool, Tool) and self.tool.concurrency == EXCLUSIVE
 
 
 @runtime_checkable
 class CallingAgent(Protocol):
-    """The part of an agent that its calls need."""
+    """The attributes of an agent that its tool calls need."""
 
     @property
     def hooks(self) -> tuple[Hook, ...]:
@@ -77,7 +78,7 @@ class CallingAgent(Protocol):
 
 
 def mark_started(calls: Sequence[Call], run: ActiveRun, max_parallel: int) -> None:
-    """Mark the calls that start at once, so that they are recorded as running, not pending."""
+    """Mark the calls that start immediately, so that they are recorded as running, not pending."""
     if run.slots is not None:
         return
     first_group = next(_parallel_groups(calls), [])
@@ -113,7 +114,7 @@ class _CallLinks(TypedDict):
 
 
 class CallBatch:
-    """The tool calls of one round, or the items of one batch call."""
+    """The tool calls of one round, the items of a batch tool, or one call that a program makes."""
 
     def __init__(
         self,
@@ -128,9 +129,9 @@ class CallBatch:
         Args:
             run: The run.
             context: The context from which each call's context is derived.
-            calls: The calls, in the order of the model.
+            calls: The calls, in the order in which the model requested them.
             max_parallel: How many calls of the batch run at once.
-            parent_tool_call_id: The call of a batch tool, if these calls are its items.
+            parent_tool_call_id: The tool call that makes these calls, for example of a batch tool.
         """
         self._run = run
         self._context = context

@@ -1,7 +1,7 @@
 """Budgets: limits on the tool calls, tokens and seconds of a run or of a sub-plan.
 
-Budgets form a tree: use in a sub-plan also counts against every budget above it. Use is reserved
-before it begins, so that parallel work cannot exceed a limit together.
+Budgets form a tree. The tool calls and tokens of a sub-plan also count against every budget above
+it. They are reserved before the work begins, so that parallel work cannot exceed a limit together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class BudgetLimits:
 
 
 class Budget:
-    """Counts use against limits, and against the budgets above."""
+    """Counts tool calls and tokens, and rejects work that would exceed a limit.
+
+    The limits of the budgets above apply, too.
+    """
 
     def __init__(self, limits: BudgetLimits, parent: Budget | None = None) -> None:
         self._limits = limits
@@ -43,7 +46,7 @@ class Budget:
         self._largest_completion: int | None = None
         """Tokens of the largest completion so far; None before the first."""
         self._requests = 0
-        """The number of requests that hold tokens now."""
+        """The number of model requests in progress, which have reserved tokens."""
         self._settled: asyncio.Event = asyncio.Event() if parent is None else parent._settled
         """Set for a moment whenever a request returns its reservation."""
 
@@ -66,14 +69,15 @@ class Budget:
     async def reserved_tokens(self, prompt: int) -> AsyncIterator[TokenUse]:
         """Reserve tokens for a request to a model; on exit, count the tokens that it really used.
 
-        The reservation is the prompt plus the largest completion so far. Requests wait for each
-        other before the first completion, and while the budget does not suffice for all of them.
+        The reservation is the prompt plus the largest completion so far. Until the first completion
+        has ended, only one request runs at a time. Later, a request waits while the other requests
+        leave too few tokens.
 
         Args:
             prompt: The estimated number of tokens of the prompt.
 
         Raises:
-            BudgetExhausted: Too few are left, in this budget or in one above.
+            BudgetExhausted: This budget, or one above it, has too few tokens left.
         """
         limited = [each for each in self._chain if each._limits.tokens is not None]
         while any(each._has_to_wait(prompt) for each in limited):
@@ -99,7 +103,8 @@ class Budget:
         """Return whether a request has to wait until other requests end.
 
         Raises:
-            BudgetExhausted: No other request is active, so waiting would not help.
+            BudgetExhausted: Too few tokens are left, and no other request is active, so waiting
+                would not help.
         """
         limit = self._limits.tokens
         assert limit is not None

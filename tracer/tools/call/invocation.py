@@ -1,12 +1,13 @@
-"""Call a tool: from the model's arguments to an ending, whatever the tool and its hooks do.
+"""Call a tool. Errors of the tool and of its hooks become the ending of the call.
 
 The layers of a call, from the outside in:
 
 1. The deadline.
-2. Forged arguments are removed, and the others are checked.
+2. Forged arguments, which the model supplied for hidden parameters, are removed. The others are
+   checked.
 3. Hidden parameters are filled. If that is impossible, the call is rejected.
 4. The hooks.
-5. Forged arguments are removed and the others checked again, because hooks may change them.
+5. Step 2 again, because hooks may change the arguments.
 6. The attempts, each with a check of its result.
 
 Changes of the session state are stored at the end.
@@ -67,7 +68,7 @@ from tracer.tools.definition.tool import Tool
 log = get_logger(__name__)
 
 HOOK_SECONDS = 5.0
-"""How many seconds after the deadline the hooks of a call that ends by itself may take."""
+"""For a tool with `ends_by_itself`: how many seconds after the deadline its hooks may take."""
 
 MAX_RETRY_SECONDS = 60.0
 """The longest wait before a retry that a tool may request."""
@@ -81,7 +82,7 @@ class CallNotes:
 
     attempt: int = 1
     effective_arguments: str | None = None
-    """The arguments of the attempt, if hooks changed the model's."""
+    """The arguments of the attempt, if hooks changed the model's arguments."""
     forged_arguments: frozenset[str] = frozenset()
     short_circuited_by: str | None = None
     state_changes: str | None = None
@@ -111,10 +112,10 @@ async def call_tool(
         context: The call's context. It is current while the tool runs, with the tool's deadline.
         notes: Filled in during the call.
         hooks: The agent's hooks, which are outside the tool's own.
-        before_attempt: Awaited before an attempt if `notes` has changed since they were recorded.
-            So it is awaited before each retry, and before the first attempt if hooks changed the
-            arguments.
-        on_late: Receives the task of a call that was given up. The task may still be running.
+        before_attempt: Awaited before each retry, and before the first attempt if hooks changed
+            the arguments. It records `notes` again.
+        on_late: Receives the task of a call that did not stop when it was cancelled, for example
+            after a timeout. The task may still be running.
         grace_seconds: How many seconds a call may take to end after it was cancelled.
     """
     deadline = capped_deadline(context.deadline, tool.timeout)
@@ -147,7 +148,7 @@ async def call_tool(
 
 
 async def late_ending(work: asyncio.Task[Ending]) -> Ending | None:
-    """Wait until a call that was given up has ended, and return its ending.
+    """Wait for a call that continued after its timeout or cancellation. Return how it ended.
 
     Return None if the call ended because it was cancelled.
     """
@@ -298,19 +299,20 @@ class _Invocation:
             return
         self._state.close()
         changes = self._state.changes
-        # A call that was given up is recorded as failed, so its changes are dropped.
+        # The call is recorded as timed out or cancelled, so its changes are dropped.
         if not changes or self._is_given_up():
             return
-        # Completed even if the call is given up meanwhile; the late ending then includes them.
+        # Completed even if the call times out meanwhile; the late ending then includes the changes.
         await finish_despite_cancellation(
             asyncio.ensure_future(run_of(self._context).change_state(changes))
         )
         self._notes.state_changes = self._notes.secrets.scrub(changes_json(changes))
 
     def _is_transient(self, error: BaseException) -> bool:
-        """Return whether a retry may succeed. If the tool rejected the call, it cannot.
+        """Return whether an error is transient, so that a retry may succeed.
 
-        A call that was given up is not retried either: its ending is recorded already.
+        Errors other than `ToolError` and `LineageError` count as transient. A call that timed out
+        or was cancelled is not retried, because its ending is recorded already.
         """
         if self._is_given_up() or isinstance(error, LineageError):
             return False

@@ -99,7 +99,9 @@ class StandaloneRun:
 async def record_run(
     run: ActiveRun, title: str, options: StandaloneRunOptions
 ) -> AsyncIterator[StandaloneRun]:
-    """Record the block as one run. In it, `current_tool_context` returns the run's context.
+    """Record the `async with` block as one run.
+
+    Within the block, `current_tool_context` returns the run's context.
 
     Args:
         run: The run.

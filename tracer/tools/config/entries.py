@@ -37,7 +37,7 @@ class ToolEntry(BaseModel):
     concurrency: str = Tool.concurrency
     max_parallel: PositiveInt | None = None
     hooks: list[str] = []
-    """Names in the reader's `functions`, or `module:name`."""
+    """Each is a name in the `functions` of `read_tools`, or `module:name`."""
     hidden: dict[str, Literal["token", "user_id"]] = {}
     """Parameters that the runtime fills, by name: `{ token_id = "token" }`."""
 
@@ -47,8 +47,8 @@ class StatelessEntry(ToolEntry):
 
     type: Literal["STATELESS"]
     function: str | None = None
-    """A name in the reader's `functions`, or `module:name`. By default, the tool's name in
-    `functions`."""
+    """A name in the `functions` of `read_tools`, or `module:name`. By default, the entry of
+    `functions` that has the tool's name."""
 
 
 class StatefulEntry(ToolEntry):
@@ -76,7 +76,7 @@ class McpEntry(BaseModel):
     name: str
     type: Literal["MCP"]
     config: dict[str, Any]
-    """The fields of an `McpConfig`. They are merged with those of the server's other tools."""
+    """Fields of `McpConfig`. They are merged with the `config` of the server's other tools."""
 
 
 ENTRIES: dict[str, type[ToolEntry | McpEntry]] = {
@@ -85,7 +85,7 @@ ENTRIES: dict[str, type[ToolEntry | McpEntry]] = {
     "REST": RestEntry,
     "MCP": McpEntry,
 }
-"""The model of a tool's entry, by its `type`."""
+"""Maps the `type` of a tool's entry to the pydantic model of the entry."""
 
 
 DEPRECATED_TYPES = {"BUILTIN": "STATELESS", "NATIVE": "STATEFUL"}
@@ -109,7 +109,7 @@ def upgrade_entry(
         location: The entry's location in the file.
         entry: The entry. It is not changed.
         on_deprecation: Receives each deprecated name and what to write instead.
-        on_error: Receives each entry that cannot be upgraded.
+        on_error: Receives a message for each entry that cannot be upgraded.
     """
     entry = dict(entry)
     kind = entry.get("type")

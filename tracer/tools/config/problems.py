@@ -18,7 +18,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class DefinitionProblems:
-    """Collects the problems of one file, so that they can be corrected at once."""
+    """Collects the problems of one file, so that one error can report all of them."""
 
     def __init__(self, file: str) -> None:
         """Create an empty list of problems.
@@ -40,7 +40,7 @@ class DefinitionProblems:
         self._lines.append(f"{location}: {problem}")
 
     def read(self, location: str, model: type[Model], content: Mapping[str, Any]) -> Model | None:
-        """Parse a part of the file as a model, and add its problems.
+        """Parse a part of the file as a pydantic model, and add its problems.
 
         Invalid keys are omitted from the model, so that the caller can check the others. If the
         model is invalid without the omitted keys, the result is None.

@@ -57,8 +57,9 @@ def read_tools(path: Path, *, functions: Functions | None = None) -> ToolRegistr
 
     Args:
         path: The file. Paths of schemas in it are relative to it.
-        functions: The objects that `function`, `create` and `hooks` may name, in addition to
-            `module:name`. A tool that names none is looked up by its own name.
+        functions: Objects by name, to which `function`, `create` and `hooks` in the file may refer.
+            They may also refer to `module:name`. A tool without `function` and `create` uses the
+            object that has the tool's name.
 
     Returns:
         A registry with the tools and servers; more can be registered.
@@ -94,7 +95,7 @@ class _ToolFileReader:
         self._server_names: set[str] = set()
         """The names of the servers that the file describes, including invalid descriptions."""
         self._without_address: list[tuple[str, McpEntry]] = []
-        """MCP tools whose server is described elsewhere, with their locations."""
+        """MCP tools whose server is configured elsewhere in the file, each with its location."""
         self._folder = path.parent
         self._functions = functions
 
@@ -232,7 +233,7 @@ class _ToolFileReader:
 
         Args:
             location: The configuration's location in the file.
-            name: The server's name, if the configuration has none.
+            name: The server's name; ignored if the configuration contains a name.
             config: The configuration.
             tools: The server's tools to use, if the configuration does not list them.
         """

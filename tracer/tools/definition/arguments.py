@@ -1,4 +1,4 @@
-"""A tool's arguments: the model's text, its check against a bounded JSON Schema, and the values."""
+"""Parse the arguments that a model wrote, and check them against a tool's parameters."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class Parameter(NamedTuple):
     """A parameter that the model supplies."""
 
     kind: Any
-    """Its type; `Annotated` may add pydantic's constraints."""
+    """The parameter's type; `Annotated` may add pydantic's constraints."""
     default: Any = ...
     """`...` if the parameter is required."""
     description: str | None = None
@@ -221,10 +221,10 @@ class Parameters:
     """The parameters of a tool, with their types."""
 
     json_schema: JsonSchema
-    """The schema for the model. It rejects other arguments."""
+    """The schema for the model. It allows no other arguments."""
     model: type[BaseModel]
     names: Mapping[str, str]
-    """Maps each field of the model to the parameter's name."""
+    """Maps each field of `model` to the name of the parameter."""
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments converted to the parameters' types, with defaults.
@@ -279,7 +279,6 @@ def parameters_from_types(owner: str, parameters: Mapping[str, Parameter]) -> Pa
         RegistrationError: A type cannot be read from JSON.
     """
     # Fields are named p0, p1 …, because a parameter's name may be reserved by pydantic.
-    # Fields are named p0, p1 …: a parameter may have a name that pydantic keeps for itself.
     names = {f"p{index}": name for index, name in enumerate(parameters)}
     fields: dict[str, Any] = {}
     for field, name in names.items():
@@ -299,7 +298,8 @@ def parameters_from_model(owner: str, model: type[BaseModel]) -> Parameters:
 
     Args:
         owner: The tool's name, for errors.
-        model: The model. Unknown arguments are rejected, even if the model ignores them.
+        model: The pydantic model. Unknown arguments are rejected, even if the model's own
+            configuration ignores them.
 
     Raises:
         RegistrationError: A type cannot be read from JSON.

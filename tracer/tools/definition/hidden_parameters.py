@@ -48,8 +48,8 @@ class User:
 
 
 Provider = Callable[..., Any]
-"""Returns a hidden parameter's value, or an awaitable of it. It is called with the `ToolContext` if
-it has a parameter."""
+"""Returns a hidden parameter's value, or an awaitable of the value. A provider that has a parameter
+receives the `ToolContext`."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class Hidden:
     """Marks a parameter as hidden: `Annotated[UserId, Hidden()]`."""
 
     provider: Provider | None = None
-    """Returns the value; None if the type determines it."""
+    """Returns the parameter's value. None: the parameter's type determines the value."""
     aliases: tuple[str, ...] = ()
     """Other names under which a model might supply the parameter."""
 
 
 REQUIRED: Any = ...
-"""The default of a hidden parameter that rejects a call without a caller."""
+"""Means that a parameter about the caller has no default. A call without a caller is rejected."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class HiddenParameter:
     """A parameter that the runtime fills."""
 
     kind: Any
-    """Its type, without the mark."""
+    """The parameter's type, without `Annotated`."""
     provider: Provider | None = field(default=None, repr=False)
     aliases: tuple[str, ...] = ()
     default: Any = REQUIRED
-    """The value for a call without a caller, if the parameter is about the caller."""
+    """If the parameter is about the caller: its value for a call without a caller."""
 
     @property
     def type_name(self) -> str:
@@ -148,7 +148,10 @@ def _mark(kind: Any) -> tuple[Hidden | None, tuple[str, ...]]:
 
 
 def _known_type(kind: Any, hiding_types: Collection[Any]) -> Any:
-    """Return the hiding type that a type hint contains or is derived from; None if none."""
+    """Return the hiding type that a type hint contains or is derived from.
+
+    Return None if the type hint does not hide a parameter.
+    """
     for part in _underlying_types(kind):
         for each in hiding_types:
             if part is each:
@@ -162,7 +165,8 @@ def _check_nothing_within(name: str, kind: Any, hiding_types: Collection[Any]) -
     """Check that the type of a visible parameter contains no hiding type, such as `list[UserId]`.
 
     Raises:
-        RegistrationError: The type contains a hiding type. The model would supply its value.
+        RegistrationError: The type contains a hiding type, so the model would have to supply a
+            value that must be hidden.
     """
     for part in get_args(kind):
         if _mark(part)[0] is not None or _known_type(part, hiding_types) is not None:
@@ -241,12 +245,13 @@ def visible_schema(
 
     Args:
         owner: The tool's name, for errors.
-        schema: The schema of its arguments, an object.
-        hidden: Its hidden parameters.
+        schema: The schema of the tool's arguments, an object.
+        hidden: The tool's hidden parameters.
 
     Raises:
-        RegistrationError: A visible parameter has the name of a hidden one in another spelling; a
-            hidden one is not directly in `properties`; or the schema has a reserved name.
+        RegistrationError: A visible parameter has the name of a hidden parameter in another
+            spelling; a hidden parameter is not directly in `properties`; or the schema has a
+            reserved name.
     """
     properties = schema.get("properties")
     if isinstance(properties, dict) and not hidden.keys().isdisjoint(properties):

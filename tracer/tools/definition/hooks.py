@@ -1,4 +1,4 @@
-"""Hooks: middleware around a tool, for one tool or for all of an agent's.
+"""Hooks: middleware around the calls of one tool, or of all tools of an agent.
 
 A hook is a function, synchronous or asynchronous. Its parameters' names select what it receives:
 
@@ -7,11 +7,11 @@ A hook is a function, synchronous or asynchronous. Its parameters' names select 
             raise Denied("Come back tonight.")
         return await next(arguments)
 
-A parameter of a hiding type (`tracer.tools.definition.hidden_parameters`), such as `user_id:
-UserId`, is filled as it is for a tool. `next(arguments)` runs the inner hooks and the tool, and
-returns the result. A hook may change the arguments, call `next` again, or return a value of its own
-without calling `next`. If a hook raises an error, the tool does not run and the call fails. A
-synchronous hook runs in a thread, where `next` blocks.
+The runtime also fills a hook's hidden parameters, such as `user_id: UserId`
+(`tracer.tools.definition.hidden_parameters`). `next(arguments)` runs the inner hooks and the tool,
+and returns the result. A hook may change the arguments, call `next` again, or return a value of its
+own without calling `next`. If a hook raises an error, the call fails; the tool does not run unless
+the hook called `next` before. A synchronous hook runs in a thread, where `next` blocks.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ class InterceptedCall:
     tool_call_id: UUID | None
     name: str
     arguments: Mapping[str, Any]
-    """A copy of the model's arguments, without forged ones."""
+    """A copy of the model's arguments, without values for hidden parameters."""
 
 
 @dataclass(frozen=True, eq=False)
 class Hook:
-    """A function that can be put around tools."""
+    """A function that wraps calls of tools."""
 
     function: Callable[..., Any]
     name: str
     wants: tuple[str, ...]
-    """Those of its parameters that are in `HOOK_PARAMETERS`."""
+    """The names of the function's parameters that are in `HOOK_PARAMETERS`."""
     hidden: Mapping[str, HiddenParameter]
-    """Its other parameters, which the runtime fills as it does for a tool."""
+    """The function's other parameters, which the runtime fills as it does for a tool."""
     is_async: bool
 
 
@@ -139,7 +139,7 @@ class HookChain:
 
         Args:
             hooks: The hooks, the first outermost.
-            inputs: The values that they may receive.
+            inputs: The values that the hooks may receive.
             execute: Runs the tool.
         """
         self.answered_by: str | None = None

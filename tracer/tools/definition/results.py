@@ -33,7 +33,7 @@ _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 """The types of most values, which contain no other values."""
 
 _MACHINERY = frozenset({"anyio", "asyncio", "concurrent", "tenacity", "tracer"})
-"""The packages whose frames lie between the runtime and the tool."""
+"""The packages whose frames precede the tool's first frame in a traceback."""
 
 
 _REASON = re.compile("[a-z][a-z0-9_]{0,63}")
@@ -55,7 +55,7 @@ class Ending:
 
     status: EndingStatus
     reason: str | None = None
-    """One of `Reason`, or a tool's own."""
+    """A value of `Reason`, or a reason that the tool defines."""
     result: str | None = None
     error: ErrorInfo | None = None
 
@@ -197,7 +197,7 @@ def _stack(error: BaseException, scrub: Callable[[str], str]) -> str | None:
 
 
 def _own_frames(frames: TracebackType) -> TracebackType:
-    """Return the traceback from the tool's first frame on, without the frames of the runtime."""
+    """Return a traceback without the frames of the runtime that precede the tool's first frame."""
     frame: TracebackType | None = frames
     while frame is not None:
         package = str(frame.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -211,8 +211,8 @@ def _snapshot(value: Any, seen: dict[int, Any]) -> Any:
     """Return a value that cannot change or be consumed while it is serialised.
 
     Plain values, and containers of only plain values, are returned as they are. Other containers
-    are copied, because serialising them may run the application's code, and other threads
-    meanwhile. Iterators are replaced by a description.
+    are copied, because other code may change them while they are serialised. Iterators are replaced
+    by a description.
 
     Args:
         value: Any value that a tool may return.

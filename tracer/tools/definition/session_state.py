@@ -172,9 +172,9 @@ class StateList(list[Any]):
 class SessionState(StateObject):
     """The session state, with the changes that this call has made so far.
 
-    It is a dict. Assigning a value replaces it, whatever a parallel call has stored: use
-    `increment` for counters, `append` for lists, and `compare_and_set` if a value must not have
-    changed since it was read.
+    It is a dict. An assignment overwrites the value, even if a parallel call has changed the value
+    in the meantime. So use `increment` for counters, `append` for lists, and `compare_and_set` if a
+    value must not have changed since it was read.
     """
 
     __slots__ = ("_at_first", "_changes", "_is_closed", "_lock")
@@ -210,7 +210,7 @@ class SessionState(StateObject):
         self.make([StateChange("remove", _keys(path))])
 
     def increment(self, path: Path, by: int | float = 1) -> None:
-        """Add to a number; a missing one counts as 0.
+        """Add to a number; a missing number counts as 0.
 
         Raises:
             StateConflict: The value is not a number.
@@ -226,10 +226,11 @@ class SessionState(StateObject):
         self.make([StateChange("append", _keys(path), value)])
 
     def compare_and_set(self, path: Path, expected: Any, value: Any) -> None:
-        """Set a value if the current one equals `expected`, now and when the change is stored.
+        """Set a value if the current value equals `expected`.
 
-        A missing value equals None. If a parallel call has changed the value by the time that the
-        changes are stored, this call fails, and none of its changes are stored.
+        This is checked now, and again when the change is stored. A missing value equals None. If a
+        parallel call has changed the value by the time that the changes are stored, this call
+        fails, and none of its changes are stored.
 
         Raises:
             StateConflict: The current value does not equal `expected`.
@@ -237,7 +238,7 @@ class SessionState(StateObject):
         self.make([StateChange("compare_and_set", _keys(path), value, expected)])
 
     def make(self, changes: Iterable[StateChange]) -> None:
-        """Make all changes, in order, or none.
+        """Apply all changes in order, or none of them.
 
         Raises:
             StateConflict: A change does not fit the state, or the call has ended.
@@ -387,5 +388,5 @@ class RunContext:
 
     root_plan_id: UUID
     session_id: str | None
-    """The conversation; None if the run belongs to none."""
+    """The session that the run belongs to; None if it belongs to no session."""
     session_state: SessionState = field(repr=False)

@@ -1,4 +1,4 @@
-"""The signature and the docstring of a tool function, as parameters for a model."""
+"""Derive the parameters of a tool from the signature and the docstring of its function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HIDING_TYPES = (ToolContext, RunContext, SessionState, TokenId, UserId, User)
 """A parameter of one of these types is hidden, even without a mark."""
 
 HIDING_WORDS: Mapping[str, Any] = {"token": TokenId, "user_id": UserId}
-"""The words for these types in tool files."""
+"""The names in `tools.toml` of types that hide a parameter."""
 
 _FILLED_BY_POSITION = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -49,17 +49,18 @@ class Signature:
 def signature_of(
     function: Callable[..., Any], hidden: Mapping[str, Any] | None = None
 ) -> Signature:
-    """Return the parameters of `function` that a model fills, and the hidden ones.
+    """Return which parameters of `function` the model supplies, and which the runtime fills.
 
     The docstring may be in Google's, NumPy's or Sphinx's style.
 
     Args:
         function: The function.
-        hidden: Parameters to hide although their types do not; see `hidden_parameters`.
+        hidden: More parameters to hide, whatever their types; see `hidden_parameters`.
 
     Raises:
         RegistrationError: A parameter has no type, or a type that cannot be resolved or read from
-            JSON; it cannot be supplied by name; or `hidden` names a parameter that does not exist.
+            JSON; a parameter cannot be supplied by name; or `hidden` names a parameter that does
+            not exist.
     """
     name = getattr(function, "__name__", repr(function))
     hints = _type_hints(name, function)
@@ -98,7 +99,7 @@ def description_of(function: Callable[..., Any]) -> str:
 
 
 def hidden_by_type(function: Callable[..., Any]) -> dict[str, HiddenParameter]:
-    """Return the parameters of `function` whose types hide them. Others may have no type.
+    """Return the parameters of `function` that are hidden by their types. Others need no type.
 
     Raises:
         RegistrationError: A type cannot be resolved.
@@ -146,12 +147,12 @@ def hidden_parameters(owner: str, hidden: Mapping[str, Any]) -> dict[str, Hidden
 
     Args:
         owner: The tool's name, for errors.
-        hidden: By name a type hint, such as `{"user_id": UserId}`, or a word of `HIDING_WORDS`. If
-            a type includes None, as in `UserId | None`, the value for a call without a caller is
-            None.
+        hidden: Maps a parameter's name to a type hint, as in `{"user_id": UserId}`, or to a key of
+            `HIDING_WORDS`. If a type includes None, as in `UserId | None`, the value for a call
+            without a caller is None.
 
     Raises:
-        RegistrationError: A parameter's type is no hiding type, and no provider is given.
+        RegistrationError: A parameter has neither a hiding type nor a provider.
     """
     return {
         name: kind if isinstance(kind, HiddenParameter) else _hidden(owner, name, kind)

@@ -41,7 +41,7 @@ class ToolType(StrEnum):
     MCP = "MCP"
     """A tool of a server of the Model Context Protocol."""
     SUBPLAN = "SUBPLAN"
-    """A sub-plan of other agents."""
+    """A sub-plan, which other agents execute."""
     BATCH = "BATCH"
     """Calls another tool once for each item of a list."""
 
@@ -66,40 +66,40 @@ class Tool:
     description: str
     """A description for the model."""
     parameters: JsonSchema
-    """The JSON Schema of its arguments, an object, as the model sees it."""
+    """The JSON Schema of the tool's arguments, an object, as the model sees it."""
     run: Callable[[Arguments, ToolContext], Awaitable[Any]]
-    """Runs one attempt. Raises `ToolError` to reject the call; any other error is a failure too."""
+    """Runs one attempt. Any error that it raises fails the attempt. A `ToolError` also sets the
+    reason of the failure, and whether a retry may succeed."""
     tool_type: ToolType = ToolType.STATELESS
     """The kind of tool, as it is recorded."""
     timeout: float | None = None
-    """After how many seconds a call is given up. None: only the plan's deadline applies."""
+    """The timeout of a call in seconds. None: only the plan's deadline applies."""
     max_attempts: int = 1
-    """How often a call is tried if it raises a transient error."""
+    """The largest number of attempts. A call is retried only after a transient error."""
     tags: Iterable[str] = frozenset()
     """Labels by which tools can be selected."""
     hooks: Sequence[HookFunction] = ()
-    """The hooks around it, the first outermost. An agent's own hooks are outside of these."""
+    """The hooks around the tool, the first outermost. An agent's own hooks are outside of these."""
     concurrency: str = PARALLEL
-    """`parallel`; `exclusive`: no other call of the batch runs at the same time; or the name of a
-    group: only one call of the group runs at a time."""
+    """`parallel`; `exclusive`: no other call of the same round (or item of the same batch call)
+    runs at the same time; or the name of a group: only one call of the group runs at a time."""
     max_parallel: int | None = None
-    """How many calls of it run at once in this process; others wait, and are `pending`."""
+    """How many calls of the tool run at once in this process. Other calls wait as `pending`."""
     hidden: Mapping[str, Any] = field(default_factory=dict)
     """The parameters that the runtime fills, by name: `{"user_id": UserId}`. They are removed from
     `parameters`, so the model does not see them."""
     ends_by_itself: bool = False
-    """Whether `run` observes its deadline and cancellation itself, as our sub-plans do. Other tools
-    are given up if they ignore them."""
+    """Whether `run` always ends after its deadline or a cancellation, as sub-plans do. For other
+    tools, the runtime records the ending after a short wait, even if the tool still runs."""
     opens_plans: bool = False
-    """Whether it opens sub-plans. It is not offered at the maximum depth of nesting."""
+    """Whether the tool opens sub-plans. Agents at the maximum depth of plans cannot use it."""
     check: Callable[[Arguments], Arguments] | None = None
-    """Converts the model's arguments to those of `run`, or raises `InvalidArguments`. By default
-    they are checked against `parameters`."""
+    """Converts the model's arguments to the arguments of `run`, or raises `InvalidArguments`. By
+    default, the arguments are only checked against `parameters`."""
     check_result: Callable[[Any], Any] | None = None
     """Converts the return value of `run` to the result, or raises `InvalidResult`."""
     item_tool: Tool | None = None
-    """The tool that a `BATCH` tool calls once for each of its argument `items`."""
-    """The tool that a `BATCH` tool calls once for each of its argument `items`."""
+    """The tool that a `BATCH` tool calls once for each item of its argument `items`."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -143,7 +143,9 @@ class Tool:
         return {**self.parameters, "properties": properties}
 
     def without_forged_values(self, text: str) -> str:
-        """Return a call's arguments for its record, with `[hidden]` in place of forged values.
+        """Return a call's arguments for its record.
+
+        The text `[hidden]` replaces values that the model supplied for hidden parameters.
 
         Args:
             text: The model's text. Text that is not a JSON object is returned unchanged.
@@ -160,7 +162,7 @@ class Tool:
         return json.dumps(masked, ensure_ascii=False, separators=(",", ":"))
 
     def _masked(self, arguments: Any) -> Any:
-        """Return a copy with `[hidden]` for forged values; `arguments` itself if it has none."""
+        """Return the arguments with `[hidden]` in place of values for hidden parameters."""
         if not isinstance(arguments, dict):
             return arguments
         _, forged = without_forged(arguments, self.forbidden_names)
@@ -172,7 +174,7 @@ class Tool:
         return {**arguments, **masked} if masked else arguments
 
     def checked(self, arguments: Arguments) -> Arguments:
-        """Return the arguments for `run`, converted from the model's.
+        """Return the arguments for `run`, converted from the model's arguments.
 
         Raises:
             InvalidArguments: The arguments do not match the parameters.
@@ -206,16 +208,17 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Define a tool from a function, synchronous or asynchronous.
 
-    The JSON Schema comes from its type hints and its docstring. The runtime fills hidden parameters
-    (`tracer.tools.definition.hidden_parameters`), such as a `ToolContext`. Synchronous functions
-    run in a thread, with the caller's context variables.
+    The JSON Schema is derived from the function's type hints and docstring. The runtime fills
+    hidden parameters (`tracer.tools.definition.hidden_parameters`), such as a `ToolContext`.
+    Synchronous functions run in a thread, with the caller's context variables.
 
     Args:
         function: The function, if the decorator is used without parentheses.
         name: The name for the model; by default the function's.
         description: The description for the model; by default the docstring without its sections.
-        result: A type that pydantic validates the result against and converts it to.
-        options: See `Tool`. `hidden` hides parameters whose types do not: `{"token_id": TokenId}`.
+        result: The type of the result. Pydantic validates the function's return value, and converts
+            it to this type.
+        options: See `Tool`. `hidden` hides more parameters, as in `{"token_id": TokenId}`.
 
     Raises:
         RegistrationError: A parameter has no type, or a type that cannot be read from JSON; or the

@@ -92,7 +92,7 @@ class Toolkit:
 
 
 def common_state(toolkits: Iterable[Toolkit]) -> dict[str, Any]:
-    """Return the initial session state of toolkits.
+    """Return the merged initial session state of several toolkits.
 
     Raises:
         RegistrationError: Two toolkits set a key to different values.

@@ -1,1 +1,1 @@
-"""Executors: one folder per kind of tool, which runs its calls."""
+"""Executors run the calls of tools. Each kind of tool has a folder."""

@@ -12,9 +12,9 @@ from tracer.records.ids import span_id
 def trace_headers(context: ToolContext) -> dict[str, str]:
     """Return the headers `traceparent` and `tracestate` for the requests of a tool call.
 
-    Return no headers outside of a call, and for a call that is not recorded. The trace is the run,
-    the parent span is the call. `tracestate` contains the call's whole id, so that the receiver can
-    find the record.
+    Return no headers outside of a call, and for a call that is not recorded. The trace id
+    is the run's id, and the parent span id is derived from the call's id. `tracestate` contains the
+    call's whole id, so that the receiver can find the record.
     """
     if context.tool_call_id is None or not context.is_recorded:
         return {}

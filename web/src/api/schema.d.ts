@@ -286,7 +286,7 @@ export interface paths {
          * @description List the OpenTelemetry spans of a run, sorted by start.
          *
          *     An agent's own span belongs to two records: the agent's step and its plan. A run that was
-         *     recorded as events has spans only if the servers of its tools sent some.
+         *     recorded as events has spans only if the servers that its tools called sent spans.
          *
          *     `logs` contains the log records of the listed spans.
          */
@@ -809,12 +809,13 @@ export interface components {
             running: number;
             /**
              * Failurerate
-             * @description Failures divided by succeeded and failed calls, 0 to 1; null without such calls.
+             * @description Failed calls divided by failed and succeeded calls, 0 to 1; null without such calls.
              */
             failureRate: number | null;
             /**
              * P50Ms
-             * @description The median duration of ended calls in milliseconds, to 1 %; null without such calls.
+             * @description The median duration of ended calls in milliseconds, accurate to 1 %. Null without ended
+             *     calls.
              */
             p50Ms: number | null;
             /** P95Ms */
@@ -823,8 +824,8 @@ export interface components {
             p99Ms: number | null;
             /**
              * Ownp50Ms
-             * @description The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
-             *     without the time in which sub-agents ran that it opened.
+             * @description The median of the calls' own time in milliseconds, accurate to 1 %. A call's own time is its
+             *     duration minus the time in which the sub-agents that it opened were running.
              */
             ownP50Ms: number | null;
             /** Ownp95Ms */
@@ -871,7 +872,7 @@ export interface components {
             scopes: components["schemas"]["Scope"][];
             /**
              * Keyid
-             * @description The caller's key; null if the server needs no key.
+             * @description The id of the caller's key; null if the server needs no key.
              */
             keyId: string | null;
             /** Keyname */
@@ -940,7 +941,7 @@ export interface components {
             /**
              * Session Id
              * @description The conversation. The agent receives its earlier messages and answers; tools share its
-             *     state. Callers with different ids have separate conversations.
+             *     state. Users with different ids have separate conversations.
              */
             session_id?: string | null;
             /**
@@ -1063,17 +1064,17 @@ export interface components {
             runs: number;
             /**
              * Records
-             * @description Plans, steps, rounds and tool calls.
+             * @description The number of deleted plans, steps, rounds and tool calls.
              */
             records: number;
             /**
              * Spans
-             * @description OpenTelemetry spans.
+             * @description The number of deleted OpenTelemetry spans.
              */
             spans: number;
             /**
              * Left
-             * @description The number of rows that remain in any table after the deletion. It should be 0.
+             * @description The number of the subject's rows that remain in any table. It should be 0.
              */
             left: number;
             /**
@@ -1157,7 +1158,7 @@ export interface components {
             id: string;
             /**
              * Ishandled
-             * @description Whether any record above this record did not fail, so that the failure was handled.
+             * @description Whether the failure was handled: a record above this record did not fail.
              */
             isHandled: boolean;
         };
@@ -1335,7 +1336,7 @@ export interface components {
             /**
              * Recorderid
              * Format: uuid
-             * @description The recorder's id. Spans have no recorder; their lease has the `rootPlanId` of the run.
+             * @description The recorder's id. Spans have no recorder, so their lease has the run's `rootPlanId`.
              */
             recorderId: string;
             /**
@@ -1462,12 +1463,13 @@ export interface components {
             running: number;
             /**
              * Failurerate
-             * @description Failures divided by succeeded and failed calls, 0 to 1; null without such calls.
+             * @description Failed calls divided by failed and succeeded calls, 0 to 1; null without such calls.
              */
             failureRate: number | null;
             /**
              * P50Ms
-             * @description The median duration of ended calls in milliseconds, to 1 %; null without such calls.
+             * @description The median duration of ended calls in milliseconds, accurate to 1 %. Null without ended
+             *     calls.
              */
             p50Ms: number | null;
             /** P95Ms */
@@ -1476,8 +1478,8 @@ export interface components {
             p99Ms: number | null;
             /**
              * Ownp50Ms
-             * @description The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
-             *     without the time in which sub-agents ran that it opened.
+             * @description The median of the calls' own time in milliseconds, accurate to 1 %. A call's own time is its
+             *     duration minus the time in which the sub-agents that it opened were running.
              */
             ownP50Ms: number | null;
             /** Ownp95Ms */
@@ -1655,20 +1657,21 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description The sum of the known costs in US dollars; null if some are unknown and the others zero.
+             * @description The sum of the known costs in US dollars. Null if the sum is zero and the cost of at least
+             *     one model call is unknown.
              */
             costUsd: number | null;
             /**
              * Unpricedcalls
-             * @description The number of model calls with an unknown cost: those that succeeded or used tokens.
+             * @description The number of model calls whose cost is unknown. Calls that neither succeeded nor used tokens
+             *     do not count.
              */
             unpricedCalls: number;
             /** Toolcalls */
             toolCalls: number;
             /**
              * Failures
-             * @description The number of failures. Each is counted once, at the failed record that has no failed record
-             *     below it.
+             * @description The number of failed records that have no failed record below them.
              */
             failures: number;
         };
@@ -1904,8 +1907,8 @@ export interface components {
             unplaced: (components["schemas"]["PlanNodeSchema"] | components["schemas"]["StepNodeSchema"] | components["schemas"]["ThinkActNodeSchema"] | components["schemas"]["ToolCallNodeSchema"])[];
             /**
              * Failureorigins
-             * @description Only at the root of the tree: the records at which failures began. Those that made the root
-             *     fail come first, then the deepest, then the earliest.
+             * @description Only at the root of the tree: the records at which failures began. Records that made the
+             *     root fail come first, then the deepest records, then the earliest.
              * @default []
              */
             failureOrigins: components["schemas"]["FailureOriginSchema"][];
@@ -2474,7 +2477,7 @@ export interface components {
             /**
              * Start
              * Format: date-time
-             * @description The start of the interval: a multiple of its length since 1970.
+             * @description The start of the interval. Intervals have equal lengths and are counted from 1970, in UTC.
              */
             start: string;
             /**
@@ -2643,8 +2646,8 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description The sum of the known costs of model calls in US dollars; null if some are unknown and the
-             *     others zero.
+             * @description The sum of the known costs of model calls in US dollars. Null if the sum is zero and the cost
+             *     of at least one model call is unknown.
              * @default 0
              */
             costUsd: number | null;
@@ -2798,8 +2801,8 @@ export interface components {
              */
             handledFailures: number;
             /**
-             * @description If the run failed, the record in which the failure began. If there are several, this is the
-             *     deepest; of equally deep ones, the earliest.
+             * @description If the run failed, the record in which the failure began. If there are several, this
+             *     is the deepest of them. If several are equally deep, it is the earliest.
              */
             failure: components["schemas"]["RunFailureSchema"] | null;
             /** @description If the run is open, the open call that has run longest and has no agent below it. */
@@ -2890,8 +2893,8 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description The sum of the known costs of model calls in US dollars; null if some are unknown and the
-             *     others zero.
+             * @description The sum of the known costs of model calls in US dollars. Null if the sum is zero and the cost
+             *     of at least one model call is unknown.
              * @default 0
              */
             costUsd: number | null;
@@ -3123,8 +3126,8 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description The sum of the known costs of model calls in US dollars; null if some are unknown and the
-             *     others zero.
+             * @description The sum of the known costs of model calls in US dollars. Null if the sum is zero and the cost
+             *     of at least one model call is unknown.
              * @default 0
              */
             costUsd: number | null;
@@ -3278,8 +3281,8 @@ export interface components {
              */
             handledFailures: number;
             /**
-             * @description If the run failed, the record in which the failure began. If there are several, this is the
-             *     deepest; of equally deep ones, the earliest.
+             * @description If the run failed, the record in which the failure began. If there are several, this
+             *     is the deepest of them. If several are equally deep, it is the earliest.
              */
             failure: components["schemas"]["RunFailureSchema"] | null;
             /** @description If the run is open, the open call that has run longest and has no agent below it. */
@@ -3348,7 +3351,7 @@ export interface components {
             /**
              * Logs
              * @description The log records of the spans on this page, by time. The first page of a run also contains
-             *     those whose span is unknown or missing. At most 1,000.
+             *     log records whose span is unknown or missing. At most 1,000.
              */
             logs: components["schemas"]["LogSchema"][];
             /**
@@ -3417,7 +3420,8 @@ export interface components {
             name: string;
             /**
              * Kind
-             * @description `internal`, `server`, `client`, `producer`, `consumer` or `unspecified`, else its number.
+             * @description `internal`, `server`, `client`, `producer`, `consumer` or `unspecified`. For an unknown kind,
+             *     its number.
              */
             kind: string;
             /**
@@ -3427,7 +3431,7 @@ export interface components {
             startedAt: string | null;
             /**
              * Finishedat
-             * @description Null while the span is open.
+             * @description The end, to the microsecond; null while the span is open.
              */
             finishedAt: string | null;
             /** Starttimeunixnano */
@@ -3436,7 +3440,7 @@ export interface components {
             endTimeUnixNano: string;
             /**
              * Statuscode
-             * @description `unset`, `ok` or `error`, else its number.
+             * @description `unset`, `ok` or `error`. For an unknown status, its number.
              */
             statusCode: string;
             /** Statusmessage */
@@ -3790,7 +3794,7 @@ export interface components {
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost in US dollars: as reported, or computed from the price list.
+             * @description The cost in US dollars: by the project's price, else as reported, else by the price list.
              */
             costUsd: number | null;
             /**
@@ -4046,7 +4050,7 @@ export interface components {
          * ToolCallNodeSchema
          * @description A tool call, with the sub-plans that it opened.
          *
-         *     The call of a batch tool also has the tool calls that it made.
+         *     If the call made other tool calls itself, as the call of a batch tool does, it has these, too.
          */
         ToolCallNodeSchema: {
             /** @description The totals of the node and the records below it, without sub-plans. */
@@ -4225,7 +4229,7 @@ export interface components {
             subPlans: components["schemas"]["PlanNodeSchema"][];
             /**
              * Toolcalls
-             * @description The tool calls that the call of a batch tool made.
+             * @description The tool calls that this call made itself, as the call of a batch tool does.
              */
             toolCalls: components["schemas"]["ToolCallNodeSchema"][];
         };
@@ -4689,12 +4693,13 @@ export interface components {
             running: number;
             /**
              * Failurerate
-             * @description Failures divided by succeeded and failed calls, 0 to 1; null without such calls.
+             * @description Failed calls divided by failed and succeeded calls, 0 to 1; null without such calls.
              */
             failureRate: number | null;
             /**
              * P50Ms
-             * @description The median duration of ended calls in milliseconds, to 1 %; null without such calls.
+             * @description The median duration of ended calls in milliseconds, accurate to 1 %. Null without ended
+             *     calls.
              */
             p50Ms: number | null;
             /** P95Ms */
@@ -4703,8 +4708,8 @@ export interface components {
             p99Ms: number | null;
             /**
              * Ownp50Ms
-             * @description The median of the calls' own time in milliseconds, to 1 %. A call's own time is its duration
-             *     without the time in which sub-agents ran that it opened.
+             * @description The median of the calls' own time in milliseconds, accurate to 1 %. A call's own time is its
+             *     duration minus the time in which the sub-agents that it opened were running.
              */
             ownP50Ms: number | null;
             /** Ownp95Ms */
@@ -8430,7 +8435,7 @@ export interface operations {
             query?: {
                 /** @description How many levels of plans; 1 is only this plan. */
                 depth?: number | null;
-                /** @description How long strings are shown: `preview` is the first 2 kB, `digest` is the SHA-256. */
+                /** @description The form of long strings: `preview` is the first 2 kB, `digest` is the SHA-256. */
                 payloads?: "none" | "preview" | "full" | "digest";
                 /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;

@@ -1,4 +1,4 @@
-"""STATELESS tools of a function and a JSON Schema; `tool` derives the schema from type hints."""
+"""Define STATELESS tools from a function and a JSON Schema that the application supplies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matching a JSON Schema with the function that receives the arguments, before any call."""
+"""Check before any call that a JSON Schema and a function have the same parameters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def matching(
 
     Raises:
         RegistrationError: The schema has an argument that the function does not accept, or the
-            function needs one that the schema does not have.
+            function requires an argument that the schema lacks.
     """
     try:
         signature = inspect.signature(execute).parameters.values()
@@ -79,9 +79,9 @@ def by_name(execute: Callable[..., Any], names: Collection[str]) -> Callable[...
     """Return a function that takes arguments by name.
 
     Args:
-        execute: The function to call. If it has a single required parameter, and none for any of
-            `names`, it receives all arguments as one dict.
-        names: The names of all arguments; none if the schema allows any.
+        execute: The function to call. If it has exactly one required parameter, and no parameter
+            has one of `names`, the function receives all arguments as one dict.
+        names: The names of all arguments; empty if the schema allows any argument.
     """
     parameter = _object_parameter(execute, names)
     if parameter is None:

@@ -21,7 +21,7 @@ from pydantic import (
 from tracer.tools.executors.secrets import SecretReference, read_secret
 
 _REFERENCE = re.compile(r"env:\w+|file:(?!//).+")
-"""A value that refers to a secret. A `file://` URL does not."""
+"""Matches a reference to a secret. A `file://` URL is not a reference."""
 
 _HTTP_URL: TypeAdapter[AnyHttpUrl] = TypeAdapter(AnyHttpUrl)
 
@@ -49,23 +49,23 @@ class McpConfig(BaseModel):
     bearer: SecretReference | None = None
     """A reference to the bearer token for a server with a URL."""
     protocol: Literal["auto", "legacy"] = "auto"
-    """`legacy` starts with the handshake of the protocol of 2025 and before: for servers that fail
-    if they are asked for a newer version first."""
+    """`legacy` begins with the handshake of the protocol versions up to 2025. Use it for servers
+    that fail if the client asks for a newer version first."""
     prefix: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]+$")
     """A prefix for the names of the server's tools, separated by `_`. By default, no prefix."""
     tools: frozenset[str] | None = None
-    """The server's tools to use, by the server's names. By default, all."""
+    """The tools to use, by the names that the server gives them. By default, all tools."""
     tags: frozenset[str] = frozenset()
     """The tags of all its tools."""
     hidden: dict[str, Any] = Field(default_factory=dict)
     """Parameters of its tools that the runtime fills, by name: `{"token_id": TokenId}`, or in a
     file `{token_id = "token"}`. Each applies to every tool that has a parameter of that name."""
     timeout: PositiveFloat = 60.0
-    """After how many seconds a call is given up."""
+    """The timeout of a call in seconds."""
     connect_timeout: PositiveFloat = 30.0
     """How many seconds the server may take to start and to list its tools."""
     max_attempts: PositiveInt = 1
-    """How often a call is tried, if the tool declares that it is idempotent or read-only."""
+    """The largest number of attempts. Only tools declared idempotent or read-only are retried."""
     max_result_bytes: Annotated[int, Field(ge=1_000)] = 1_000_000
     """The largest size of a result, as UTF-8 text."""
 

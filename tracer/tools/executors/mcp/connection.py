@@ -31,11 +31,12 @@ HTTP_SECONDS = 30.0
 """How many seconds an HTTP server may take to accept a connection or a request."""
 
 SILENT_SECONDS = 300.0
-"""How many seconds an HTTP server may send nothing within a response, unless calls may take
-longer."""
+"""How many seconds an HTTP server may send nothing within a response. If twice the timeout of a
+call is longer, that is the limit."""
 
 EVENT_BYTES = 1024 * 1024
-"""The largest size of one message over HTTP, unless results may be larger."""
+"""The largest size of one message over HTTP. If four times the largest result is larger, that is
+the limit."""
 
 SESSION_HEADER = "mcp-session-id"
 
@@ -127,7 +128,7 @@ async def _http(
 log = get_logger(__name__)
 
 MAX_PAGES = 100
-"""How many pages of tools are read. A faulty server may always announce another page."""
+"""The largest number of pages of tools to read. A faulty server may always announce another."""
 
 CLOSING_SECONDS = 10.0
 """How many seconds a server may take to end before its connection is cut."""
@@ -182,7 +183,7 @@ class McpConnection:
         return self._session
 
     def end(self) -> None:
-        """Start to close the connection, without waiting. No more calls must be made."""
+        """Start to close the connection, without waiting. The caller must make no more calls."""
         self._over.set()
         if self._session is None:
             self._scope.cancel()
@@ -256,7 +257,10 @@ class McpConnection:
             self._changed.set()
 
     async def _relist(self, client: Client) -> None:
-        """List the tools whenever they have changed. Changes during a listing cause one more."""
+        """List the tools whenever they have changed.
+
+        If they change while they are being listed, they are listed once more.
+        """
         from mcp import MCPError
 
         while True:
@@ -269,7 +273,7 @@ class McpConnection:
                 log.warning("mcp_tools_not_listed", server=name, error=type(error).__name__)
 
     async def _listen(self, client: Client) -> None:
-        """Subscribe to changes of the tools. Servers before 2026 notify without a subscription."""
+        """Subscribe to changes of the tools. Protocol versions before 2026 need no subscription."""
         from mcp import MCPError
         from mcp.client.subscriptions import SubscriptionLost
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -306,10 +310,10 @@ def _first_cause(error: BaseException) -> BaseException:
 
 
 def _safe_message(error: BaseException) -> str:
-    """Return a message for an error that cannot contain secrets.
+    """Return a message without secrets for an error.
 
     The message of a library's error may quote the request. So for errors other than `MCPError`,
-    only the class is returned.
+    only the name of the class is returned.
     """
     from mcp import MCPError
 

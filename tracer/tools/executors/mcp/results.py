@@ -19,8 +19,8 @@ ERROR_CHARACTERS = 4_000
 def result_of(answer: CallToolResult, max_bytes: int) -> Any:
     """Return a tool's result.
 
-    It is the structured content of the response, if there is any; otherwise its text, if all blocks
-    are text; otherwise all blocks as JSON. The response's `_meta` is not used.
+    The result is the response's structured content. Without structured content, it is the text if
+    all blocks are text, and otherwise all blocks as JSON. The response's `_meta` is not used.
 
     Args:
         answer: The server's response.

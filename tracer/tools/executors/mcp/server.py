@@ -39,8 +39,8 @@ CALL_ID_KEY = "com.tracer/tool-call-id"
 RETRY_SECONDS = 10.0
 
 SLACK_SECONDS = 0.25
-"""How long after the deadline a call gives up by itself. The code that enforces the deadline
-cancels it before, and then reports a timeout."""
+"""How many seconds after the deadline a call raises `TimeoutError`. Usually the caller enforces the
+deadline before that: it cancels the call, and reports the timeout."""
 
 
 class McpServer:
@@ -84,7 +84,7 @@ class McpServer:
         return self._tools or ()
 
     def may_provide(self, name: str) -> bool:
-        """Return whether the configuration allows the server a tool of this local name."""
+        """Return whether the server's configuration allows a tool of this local name."""
         return may_provide(self.config, name)
 
     async def __aenter__(self) -> Self:
@@ -137,7 +137,7 @@ class McpServer:
         If this is cancelled or the deadline passes, the server is asked to stop.
 
         Args:
-            name: The server's name of the tool.
+            name: The tool's name on the server.
             arguments: The arguments by parameter.
             context: The call's context. The server receives the call's id and trace context.
 

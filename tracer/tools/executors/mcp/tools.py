@@ -1,4 +1,4 @@
-"""Tools of ours that call the tools that an MCP server lists."""
+"""Local tools, each of which calls a tool that an MCP server lists."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 DESCRIPTION_CHARACTERS = 4_000
-"""The longest description. It comes from the server, unreviewed, and is part of each request."""
+"""The longest description of a tool. The server chooses this text, and each request to a model
+contains it."""
 
 NAME_CHARACTERS = 64
 
 REASON_CHARACTERS = 500
-"""How much of an error is logged. It may quote the server's schema, which is not trusted."""
+"""How much of an error is logged. It may quote the schema of a server that is not trusted."""
 
 CallByName = Callable[[str, dict[str, Any], ToolContext], Awaitable[Any]]
-"""Calls a tool of the server by the server's name."""
+"""Calls a tool of the server. The first argument is the tool's name on the server."""
 
 
 def mirrored(listed: Iterable[ListedTool], config: McpConfig, call: CallByName) -> tuple[Tool, ...]:
-    """Return a local tool for each tool that a server lists. The local tool calls the server's.
+    """Return a local tool for each tool that a server lists, which calls the server's tool.
 
     A tool is skipped with a warning if its schema refers to another document, or if another tool
-    has its local name.
+    has the same local name.
 
     Args:
         listed: The tools that the server lists.
@@ -59,7 +60,7 @@ def mirrored(listed: Iterable[ListedTool], config: McpConfig, call: CallByName) 
 
 
 def local_name(name: str, prefix: str | None) -> str:
-    """Return the local name of a server's tool, of characters that model providers accept."""
+    """Return a local name for a server's tool, with only characters that model providers accept."""
     full = name if prefix is None else f"{prefix}_{name}"
     return re.sub(r"[^A-Za-z0-9_-]", "_", full)[:NAME_CHARACTERS]
 

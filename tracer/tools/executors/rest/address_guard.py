@@ -29,7 +29,7 @@ _SPECIAL_V4 = tuple(
         "192.88.99.0/24",  # relays from 6to4
     )
 )
-"""Networks that `ipaddress` considers public in some Python version, and that are not."""
+"""Networks that are not public, although some versions of `ipaddress` consider them public."""
 
 _UNICAST_V6 = IPv6Network("2000::/3")
 """The range of all public IPv6 addresses."""
@@ -146,7 +146,7 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Connect to the first address of a host that accepts.
+        """Connect to the first address of a host that accepts a connection.
 
         Raises:
             AddressRefused: One of the host's addresses is not public.

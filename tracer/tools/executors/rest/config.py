@@ -24,7 +24,7 @@ from tracer.tools.executors.rest.templates import placeholders
 from tracer.tools.executors.secrets import SecretReference, checked_reference, is_literal_secret
 
 QUERY_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
-"""Methods whose arguments go into the query by default."""
+"""The HTTP methods for which arguments go into the query by default."""
 
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 """Idempotent methods (RFC 9110, section 9.2.2)."""
@@ -160,7 +160,7 @@ class HeaderAuth(_Settings):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
     """The header's name."""
     secret: CallSecret
-    """The reference to its value. `caller:token` sends the token of the call's caller."""
+    """The reference to the header's value. `caller:token` sends the token of the call's caller."""
 
 
 class QueryAuth(_Settings):
@@ -170,7 +170,7 @@ class QueryAuth(_Settings):
     name: Annotated[str, Field(min_length=1)]
     """The parameter's name."""
     secret: CallSecret
-    """The reference to its value. `caller:token` sends the token of the call's caller."""
+    """The reference to the parameter's value. `caller:token` sends the token of the caller."""
 
 
 Auth = BearerAuth | BasicAuth | HeaderAuth | QueryAuth
@@ -180,9 +180,9 @@ Auth = BearerAuth | BasicAuth | HeaderAuth | QueryAuth
 class RestConfig(_Settings):
     """The request that a REST tool sends, and the result that it returns.
 
-    `{argument}` in a path, a header, a query or a body is replaced by that argument. A template of
-    only one placeholder keeps the argument's type, and is omitted if the argument is absent. `{{`
-    is a brace.
+    `{argument}` in a path, a header, a query or a body is replaced by that argument. A template
+    that is a single placeholder keeps the argument's type, and is omitted if the argument is
+    absent. `{{` is a literal brace.
     """
 
     base_url: Annotated[str | Callable[[], str], AfterValidator(_checked_base)]
@@ -192,15 +192,16 @@ class RestConfig(_Settings):
         BeforeValidator(lambda method: method.upper() if isinstance(method, str) else method),
     ] = "GET"
     path: Annotated[str, AfterValidator(_checked_path)] = ""
-    """The path after the base URL: `/patients/{patient_id}`. An argument stays in its segment."""
+    """The path after the base URL: `/patients/{patient_id}`. An argument cannot add segments
+    to the path."""
     headers: Annotated[Mapping[str, str], AfterValidator(_checked_headers)] = {}
-    """Headers by name. Secrets belong into `auth`."""
+    """Headers by name. Secrets belong in `auth`."""
     query: Annotated[Mapping[str, Scalar], AfterValidator(_checked_query)] = {}
     """The query by name: templates (`units = "{unit}"`) or fixed values (`limit = 10`). A list
-    repeats the name. Secrets belong into `auth`."""
+    becomes several parameters of this name. Secrets belong in `auth`."""
     body: Annotated[JsonValue, AfterValidator(_checked_template)] = None
-    """The JSON body, with templates at any depth. By default, the arguments that no template uses:
-    as a JSON object, or in the query of a GET, HEAD, DELETE or OPTIONS."""
+    """The JSON body, with templates at any depth. By default, a JSON object of the arguments that
+    no template uses. A GET, HEAD, DELETE or OPTIONS sends these in the query instead."""
     auth: Annotated[Auth, Field(discriminator="type")] | None = None
     """How the tool authenticates: `{ type = "bearer", secret = "env:WEATHER_TOKEN" }`, `basic`
     with a `username`, or `header` or `query` with a `name`."""
@@ -208,8 +209,8 @@ class RestConfig(_Settings):
     """Whether to send `Idempotency-Key`: the tool call's id, the same at each attempt. Set it if
     the API supports the header; POST and PATCH may then be retried."""
     response: str | Mapping[str, str] | None = None
-    """The path of the result in the JSON response, as a JSON pointer or a dotted path: one for the
-    result itself (`"/items/0"`), or one for each key of an object. By default, the whole response:
+    """The path of the result in the JSON response: a JSON pointer (`"/items/0"`) or a dotted path.
+    A mapping has a path for each key of the result. By default, the result is the whole response:
     parsed if its content type is JSON, otherwise as text."""
     read_timeout: Annotated[float, Field(gt=0)] = 20.0
     """How many seconds the server may send nothing. The tool's timeout limits the whole call."""
@@ -232,5 +233,5 @@ class RestConfig(_Settings):
 
     @cached_property
     def placeholders(self) -> frozenset[str]:
-        """The arguments that a template uses."""
+        """The names of the arguments that the templates use."""
         return placeholders([self.path, dict(self.headers), dict(self.query), self.body])

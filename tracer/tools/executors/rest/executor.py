@@ -52,8 +52,8 @@ def rest_tool(
             may use hidden parameters. A hidden parameter without a value counts as absent.
 
     Raises:
-        RegistrationError: A template uses an argument that `parameters` lacks, or the request uses
-            an argument nowhere; or `max_attempts` allows retries of a request that is not
+        RegistrationError: A template uses an argument that `parameters` lacks; the request does not
+            use one of the arguments; or `max_attempts` allows retries of a request that is not
             idempotent.
     """
     if options.get("max_attempts", 1) > 1 and not config.is_repeatable:

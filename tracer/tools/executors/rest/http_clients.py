@@ -1,4 +1,4 @@
-"""HTTP connections of tools: behind the address guard, without proxies and cookies."""
+"""HTTP connections of tools. The address guard checks them. Proxies and cookies are not used."""
 
 from __future__ import annotations
 

@@ -29,9 +29,8 @@ CHARSETS = frozenset({
     "iso8859-15", "iso8859-16", "iso2022_jp", "koi8-r", "koi8-u", "shift_jis", "utf-8", "utf-16",
     "utf-16-be", "utf-16-le",
 })  # fmt: skip
-"""The encodings of responses that are supported, by Python's names: those of the Encoding Standard
-(whatwg.org). Python has others that are not charsets, such as punycode, which takes minutes to
-decode."""
+"""Python's names of the supported charsets of responses, from the Encoding Standard (whatwg.org).
+Python's other codecs are not supported, because some take minutes to decode, such as punycode."""
 
 _EXCERPT_BYTES = 16 * 1024
 _TRANSIENT_STATUS = frozenset({429, 502, 503, 504})
@@ -40,7 +39,7 @@ _TRANSIENT_STATUS = frozenset({429, 502, 503, 504})
 async def rest_result(config: RestConfig, response: httpx2.Response, credential: Credential) -> Any:
     """Read a successful response and return the tool's result.
 
-    The result of a response without a body is `{"status": 204}`.
+    The result of a response without a body is its status: `{"status": 204}`.
 
     Raises:
         InvalidResult: The response is too large, or lacks the configured result.

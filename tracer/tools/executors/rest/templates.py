@@ -8,7 +8,7 @@ from string import Formatter
 from typing import Any
 
 ABSENT = object()
-"""The value of a template of one placeholder whose argument is absent."""
+"""The value of a template that is a single placeholder, if the argument is absent."""
 
 
 def placeholders(template: object) -> frozenset[str]:
@@ -23,8 +23,9 @@ def placeholders(template: object) -> frozenset[str]:
 def filled(template: Any, arguments: Mapping[str, Any]) -> Any:
     """Return a template with its placeholders replaced by arguments.
 
-    If a text is a single placeholder, the result is the argument itself, of any type, or `ABSENT`.
-    An absent argument is omitted from mappings and lists. Within other text it becomes empty text.
+    If a text is a single placeholder, the result is the argument itself, of any type, or `ABSENT`
+    if the argument is absent. An absent argument is omitted from mappings and lists. Within other
+    text it becomes empty text.
     """
     if isinstance(template, str):
         parts = list(_parts(template))
@@ -42,14 +43,14 @@ def filled(template: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def filled_text(template: str, arguments: Mapping[str, Any]) -> str:
-    """Return the text of a template; an absent argument is empty in it."""
+    """Return a template with its placeholders replaced by text. Absent arguments become empty."""
     return "".join(
         before + as_text(arguments.get(name) if name else None) for before, name in _parts(template)
     )
 
 
 def as_text(value: Any) -> str:
-    """Return an argument as text: strings unchanged, nothing for null, JSON for other values."""
+    """Return an argument as text: strings unchanged, empty text for null, otherwise JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -45,8 +45,8 @@ def stateful_tool(
 
     Each conversation has an instance of its own, which its first call creates. Calls of one
     conversation use it one after the other. When the conversation ends, or has been idle for long,
-    the instance is closed (see `thread_context.open_instance`). Synchronous code runs in threads;
-    creating, using and closing may run in different ones.
+    the instance is closed (see `thread_context.open_instance`). Synchronous code runs in threads.
+    An instance may be created, used and closed in different threads.
 
     Args:
         name: The name for the model.
@@ -58,8 +58,8 @@ def stateful_tool(
         description: The description for the model; by default the docstring of `execute`.
         parameters: The JSON Schema of its arguments. By default it is derived from the signature
             of `execute`, if `create` is a class or its return type is annotated.
-        options: See `Tool`. Parameters of `execute` with hiding types
-            (`tracer.tools.definition.hidden_parameters`) are hidden too, if its class is known.
+        options: See `Tool`. Parameters of `execute` are also hidden by their types
+            (`tracer.tools.definition.hidden_parameters`), if the class of `execute` is known.
 
     Raises:
         RegistrationError: `create` has more than one required parameter; the arguments of `execute`
@@ -163,7 +163,7 @@ def _execute_of_class(create: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def _returned(create: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return a function's return type, and the type arguments of it, as in `AsyncIterator[…]`."""
+    """Return a function's return type and its type arguments, such as `X` of `AsyncIterator[X]`."""
     if inspect.isclass(create):
         return ()
     try:

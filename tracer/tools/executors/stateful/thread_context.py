@@ -84,17 +84,18 @@ async def _closed(close: Callable[[], Any]) -> None:
 log = get_logger(__name__)
 
 MAX_CLEANUPS = 64
-"""How many instances are closed at once. The time limit of one that waits has not started."""
+"""How many instances are closed at once. While an instance waits, its time limit does not run."""
 
 _held: ContextVar[frozenset[object]] = ContextVar("tracer_uses_held", default=frozenset())
-"""The uses of instances that this code is part of."""
+"""The uses of instances (`ThreadContext.instance`) within which the current code runs."""
 
 
 class ThreadContext:
     """The instances of one conversation, each used by one call at a time.
 
-    An instance is created when it is first needed, and closed as `open_instance` determines. The
-    task that closes it may differ from the creating one, and has no current identity or call.
+    An instance is created when it is first needed, and closed as `open_instance` determines. It may
+    be closed by another task than the one that created it. The closing task has no current identity
+    and no current tool call.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class ThreadContext:
         self.uses = 0
         """The number of calls that use an instance or wait for one."""
         self.used_at = 0.0
-        """When a use last started or ended; set by the owner."""
+        """When a call last started or stopped using an instance; set by `ThreadContextManager`."""
         self._close_seconds = close_seconds
         self._cleanups = cleanups
         self._background_tasks = background_tasks
@@ -138,7 +139,7 @@ class ThreadContext:
         """Use a tool's instance exclusively; other calls that need it wait.
 
         If `create` raises an error, the error is raised here. It is not cached: each waiting call
-        tries in turn.
+        calls `create` again.
 
         Args:
             tool_name: The tool.
@@ -188,8 +189,8 @@ class ThreadContext:
     async def end_tool(self, tool_name: str) -> None:
         """Close a tool's instance. The next use creates another one.
 
-        Waits at most `close_seconds` for earlier uses to end. A use that takes longer loses its
-        instance.
+        Waits at most `close_seconds` for earlier uses to end. Then the instance is closed, even if
+        a call still uses it.
         """
         turn = self._turns[tool_name]
         waiting = asyncio.create_task(turn.acquire())
@@ -208,9 +209,9 @@ class ThreadContext:
     async def aclose(self) -> None:
         """Wait for uses to end, then close each instance, the youngest first.
 
-        Takes at most `close_seconds` for the uses, and as many for each instance. An instance that
-        fails to close, or hangs, is logged and does not affect the others. A use that takes longer
-        loses its instance, and calls that still wait for one are rejected.
+        Waits at most `close_seconds` for the uses, and then for each instance to close. Instances
+        are closed even if calls still use them. Calls that still wait for an instance are rejected.
+        If an instance fails to close, or hangs, this is logged and the others are closed.
         """
         if not self.is_idle:
             await wait_for_end(asyncio.create_task(self._unused.wait()), self._close_deadline())
@@ -413,7 +414,7 @@ class ThreadContextManager:
         self._threads.move_to_end(thread_id)
 
     def _end(self, thread_id: str) -> None:
-        """Start to close a conversation. A later use starts another one."""
+        """Start to close a conversation. If it is used later, it gets new instances."""
         thread = self._threads.pop(thread_id, None)
         if thread is not None:
             # In a task, because the caller may be cancelled; without the context of a call.
