@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from tracer.text import nests_too_deep
 
 MAX_FILE_CHARACTERS = 1_000_000
-"""The longest data of a file that a part holds."""
+"""The maximum length of `FilePart.uri`. A longer address or `data:` URI is omitted."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -29,7 +29,7 @@ class _ConversationModel(BaseModel):
 
 
 class TextPart(_ConversationModel):
-    """Text."""
+    """A text."""
 
     type: Literal["text"] = "text"
     text: str
@@ -47,7 +47,7 @@ class ToolCallPart(_ConversationModel):
 
     type: Literal["toolCall"] = "toolCall"
     id: str | None
-    """The id that the provider gave it."""
+    """The id that the provider gave the call."""
     name: str | None
     arguments: str
     """The arguments as text, usually JSON."""
@@ -71,7 +71,7 @@ class FilePart(_ConversationModel):
     media_type: str | None
     name: str | None
     uri: str | None
-    """Its address, or its data as a `data:` URI; null if the data exceeds a million characters."""
+    """The file's address, or its data as a `data:` URI; null above a million characters."""
     size: int | None
     """The size of its data in bytes; null if the message holds an address only."""
 

@@ -33,11 +33,11 @@ class Lease:
     """The lease of one recorder. Times are those of the store's clock."""
 
     recorder_id: UUID
-    """The recorder; the run if it has no recorder."""
+    """The id of the recorder, or of the run if the run has no recorder."""
     seen_at: datetime
     """The time of the last heartbeat."""
     length: timedelta
-    """How long the lease lasts after it."""
+    """How long the lease lasts after `seen_at`."""
 
     @property
     def expires_at(self) -> datetime:

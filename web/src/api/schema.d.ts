@@ -1177,7 +1177,7 @@ export interface components {
             name: string | null;
             /**
              * Uri
-             * @description Its address, or its data as a `data:` URI; null if the data exceeds a million characters.
+             * @description The file's address, or its data as a `data:` URI; null above a million characters.
              */
             uri: string | null;
             /**
@@ -1693,7 +1693,7 @@ export interface components {
             id: string;
             /**
              * Name
-             * @description The tool or the model.
+             * @description The name of the tool or the model.
              */
             name: string | null;
             /**
@@ -1846,7 +1846,8 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider call id of the call in another run whose end this plan follows.
+             * @description The provider call id of a tool call in an earlier run, if the end of this call caused the
+             *     plan.
              */
             followsProviderCallId: string | null;
             /**
@@ -2036,7 +2037,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider call id of the call in another run whose end this plan follows.
+             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
              */
             followsProviderCallId: string | null;
             /**
@@ -2207,7 +2208,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider call id of the call in another run whose end this plan follows.
+             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
              */
             followsProviderCallId: string | null;
             /**
@@ -2526,12 +2527,12 @@ export interface components {
             id: string;
             /**
              * Name
-             * @description The agent, the model or the tool.
+             * @description The name of the agent, the model or the tool that failed.
              */
             name: string | null;
             /**
              * Reason
-             * @description The reason of its status, as a code.
+             * @description The reason of the record's status, as a code.
              */
             reason: string | null;
             /**
@@ -2546,7 +2547,7 @@ export interface components {
             errorMessage: string | null;
             /**
              * Depth
-             * @description The number of agents above it: 0 in the root agent's own work.
+             * @description The number of agents above the one that failed: 0 if the root agent itself failed.
              */
             depth: number;
         };
@@ -2650,7 +2651,7 @@ export interface components {
             costUsd: number | null;
             /**
              * Unpricedcalls
-             * @description The number of model calls with an unknown cost: those that succeeded or used tokens.
+             * @description The number of model calls that succeeded or used tokens, but have an unknown cost.
              * @default 0
              */
             unpricedCalls: number;
@@ -2793,7 +2794,7 @@ export interface components {
             subAgents: number;
             /**
              * Handledfailures
-             * @description The number of these that did not make the run fail.
+             * @description The number of failures that did not make the run fail.
              * @default 0
              */
             handledFailures: number;
@@ -2806,7 +2807,7 @@ export interface components {
             openCall: components["schemas"]["OpenCallSchema"] | null;
             /**
              * Seenat
-             * @description The last heartbeat or record of a recorder; None if the run has ended.
+             * @description The time of the latest heartbeat of the run's recorders; None if the run has ended.
              */
             seenAt: string | null;
             /**
@@ -2897,7 +2898,7 @@ export interface components {
             costUsd: number | null;
             /**
              * Unpricedcalls
-             * @description The number of model calls with an unknown cost: those that succeeded or used tokens.
+             * @description The number of model calls that succeeded or used tokens, but have an unknown cost.
              * @default 0
              */
             unpricedCalls: number;
@@ -3130,7 +3131,7 @@ export interface components {
             costUsd: number | null;
             /**
              * Unpricedcalls
-             * @description The number of model calls with an unknown cost: those that succeeded or used tokens.
+             * @description The number of model calls that succeeded or used tokens, but have an unknown cost.
              * @default 0
              */
             unpricedCalls: number;
@@ -3273,7 +3274,7 @@ export interface components {
             subAgents: number;
             /**
              * Handledfailures
-             * @description The number of these that did not make the run fail.
+             * @description The number of failures that did not make the run fail.
              * @default 0
              */
             handledFailures: number;
@@ -3286,7 +3287,7 @@ export interface components {
             openCall: components["schemas"]["OpenCallSchema"] | null;
             /**
              * Seenat
-             * @description The last heartbeat or record of a recorder; None if the run has ended.
+             * @description The time of the latest heartbeat of the run's recorders; None if the run has ended.
              */
             seenAt: string | null;
             /** @description The spans that the run's records do not include yet; null if they include all of them. */
@@ -3575,7 +3576,7 @@ export interface components {
         };
         /**
          * TextPart
-         * @description Text.
+         * @description A text.
          */
         TextPart: {
             /**
@@ -3668,7 +3669,8 @@ export interface components {
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost in US dollars: by a price of the project, reported, or by the price list.
+             * @description The cost in US dollars, from the project's own prices, the recording program or the price
+             *     list, in this order.
              */
             costUsd: number | null;
             /**
@@ -3805,17 +3807,17 @@ export interface components {
             parameters: string | null;
             /**
              * Offeredtools
-             * @description The tools that it could choose, as the text of a JSON array.
+             * @description The tools that the model could choose, as the text of a JSON array.
              */
             offeredTools: string | null;
             /**
              * Offeredtoolsfrom
-             * @description The round of the run that holds the offered tools, if they are the same.
+             * @description An earlier think-act of the run that has the same offered tools and stores the list.
              */
             offeredToolsFrom: string | null;
             /**
              * Node
-             * @description The node of the agent's graph that asked the model.
+             * @description The node of the agent's graph that called the model.
              */
             node: string | null;
             /**
@@ -3949,7 +3951,7 @@ export interface components {
             parentToolCallId: string | null;
             /**
              * Continuedplanid
-             * @description The sub-plan that the call continued after another call had opened it.
+             * @description The sub-plan that this call continued. An earlier tool call opened the sub-plan.
              */
             continuedPlanId: string | null;
             /**
@@ -4017,11 +4019,11 @@ export interface components {
              * @description When the tool ended after the call had been recorded as timed out.
              */
             lateFinishedAt: string | null;
-            /** @description The status of this late end. */
+            /** @description The status with which the tool ended after the timeout. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Lateresult
-             * @description The result or the error of this late end.
+             * @description The result or the error with which the tool ended after the timeout.
              */
             lateResult: string | null;
             /**
@@ -4116,7 +4118,7 @@ export interface components {
             parentToolCallId: string | null;
             /**
              * Continuedplanid
-             * @description The sub-plan that the call continued after another call had opened it.
+             * @description The sub-plan that this call continued. An earlier tool call opened the sub-plan.
              */
             continuedPlanId: string | null;
             /**
@@ -4159,7 +4161,7 @@ export interface components {
              * @description When the tool ended after the call had been recorded as timed out.
              */
             lateFinishedAt: string | null;
-            /** @description The status of this late end. */
+            /** @description The status with which the tool ended after the timeout. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Inferred
@@ -4209,7 +4211,7 @@ export interface components {
             stateChangesTruncated: boolean;
             /**
              * Lateresult
-             * @description The result or the error of this late end.
+             * @description The result or the error with which the tool ended after the timeout.
              */
             lateResult: string | null;
             /** Lateresultbytes */
@@ -4241,7 +4243,7 @@ export interface components {
             type: "toolCall";
             /**
              * Id
-             * @description The id that the provider gave it.
+             * @description The id that the provider gave the call.
              */
             id: string | null;
             /** Name */
@@ -4345,7 +4347,7 @@ export interface components {
             parentToolCallId: string | null;
             /**
              * Continuedplanid
-             * @description The sub-plan that the call continued after another call had opened it.
+             * @description The sub-plan that this call continued. An earlier tool call opened the sub-plan.
              */
             continuedPlanId: string | null;
             /**
@@ -4413,11 +4415,11 @@ export interface components {
              * @description When the tool ended after the call had been recorded as timed out.
              */
             lateFinishedAt: string | null;
-            /** @description The status of this late end. */
+            /** @description The status with which the tool ended after the timeout. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Lateresult
-             * @description The result or the error of this late end.
+             * @description The result or the error with which the tool ended after the timeout.
              */
             lateResult: string | null;
             /** Argumentsbytes */
@@ -4847,13 +4849,13 @@ export interface components {
             type: "late_end_noted";
             /**
              * Status
-             * @description The status of this late end.
+             * @description The status with which the tool ended.
              * @enum {string}
              */
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Result
-             * @description The result or the error of this late end.
+             * @description The result or the error with which the tool ended.
              * @default null
              */
             result: string | null;
@@ -4871,7 +4873,7 @@ export interface components {
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Reason
-             * @description Why it ended with this status, as a code.
+             * @description Why the record ended with this status, as a code.
              * @default null
              */
             reason: string | null;
@@ -4965,7 +4967,7 @@ export interface components {
             toolCallId: string | null;
             /**
              * Openedbystepid
-             * @description The step that opened this sub-plan without a tool call: a hand-off. Excludes `toolCallId`.
+             * @description The step that opened this sub-plan by a hand-off. Do not combine it with `toolCallId`.
              * @default null
              */
             openedByStepId: string | null;
@@ -5001,7 +5003,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider call id of the call in another run whose end this plan follows.
+             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
              * @default null
              */
             followsProviderCallId: string | null;
@@ -5053,19 +5055,20 @@ export interface components {
             runMetadata: Record<string, never> | string | null;
             /**
              * Servicename
-             * @description The service, as OpenTelemetry's `service.name`; for a root plan only.
+             * @description The name of the service, as OpenTelemetry's `service.name`; for a root plan only.
              * @default null
              */
             serviceName: string | null;
             /**
              * Serviceversion
-             * @description Its version, as `service.version`; for a root plan only.
+             * @description The version of the service, as `service.version`; for a root plan only.
              * @default null
              */
             serviceVersion: string | null;
             /**
              * Deploymentenvironment
-             * @description Where it runs, as `deployment.environment.name`; for a root plan only.
+             * @description The environment in which the service runs, as `deployment.environment.name`; for a root plan
+             *     only.
              * @default null
              */
             deploymentEnvironment: string | null;
@@ -5105,7 +5108,7 @@ export interface components {
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Reason
-             * @description Why it ended with this status, as a code.
+             * @description Why the record ended with this status, as a code.
              * @default null
              */
             reason: string | null;
@@ -5219,7 +5222,7 @@ export interface components {
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Reason
-             * @description Why it ended with this status, as a code.
+             * @description Why the record ended with this status, as a code.
              * @default null
              */
             reason: string | null;
@@ -5414,7 +5417,8 @@ export interface components {
             offeredTools: unknown[] | string | null;
             /**
              * Offeredtoolsfrom
-             * @description The round of the run that was recorded with the same tools, instead of `offeredTools`.
+             * @description The id of an earlier think-act of the run with the same offered tools. It replaces
+             *     `offeredTools`, so that a list of tools is sent only once.
              * @default null
              */
             offeredToolsFrom: string | null;
@@ -5438,7 +5442,7 @@ export interface components {
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Reason
-             * @description Why it ended with this status, as a code.
+             * @description Why the record ended with this status, as a code.
              * @default null
              */
             reason: string | null;
@@ -5534,7 +5538,8 @@ export interface components {
          * ToolCallStarted
          * @description A tool call starts: a queued call, one outside of any think-act, a batch item, or a retry.
          *
-         *     If `thought_recorded` reports a call as `running`, its first attempt needs no such event.
+         *     If `thought_recorded` reports a call as `running`, its first attempt needs no
+         *     `tool_call_started` event.
          */
         ToolCallStarted: {
             /**
@@ -5612,7 +5617,7 @@ export interface components {
             position: number | null;
             /**
              * Continuedplanid
-             * @description The sub-plan that the call continues after another call had opened it.
+             * @description The sub-plan that this call continues. An earlier tool call opened the sub-plan.
              * @default null
              */
             continuedPlanId: string | null;
@@ -5721,7 +5726,8 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider call id of the call in another run whose end this plan follows.
+             * @description The provider call id of a tool call in an earlier run, if the end of this call caused the
+             *     plan.
              */
             followsProviderCallId: string | null;
             /**
@@ -5962,7 +5968,8 @@ export interface components {
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost in US dollars: by a price of the project, reported, or by the price list.
+             * @description The cost in US dollars, from the project's own prices, the recording program or the price
+             *     list, in this order.
              */
             costUsd: number | null;
             /**
@@ -6040,7 +6047,7 @@ export interface components {
             parentToolCallId: string | null;
             /**
              * Continuedplanid
-             * @description The sub-plan that the call continued after another call had opened it.
+             * @description The sub-plan that this call continued. An earlier tool call opened the sub-plan.
              */
             continuedPlanId: string | null;
             /**
@@ -6083,7 +6090,7 @@ export interface components {
              * @description When the tool ended after the call had been recorded as timed out.
              */
             lateFinishedAt: string | null;
-            /** @description The status of this late end. */
+            /** @description The status with which the tool ended after the timeout. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Inferred
@@ -6133,7 +6140,7 @@ export interface components {
             stateChangesTruncated: boolean;
             /**
              * Lateresult
-             * @description The result or the error of this late end.
+             * @description The result or the error with which the tool ended after the timeout.
              */
             lateResult: string | null;
             /** Lateresultbytes */

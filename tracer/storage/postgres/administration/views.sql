@@ -107,7 +107,7 @@ COMMENT ON COLUMN trace.runs.run_metadata IS 'The metadata of the run, as the te
 COMMENT ON COLUMN trace.runs.service_name IS 'The service that ran it: the resource attribute `service.name`.';
 COMMENT ON COLUMN trace.runs.service_version IS 'The version of the service: `service.version`.';
 COMMENT ON COLUMN trace.runs.deployment_environment IS 'Where it ran, such as `production`: `deployment.environment.name`.';
-COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls with an unknown cost: those that succeeded or used tokens.';
+COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT
@@ -184,7 +184,7 @@ COMMENT ON COLUMN trace.plans.inferred IS 'True if the link to its parent was re
 COMMENT ON COLUMN trace.plans.inferred_from IS 'The evidence for the reconstructed link.';
 COMMENT ON COLUMN trace.plans.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.plans.subject IS 'The person whose data the run contains.';
-COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider call id of the call in another run whose end this plan follows.';
+COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
 
 CREATE VIEW trace.sub_plans WITH (security_invoker) AS
 SELECT
@@ -280,7 +280,7 @@ COMMENT ON COLUMN trace.sub_plans.tool_arguments IS 'The arguments of that call,
 COMMENT ON COLUMN trace.sub_plans.tool_status IS 'The status of that call.';
 COMMENT ON COLUMN trace.sub_plans.tool_duration_ms IS 'The duration of that call in milliseconds.';
 COMMENT ON COLUMN trace.sub_plans.opener_agent_name IS 'The agent that made the call or handed over.';
-COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider call id of the call in another run whose end this plan follows.';
+COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
 
 CREATE VIEW trace.steps WITH (security_invoker) AS
 SELECT
@@ -410,7 +410,7 @@ COMMENT ON COLUMN trace.think_acts.thought IS 'The text of the model''s answer.'
 COMMENT ON COLUMN trace.think_acts.messages IS 'The messages to the model, as the text of a JSON array.';
 COMMENT ON COLUMN trace.think_acts.input_tokens IS 'The number of input tokens.';
 COMMENT ON COLUMN trace.think_acts.output_tokens IS 'The number of output tokens.';
-COMMENT ON COLUMN trace.think_acts.cost_usd IS 'The cost in US dollars: by a price of the project, reported, or by the price list.';
+COMMENT ON COLUMN trace.think_acts.cost_usd IS 'The cost in US dollars: by the project''s prices, else as reported, else by the price list.';
 COMMENT ON COLUMN trace.think_acts.status IS 'The status: `unknown` (a placeholder that another record referenced), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open, and its recorder''s lease has expired).';
 COMMENT ON COLUMN trace.think_acts.is_open IS 'True if it has not ended. A condition on this column uses an index.';
 COMMENT ON COLUMN trace.think_acts.is_failed IS 'True if it failed. A condition on this column uses an index.';
@@ -432,9 +432,9 @@ COMMENT ON COLUMN trace.think_acts.session_id IS 'The conversation that the run 
 COMMENT ON COLUMN trace.think_acts.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.think_acts.provider IS 'The provider of the model, such as `openai`.';
 COMMENT ON COLUMN trace.think_acts.parameters IS 'The parameters of the request, such as `temperature`, as the text of a JSON object.';
-COMMENT ON COLUMN trace.think_acts.offered_tools IS 'The tools that it could choose, as the text of a JSON array.';
-COMMENT ON COLUMN trace.think_acts.offered_tools_from IS 'The round of the run that holds the offered tools, if they are the same.';
-COMMENT ON COLUMN trace.think_acts.node IS 'The node of the agent''s graph that asked the model.';
+COMMENT ON COLUMN trace.think_acts.offered_tools IS 'The tools that the model could choose, as the text of a JSON array.';
+COMMENT ON COLUMN trace.think_acts.offered_tools_from IS 'An earlier think-act of the run that has the same offered tools and stores the list.';
+COMMENT ON COLUMN trace.think_acts.node IS 'The node of the agent''s graph that called the model.';
 COMMENT ON COLUMN trace.think_acts.finish_reasons IS 'Why the model stopped, such as `stop` or `tool_calls`, sorted.';
 COMMENT ON COLUMN trace.think_acts.cache_read_tokens IS 'The input tokens that the provider read from its cache.';
 COMMENT ON COLUMN trace.think_acts.cache_written_tokens IS 'The input tokens that the provider wrote to its cache.';
@@ -539,8 +539,8 @@ COMMENT ON COLUMN trace.tool_calls.short_circuited_by IS 'The hook that returned
 COMMENT ON COLUMN trace.tool_calls.state_changes IS 'The call''s changes of the session state, as the text of a JSON array.';
 COMMENT ON COLUMN trace.tool_calls.still_running IS 'True if the call ended while its tool continued to run, after a timeout for example.';
 COMMENT ON COLUMN trace.tool_calls.late_finished_at IS 'When the tool ended after the call had been recorded as timed out.';
-COMMENT ON COLUMN trace.tool_calls.late_status IS 'The status of this late end.';
-COMMENT ON COLUMN trace.tool_calls.late_result IS 'The result or the error of this late end.';
+COMMENT ON COLUMN trace.tool_calls.late_status IS 'The status with which the tool ended after the timeout.';
+COMMENT ON COLUMN trace.tool_calls.late_result IS 'The result or the error with which the tool ended after the timeout.';
 COMMENT ON COLUMN trace.tool_calls.inferred IS 'True if the link to its parent was reconstructed rather than recorded.';
 COMMENT ON COLUMN trace.tool_calls.inferred_from IS 'The evidence for the reconstructed link.';
 COMMENT ON COLUMN trace.tool_calls.agent_name IS 'The agent of its step.';
@@ -548,7 +548,7 @@ COMMENT ON COLUMN trace.tool_calls.plan_id IS 'The plan of its step.';
 COMMENT ON COLUMN trace.tool_calls.depth IS 'The number of plans above its plan: 0 in the root plan.';
 COMMENT ON COLUMN trace.tool_calls.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.tool_calls.subject IS 'The person whose data the run contains.';
-COMMENT ON COLUMN trace.tool_calls.continued_plan_id IS 'The sub-plan that the call continued after another call had opened it.';
+COMMENT ON COLUMN trace.tool_calls.continued_plan_id IS 'The sub-plan that this call continued. An earlier tool call opened the sub-plan.';
 
 CREATE VIEW trace.lineage WITH (security_invoker) AS
 SELECT
