@@ -17,7 +17,8 @@ from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.spans import Span, SpanEvent, SpanLink
 
 MAX_TIME = 2**63
-"""Times from here on (the year 2262) cannot be stored in the database."""
+"""The first time that the database cannot store, in nanoseconds since 1970. It is in the year
+2262."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Envelope:
     scope_after: bytes
     after: bytes
     size: int
-    """How many bytes it adds to each span."""
+    """The number of bytes that the resource and the scope add to each item."""
 
     @classmethod
     def of_messages(

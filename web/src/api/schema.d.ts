@@ -1846,8 +1846,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider call id of a tool call in an earlier run, if the end of this call caused the
-             *     plan.
+             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
              */
             followsProviderCallId: string | null;
             /**
@@ -3669,8 +3668,7 @@ export interface components {
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost in US dollars, from the project's own prices, the recording program or the price
-             *     list, in this order.
+             * @description The cost in US dollars: by the project's prices, else as reported, else by the price list.
              */
             costUsd: number | null;
             /**
@@ -5726,8 +5724,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider call id of a tool call in an earlier run, if the end of this call caused the
-             *     plan.
+             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
              */
             followsProviderCallId: string | null;
             /**
@@ -5968,8 +5965,7 @@ export interface components {
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost in US dollars, from the project's own prices, the recording program or the price
-             *     list, in this order.
+             * @description The cost in US dollars: by the project's prices, else as reported, else by the price list.
              */
             costUsd: number | null;
             /**
