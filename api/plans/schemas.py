@@ -91,7 +91,7 @@ class PlanFields(_NodeFields):
 
     kind: Literal["plan"]
     root_plan_id: UUID
-    """The run: the id of its root plan."""
+    """The id of the run, which is the id of its root plan."""
     plan_id: UUID
     """The plan's id. The id of a root plan is also the id of the run."""
     parent_plan_id: UUID | None

@@ -24,7 +24,7 @@ class FailedRecord(NamedTuple):
     place: Place
     parents: tuple[Place, ...]
     at: datetime | None
-    """When it ended."""
+    """When the record ended."""
 
 
 class Origin(NamedTuple):

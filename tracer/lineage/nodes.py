@@ -48,7 +48,7 @@ class Row(Struct, rename="camel", tag_field="kind", gc=False):
     finished_at: datetime | None
     abandoned_at: datetime | None
     duration_ms: float | None
-    """Milliseconds; None while open or unstarted."""
+    """The duration in milliseconds; None if the record has not started or not ended."""
     position: int | None
     masked: list[str] | None
     """Paths of masks; None if nothing is masked."""

@@ -49,7 +49,7 @@ class Revision:
 
     root_plan_id: UUID
     number: int
-    """Grows with every write to the run."""
+    """The run's revision, which grows with every write to the run."""
     recorded_at: datetime
     """When the run was first stored. It distinguishes copies of the run in different databases,
     because `number` starts from 1 in each."""

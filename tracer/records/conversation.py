@@ -1,8 +1,8 @@
 """Convert the messages of a model call to one form, independent of the provider's API.
 
 The input may be Chat Completions messages, items of OpenAI's Responses API, content blocks, or
-parts of OpenTelemetry messages. Providers' APIs and agent frameworks write them. A part of an
-unknown kind becomes `OtherPart` with its JSON, so that nothing is lost.
+parts of OpenTelemetry messages. A part of an unknown kind becomes `OtherPart` with its JSON, so
+that nothing is lost.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _part(part: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _nested(part: Mapping[str, Any]) -> ToolCallPart | ToolResultPart | None:
-    """Return the call or the result in a part of Gemini or Bedrock, which has no `type`."""
+    """Return the tool call or result in a part of Gemini or Bedrock. Such parts have no `type`."""
     for name in ("functionCall", "function_call", "toolUse", "tool_call"):
         if isinstance(part.get(name), Mapping):
             return _call(part[name])

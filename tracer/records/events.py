@@ -94,7 +94,7 @@ PROTOCOL_VERSION = 2
 servers of an older version reject events of a newer one."""
 
 PROTOCOL_HEADER = "Tracer-Protocol"
-"""The header with which clients and servers state the version that they speak."""
+"""The HTTP header in which clients and servers state their protocol version."""
 
 FROM_THE_WIRE = {"strings": "stored form"}
 """The pydantic validation context for events that a JSON parser has already decoded. Their strings
@@ -172,7 +172,7 @@ class _Event(_Shape):
     at: Timestamp
     """The time of the event, by the clock of the recording process."""
     root_plan_id: UUID
-    """The run: the id of its root plan."""
+    """The id of the run, which is the id of its root plan."""
     plan_id: UUID
     recorder_id: UUID | None = None
     """The recorder that sends the event."""
@@ -300,7 +300,7 @@ class ThoughtStarted(_ThoughtEvent):
 
     type: Literal["thought_started"] = "thought_started"
     position: Position
-    """The round's number within the step."""
+    """The index of the think-act within the step, from 0."""
     requested_model: Text | None = None
     """The name of the requested model."""
     messages: JsonArray | None = None
@@ -333,7 +333,7 @@ class ChosenToolCall(_Shape):
 
 
 class ThoughtRecorded(_ThoughtEvent, _Ending):
-    """The model answered or failed. Sent before any of the chosen tools runs."""
+    """The model answered or failed. The event is sent before any of the chosen tools runs."""
 
     type: Literal["thought_recorded"] = "thought_recorded"
     thought: Text | None = None

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 MAX_DELAY = timedelta(days=36_500)
-"""The largest delay of an event that is considered. A larger one comes from a wrong clock, and
-times computed with it would be out of range."""
+"""The maximum delay of an event. Larger delays are reduced to this one: they come from a wrong
+clock, and times computed with them would be out of range."""
 
 
 @dataclass(frozen=True)

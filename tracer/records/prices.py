@@ -218,7 +218,7 @@ def cost_of(
 
 
 def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
-    """Compute the price of text tokens, in a tenth of the time of `genai-prices`' `calc_price`.
+    """Return the price of text tokens, ten times as fast as `calc_price` of `genai-prices`.
 
     Tracer records only text tokens, so only five rates apply: input, output, cache read, cache
     write and reasoning. Returns None if the model also has a price per request.

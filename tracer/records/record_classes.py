@@ -25,7 +25,7 @@ from tracer.records.status import Status, shown_status
 
 
 class Width(Enum):
-    """The size of an integer column. Without this annotation, it has 32 bits."""
+    """The size of an integer column. Without this annotation, the column has 32 bits."""
 
     BITS_64 = auto()
 
@@ -41,8 +41,8 @@ class Merge(Enum):
     LEAST = "least"
     """The lesser value is stored. A value replaces null."""
     ENDING = "ending"
-    """All `ENDING` fields of a record form one tuple. The version with the greater tuple sets all
-    of these fields."""
+    """All `ENDING` fields of a record form one tuple, which is compared from left to right. The
+    greater tuple is stored as a whole."""
     LATEST = "latest"
     """As `ENDING`, for the fields of a tool call's latest attempt."""
     LATE = "late"
@@ -80,7 +80,7 @@ class Record(_Fields):
     project_id: int = DEFAULT_PROJECT_ID
     """The project that the record belongs to."""
     root_plan_id: UUID
-    """The run: the id of its root plan."""
+    """The id of the run, which is the id of its root plan."""
     status: Annotated[Status, Merge.ENDING] = Status.UNKNOWN
     """The status. `unknown` marks a placeholder that another record referenced."""
     reason: Annotated[str | None, Merge.ENDING] = None

@@ -795,7 +795,7 @@ class _CodexRun:
 
 @dataclass(slots=True)
 class _LoggedFacts:
-    """What log records state about agents. Keys are conversation ids, if not stated otherwise."""
+    """Facts about agents from log records. Keys are conversation ids, unless stated otherwise."""
 
     requests: dict[_Turn, str] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)

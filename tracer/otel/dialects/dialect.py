@@ -45,5 +45,5 @@ USES = {
     "times": "the start or the end of the record",
     "spans": "which spans are pending, or are no spans",
 }
-"""What attributes are used for, if they fill no field of `SpanFacts`. The texts are shown in
-`docs/reference/attributes.md`."""
+"""The uses of attributes that fill no field of `SpanFacts`. `docs/reference/attributes.md` contains
+these texts."""

@@ -25,7 +25,8 @@ MAX_TIME = 2**63
 class Envelope:
     """The resource and the scope that several spans or log records share.
 
-    It holds their values, and the bytes that surround an item in a serialized message.
+    An envelope contains the values of the resource and the scope. It also contains the bytes that
+    surround an item in a serialized message.
     """
 
     resource: dict[str, Any]

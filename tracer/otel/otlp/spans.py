@@ -99,7 +99,7 @@ class Span:
 
     @property
     def order(self) -> tuple[int, bytes]:
-        """The key by which siblings are sorted."""
+        """The sort key of spans: start and span id."""
         return self.start, self.span_id
 
 

@@ -1805,7 +1805,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -1937,7 +1937,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -2108,7 +2108,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -2669,7 +2669,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -2916,7 +2916,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -3149,7 +3149,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -3691,7 +3691,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -3875,7 +3875,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -4271,7 +4271,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -4804,7 +4804,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -4886,7 +4886,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -4932,7 +4932,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5121,7 +5121,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5166,7 +5166,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5209,7 +5209,7 @@ export interface components {
         };
         /**
          * ThoughtRecorded
-         * @description The model answered or failed. Sent before any of the chosen tools runs.
+         * @description The model answered or failed. The event is sent before any of the chosen tools runs.
          */
         ThoughtRecorded: {
             /**
@@ -5235,7 +5235,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5349,7 +5349,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5380,7 +5380,7 @@ export interface components {
             type: "thought_started";
             /**
              * Position
-             * @description The round's number within the step.
+             * @description The index of the think-act within the step, from 0.
              */
             position: number;
             /**
@@ -5455,7 +5455,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5549,7 +5549,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5683,7 +5683,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**

@@ -75,7 +75,7 @@ SELECT
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all records of the run.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.runs.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.runs.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.runs.title IS 'The title of the root plan; if none was recorded, the first line of the request.';
 COMMENT ON COLUMN trace.runs.agent_name IS 'The agent that runs the root plan.';
 COMMENT ON COLUMN trace.runs.session_id IS 'The conversation that the run belongs to.';
@@ -152,7 +152,7 @@ JOIN run ON run.project_id = plan.project_id
     AND plan.recorded_at > '-infinity';
 COMMENT ON VIEW trace.plans IS 'Plans: root plans and sub-plans.';
 COMMENT ON COLUMN trace.plans.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.plans.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.plans.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.plans.plan_id IS 'The plan''s id. The id of a root plan is also the id of the run.';
 COMMENT ON COLUMN trace.plans.parent_plan_id IS 'The plan whose tool call or step opened this one; null for the root plan.';
 COMMENT ON COLUMN trace.plans.tool_call_id IS 'The tool call that opened this sub-plan.';
@@ -242,7 +242,7 @@ LEFT JOIN agent_execution_record AS step ON step.project_id = plan.project_id
 WHERE plan.plan_id <> plan.root_plan_id;
 COMMENT ON VIEW trace.sub_plans IS 'Sub-plans: one row for each plan that a tool call or a hand-off opened, with the tool call.';
 COMMENT ON COLUMN trace.sub_plans.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.sub_plans.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.sub_plans.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.sub_plans.plan_id IS 'The plan''s id. The id of a root plan is also the id of the run.';
 COMMENT ON COLUMN trace.sub_plans.parent_plan_id IS 'The plan whose tool call or step opened this one; null for the root plan.';
 COMMENT ON COLUMN trace.sub_plans.tool_call_id IS 'The tool call that opened this sub-plan.';
@@ -319,7 +319,7 @@ LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
     AND plan.plan_id = step.plan_id;
 COMMENT ON VIEW trace.steps IS 'Steps: the items of plans, each executed by one agent.';
 COMMENT ON COLUMN trace.steps.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.steps.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.steps.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.steps.step_id IS 'The step''s id.';
 COMMENT ON COLUMN trace.steps.plan_id IS 'The plan of the step; null if only the step''s id is known.';
 COMMENT ON COLUMN trace.steps.position IS 'The position among the plan''s steps, from 0.';
@@ -400,7 +400,7 @@ LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
     AND plan.plan_id = step.plan_id;
 COMMENT ON VIEW trace.think_acts IS 'Think-acts: one row for each request to a model and its answer. The answer can request tool calls.';
 COMMENT ON COLUMN trace.think_acts.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.think_acts.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.think_acts.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.think_acts.think_act_id IS 'The think-act''s id.';
 COMMENT ON COLUMN trace.think_acts.step_id IS 'The step of the think-act; null if only the think-act''s id is known.';
 COMMENT ON COLUMN trace.think_acts.position IS 'The round''s number within the step, from 0.';
@@ -503,7 +503,7 @@ LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
     AND plan.plan_id = step.plan_id;
 COMMENT ON VIEW trace.tool_calls IS 'Tool calls: one row for each call, however often it was retried. The items of a batch tool are calls of their own.';
 COMMENT ON COLUMN trace.tool_calls.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.tool_calls.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.tool_calls.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.tool_calls.tool_call_id IS 'The tool call''s id.';
 COMMENT ON COLUMN trace.tool_calls.step_id IS 'The step that made the call; null if only the call''s id is known.';
 COMMENT ON COLUMN trace.tool_calls.think_act_id IS 'The think-act that requested the call; null for a call outside of any think-act.';
@@ -565,7 +565,7 @@ FROM run JOIN LATERAL trace.lineage_of(run.root_plan_id) AS walk ON walk.project
 WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.lineage IS 'The path from the root plan to each plan of a run. A query traverses each run separately, so select one or a few values of root_plan_id. On Citus, use the function trace.lineage_of(''…'') instead.';
 COMMENT ON COLUMN trace.lineage.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.lineage.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.lineage.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.lineage.plan_id IS 'The last plan of the path.';
 COMMENT ON COLUMN trace.lineage.depth IS 'The number of plans above it in the path: 0 for the root.';
 COMMENT ON COLUMN trace.lineage.titles IS 'The titles of the plans in the path, starting at the root.';
@@ -620,7 +620,7 @@ FROM (
 ) AS part GROUP BY part.project_id, part.root_plan_id, part.plan_id;
 COMMENT ON VIEW trace.plan_costs IS 'Tokens, cost and time of each plan, without its sub-plans. The view trace.runs has the totals of whole runs.';
 COMMENT ON COLUMN trace.plan_costs.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.plan_costs.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.plan_costs.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.plan_costs.plan_id IS 'The plan; null for records without a known plan.';
 COMMENT ON COLUMN trace.plan_costs.think_acts IS 'The number of rounds.';
 COMMENT ON COLUMN trace.plan_costs.tool_calls IS 'The number of tool calls.';
@@ -678,7 +678,7 @@ FROM (
 ) AS part GROUP BY part.project_id, part.root_plan_id, part.agent_name;
 COMMENT ON VIEW trace.agent_costs IS 'Tokens, cost and time of each agent in each run. Work that an agent delegates to another agent counts for the other one.';
 COMMENT ON COLUMN trace.agent_costs.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.agent_costs.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.agent_costs.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.agent_costs.agent_name IS 'The agent; null for records without a known agent.';
 COMMENT ON COLUMN trace.agent_costs.think_acts IS 'The number of rounds.';
 COMMENT ON COLUMN trace.agent_costs.tool_calls IS 'The number of tool calls.';
@@ -737,7 +737,7 @@ JOIN run ON run.project_id = block.project_id
     AND run.deleted_at IS NULL;
 COMMENT ON VIEW trace.blocks IS 'Blocks: each contains OpenTelemetry spans of one run that arrived in the same request, compressed. `GET /api/runs/{id}/spans` returns single spans.';
 COMMENT ON COLUMN trace.blocks.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.blocks.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.blocks.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.blocks.spans IS 'The number of spans and log records in the message. One may occur in several blocks.';
 COMMENT ON COLUMN trace.blocks.bytes IS 'Their uncompressed size in bytes.';
 COMMENT ON COLUMN trace.blocks.stored_bytes IS 'Their compressed size in bytes.';
@@ -759,7 +759,7 @@ JOIN run ON run.project_id = pending.project_id
     AND run.deleted_at IS NULL;
 COMMENT ON VIEW trace.behind IS 'Runs with spans from which no records were computed yet. The records of these runs lack the data of these spans.';
 COMMENT ON COLUMN trace.behind.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.behind.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.behind.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.behind.spans IS 'The number of spans in the blocks that are pending.';
 COMMENT ON COLUMN trace.behind.bytes IS 'The uncompressed size of the blocks that are pending, in bytes.';
 COMMENT ON COLUMN trace.behind.since IS 'When the first of the pending blocks arrived.';
