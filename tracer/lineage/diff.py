@@ -22,7 +22,7 @@ from tracer.records.merge import RULES
 T = TypeVar("T")
 
 Key = tuple[object, ...]
-"""Siblings with equal keys match."""
+"""A key for the matching of siblings: siblings with equal keys match."""
 
 _IndexPair = tuple[int, int]  # an index among the left siblings, and one among the right
 
@@ -250,7 +250,10 @@ def diff_trees(
 
 
 def _told(root: PlanNode, messages: Messages) -> Messages:
-    """Return, for each round, a digest of the messages that its predecessor did not have."""
+    """Return a digest of the new messages of each model call, by `think_act_id`.
+
+    New messages are those that the previous model call of the step did not have.
+    """
     told: dict[str, str] = {}
     if not messages:
         return told

@@ -16,7 +16,7 @@ import orjson
 from tracer.text import nests_too_deep
 
 BEGINNING = 200
-"""How many characters follow the digest."""
+"""The number of characters at the beginning of a text that follow its digest."""
 
 _HEX = frozenset("0123456789abcdef")
 _DIGITS = 64
@@ -55,8 +55,8 @@ def digest_of(text: str) -> str:
 def is_digest(text: str) -> bool:
     """Return whether a store has replaced a text by its digest.
 
-    Stores return JSON objects, arrays and strings unchanged, because their digest is computed from
-    normalized JSON.
+    Stores do not replace JSON objects, arrays and strings, because JSON must be normalized before
+    its digest is computed.
     """
     return text[:1] in _HEX
 

@@ -208,7 +208,7 @@ class StepNode(StepRow, tag=Kind.STEP.value):
     own: TreeTotals = NO_TOTALS
     cumulative: TreeTotals = NO_TOTALS
     sub_plan_count: int = 0
-    """How many sub-plans it handed off to, whether shown or not."""
+    """The number of sub-plans that the step opened by a hand-off, whether shown or not."""
     think_acts: list[ThinkActNode] = []
     tool_calls: list[ToolCallNode] = []
     """Calls that were made outside of any round."""
@@ -232,7 +232,7 @@ class ToolCallNode(ToolCallRow, tag=Kind.TOOL_CALL.value):
     own: TreeTotals = NO_TOTALS
     cumulative: TreeTotals = NO_TOTALS
     sub_plan_count: int = 0
-    """How many sub-plans it opened, whether shown or not."""
+    """The number of sub-plans that the tool call opened, whether shown or not."""
     tool_calls: list[ToolCallNode] = []
     """The items of a batch."""
     sub_plans: list[PlanNode] = []

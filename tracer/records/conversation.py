@@ -133,7 +133,7 @@ _IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id
 
 
 def conversation(messages: str | None) -> list[ConversationMessage] | None:
-    """Return the messages of a model call in one form.
+    """Convert the messages of a model call to `ConversationMessage` objects.
 
     Args:
         messages: The text of a JSON array, as `ThinkActRecord.messages` holds it.

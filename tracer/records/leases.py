@@ -20,9 +20,10 @@ class LeaseTerms:
     """The durations of leases."""
 
     lease: timedelta = timedelta(seconds=60)
-    """The lease of a recorder."""
+    """How long a recorder counts as alive after a heartbeat."""
     span_idle: timedelta = timedelta(minutes=15)
-    """The lease of a run without a recorder, such as most runs of OpenTelemetry spans."""
+    """How long a run without a recorder counts as alive after its last data. Most runs of
+    OpenTelemetry spans have no recorder."""
 
 
 DEFAULT_TERMS = LeaseTerms()

@@ -295,8 +295,8 @@ def _around_call(
 def _around_plan(event: PlanStarted, recorder: Fields) -> Iterator[_Record]:
     """Yield the other records that the start of a plan describes.
 
-    These are the run of a root plan or placeholders for the parents of a sub-plan, and the planned
-    steps.
+    For a root plan, the first is the run. For a sub-plan, the first are placeholders for its
+    parents. The planned steps follow.
     """
     if event.parent_plan_id is None:
         run = _shared(event, Kind.RUN)

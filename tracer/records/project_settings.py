@@ -21,7 +21,7 @@ class ProjectSettings:
     """The settings of a project."""
 
     keep_days: int | None = None
-    """Runs are deleted this many days after they ended; None: never because of their age."""
+    """Runs are deleted this many days after they ended. None: age is no reason for deletion."""
     keep_runs: int | None = None
     """The number of runs above which the oldest are deleted; None: no limit."""
     payloads: PayloadPolicy = PayloadPolicy.KEEP

@@ -151,11 +151,11 @@ class Run(Record, Totals):
     run_metadata: Annotated[str | None, Merge.GREATEST] = None
     """The metadata of the run, as the text of a JSON object."""
     service_name: Annotated[str | None, Merge.GREATEST] = None
-    """The service that ran it: the resource attribute `service.name`."""
+    """The service that executed the run: the resource attribute `service.name`."""
     service_version: Annotated[str | None, Merge.GREATEST] = None
     """The version of the service: `service.version`."""
     deployment_environment: Annotated[str | None, Merge.GREATEST] = None
-    """Where it ran, such as `production`: `deployment.environment.name`."""
+    """The environment of the service, such as `production`: `deployment.environment.name`."""
 
 
 class Outcome(_Fields):

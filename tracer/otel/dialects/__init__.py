@@ -46,7 +46,7 @@ _SESSIONS = [item for each in DIALECTS for item in each.sessions.items()]
 def session_of(record: LogRecord) -> str | None:
     """Return the session that a log record belongs to; None if the record names no session.
 
-    Only scopes that a dialect lists in `Dialect.sessions` are read.
+    The record's instrumentation scope must be listed in `Dialect.sessions` of a dialect.
     """
     for beginning, attribute in _SESSIONS:
         if record.scope.startswith(beginning):

@@ -231,7 +231,7 @@ def _id(kind: str, *parts: bytes | str | None) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class _ClaudeCall:
-    """One tool call, with those of its spans and log events that have arrived."""
+    """One tool call, with its spans and log events that have arrived."""
 
     span_id: bytes
     """The id of the call's `tool` span; if this id is unknown, an id that Tracer created."""
@@ -603,7 +603,7 @@ class _Completion:
         """Assign each `tool_result` event to its tool call.
 
         They are matched by the provider's call id. Because such an id may repeat, `_Pairing` also
-        compares times. A result without a call creates one.
+        compares times. If a result matches no call, a call is created.
         """
         known: dict[str, list[_ClaudeCall]] = {}
         for call in self._calls.values():
@@ -1204,7 +1204,7 @@ class _Completion:
             span.status_code, span.status_message = STATUS_ERROR, request.status_message
 
     def _mark_interrupted(self) -> None:
-        """Mark work as interrupted that was still running when the interaction ended.
+        """Mark work as interrupted if it was still running when the interaction ended.
 
         This happens if the process received SIGTERM. Background agents are excluded, because they
         may continue after the interaction.

@@ -112,8 +112,8 @@ def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
 
     Args:
         spans: The run's spans.
-        logs: The run's log records, sorted by time. They include records of the same conversations
-            that name no trace. Such records may belong to other turns.
+        logs: The run's log records, sorted by time. They include records without a trace id from
+            the same conversations. Such records may belong to other turns.
     """
     run = _CodexRun(
         [span for span in spans if span.scope.startswith(SCOPE)],
@@ -193,7 +193,7 @@ class _Turn:
 
 
 class _Evidence(NamedTuple):
-    """A log record or a span that proves a tool call whose own span has not arrived.
+    """A log record or a span that proves that a tool call exists. The call's span has not arrived.
 
     Instances sort by time.
     """
@@ -524,7 +524,7 @@ class _CodexRun:
                 span.end = call.requests[-1].time if call.requests else 0
 
     def _attach(self, span_id: bytes, span: SlimSpan) -> None:
-        """Link a detached part of `span` to `span`, if no other agent or call is above it.
+        """Make `span` the parent of a detached part, if no agent or call is above the part.
 
         Args:
             span_id: The id of the part.
@@ -750,10 +750,11 @@ class _CodexRun:
         return max((span.end or inf for span in self._of_turn.get(turn, ())), default=0)
 
     def _link_agents(self, turns: list[_Turn], logged: _LoggedFacts) -> None:
-        """Link agents to the tool calls that started them, from log records, if span ids do not.
+        """Link agents to the tool calls that started them.
 
-        If no main agent is known, one agent without a tool call becomes the main agent. Each other
-        agent without a tool call gets a missing parent, so that it is shown as unplaced.
+        Log records are used if span ids do not link an agent. If no main agent is known, one agent
+        without a tool call becomes the main agent. Each other agent without a tool call gets a
+        missing parent, so that it is shown as unplaced.
         """
         ways = _ways_up([*self._spans, *self.made])
         mains = {

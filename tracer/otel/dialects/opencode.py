@@ -341,7 +341,7 @@ class _OpenCodeRun:
 
         Returns:
             The nearest agent or tool call above the span (None if there is none), and the last span
-            before it.
+            on the way to it.
         """
         way: list[SlimSpan] = []
         on_way: set[SlimSpan] = set()
@@ -368,7 +368,7 @@ class _OpenCodeRun:
         return next((session for span in model_round.within if (session := _session(span))), None)
 
     def _name_sessions(self) -> None:
-        """Set the session of each agent without a log record, from the first work below it."""
+        """Set the session of agents without a log record to that of the first work below them."""
         named = [
             (model_round.span, self._session_of_round(model_round))
             for model_round in self._rounds.values()
@@ -485,7 +485,7 @@ class _OpenCodeRun:
     def _end_without_content(self, model_round: _Round) -> int:
         """Return when a model call without AI SDK spans ended; 0 if that is unknown.
 
-        It ended when the step around it ended, or when its agent began the next step.
+        The call ended when the step around it ended, or when its agent began the next step.
         """
         span, owner = model_round.span, model_round.owner
         parent = span.parent

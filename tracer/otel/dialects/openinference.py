@@ -153,8 +153,8 @@ def _kind_of(span: ReadableSpan) -> str | None:
 def _chain(span: ReadableSpan) -> SpanFacts:
     """Return the role and fields of a span of kind `CHAIN`.
 
-    The span is an agent if LangChain's `create_agent` created it, or if its name ends like the run
-    method of an agent class.
+    The span is an agent if LangChain's `create_agent` created it, or if its name ends with an agent
+    class and its run method, such as `Agent.run`.
     """
     if span.name.endswith(_AGENT_RUNS):
         return _agent(span, Role.AGENT, _of_run(span.name))

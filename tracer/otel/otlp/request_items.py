@@ -165,8 +165,8 @@ def run_of_session(signal: Signal, envelope: Envelope, item: Any, reason: str) -
         signal: The item's signal.
         envelope: The item's resource and scope.
         item: The item.
-        reason: Why the item was rejected so far. Only `NO_TRACE` allows storing it with its
-            session.
+        reason: Why the item was rejected so far. Only if the reason is `NO_TRACE` can the item be
+            stored in the run of its session.
     """
     if reason is not NO_TRACE or signal.session_of is None:
         return None

@@ -35,7 +35,8 @@ _NO_TRACE_ID = bytes(TRACE_ID_BYTES)
 _NO_SPAN_ID = bytes(SPAN_ID_BYTES)
 
 SessionOf = Callable[[LogRecord], str | None]
-"""Returns the session that a log record without a trace id names; None if it names none."""
+"""A function that returns the session of a log record without a trace id; None if the record names
+no session."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Signal:
     scopes: str
     items: str
     stored_field: int
-    """The field of a stored message that holds the resources."""
+    """The number of the field of a stored message that contains the resources."""
     response_type: Any
     rejected: str
     """The field of a partial success that counts rejected items."""

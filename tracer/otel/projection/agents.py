@@ -125,7 +125,7 @@ class Agents:
     """Tool calls without a special type, sorted. Only such a call can have started an agent."""
 
     def above(self, agent: AgentWork) -> AgentWork | None:
-        """Return the agent that started `agent`, by a tool call or a hand-off; None if none did."""
+        """Return the agent that started `agent` by a tool call or hand-off; None if unknown."""
         opener = agent.opened_by
         if opener is None:
             return None

@@ -132,8 +132,8 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
     Args:
         messages: Stored messages (`tracer.otel.otlp.logs`) of one trace, with at least one span or
             log record. Their items were checked when they were accepted.
-        of_sessions: The stored messages of the runs of this run's sessions (`session_run_id`).
-            Their log records without a trace id are read, too.
+        of_sessions: The stored messages of the own runs (`session_run_id`) of the sessions that
+            this run's log records name. Their log records without a trace id are read, too.
 
     Raises:
         google.protobuf.message.DecodeError: A message cannot be parsed.
@@ -208,7 +208,7 @@ def _run_id(versions: Mapping[bytes, _Version], logs: list[LogRecord]) -> bytes:
 
 
 def _sessions(logs: Iterable[LogRecord]) -> Iterator[bytes]:
-    """Yield the run id of each session that log records name (`session_run_id`)."""
+    """Yield `session_run_id` of each session that log records name."""
     return (session_run_id(name) for record in logs if (name := session_of(record)) is not None)
 
 

@@ -345,9 +345,10 @@ class _SubtreeIntervals:
     def nearest(self, agent: AgentWork, calls: _Numbered) -> list[SlimSpan]:
         """Return the tool calls that are closest to an agent in the tree.
 
-        These are the calls below the nearest ancestor that has any, except the agent's own calls.
-        The search ends at the nearest agent above, because only this agent can have started
-        `agent`. Returns an empty list if there are too many calls.
+        The search starts at the agent's parent and continues upwards, until there are tool calls
+        below the ancestor. The agent's own calls do not count. The search ends at the nearest agent
+        above, because only this agent can have started `agent`. Returns an empty list if there are
+        too many calls.
         """
         numbers, ordered = calls
         if not ordered:

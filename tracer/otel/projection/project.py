@@ -97,7 +97,8 @@ class ProjectedRun:
     priced: set[bytes]
     """The ids of the think-acts whose cost was computed from prices."""
     sessions: frozenset[bytes] = frozenset()
-    """The ids of its sessions' own runs. The log records of these runs also belong to this run."""
+    """The `session_run_id` of each session that the run's log records name. The log records of
+    these runs also belong to this run."""
     is_of_session: bool = False
     """Whether this is a session's own run, which has no records."""
 
@@ -116,8 +117,7 @@ def project_run(
     Args:
         messages: The run's spans and log records as stored messages. They may be in any order and
             divided in any way, and may contain several versions of a span.
-        of_sessions: The stored messages of the runs of this run's sessions
-            (`ProjectedRun.sessions`).
+        of_sessions: The stored messages of the runs whose ids are in `ProjectedRun.sessions`.
         prices: The project's own prices. They replace costs in spans and prices of the price list.
     """
     run = read_run(messages, of_sessions)
@@ -529,7 +529,7 @@ class _Projection:
         return stored(agent.span.facts.title)
 
     def _opening(self, agent: AgentWork) -> Row:
-        """Return which plan, tool call and step started an agent, and the position there.
+        """Return the ids of the plan, tool call and step that started an agent, and the position.
 
         The position is the index of the agent's plan among the plans that the same tool call or
         step started.
@@ -599,7 +599,7 @@ class _Projection:
     def _whole(self) -> tuple[Row, str | None, str | None, str | None, str | None]:
         """Return the lifecycle, name, agent name, request and answer of a run as a whole.
 
-        If the run has exactly one top span, they are those of this span. Otherwise they are derived
+        If the run has exactly one top span, they come from this span. Otherwise they are derived
         from all spans.
         """
         spans = self._spans

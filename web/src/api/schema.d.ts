@@ -2762,7 +2762,7 @@ export interface components {
             runMetadata: string | null;
             /**
              * Servicename
-             * @description The service that ran it: the resource attribute `service.name`.
+             * @description The service that executed the run: the resource attribute `service.name`.
              */
             serviceName: string | null;
             /**
@@ -2772,7 +2772,7 @@ export interface components {
             serviceVersion: string | null;
             /**
              * Deploymentenvironment
-             * @description Where it ran, such as `production`: `deployment.environment.name`.
+             * @description The environment of the service, such as `production`: `deployment.environment.name`.
              */
             deploymentEnvironment: string | null;
             /**
@@ -3009,7 +3009,7 @@ export interface components {
             runMetadata: string | null;
             /**
              * Servicename
-             * @description The service that ran it: the resource attribute `service.name`.
+             * @description The service that executed the run: the resource attribute `service.name`.
              */
             serviceName: string | null;
             /**
@@ -3019,7 +3019,7 @@ export interface components {
             serviceVersion: string | null;
             /**
              * Deploymentenvironment
-             * @description Where it ran, such as `production`: `deployment.environment.name`.
+             * @description The environment of the service, such as `production`: `deployment.environment.name`.
              */
             deploymentEnvironment: string | null;
             /**
@@ -3242,7 +3242,7 @@ export interface components {
             runMetadata: string | null;
             /**
              * Servicename
-             * @description The service that ran it: the resource attribute `service.name`.
+             * @description The service that executed the run: the resource attribute `service.name`.
              */
             serviceName: string | null;
             /**
@@ -3252,7 +3252,7 @@ export interface components {
             serviceVersion: string | null;
             /**
              * Deploymentenvironment
-             * @description Where it ran, such as `production`: `deployment.environment.name`.
+             * @description The environment of the service, such as `production`: `deployment.environment.name`.
              */
             deploymentEnvironment: string | null;
             /**

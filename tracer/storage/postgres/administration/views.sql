@@ -104,9 +104,9 @@ COMMENT ON COLUMN trace.runs.source IS 'The source of the records: `events`, or 
 COMMENT ON COLUMN trace.runs.is_agent_work IS 'False for a trace without agents, models and tools. It is listed only on request.';
 COMMENT ON COLUMN trace.runs.removed_spans IS 'The number of spans that were removed because the project stores spans of agent work only.';
 COMMENT ON COLUMN trace.runs.run_metadata IS 'The metadata of the run, as the text of a JSON object.';
-COMMENT ON COLUMN trace.runs.service_name IS 'The service that ran it: the resource attribute `service.name`.';
+COMMENT ON COLUMN trace.runs.service_name IS 'The service that executed the run: the resource attribute `service.name`.';
 COMMENT ON COLUMN trace.runs.service_version IS 'The version of the service: `service.version`.';
-COMMENT ON COLUMN trace.runs.deployment_environment IS 'Where it ran, such as `production`: `deployment.environment.name`.';
+COMMENT ON COLUMN trace.runs.deployment_environment IS 'The environment of the service, such as `production`: `deployment.environment.name`.';
 COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
