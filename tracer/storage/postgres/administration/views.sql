@@ -630,7 +630,7 @@ COMMENT ON COLUMN trace.plan_costs.output_tokens IS 'The output tokens of all mo
 COMMENT ON COLUMN trace.plan_costs.cost_usd IS 'The sum of the known costs of model calls in US dollars; null if some are unknown and the others are zero.';
 COMMENT ON COLUMN trace.plan_costs.model_ms IS 'The sum of the durations of model requests in milliseconds.';
 COMMENT ON COLUMN trace.plan_costs.tool_ms IS 'The sum of the durations of tool calls in milliseconds. Parallel calls and the time of sub-plans inside a call count in full.';
-COMMENT ON COLUMN trace.plan_costs.unpriced_calls IS 'The number of model calls with an unknown cost: those that succeeded or used tokens.';
+COMMENT ON COLUMN trace.plan_costs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 
 CREATE VIEW trace.agent_costs WITH (security_invoker) AS
 SELECT
@@ -688,7 +688,7 @@ COMMENT ON COLUMN trace.agent_costs.output_tokens IS 'The output tokens of all m
 COMMENT ON COLUMN trace.agent_costs.cost_usd IS 'The sum of the known costs of model calls in US dollars; null if some are unknown and the others are zero.';
 COMMENT ON COLUMN trace.agent_costs.model_ms IS 'The sum of the durations of model requests in milliseconds.';
 COMMENT ON COLUMN trace.agent_costs.tool_ms IS 'The sum of the durations of tool calls in milliseconds. Parallel calls and the time of sub-plans inside a call count in full.';
-COMMENT ON COLUMN trace.agent_costs.unpriced_calls IS 'The number of model calls with an unknown cost: those that succeeded or used tokens.';
+COMMENT ON COLUMN trace.agent_costs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 
 CREATE VIEW trace.tool_stats WITH (security_invoker) AS
 SELECT
