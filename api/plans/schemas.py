@@ -92,7 +92,7 @@ class PlanFields(_NodeFields):
 
     kind: Literal["plan"]
     root_plan_id: UUID
-    """The run: the id of its root plan."""
+    """The id of the run, which is the id of its root plan."""
     plan_id: UUID
     """The plan's id. The id of a root plan is also the id of the run."""
     parent_plan_id: UUID | None
@@ -108,7 +108,7 @@ class PlanFields(_NodeFields):
     agent_name: str | None
     """The agent that runs the plan."""
     follows_provider_call_id: str | None
-    """The provider call id of the call in another run whose end this plan follows."""
+    """The provider call id of an earlier run's tool call that caused this plan when it ended."""
     template: str | None
     """The plan template that the plan was created from."""
     template_version: str | None
@@ -164,7 +164,7 @@ class ThinkActFields(_NodeFields):
     output_tokens: int | None
     """The number of output tokens."""
     cost_usd: float | None
-    """The cost in US dollars: by a price of the project, reported, or by the price list."""
+    """The cost in US dollars: by the project's prices, else as reported, else by the price list."""
     thought: str | None
     """The text of the model's answer."""
     thought_bytes: int | None
@@ -184,7 +184,7 @@ class ToolCallFields(_NodeFields):
     parent_tool_call_id: UUID | None
     """The batch call that this call is an item of."""
     continued_plan_id: UUID | None
-    """The sub-plan that the call continued after another call had opened it."""
+    """The sub-plan that this call continued. An earlier tool call opened the sub-plan."""
     provider_call_id: str | None
     """The id that the model provider assigned. It may repeat or be empty."""
     name: str | None
@@ -202,7 +202,7 @@ class ToolCallFields(_NodeFields):
     late_finished_at: datetime | None
     """When the tool ended after the call had been recorded as timed out."""
     late_status: Status | None
-    """The status of this late end."""
+    """The status with which the tool ended after the timeout."""
     inferred: bool
     """True if the link to its parent was reconstructed rather than recorded."""
     inferred_from: str | None
@@ -224,7 +224,7 @@ class ToolCallFields(_NodeFields):
     state_changes_bytes: int | None
     state_changes_truncated: bool
     late_result: str | None
-    """The result or the error of this late end."""
+    """The result or the error with which the tool ended after the timeout."""
     late_result_bytes: int | None
     late_result_truncated: bool
 

@@ -22,7 +22,7 @@ from tracer.records.merge import RULES
 T = TypeVar("T")
 
 Key = tuple[object, ...]
-"""Siblings with equal keys match."""
+"""A key for the matching of siblings: siblings with equal keys match."""
 
 _IndexPair = tuple[int, int]  # an index among the left siblings, and one among the right
 
@@ -194,7 +194,7 @@ class Difference(StrEnum):
     RESULT = "result"
     """The output: a tool call's or step's result, a plan's summary, a round's thought."""
     DURATION = "duration"
-    """One takes at least a quarter longer, and at least a tenth of a second."""
+    """One record took longer by at least 25 % and by at least 0.1 seconds."""
     TOKENS = "tokens"
     COST = "cost"
     MODEL = "model"
@@ -202,14 +202,15 @@ class Difference(StrEnum):
 
 
 Entry = dict[str, Any]
-"""A pair as it is returned; `api.diff.schemas` describes it."""
+"""One pair of records in the result of a comparison, in the form of `api.diff.schemas`."""
 
 Pair = tuple[Node | None, Node | None]
-"""A record of the left run, and the matching record of the right run."""
+"""A record of the left run and the matching record of the right run. None replaces a missing
+match."""
 
 
 Messages = Mapping[str, str]
-"""The messages of rounds, as texts of JSON, by `think_act_id`."""
+"""The messages of model calls as JSON text, by `think_act_id`."""
 
 
 def diff_trees(
@@ -249,7 +250,10 @@ def diff_trees(
 
 
 def _told(root: PlanNode, messages: Messages) -> Messages:
-    """Return, for each round, a digest of the messages that its predecessor did not have."""
+    """Return a digest of the new messages of each model call, by `think_act_id`.
+
+    New messages are those that the previous model call of the step did not have.
+    """
     told: dict[str, str] = {}
     if not messages:
         return told
@@ -324,8 +328,8 @@ def _kind_key(node: Node) -> Key | None:
 
 
 _KEYS = (_input_key, _name_key, _kind_key)
-"""The criteria of matching: first name and input; then the name; then, for plans and rounds, whose
-names a model writes, the kind."""
+"""The keys by which siblings are matched, the strictest first. Plans and rounds are also matched by
+their kind alone, because a model may write their names differently in each run."""
 
 _ROUND_KEYS = (_whole_key, *_KEYS)
 

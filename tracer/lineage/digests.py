@@ -16,7 +16,7 @@ import orjson
 from tracer.text import nests_too_deep
 
 BEGINNING = 200
-"""How many characters follow the digest."""
+"""The number of characters at the beginning of a text that follow its digest."""
 
 _HEX = frozenset("0123456789abcdef")
 _DIGITS = 64
@@ -46,16 +46,17 @@ def _refuse(name: str) -> None:
 def digest_of(text: str) -> str:
     """Return the SHA-256 of a text in hexadecimal, followed by the beginning of the text.
 
-    For JSON, both are those of the text that `value_of` returns.
+    JSON text is first normalized by `value_of`.
     """
     value = value_of(text)
     return sha256(value.encode()).hexdigest() + value[:BEGINNING]
 
 
 def is_digest(text: str) -> bool:
-    """Return whether a text is a digest that a store computed. JSON text is not.
+    """Return whether a store has replaced a text by its digest.
 
-    Stores compute the digest of text that is not JSON, and return JSON itself.
+    Stores do not replace JSON objects, arrays and strings, because JSON must be normalized before
+    its digest is computed.
     """
     return text[:1] in _HEX
 

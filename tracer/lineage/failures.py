@@ -24,7 +24,7 @@ class FailedRecord(NamedTuple):
     place: Place
     parents: tuple[Place, ...]
     at: datetime | None
-    """When it ended."""
+    """When the record ended."""
 
 
 class Origin(NamedTuple):
@@ -32,7 +32,9 @@ class Origin(NamedTuple):
 
     place: Place
     depth: int | None
-    """How many agents are above it, 0 if the root agent failed by itself; None if handled."""
+    """The number of agents above the one that failed: 0 if the root agent itself failed.
+
+    None if the failure was handled."""
 
     @property
     def is_handled(self) -> bool:

@@ -21,9 +21,9 @@ from tracer.text import nests_too_deep
 def new_messages(before: str | None, messages: str) -> str:
     """Return a digest of the messages that `messages` adds to `before`.
 
-    The digest ignores three things. Answers of the model are compared as results of earlier model
-    calls. Call ids are chosen anew by the provider in each run. The results of parallel tool calls
-    may be in any order.
+    The digest ignores three differences. The model's own answers are left out, because they are
+    compared as results of earlier model calls. Call ids are left out, because the provider chooses
+    new ones in each run. The results of parallel tool calls may be in any order.
 
     Args:
         before: The messages of the previous model call, as JSON text; None for the first model

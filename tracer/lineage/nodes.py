@@ -25,12 +25,12 @@ class TreeTotals(Struct, rename="camel", frozen=True, gc=False):
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = 0
-    """The sum of the known costs in US dollars; None if some are unknown and the others zero."""
+    """The sum of the known costs in US dollars; None if it is zero and some costs are unknown."""
     unpriced_calls: int = 0
-    """The number of model calls with an unknown cost: those that succeeded or used tokens."""
+    """The number of model calls that succeeded or used tokens, but have an unknown cost."""
     tool_calls: int = 0
     failures: int = 0
-    """Failures, each counted at its origin: the failed record without a failed record below it."""
+    """The number of failed records without a failed record below them."""
 
 
 NO_TOTALS = TreeTotals()
@@ -42,20 +42,19 @@ class Row(Struct, rename="camel", tag_field="kind", gc=False):
     kind: ClassVar[Kind]
 
     status: str
-    """The status as it is shown."""
+    """The status as the API shows it, which may be `abandoned`."""
     reason: str | None
     started_at: datetime | None
     finished_at: datetime | None
     abandoned_at: datetime | None
     duration_ms: float | None
-    """Milliseconds; None while open or unstarted."""
+    """The duration in milliseconds; None if the record has not started or not ended."""
     position: int | None
     masked: list[str] | None
     """Paths of masks; None if nothing is masked."""
     error: dict[str, str | None] | None
-    """`type`, `message` and `stack`. With `Payloads.NONE`, `message`, `stack` and all long strings
-    are None. Their sizes are set (None if the record has no such text), and whether they were
-    cut."""
+    """The keys `type`, `message` and `stack`. In trees that are read with `Payloads.NONE`,
+    `message` and `stack` are None."""
 
 
 # Rows: `make fields` writes them.
@@ -192,8 +191,8 @@ class PlanNode(PlanRow, tag=Kind.PLAN.value):
     """How many sub-plans its steps opened, whether shown or not."""
     agent_executions: list[StepNode] = []
     failure_origins: list[FailureOrigin] | UnsetType = UNSET
-    """The top node only: the origins of its failures. Those that made it fail come first, by depth,
-    the deepest first; then by time."""
+    """The top node only: the origins of its failures. Origins that made the plan fail precede
+    handled origins. Then deeper origins precede others, and earlier origins precede later ones."""
     unplaced: list[Node] | UnsetType = UNSET
     """Root plans only: nodes whose parent is not known."""
     revision: int | UnsetType = UNSET
@@ -209,12 +208,12 @@ class StepNode(StepRow, tag=Kind.STEP.value):
     own: TreeTotals = NO_TOTALS
     cumulative: TreeTotals = NO_TOTALS
     sub_plan_count: int = 0
-    """How many sub-plans it handed off to, whether shown or not."""
+    """The number of sub-plans that the step opened by a hand-off, whether shown or not."""
     think_acts: list[ThinkActNode] = []
     tool_calls: list[ToolCallNode] = []
     """Calls that were made outside of any round."""
     sub_plans: list[PlanNode] = []
-    """Hand-offs: opened by the agent, not by a tool call."""
+    """The sub-plans that the agent opened by a hand-off, without a tool call."""
 
 
 @final
@@ -233,7 +232,7 @@ class ToolCallNode(ToolCallRow, tag=Kind.TOOL_CALL.value):
     own: TreeTotals = NO_TOTALS
     cumulative: TreeTotals = NO_TOTALS
     sub_plan_count: int = 0
-    """How many sub-plans it opened, whether shown or not."""
+    """The number of sub-plans that the tool call opened, whether shown or not."""
     tool_calls: list[ToolCallNode] = []
     """The items of a batch."""
     sub_plans: list[PlanNode] = []
@@ -252,4 +251,5 @@ PAYLOAD_FIELDS: dict[Kind, tuple[str, ...]] = {
     kind: tuple(name for name, field in record.model_fields.items() if Shown.CUT in field.metadata)
     for kind, record in RECORDS.items()
 }
-"""The long strings of each kind. Their size, and whether they were cut, is shown too."""
+"""The fields of each kind of record that may hold long strings. A row also contains the size of
+each string, and whether it was cut."""

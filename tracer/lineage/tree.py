@@ -40,7 +40,7 @@ class Payloads(StrEnum):
     DIGEST = "digest"
     """The SHA-256, in hexadecimal."""
     COMPARED = "compared"
-    """What two runs are compared by: `tracer.lineage.digests.digest_of`."""
+    """The result of `tracer.lineage.digests.digest_of`, for the comparison of two runs."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,16 @@ class Revision:
 
     root_plan_id: UUID
     number: int
-    """Grows with every write to the run."""
+    """The run's revision, which grows with every write to the run."""
     recorded_at: datetime
-    """When the run was first stored. Distinguishes databases, in which numbers start from 1."""
+    """When the run was first stored. It distinguishes copies of the run in different databases,
+    because `number` starts from 1 in each."""
     span_bytes: int = field(default=0, compare=False)
-    """The size of the run's spans. It also grows with spans that change no record. 0 in trees."""
+    """The size of the run's spans. It also grows with spans that change no record. A tree that is
+    read has the default."""
     removed_spans: int = field(default=0, compare=False)
-    """How many spans were removed because the project keeps those of agent work only."""
+    """The number of spans that were removed, because the project keeps only the spans of agents,
+    model calls, tool calls and their ancestors."""
 
 
 UNSTORED = Revision(UUID(int=0), 0, datetime.min)

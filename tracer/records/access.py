@@ -27,7 +27,8 @@ class Scope(StrEnum):
     READ = "read"
     """Read the project's records."""
     ADMIN = "admin"
-    """All of that; start, cancel and delete runs; change the project's settings and keys."""
+    """Do all that `record` and `read` allow; start, cancel and delete runs; change the project's
+    settings and keys."""
 
 
 def lacking(scope: Scope) -> str:
@@ -47,7 +48,7 @@ class Caller:
     """The project's name."""
     scopes: frozenset[Scope]
     key_id: UUID | None = None
-    """None if no key was required."""
+    """The id of the caller's API key; None if the server requires no key."""
     key_name: str | None = None
 
     def may(self, scope: Scope) -> bool:

@@ -1,8 +1,8 @@
 """Convert the messages of a model call to one form, independent of the provider's API.
 
 The input may be Chat Completions messages, items of OpenAI's Responses API, content blocks, or
-parts of OpenTelemetry messages. Providers' APIs and agent frameworks write them. A part of an
-unknown kind becomes `OtherPart` with its JSON, so that nothing is lost.
+parts of OpenTelemetry messages. A part of an unknown kind becomes `OtherPart` with its JSON, so
+that nothing is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from tracer.text import nests_too_deep
 
 MAX_FILE_CHARACTERS = 1_000_000
-"""The longest data of a file that a part holds."""
+"""The maximum length of `FilePart.uri`. A longer address or `data:` URI is omitted."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -29,7 +29,7 @@ class _ConversationModel(BaseModel):
 
 
 class TextPart(_ConversationModel):
-    """Text."""
+    """A text."""
 
     type: Literal["text"] = "text"
     text: str
@@ -47,7 +47,7 @@ class ToolCallPart(_ConversationModel):
 
     type: Literal["toolCall"] = "toolCall"
     id: str | None
-    """The id that the provider gave it."""
+    """The id that the provider gave the call."""
     name: str | None
     arguments: str
     """The arguments as text, usually JSON."""
@@ -71,7 +71,7 @@ class FilePart(_ConversationModel):
     media_type: str | None
     name: str | None
     uri: str | None
-    """Its address, or its data as a `data:` URI; null if the data exceeds a million characters."""
+    """The file's address, or its data as a `data:` URI; null above a million characters."""
     size: int | None
     """The size of its data in bytes; null if the message holds an address only."""
 
@@ -133,7 +133,7 @@ _IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id
 
 
 def conversation(messages: str | None) -> list[ConversationMessage] | None:
-    """Return the messages of a model call in one form.
+    """Convert the messages of a model call to `ConversationMessage` objects.
 
     Args:
         messages: The text of a JSON array, as `ThinkActRecord.messages` holds it.
@@ -260,7 +260,7 @@ def _part(part: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _nested(part: Mapping[str, Any]) -> ToolCallPart | ToolResultPart | None:
-    """Return the call or the result in a part of Gemini or Bedrock, which has no `type`."""
+    """Return the tool call or result in a part of Gemini or Bedrock. Such parts have no `type`."""
     for name in ("functionCall", "function_call", "toolUse", "tool_call"):
         if isinstance(part.get(name), Mapping):
             return _call(part[name])

@@ -85,7 +85,7 @@ def _plain(cost: Decimal) -> Decimal:
 
 
 def _true_or_none(fact: bool | None) -> bool | None:
-    """Return None for False, so that the value has only one representation."""
+    """Return None for False, because an absent field also means false."""
     return fact or None
 
 
@@ -94,10 +94,11 @@ PROTOCOL_VERSION = 2
 servers of an older version reject events of a newer one."""
 
 PROTOCOL_HEADER = "Tracer-Protocol"
-"""The header with which clients and servers state the version that they speak."""
+"""The HTTP header in which clients and servers state their protocol version."""
 
 FROM_THE_WIRE = {"strings": "stored form"}
-"""The validation context for events in wire format that are Python objects already."""
+"""The pydantic validation context for events that a JSON parser has already decoded. Their strings
+are in stored form already, so they are not escaped."""
 
 Text = Annotated[str, BeforeValidator(_stored_form)]
 """Text in stored form."""
@@ -107,14 +108,14 @@ JsonArray = Annotated[
     BeforeValidator(_json_array),
     WithJsonSchema({"anyOf": [{"type": "array", "items": {}}, {"type": "string"}]}),
 ]
-"""A JSON array, or its text. Stored as text."""
+"""A JSON array, or the JSON text of an array. It is stored as text."""
 
 JsonObject = Annotated[
     Text,
     BeforeValidator(_json_object),
     WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]}),
 ]
-"""A JSON object, or its text. Stored as text."""
+"""A JSON object, or the JSON text of an object. It is stored as text."""
 
 CostUsd = Annotated[
     Decimal,
@@ -138,7 +139,7 @@ Position = Annotated[int, Field(ge=0, lt=2**31)]
 Tokens = Annotated[int, Field(ge=0, lt=MOST_TOKENS)]
 Attempt = Annotated[int, Field(ge=1, lt=2**31)]
 ReasonName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-"""One of `tracer.records.status.Reason`, or a program's own."""
+"""A member of `tracer.records.status.Reason`, or a code that the recording program defines."""
 Item = TypeVar("Item")
 FailFastTuple = Annotated[tuple[Item, ...], FailFast()]
 """A list. If items are invalid, only the first error is reported, because there may be millions."""
@@ -171,7 +172,7 @@ class _Event(_Shape):
     at: Timestamp
     """The time of the event, by the clock of the recording process."""
     root_plan_id: UUID
-    """The run: the id of its root plan."""
+    """The id of the run, which is the id of its root plan."""
     plan_id: UUID
     recorder_id: UUID | None = None
     """The recorder that sends the event."""
@@ -181,7 +182,7 @@ class _Ending(_Shape):
     status: EndingStatus
     """The final status."""
     reason: ReasonName | None = None
-    """Why it ended with this status, as a code."""
+    """Why the record ended with this status, as a code."""
     error: ErrorInfo | None = None
 
 
@@ -203,7 +204,7 @@ class PlanStarted(_Event):
     tool_call_id: UUID | None = None
     """The tool call that opened this sub-plan."""
     opened_by_step_id: UUID | None = None
-    """The step that opened this sub-plan without a tool call: a hand-off. Excludes `toolCallId`."""
+    """The step that opened this sub-plan by a hand-off. Do not combine it with `toolCallId`."""
     position: Position = 0
     """The position among the sub-plans of one tool call or step, from 0."""
     depth: Position = 0
@@ -215,7 +216,7 @@ class PlanStarted(_Event):
     agent_name: Text | None = None
     """The agent that runs the plan."""
     follows_provider_call_id: Text | None = None
-    """The provider call id of the call in another run whose end this plan follows."""
+    """The provider call id of an earlier run's tool call that caused this plan when it ended."""
     template: Text | None = None
     template_version: Text | None = None
     steps: FailFastTuple[PlannedStep] = ()
@@ -231,11 +232,12 @@ class PlanStarted(_Event):
     run_metadata: JsonObject | None = None
     """The metadata of the run. Ignored for a sub-plan."""
     service_name: Text | None = None
-    """The service, as OpenTelemetry's `service.name`; for a root plan only."""
+    """The name of the service, as OpenTelemetry's `service.name`; for a root plan only."""
     service_version: Text | None = None
-    """Its version, as `service.version`; for a root plan only."""
+    """The version of the service, as `service.version`; for a root plan only."""
     deployment_environment: Text | None = None
-    """Where it runs, as `deployment.environment.name`; for a root plan only."""
+    """The environment in which the service runs, as `deployment.environment.name`; for a root plan
+    only."""
 
     @model_validator(mode="after")
     def _has_its_place(self) -> Self:
@@ -298,7 +300,7 @@ class ThoughtStarted(_ThoughtEvent):
 
     type: Literal["thought_started"] = "thought_started"
     position: Position
-    """The round's number within the step."""
+    """The index of the think-act within the step, from 0."""
     requested_model: Text | None = None
     """The name of the requested model."""
     messages: JsonArray | None = None
@@ -310,7 +312,8 @@ class ThoughtStarted(_ThoughtEvent):
     offered_tools: JsonArray | None = None
     """The tools that the model can choose, each with `name`, `description` and `parameters`."""
     offered_tools_from: UUID | None = None
-    """The round of the run that was recorded with the same tools, instead of `offeredTools`."""
+    """The id of an earlier think-act of the run with the same offered tools. It replaces
+    `offeredTools`, so that a list of tools is sent only once."""
     node: Text | None = None
     """The node of the agent's graph that sends the request."""
 
@@ -330,7 +333,7 @@ class ChosenToolCall(_Shape):
 
 
 class ThoughtRecorded(_ThoughtEvent, _Ending):
-    """The model answered or failed. Sent before any of the chosen tools runs."""
+    """The model answered or failed. The event is sent before any of the chosen tools runs."""
 
     type: Literal["thought_recorded"] = "thought_recorded"
     thought: Text | None = None
@@ -375,7 +378,8 @@ class _ToolCallEvent(_StepEvent):
 class ToolCallStarted(_ToolCallEvent):
     """A tool call starts: a queued call, one outside of any think-act, a batch item, or a retry.
 
-    If `thought_recorded` reports a call as `running`, its first attempt needs no such event.
+    If `thought_recorded` reports a call as `running`, its first attempt needs no
+    `tool_call_started` event.
     """
 
     type: Literal["tool_call_started"] = "tool_call_started"
@@ -386,7 +390,7 @@ class ToolCallStarted(_ToolCallEvent):
     position: Position | None = None
     """The position in the think-act or in the batch, from 0."""
     continued_plan_id: UUID | None = None
-    """The sub-plan that the call continues after another call had opened it."""
+    """The sub-plan that this call continues. An earlier tool call opened the sub-plan."""
     attempt: Attempt = 1
     effective_arguments: Text | None = None
     """The arguments of this attempt, if hooks changed them."""
@@ -416,9 +420,9 @@ class LateEndNoted(_ToolCallEvent):
 
     type: Literal["late_end_noted"] = "late_end_noted"
     status: EndingStatus
-    """The status of this late end."""
+    """The status with which the tool ended."""
     result: Text | None = None
-    """The result or the error of this late end."""
+    """The result or the error with which the tool ended."""
 
 
 Event = (

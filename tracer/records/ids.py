@@ -13,7 +13,8 @@ from uuid import UUID
 import uuid_utils.compat
 
 IdSource = Callable[[], UUID]
-"""Returns a new id at each call. Injected wherever ids are minted."""
+"""A function that returns a new id at each call. Code that creates ids receives it as an argument,
+so that tests can use predictable ids."""
 
 DEFAULT_PROJECT_ID = 1
 """The project of an installation without configured projects."""

@@ -7,15 +7,15 @@ from pydantic import ValidationError
 from tracer.text import preview, storable
 
 _MAX_FIELD_BYTES = 64
-"""The largest length of a field's name in a message, because clients choose unknown names."""
+"""The maximum length of a field's name in a message. A client can send any name."""
 
 _MESSAGES = {
     "union_tag_invalid": "unknown type of event; use one of {expected_tags}",
     "union_tag_not_found": "an event needs a type",
     "uuid_parsing": "write it as a UUID",
 }
-"""Messages that replace those of pydantic that quote the input. A field in braces is one of the
-error's context."""
+"""Messages by pydantic's type of error. They replace pydantic's own messages, which quote the
+input. A name in braces is replaced by the value that pydantic reports in the error's context."""
 
 
 def validation_message(error: ValidationError) -> str:

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 MAX_DELAY = timedelta(days=36_500)
-"""The largest delay of an event that is considered. A larger one comes from a wrong clock, and
-times computed with it would be out of range."""
+"""The maximum delay of an event. Larger delays are reduced to this one: they come from a wrong
+clock, and times computed with them would be out of range."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,10 @@ class LeaseTerms:
     """The durations of leases."""
 
     lease: timedelta = timedelta(seconds=60)
-    """The lease of a recorder."""
+    """How long a recorder counts as alive after a heartbeat."""
     span_idle: timedelta = timedelta(minutes=15)
-    """The lease of a run without a recorder, such as most runs of OpenTelemetry spans."""
+    """How long a run without a recorder counts as alive after its last data. Most runs of
+    OpenTelemetry spans have no recorder."""
 
 
 DEFAULT_TERMS = LeaseTerms()
@@ -33,11 +34,11 @@ class Lease:
     """The lease of one recorder. Times are those of the store's clock."""
 
     recorder_id: UUID
-    """The recorder; the run if it has no recorder."""
+    """The id of the recorder, or of the run if the run has no recorder."""
     seen_at: datetime
     """The time of the last heartbeat."""
     length: timedelta
-    """How long the lease lasts after it."""
+    """How long the lease lasts after `seen_at`."""
 
     @property
     def expires_at(self) -> datetime:

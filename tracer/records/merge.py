@@ -45,10 +45,10 @@ Fields = dict[str, Any]
 """Some fields of a record, by their names in its class. A missing field is null."""
 
 Key = tuple[UUID, UUID]
-"""Identifies a record of one kind in a project: the ids of its run and of itself."""
+"""The id of a run and the id of a record in this run. They identify a record of a given kind."""
 
 PartialRecord = tuple[Kind, Key, Fields]
-"""Some fields of one record."""
+"""A record's kind and key, and some of its fields."""
 
 Reduced = dict[Kind, dict[Key, Fields]]
 """One version of each record, by kind and key."""
@@ -94,7 +94,8 @@ _ENDING = (
     *("error_type", "error_message", "error_stack"),
     *("short_circuited_by", "state_changes", "still_running"),
 )
-"""The order in which fields of endings are compared. `*`: all others, as they are defined."""
+"""The order in which the fields of two endings are compared. `*` represents all other fields, in
+the order of their definition."""
 
 
 def _rules(kind: Kind, id_field: str) -> MergeRules:
@@ -141,7 +142,8 @@ LINKS = {
         "parent_tool_call_id": Kind.TOOL_CALL,
     },
 }
-"""The kind of record that each link of a record refers to."""
+"""For each kind of record, the fields that reference other records, with the kind that each
+references."""
 
 
 def partial_records(events: Iterable[Event]) -> Iterator[PartialRecord]:
@@ -174,7 +176,7 @@ def merge_records(records: Iterable[PartialRecord]) -> Reduced:
 
 
 _Record = tuple[Kind, UUID, Fields]
-"""Some fields of a record in the event's run."""
+"""A record's kind and id, and some of its fields. The record belongs to the event's run."""
 
 _KINDS: dict[type[BaseModel], Kind] = {
     PlanStarted: Kind.PLAN,
@@ -189,7 +191,7 @@ _KINDS: dict[type[BaseModel], Kind] = {
     ToolCallFinished: Kind.TOOL_CALL,
     LateEndNoted: Kind.TOOL_CALL,
 }
-"""The kind of record that each class of events, or of parts of events, describes."""
+"""The kind of record that each class describes. The classes are events and items of events."""
 
 
 _SHARED = {
@@ -197,7 +199,7 @@ _SHARED = {
     for source in _KINDS
     for kind, rules in RULES.items()
 }
-"""The fields that an event, or a part of one, shares with a kind of record."""
+"""The names of the fields that exist both in a class of `_KINDS` and in a kind of record."""
 
 
 def _shared(source: BaseModel, kind: Kind) -> Fields:
@@ -264,9 +266,10 @@ def _around_call(
     event: ThoughtStarted | ThoughtRecorded | ToolCallStarted | ToolCallFinished | LateEndNoted,
     recorder: Fields,
 ) -> Iterator[_Record]:
-    """Yield the tool calls that a model requested.
+    """Yield the other records that an event of a model call or tool call describes.
 
-    For an event of a tool call, yield placeholders for the parents of the call instead.
+    For the answer of a model, these are the tool calls that it requested. For an event of a tool
+    call, they are placeholders for the parents of the call.
     """
     links = {"step_id": event.step_id}
     if isinstance(event, ThoughtRecorded):
@@ -292,8 +295,8 @@ def _around_call(
 def _around_plan(event: PlanStarted, recorder: Fields) -> Iterator[_Record]:
     """Yield the other records that the start of a plan describes.
 
-    These are the run of a root plan or placeholders for the parents of a sub-plan, and the planned
-    steps.
+    For a root plan, the first is the run. For a sub-plan, the first are placeholders for its
+    parents. The planned steps follow.
     """
     if event.parent_plan_id is None:
         run = _shared(event, Kind.RUN)

@@ -47,7 +47,7 @@ class SortedCursor:
     """The position after the last item of a page, in a list that is sorted by a value."""
 
     order: str
-    """The order of the list: a cursor of another order is rejected."""
+    """The sort order of the list. A cursor of a list with another order is rejected."""
     value: float | None
     """The value of the last item; None if it has none."""
     record_id: UUID
@@ -97,4 +97,4 @@ class Page(Generic[Item]):
     next_cursor: str | None
     """None on the last page."""
     searched_back_to: datetime | None = None
-    """If the limit of examined records was reached, the time of the last one."""
+    """The time of the last examined record, if the limit of examined records was reached."""

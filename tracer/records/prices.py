@@ -23,7 +23,8 @@ MOST_USD = 10**9
 USD_PLACES = 12
 
 _MAX_NAME = 200
-"""Longer names are not in the price list, and would fill the cache."""
+"""The maximum length of a model's name that is looked up. No name in the price list is longer, and
+longer names would fill the cache."""
 
 _PROVIDERS = {
     "az.ai.inference": "azure",
@@ -31,7 +32,7 @@ _PROVIDERS = {
     "gcp.gen_ai": "google",
     "x_ai": "x-ai",
 }
-"""Provider names of OpenTelemetry's conventions, and those of the price list for them."""
+"""The provider's name in the price list, by its name in OpenTelemetry's conventions."""
 
 
 class TokenUsage(NamedTuple):
@@ -53,7 +54,7 @@ class ModelPrice:
     """A project's own price for a model. Rates are US dollars per million tokens."""
 
     model: str
-    """The name of the model, or the beginning of names followed by `*`."""
+    """The name of the model, or a prefix of model names followed by `*`."""
     provider: str | None
     """The provider to which the price applies; None: every provider."""
     valid_from: date
@@ -61,11 +62,11 @@ class ModelPrice:
     input_usd: Decimal
     output_usd: Decimal
     cache_read_usd: Decimal | None = None
-    """The rate of input tokens that were read from a cache; None: that of the input."""
+    """The rate of input tokens that were read from a cache. If None, `input_usd` applies."""
     cache_write_usd: Decimal | None = None
-    """The rate of input tokens that were written to a cache; None: that of the input."""
+    """The rate of input tokens that were written to a cache. If None, `input_usd` applies."""
     reasoning_usd: Decimal | None = None
-    """The rate of output tokens of reasoning; None: that of the output."""
+    """The rate of output tokens that were used for reasoning. If None, `output_usd` applies."""
 
     def cost(self, usage: TokenUsage | None) -> Decimal | None:
         """Return the cost of a response; None if the token counts are inconsistent or too large.
@@ -137,7 +138,7 @@ class OwnPrices:
 NO_OWN_PRICES = OwnPrices()
 
 ALWAYS = date(1970, 1, 1)
-"""The first day of prices that always held."""
+"""The `valid_from` of prices that apply to all dates."""
 
 
 _Usd = TypeVar("_Usd", Decimal, float)
@@ -217,7 +218,7 @@ def cost_of(
 
 
 def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
-    """Compute the price of text tokens, in a tenth of the time of `genai-prices`' `calc_price`.
+    """Return the price of text tokens, ten times as fast as `calc_price` of `genai-prices`.
 
     Tracer records only text tokens, so only five rates apply: input, output, cache read, cache
     write and reasoning. Returns None if the model also has a price per request.

@@ -13,7 +13,7 @@ class KeptSpans(StrEnum):
 
     ALL = "all"
     AGENT = "agent"
-    """Those of agents, models and tools, and the spans above them."""
+    """The spans of agents, model calls and tool calls, and the spans above these spans."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class ProjectSettings:
     """The settings of a project."""
 
     keep_days: int | None = None
-    """Runs are deleted this many days after they ended; None: never because of their age."""
+    """Runs are deleted this many days after they ended. None: age is no reason for deletion."""
     keep_runs: int | None = None
     """The number of runs above which the oldest are deleted; None: no limit."""
     payloads: PayloadPolicy = PayloadPolicy.KEEP
-    """How payloads are stored that are recorded from now on."""
+    """How much of a payload is stored. A change affects only payloads that are recorded later."""
     keep_spans: KeptSpans = KeptSpans.ALL

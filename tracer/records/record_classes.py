@@ -25,7 +25,7 @@ from tracer.records.status import Status, shown_status
 
 
 class Width(Enum):
-    """The size of an integer column. Without this annotation, it has 32 bits."""
+    """The size of an integer column. Without this annotation, the column has 32 bits."""
 
     BITS_64 = auto()
 
@@ -37,26 +37,27 @@ class Merge(Enum):
     """How two versions of a field are merged. Events cannot set a field without a merge rule."""
 
     GREATEST = "greatest"
-    """The greater value stays. Starts are recorded once, so their values seldom differ."""
+    """The greater value is stored."""
     LEAST = "least"
-    """The lesser value stays; null is replaced."""
+    """The lesser value is stored. A value replaces null."""
     ENDING = "ending"
-    """The endings form one tuple, compared from left to right; the greater one stays as a whole."""
+    """All `ENDING` fields of a record form one tuple, which is compared from left to right. The
+    greater tuple is stored as a whole."""
     LATEST = "latest"
-    """A second tuple, for the latest attempt."""
+    """As `ENDING`, for the fields of a tool call's latest attempt."""
     LATE = "late"
-    """A third tuple, for what happened after the ending."""
+    """As `ENDING`, for the fields of a tool that ended after its call had timed out."""
     UNION = "union"
-    """The items of both lists, sorted, each once."""
+    """The items of both lists are stored, sorted and without duplicates."""
 
 
 class Shown(Enum):
     """How lists and trees show a text that may be long."""
 
     CUT = auto()
-    """They show its first 2 kB, its size, and whether it was cut."""
+    """Lists and trees show the first 2 kB of the text, its size, and whether it was cut."""
     ALONE = auto()
-    """Only the answer for this one record contains it; trees and lists omit it."""
+    """Lists and trees omit the field. The API returns it only for a single record."""
 
 
 class Kind(StrEnum):
@@ -79,7 +80,7 @@ class Record(_Fields):
     project_id: int = DEFAULT_PROJECT_ID
     """The project that the record belongs to."""
     root_plan_id: UUID
-    """The run: the id of its root plan."""
+    """The id of the run, which is the id of its root plan."""
     status: Annotated[Status, Merge.ENDING] = Status.UNKNOWN
     """The status. `unknown` marks a placeholder that another record referenced."""
     reason: Annotated[str | None, Merge.ENDING] = None
@@ -118,7 +119,7 @@ class Totals(_Fields):
     cost_usd: Decimal = Decimal(0)
     """The sum of the known costs of model calls in US dollars."""
     unpriced_calls: Int64 = 0
-    """The number of model calls with an unknown cost: those that succeeded or used tokens."""
+    """The number of model calls that succeeded or used tokens, but have an unknown cost."""
     tool_calls: Int64 = 0
     """The number of tool calls, including the items of batches."""
     failures: Int64 = 0
@@ -150,11 +151,11 @@ class Run(Record, Totals):
     run_metadata: Annotated[str | None, Merge.GREATEST] = None
     """The metadata of the run, as the text of a JSON object."""
     service_name: Annotated[str | None, Merge.GREATEST] = None
-    """The service that ran it: the resource attribute `service.name`."""
+    """The service that executed the run: the resource attribute `service.name`."""
     service_version: Annotated[str | None, Merge.GREATEST] = None
     """The version of the service: `service.version`."""
     deployment_environment: Annotated[str | None, Merge.GREATEST] = None
-    """Where it ran, such as `production`: `deployment.environment.name`."""
+    """The environment of the service, such as `production`: `deployment.environment.name`."""
 
 
 class Outcome(_Fields):
@@ -199,7 +200,7 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
     agent_name: Annotated[str | None, Merge.GREATEST] = None
     """The agent that runs the plan."""
     follows_provider_call_id: Annotated[str | None, Merge.GREATEST] = None
-    """The provider call id of the call in another run whose end this plan follows."""
+    """The provider call id of an earlier run's tool call that caused this plan when it ended."""
     template: Annotated[str | None, Merge.GREATEST] = None
     """The plan template that the plan was created from."""
     template_version: Annotated[str | None, Merge.GREATEST] = None
@@ -247,17 +248,17 @@ class ThinkActRecord(Record, Outcome):
     output_tokens: Annotated[Int64 | None, Merge.ENDING] = None
     """The number of output tokens."""
     cost_usd: Annotated[Decimal | None, Merge.ENDING] = None
-    """The cost in US dollars: by a price of the project, reported, or by the price list."""
+    """The cost in US dollars: by the project's prices, else as reported, else by the price list."""
     provider: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
     """The provider of the model, such as `openai`."""
     parameters: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
     """The parameters of the request, such as `temperature`, as the text of a JSON object."""
     offered_tools: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
-    """The tools that it could choose, as the text of a JSON array."""
+    """The tools that the model could choose, as the text of a JSON array."""
     offered_tools_from: Annotated[UUID | None, Merge.GREATEST, Shown.ALONE] = None
-    """The round of the run that holds the offered tools, if they are the same."""
+    """An earlier think-act of the run that has the same offered tools and stores the list."""
     node: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
-    """The node of the agent's graph that asked the model."""
+    """The node of the agent's graph that called the model."""
     finish_reasons: Annotated[list[str], Merge.UNION, Shown.ALONE] = Field(default_factory=list)
     """Why the model stopped, such as `stop` or `tool_calls`, sorted."""
     cache_read_tokens: Annotated[Int64 | None, Merge.ENDING, Shown.ALONE] = None
@@ -282,7 +283,7 @@ class ActToolInfo(Record, Outcome, Inferred):
     parent_tool_call_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The batch call that this call is an item of."""
     continued_plan_id: Annotated[UUID | None, Merge.GREATEST] = None
-    """The sub-plan that the call continued after another call had opened it."""
+    """The sub-plan that this call continued. An earlier tool call opened the sub-plan."""
     position: Annotated[int | None, Merge.GREATEST] = None
     """The position in the think-act or in the batch, from 0."""
     provider_call_id: Annotated[str | None, Merge.GREATEST] = None
@@ -310,9 +311,9 @@ class ActToolInfo(Record, Outcome, Inferred):
     late_finished_at: Annotated[datetime | None, Merge.LATE] = None
     """When the tool ended after the call had been recorded as timed out."""
     late_status: Annotated[Status | None, Merge.LATE] = None
-    """The status of this late end."""
+    """The status with which the tool ended after the timeout."""
     late_result: Annotated[str | None, Merge.LATE, Shown.CUT] = None
-    """The result or the error of this late end."""
+    """The result or the error with which the tool ended after the timeout."""
 
 
 RECORDS: dict[Kind, type[Any]] = {
@@ -324,7 +325,7 @@ RECORDS: dict[Kind, type[Any]] = {
 """The class of each kind of record below the run."""
 
 ALL_RECORDS: dict[Kind, type[Any]] = {Kind.RUN: Run, **RECORDS}
-"""The same, with that of the run."""
+"""The class of each kind of record, including the run."""
 
 TEXTS: dict[Kind, tuple[str, ...]] = {
     kind: tuple(

@@ -46,7 +46,8 @@ class ExportedRecord:
     root_plan_id: UUID
     record_id: UUID
     fields: Fields
-    """By the names in `tracer.records.record_classes`. A run also has its `source`."""
+    """The fields of the record, by their names in `tracer.records.record_classes`. For a run, also
+    `source` (see `run_json`)."""
 
 
 def _own_fields(kind: Kind, record: type[Any]) -> tuple[str, ...]:
@@ -111,10 +112,11 @@ _BY_ANNOTATION: dict[Any, Any] = {
     Decimal | None: CostUsd | None,
 }
 _BY_NAME: dict[str, Any] = {"attempt": Attempt | None}
-"""The types of fields in exports, if they are more precise than those of the record classes."""
+"""Types for the validation of exported fields, if the type in the record class is less strict."""
 
 _RUN_FIELDS = (*RULES[Kind.RUN].fields, "root_plan_id", "recorded_at", "cancel_requested_at")
-"""The fields of a run that are imported. Others come from its root plan, or are sums."""
+"""The fields of a run that are imported. The other fields are copied from the root plan, or are
+sums."""
 
 
 def _shape(kind: Kind) -> type[BaseModel]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 MOST_BINS = 60
-"""An interval is the shortest of `INTERVALS` of which so many cover the range."""
+"""The maximum number of intervals of a histogram."""
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
@@ -16,7 +16,8 @@ INTERVALS = (
     *(hours * _HOUR for hours in (1, 3, 6, 12)),
     *(days * _DAY for days in (1, 7, 28, 91, 364, 3_640)),
 )
-"""The lengths of an interval in seconds."""
+"""The possible lengths of an interval in seconds. A histogram has the shortest length of which
+`MOST_BINS` intervals cover its time range."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class RunBin:
     """The number of runs that started in one interval."""
 
     start: datetime
-    """The start of the interval, a multiple of its length since 1970."""
+    """The start of the interval. It is a multiple of the interval's length, counted from 1970."""
     runs: int
     failed: int
 
@@ -39,7 +40,8 @@ class RunHistogram:
     bins: list[RunBin]
     """The intervals with runs, earliest first."""
     counted_back_to: datetime | None = None
-    """If the limit of examined runs was reached, the start of the last one. More may match."""
+    """The start of the last examined run, if the limit of examined runs was reached. Earlier runs
+    may match, too, but are not counted."""
 
 
 def interval_for(seconds: float) -> int:

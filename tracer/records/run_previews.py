@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from tracer.records.record_classes import Kind, Run
 
 PREVIEW_CHARACTERS = 300
-"""How much of a question, an answer, an error or arguments the list shows."""
+"""The maximum length of a question, an answer, an error or arguments in the list."""
 
 
 class _Part(BaseModel, use_attribute_docstrings=True):
@@ -25,15 +25,15 @@ class RunFailure(_Part):
     kind: Kind
     id: UUID
     name: str | None
-    """The agent, the model or the tool."""
+    """The name of the agent, the model or the tool that failed."""
     reason: str | None
-    """The reason of its status, as a code."""
+    """The reason of the record's status, as a code."""
     error_type: str | None
     """The error's class or code."""
     error_message: str | None
     """The first 300 characters of the error's message."""
     depth: int
-    """The number of agents above it: 0 in the root agent's own work."""
+    """The number of agents above the one that failed: 0 if the root agent itself failed."""
 
 
 class OpenCall(_Part):
@@ -43,7 +43,7 @@ class OpenCall(_Part):
     """`toolCall` or `thinkAct`."""
     id: UUID
     name: str | None
-    """The tool or the model."""
+    """The name of the tool or the model."""
     arguments: str | None
     """The first 300 characters of a tool call's arguments."""
     started_at: datetime | None
@@ -59,15 +59,17 @@ class RunPreview(Run):
     sub_agents: int = 0
     """The number of plans below the root plan."""
     failures: int = 0
-    """The number of failures. A failure that made the records above it fail counts once."""
+    """The number of failures. If one failure made several records fail, it is counted once."""
     handled_failures: int = 0
-    """The number of these that did not make the run fail."""
+    """The number of failures that did not make the run fail."""
     failure: RunFailure | None = None
-    """The origin that made the run fail: the deepest one; among equally deep ones, the earliest."""
+    """The failure that made the run fail. If there are several, the one below the most agents, and
+    then the earliest."""
     open_call: OpenCall | None = None
-    """The longest open call without an agent below it; None if the run has ended."""
+    """The call that the run waits for: of the running calls that wait for no other call or agent,
+    the earliest. None if the run has ended."""
     seen_at: datetime | None = None
-    """The last heartbeat or record of a recorder; None if the run has ended."""
+    """The time of the latest heartbeat of the run's recorders; None if the run has ended."""
 
 
 class NotableRecord(NamedTuple):
@@ -88,7 +90,7 @@ class NotableRecord(NamedTuple):
     think_act: UUID | None
     step: UUID | None
     plan: UUID | None
-    """The ids of the records above it, by the kind of record."""
+    """As `tool_call`, `think_act` and `step`: the id of the record of this kind above this one."""
 
 
 class RunTexts(NamedTuple):

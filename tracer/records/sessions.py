@@ -32,7 +32,8 @@ MAX_SESSION_RUNS = 100
 """How many run ids a session keeps; the oldest are dropped."""
 
 MAX_SESSION_ID_BYTES = 2_000
-"""The largest length of a session's id. Entries of its index can have 2,700 bytes."""
+"""The maximum length of a session's id. The id is part of an index, and an index entry of
+PostgreSQL has at most 2,700 bytes."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class StateChange:
     """One operation that changes a session state.
 
     Raises:
-        ValueError: The path is empty or not a tuple of text, a value is not JSON, or an increment
-            is not a number.
+        ValueError: The path is empty or not a tuple of strings, a value is not JSON, or an
+            increment is not a number.
     """
 
     op: Literal["set", "set_default", "remove", "increment", "append", "compare_and_set"]

@@ -35,7 +35,7 @@ class TimeRange:
 
     since: datetime | None = None
     until: datetime | None = None
-    """Exclusive."""
+    """The end of the range, which is not part of it."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ class CallFigures:
     failures: int
     cancelled: int
     abandoned: int
-    """Open calls whose recorder's lease is expired."""
+    """The number of open calls whose recorder's lease has expired."""
     running: int
-    """Other open calls."""
+    """The number of open calls whose recorder's lease has not expired."""
     p50_ms: float | None
-    """The median duration of ended calls, within 1 %; None if none ended."""
+    """The median duration of ended calls, with an error of at most 1 %; None if no call ended."""
     p95_ms: float | None
     p99_ms: float | None
     own_p50_ms: float | None
-    """The median of the ended calls' own time: without the sub-agents that they opened."""
+    """The median duration of ended calls, without the time of the sub-agents that they opened."""
     own_p95_ms: float | None
     own_p99_ms: float | None
 
@@ -72,9 +72,9 @@ class ToolStats(CallFigures):
 
     name: str
     tool_type: str | None
-    """The kind of tool; if there are several, the last one by name."""
+    """The kind of tool. If the calls have several, the last one in alphabetical order."""
     latest_at: datetime
-    """When the latest call started (or, if it did not, was recorded)."""
+    """When the latest call started; if it did not start, when it was recorded."""
     sub_plans: int
     """How many sub-plans the calls opened."""
 
@@ -94,14 +94,14 @@ class ToolStatsPage:
     """The statistics of all tools."""
 
     items: list[ToolStats]
-    """By name."""
+    """The statistics of each tool, sorted by the tool's name."""
     bucket_seconds: int = 0
     """The length of a bucket; 0 without calls."""
     counts: dict[str, list[CallCounts]] = field(default_factory=dict)
-    """The counts of each tool over time, by name; in order, without empty buckets."""
+    """For each tool name, the counts of its time buckets in order. Empty buckets are omitted."""
     as_of: datetime | None = None
-    """Calls that started more than two hours earlier are counted as of this time. None: all calls
-    are current."""
+    """Calls that started more than two hours before this time are counted with their state at this
+    time. None if all calls were counted for this page."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,12 @@ class ExampleCall:
     tool_call_id: UUID
     root_plan_id: UUID
     status: str
-    """The status as it is shown."""
+    """The status as the API shows it, which may be `abandoned`."""
     started_at: datetime | None
     duration_ms: float | None
     error_type: str | None
     error_message: str | None
-    """The first 2 kB."""
+    """The first 2 kB of the error's message."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class ToolHistory:
     bucket_seconds: int
     """The length of a bucket."""
     buckets: list[CallBucket] = field(default_factory=list)
-    """In order of time, without empty ones."""
+    """The time buckets in order. Empty buckets are omitted."""
     slowest: list[ExampleCall] = field(default_factory=list)
     """The calls with the longest durations."""
     latest_failures: list[ExampleCall] = field(default_factory=list)

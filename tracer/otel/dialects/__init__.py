@@ -46,7 +46,7 @@ _SESSIONS = [item for each in DIALECTS for item in each.sessions.items()]
 def session_of(record: LogRecord) -> str | None:
     """Return the session that a log record belongs to; None if the record names no session.
 
-    Only scopes that a dialect lists in `Dialect.sessions` are read.
+    The record's instrumentation scope must be listed in `Dialect.sessions` of a dialect.
     """
     for beginning, attribute in _SESSIONS:
         if record.scope.startswith(beginning):
@@ -83,7 +83,7 @@ def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> SpanFac
 
 
 def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
-    """Add what a single span does not show, such as an agent that has no span of its own.
+    """Add facts that no single span shows, such as an agent without a span of its own.
 
     Each dialect with a `complete` function sees the whole run. It may change the facts, the parent
     and the end of spans, and may create spans. It derives the ids of created spans from the

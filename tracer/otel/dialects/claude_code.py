@@ -40,7 +40,7 @@ from tracer.otel.otlp.spans import STATUS_ERROR, Attributes, ReadableSpan
 from tracer.records.prices import usd
 
 SCOPE = "com.anthropic.claude_code"
-"""The beginning of the names of its scopes."""
+"""The prefix of the names of Claude Code's instrumentation scopes."""
 
 OPENED_BY_ORDER = "the only call that can have opened an agent when its work began"
 CALLED_BY_ORDER = "the only agent that can have made the call when it began"
@@ -54,18 +54,22 @@ _CALL_IDS = ("tool_use_id", "gen_ai.tool.call.id")
 _REDACTED = "<REDACTED>"
 _CONTINUES = "SendMessage"
 _OPENERS = frozenset((None, "Agent", "Task", "Skill", _CONTINUES))
-"""Tools that can open an agent. None: a call whose name has not arrived can be any."""
+"""Tools that can start or continue a sub-agent. None: the tool's name has not arrived, so that the
+call may be of any tool."""
 
 _MOST_PAIRS = 10_000
-"""If there are more pairs of agents and calls to compare, nothing is inferred."""
+"""The maximum number of pairs of sub-agents and tool calls to compare. Above it, no link is
+inferred."""
 _MOST_WORK = 1_000_000
 _MOST_AT_ONCE = 10
-"""How many calls of one answer run at the same time. Further ones wait, and may start late."""
+"""The maximum number of tool calls of one model answer that Claude Code runs in parallel. Further
+calls wait, and may start late."""
 _MOST_LEVELS = 100
 _MOST_OF_TITLE = 300
 _MILLISECOND = 1_000_000
 _SETTLED = 50 * _MILLISECOND
-"""How long after an answer has ended its last call may start, unless it waits for another."""
+"""The time in nanoseconds after the end of a model answer within which its tool calls start. A call
+starts later only if it waits for another call."""
 _BUILT_IN = "agent:builtin:"
 _NOTIFICATION = "<task-notification>"
 
@@ -227,31 +231,32 @@ def _id(kind: str, *parts: bytes | str | None) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class _ClaudeCall:
-    """One tool call, with those of its spans and log events that have arrived."""
+    """One tool call, with its spans and log events that have arrived."""
 
     span_id: bytes
-    """The id that its `tool` span has or will have, wherever that can be known."""
+    """The id of the call's `tool` span; if this id is unknown, an id that Tracer created."""
     tool: SlimSpan | None = None
     execution: SlimSpan | None = None
     wait: SlimSpan | None = None
     decision: LogRecord | None = None
     result: LogRecord | None = None
     chosen: RequestedCall | None = None
-    """The request in the model's answer, if raw bodies are logged."""
+    """The request for the call in the model's answer. It is known only if raw bodies are logged."""
     span: SlimSpan | None = None
-    """Its `tool` span, or one that is made."""
+    """The call's `tool` span, or the span that Tracer created because it has not arrived."""
     caller: bytes | None = None
-    """The id of the span that its caller's work is below: an interaction or an execution."""
+    """The id of the span above the work of the agent that made the call. This span is an
+    interaction or an `.execution` span."""
     inferred_caller: SlimSpan | None = None
     segments: list[_Segment] = field(default_factory=list)
-    """The work that it opened or continued."""
+    """The work of sub-agents that the call started or continued."""
     name: str | None = None
     session: str | None = None
     start: int = 0
     end: int = 0
-    """When it ended; 0 if that has not arrived."""
+    """When the call ended; 0 if that is unknown."""
     error: str | None = None
-    """The error text; None if it did not fail."""
+    """The error text; None if the call did not fail."""
 
     def settle(self) -> None:
         """Compute the name, session, start, end, error and caller of the call.
@@ -365,14 +370,14 @@ class _Segment:
     agent: _Agent
     start: int
     last: int
-    """When the last of its work began."""
+    """When the latest work of the segment began."""
     has_spans: bool = False
-    """Whether any of it is a span: only spans name the agent above."""
+    """Whether spans of the segment have arrived. Log events do not contain the parent agent."""
     parent_agent: str | None = None
     call: _ClaudeCall | None = None
     is_inferred: bool = False
     is_background: bool = False
-    """Whether its call returned before the work was done."""
+    """Whether the tool call returned before the work was done."""
 
 
 @dataclass(slots=True, eq=False)
@@ -482,7 +487,8 @@ class _Completion:
         self._agents: dict[bytes, _Agent] = {}
         self._segments: dict[tuple[bytes, bytes], _Segment] = {}
         self._below: dict[bytes, _Agent] = {}
-        """The agent whose work is directly below a span: an interaction or an execution."""
+        """The agent that works directly below a span, by span id. The span is an interaction or an
+        `.execution` span."""
 
     def result(self) -> list[SlimSpan]:
         """Return all spans of the run, sorted by start and id."""
@@ -597,7 +603,7 @@ class _Completion:
         """Assign each `tool_result` event to its tool call.
 
         They are matched by the provider's call id. Because such an id may repeat, `_Pairing` also
-        compares times. A result without a call creates one.
+        compares times. If a result matches no call, a call is created.
         """
         known: dict[str, list[_ClaudeCall]] = {}
         for call in self._calls.values():
@@ -880,8 +886,8 @@ class _Completion:
     def _infer_openers(self) -> None:
         """Infer which tool calls started sub-agents, if the `.execution` spans are missing.
 
-        A tool call is decided before the first model call of its sub-agent. The call is inferred
-        only if every other call decided before that time has started another sub-agent.
+        A call can have started a sub-agent only if it began before the sub-agent's first work. A
+        link is inferred only if every other such call must have started another sub-agent.
         """
         lost = sorted(
             (
@@ -1198,7 +1204,7 @@ class _Completion:
             span.status_code, span.status_message = STATUS_ERROR, request.status_message
 
     def _mark_interrupted(self) -> None:
-        """Mark work as interrupted that was still running when the interaction ended.
+        """Mark work as interrupted if it was still running when the interaction ended.
 
         This happens if the process received SIGTERM. Background agents are excluded, because they
         may continue after the interaction.

@@ -43,15 +43,17 @@ SCOPE = "codex"
 _NODES = (Role.AGENT, Role.MODEL, Role.TOOL)
 _AGENTS = ("session_task.turn", "session_task.review", "session_task.compact")
 _SAMPLING = "codex.sampling"
-"""The part of a model call that ends with its answer; the calls that it chose run longer."""
+"""The span of the part of a model call that ends with the answer. The span of the whole model call
+also contains the tool calls, which run longer."""
 _MODEL = "run_sampling_request"
 _INPUT = "codex.turn_input"
 _OF_TURNS = (_INPUT, "run_turn", "try_run_sampling_request", _SAMPLING)
-"""Spans that exist only within a turn. Spans of other traces name turns too."""
+"""Names of spans that occur only in the trace of their turn. Other spans that contain a turn id may
+be in other traces."""
 _CONVERSATIONS = ("conversation.id", "thread_id")
 _TURNS = ("turn.id", "turn_id")
 _NAMESPACES = ("multi_agent_v1", "collaboration", "functions")
-"""A span has a tool's namespace and its name as one word."""
+"""The namespaces of tools. In a span, the namespace and the name of the tool are one word."""
 _REDACTED = "[REDACTED]"
 _EXIT_CODE = re.compile(
     r"(?:Chunk ID: .*\n)?Wall time: .*\nProcess exited with code (-?\d{1,10})\n"
@@ -67,14 +69,15 @@ _STARTS = "codex.conversation_starts"
 _MESSAGE = "codex.agent_communication"
 _STREAM = "codex.sse_event"
 _WORK = (_PROMPT, _DECISION, _RESULT, *_REQUESTS)
-"""Log records that show that there is a turn."""
+"""Names of log records that are written only during a turn."""
 
 _SOON = 2_000_000
-"""How many nanoseconds after the span with its tokens, at most, the sampling of a call ends."""
+"""The maximum time in nanoseconds from the end of the span with the token counts to the end of the
+model's answer."""
 
 _MOST_OPEN = 100
-"""If more model calls may have had an answer, its tokens are added to none. Also how many calls
-with the same id are searched for that of a log record."""
+"""The limit of two searches: among model calls for the owner of token counts, and among tool calls
+with the same id for the call of a log record. Above it, the token counts are ignored."""
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:
@@ -109,8 +112,8 @@ def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
 
     Args:
         spans: The run's spans.
-        logs: The run's log records, sorted by time. They include records of the same conversations
-            that name no trace. Such records may belong to other turns.
+        logs: The run's log records, sorted by time. They include records without a trace id from
+            the same conversations. Such records may belong to other turns.
     """
     run = _CodexRun(
         [span for span in spans if span.scope.startswith(SCOPE)],
@@ -142,7 +145,7 @@ class _HttpRequest(NamedTuple):
 
     start: int
     time: int
-    """When its response began."""
+    """When the response began."""
     span_id: bytes
     conversation: str | None
     model: str | None
@@ -153,12 +156,12 @@ class _HttpRequest(NamedTuple):
 class _ModelCall:
     start: int
     span: SlimSpan | None
-    """Its own span; a made one from `_CodexRun._settle` on, if that has not arrived."""
+    """The span of the model call. If it has not arrived, `_CodexRun._settle` creates one."""
     until: int = 0
-    """When its answer was complete; 0 if that is not known."""
+    """When the answer was complete; 0 if that is unknown."""
     requests: list[_HttpRequest] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
-    """The ids of spans within it whose link to it is missing."""
+    """The ids of spans that are parts of the model call, but have no parent link to its span."""
     counts: list[_Counts] = field(default_factory=list)
     error: str | None = None
 
@@ -174,14 +177,14 @@ class _ModelCall:
 @dataclass(slots=True, eq=False)
 class _Turn:
     turn_id: str | None
-    """None if it is known from log records alone."""
+    """The id of the turn; None if only log records show that the turn exists."""
     start: int
     conversation: str | None = None
     span: SlimSpan | None = None
     input: SlimSpan | None = None
-    """The span that started it."""
+    """The span of the input that started the turn."""
     model_calls: list[_ModelCall] = field(default_factory=list)
-    """By start."""
+    """The model calls of the turn, sorted by start."""
 
     def latest_call(self, time: int) -> _ModelCall | None:
         """Return the latest model call of the turn that began at `time` or earlier."""
@@ -190,7 +193,7 @@ class _Turn:
 
 
 class _Evidence(NamedTuple):
-    """A log record or a span that proves a tool call whose own span has not arrived.
+    """A log record or a span that proves that a tool call exists. The call's span has not arrived.
 
     Instances sort by time.
     """
@@ -224,7 +227,7 @@ class _Way(NamedTuple):
 
 
 _Key = tuple[str, str]
-"""A conversation and the id of a call in it."""
+"""The id of a conversation and the id of a tool call in it."""
 
 
 class _CodexRun:
@@ -243,15 +246,15 @@ class _CodexRun:
         self._loose: list[_Turn] = []
         """Turns whose conversation is not known."""
         self._call_of: dict[SlimSpan, _ModelCall] = {}
-        """The model call of each span of one."""
+        """The model call that each span with the role `MODEL` describes."""
         self._call_spans: dict[bytes, SlimSpan] = {}
-        """The call's span by the span id of its result."""
+        """The span of a tool call, by the span id in the log record with the call's result."""
         self._work: list[tuple[SlimSpan, _Turn]] = []
-        """The model calls and calls, with the turns that they name."""
+        """The spans of model calls and tool calls, each with its turn."""
         self._of_turn: dict[_Turn, list[SlimSpan]] = {}
         self._taken: set[bytes] = set()
         self._streams: dict[str, list[LogRecord]] = {}
-        """The records of each conversation's responses, by time."""
+        """The log records of streamed responses, by conversation and sorted by time."""
         for record in logs:
             if record.name == _STREAM and (conversation := _conversation(record)) is not None:
                 self._streams.setdefault(conversation, []).append(record)
@@ -521,7 +524,7 @@ class _CodexRun:
                 span.end = call.requests[-1].time if call.requests else 0
 
     def _attach(self, span_id: bytes, span: SlimSpan) -> None:
-        """Link a detached part of `span` to `span`, if no other agent or call is above it.
+        """Make `span` the parent of a detached part, if no agent or call is above the part.
 
         Args:
             span_id: The id of the part.
@@ -603,7 +606,7 @@ class _CodexRun:
 
         Args:
             key: The conversation and the call id.
-            signs: The log records and spans that prove the calls.
+            signs: The log records and spans that prove that the calls exist.
         """
         made: list[SlimSpan] = []
         is_decided = has_ended = True
@@ -747,10 +750,11 @@ class _CodexRun:
         return max((span.end or inf for span in self._of_turn.get(turn, ())), default=0)
 
     def _link_agents(self, turns: list[_Turn], logged: _LoggedFacts) -> None:
-        """Link agents to the tool calls that started them, from log records, if span ids do not.
+        """Link agents to the tool calls that started them.
 
-        If no main agent is known, one agent without a tool call becomes the main agent. Each other
-        agent without a tool call gets a missing parent, so that it is shown as unplaced.
+        Log records are used if span ids do not link an agent. If no main agent is known, one agent
+        without a tool call becomes the main agent. Each other agent without a tool call gets a
+        missing parent, so that it is shown as unplaced.
         """
         ways = _ways_up([*self._spans, *self.made])
         mains = {
@@ -792,21 +796,21 @@ class _CodexRun:
 
 @dataclass(slots=True)
 class _LoggedFacts:
-    """What log records state about agents. Keys are conversation ids, if not stated otherwise."""
+    """Facts about agents from log records. Keys are conversation ids, unless stated otherwise."""
 
     requests: dict[_Turn, str] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
-    """By the ids of the turns that they began, and by conversation."""
+    """The message that started a sub-agent, by conversation and by the id of the started turn."""
     names: dict[str, str] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
-    """When they are known to have ended."""
+    """When the agents of a conversation ended, if that is known."""
     openers: dict[str, bytes] = field(default_factory=dict)
-    """The span ids of the log records of the calls that opened them."""
+    """The span id in the log record of the tool call that started the conversation's agent."""
     receivers: dict[bytes, str] = field(default_factory=dict)
-    """The conversations, by those span ids."""
+    """The inverse of `openers`: the conversation that a tool call started, by span id."""
     children: set[str] = field(default_factory=set)
-    """Those that began within a run: their agents are not the main one."""
+    """Conversations that began within the run. Their agents are probably not the main agent."""
 
     def add_output(self, record: LogRecord, output: Mapping[str, Any]) -> None:
         """Read the output of a tool that starts sub-agents or waits for them.

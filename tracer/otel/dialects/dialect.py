@@ -18,22 +18,24 @@ class Dialect(NamedTuple):
 
     title: str
     order: int
-    """The dialect with the least order that recognizes a span reads it. General ones come last."""
+    """If several dialects recognize a span, the one with the least order reads it. General dialects
+    have the greatest order."""
     reads: Mapping[str, tuple[str, ...]]
-    """The attributes that it reads, by the field of `SpanFacts` that they fill, or by a key of
-    `USES`. A name that ends with `*` is the beginning of names."""
+    """The names of the attributes that the dialect reads. The key is the field of `SpanFacts` that
+    the attributes fill, or a key of `USES`. A name that ends with `*` is a prefix of names."""
     read: Callable[[ReadableSpan], SpanFacts | None] | None = None
     """Returns the facts of a span of this convention; None for other spans."""
     read_with_parent: Callable[[ReadableSpan, ReadableSpan | None], SpanFacts | None] | None = None
-    """Does the same with the span's parent, for spans that `reads_parent` accepts."""
+    """Replaces `read` in dialects that also need the parent. The parent is passed only for spans
+    that `reads_parent` accepts."""
     reads_parent: Callable[[ReadableSpan], bool] | None = None
     scope: str = ""
-    """The beginning of the names of the scopes of runs that `complete` takes."""
+    """The prefix of a scope's name. `complete` is called for runs with such a scope."""
     complete: CompleteRun | None = None
-    """Adds what follows only from a whole run and its log records."""
+    """Adds spans and facts that only the whole run and its log records show. See `complete_run`."""
     sessions: Mapping[str, str] = {}
-    """The attribute that names the session of a log record, by the beginning of the scope's name.
-    Only for emitters whose log records may lack a trace id."""
+    """The attribute of a log record that contains its session, by prefix of the scope's name. It is
+    needed only for emitters whose log records may lack a trace id."""
 
 
 USES = {
@@ -43,4 +45,5 @@ USES = {
     "times": "the start or the end of the record",
     "spans": "which spans are pending, or are no spans",
 }
-"""Uses of attributes that fill no field of `SpanFacts`."""
+"""The uses of attributes that fill no field of `SpanFacts`. `docs/reference/attributes.md` contains
+these texts."""

@@ -68,7 +68,8 @@ OPERATIONS: dict[str, tuple[Role, str | None]] = {
     "plan": (Role.CHAIN, None),
     "run_step": (Role.CHAIN, None),
 }
-"""The role of each operation and the type of its tool. All other operations are wrappers."""
+"""The role of a span by its `gen_ai.operation.name`, with the type of the tool for a tool call.
+Spans with other operations are wrappers."""
 
 AGENT_NAMES = ("gen_ai.agent.name", "agent_name", "gen_ai.agent.id")
 CONVERSATIONS = ("gen_ai.conversation.id", "session.id", "gcp.vertex.agent.session_id")
@@ -132,7 +133,7 @@ PARAMETERS = {
     "llm.frequency_penalty": "frequency_penalty",
     "llm.presence_penalty": "presence_penalty",
 }
-"""The parameters of a request, by the attributes that hold them."""
+"""The names of request parameters, by the attributes that contain their values."""
 OFFERED_TOOLS = (
     "gen_ai.tool.definitions",
     "gen_ai.request.tools",
@@ -161,9 +162,9 @@ ARGUMENTS = (
     "gen_ai.tool.input",
 )
 QUERIES = ("gen_ai.retrieval.query.text", "gen_ai.memory.query.text")
-"""The arguments of a retrieval or of a search in a memory."""
+"""The attributes with the query of a retrieval or of a memory search."""
 FOUND = ("gen_ai.retrieval.documents", "gen_ai.memory.records")
-"""The result of a retrieval, and the records of an operation on a memory."""
+"""The attributes with the result of a retrieval or of a memory operation."""
 TRANSFER_TARGETS = ("gen_ai.transfer.target.name",)
 CALLERS = ("gen_ai.caller.name",)
 RESULTS = (
@@ -183,11 +184,11 @@ INPUT_MESSAGES = (
 OUTPUT_MESSAGES = ("gen_ai.output.messages", "gcp.vertex.agent.llm_response", "gen_ai.completion")
 ANSWERS = ("final_result",)
 _WORKFLOWS = "opentelemetry.instrumentation.openai_agents"
-"""An instrumentation that reports a whole workflow as an agent without a name."""
+"""The scope of an instrumentation that reports a whole workflow as an agent without a name."""
 _DETAILS = "gen_ai.client.inference.operation.details"
 _NOT_A_CALL_ID = "<not specified>"
 _CANCELLATION = "strands.cancellation.type"
-"""Only spans of cancelled work have it; their status may be unset."""
+"""An attribute that only spans of cancelled work have. The status of such a span may be unset."""
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:

@@ -24,7 +24,8 @@ _ROLES = {
     "CACHED": Role.MODEL,
     "TOOL": Role.TOOL,
 }
-"""Laminar has no type for agents: a function that calls models is one if a tool called it."""
+"""The role of each type of span. Laminar has no type for agents. The projection turns a function
+that calls models into an agent if a tool called the function."""
 _CONVERSATIONS = ("lmnr.association.properties.session_id",)
 _SUBJECTS = ("lmnr.association.properties.user_id",)
 

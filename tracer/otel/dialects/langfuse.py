@@ -58,7 +58,7 @@ _CACHE_WRITTEN = (
 )
 _REASONING = ("output_reasoning", "output_reasoning_tokens")
 _NO_PARTS = "priority"
-"""The part of a name that marks counts which other counts contain."""
+"""Token counts with this word in their name are not added, because other counts include them."""
 
 
 def read(span: ReadableSpan) -> SpanFacts | None:

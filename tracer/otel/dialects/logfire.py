@@ -25,7 +25,8 @@ from tracer.otel.dialects.span_facts import (
 from tracer.otel.otlp.spans import SPAN_ID_BYTES, ReadableSpan
 
 _SCOPES = "logfire."
-"""The beginning of the scopes of its own instrumentations. Those of others use the GenAI names."""
+"""The prefix of the scopes of Logfire's own instrumentations. Spans of other instrumentations have
+GenAI attributes."""
 _TYPE = "logfire.span_type"
 _PARENT = "logfire.pending_parent_id"
 _TEMPLATE = "logfire.msg_template"

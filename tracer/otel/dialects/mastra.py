@@ -23,7 +23,7 @@ _ANSWER = "mastra.agent_run.output"
 _MESSAGES = "mastra.model_step.input"
 _CHOICE = "mastra.model_step.output"
 _FAILED = "error"
-"""The finish reason of a request that the provider refused. The span's status is OK."""
+"""The finish reason of a request that the provider rejected. The status of its span is still OK."""
 
 
 def reads_parent(span: ReadableSpan) -> bool:

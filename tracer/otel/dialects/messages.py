@@ -26,7 +26,7 @@ _ROLES: dict[str | None, str] = {
 _TEXT_TYPES = (None, "text", "output_text", "input_text", "message_content")
 _CALL_TYPES = ("tool_call", "tool-call", "tool_use", "function_call", "function")
 _TYPES_OF_NOBODY = (*_CALL_TYPES, *_TEXT_TYPES, "message")
-"""Types that do not name a role."""
+"""Values of a message's `type` that are not the role of a speaker."""
 _NESTED_CALLS_IN_ORDER = ("functionCall", "function_call", "toolUse", "tool_call")
 _NESTED_CALLS = frozenset(_NESTED_CALLS_IN_ORDER)
 _LISTS = ("messages", "contents", "inputs")
@@ -35,9 +35,11 @@ _WRAPPERS = ("data", "kwargs", "message", "content")
 _IDS = ("call_id", "id", "toolCallId", "toolUseId", "tool_call_id")
 _NAMES = ("name", "toolName")
 _OBJECTS = ("ChatMessage(", "StopEvent(")
-"""Beginnings of the `repr` of messages of LlamaIndex, Haystack and smolagents. It is no content."""
+"""Prefixes of the `repr` of message objects of LlamaIndex, Haystack and smolagents. Such a text is
+ignored."""
 _SHOWN_CALL = "ResponseFunctionToolCall("
-"""The beginning of the `repr` of a call, which the `openai-agents-v2` instrumentation sends."""
+"""The prefix of the `repr` of a tool call. The `openai-agents-v2` instrumentation sends this
+`repr`."""
 _MAX_SHOWN_CHARACTERS = 100_000
 _SPEAKERS = frozenset(("user", "human", "system", "assistant", "ai", "tool", "developer"))
 _ARGUMENTS = ("arguments", "args", "input")

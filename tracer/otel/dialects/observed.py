@@ -128,8 +128,8 @@ def _request(value: Any) -> str | None:
 def _arguments(value: Any) -> str | None:
     """Return a tool's arguments as JSON text.
 
-    Some decorators separate `args` from `kwargs`. If only one of the two has values, it is returned
-    alone, and a single positional argument without its list.
+    Some decorators separate `args` from `kwargs`. If only one of the two has values, only this one
+    is returned. A single positional argument is returned without its list.
     """
     fields = parsed(value)
     if not isinstance(fields, dict) or set(fields) != set(_PARAMETERS):

@@ -33,7 +33,8 @@ from tracer.otel.otlp.spans import SPAN_ID_BYTES, STATUS_ERROR
 SCOPE = "opencode"
 
 IN_FLIGHT = "its session names the session that opened it; the call is sent when it ends"
-"""Why a call that has not arrived opened an agent."""
+"""The evidence for the link from an agent to a tool call that is still running. The span of such a
+call has not arrived."""
 
 _PROMPT = "SessionHttpApi."
 """The beginning of the names of spans that answer a request of the user's client."""
@@ -46,23 +47,24 @@ _EXECUTE = "Tool.execute"
 _CONTENT = "ai.toolCall"
 _TITLE_PROMPT = "You are a title generator"
 _HIDDEN_AGENTS = ("title", "compaction", "summary")
-"""Agents that work for another one, in its session."""
+"""Internal agents of OpenCode. They work in the session of the agent that they help."""
 _SESSION_HEADERS = (
     "ai.request.headers.x-session-affinity",
     "ai.request.headers.x-opencode-session",
 )
 _PARENT_HEADER = "ai.request.headers.x-parent-session-id"
-"""A round of a sub-agent names the session that opened it."""
+"""An attribute of a sub-agent's model calls: the session that started the sub-agent."""
 _INTERRUPTED = "status.interrupted"
 _NO_USER = "unknown"
 _INVALID = "invalid"
-"""The tool that answers if the model called one that does not exist."""
+"""The tool that answers if the model requested a tool that does not exist."""
 _SLACK = 20_000_000
-"""By how many nanoseconds the two spans of one call may miss each other: they have two clocks."""
+"""The largest gap in nanoseconds between the two spans of one tool call. There may be a gap because
+the spans use different clocks."""
 _MOST_TURNS = 100
-"""How many turns of a session are searched for one that was running."""
+"""The maximum number of turns or tool calls of a session that one search examines."""
 _MOST_OF_A_BODY = 4096
-"""How many characters of a log record are searched for fields."""
+"""The number of characters of a log record that are searched for fields."""
 _MOST_OF_A_PROMPT = 200
 _MOST_OF_A_TITLE = 200
 
@@ -96,20 +98,20 @@ class _Notes:
     """Facts from log records. The body of a record is a name and text that resembles JSON."""
 
     loops: dict[bytes, tuple[str | None, list[int]]] = field(default_factory=dict)
-    """The session of each agent, and when it began each of its steps."""
+    """By the span id of an agent: its session, and when it began each of its steps."""
     exits: dict[bytes, int] = field(default_factory=dict)
-    """When each agent ended its loop of steps."""
+    """By the span id of an agent: when it ended its loop of steps."""
     streams: dict[bytes, _RoundStart] = field(default_factory=dict)
     errors: dict[bytes, str] = field(default_factory=dict)
-    """Why rounds failed."""
+    """By the span id of a model call: why it failed."""
     steps: dict[str, bytes] = field(default_factory=dict)
-    """The id of the `SessionProcessor.process` that wrote each message."""
+    """By the id of a message: the id of the `SessionProcessor.process` span that wrote it."""
     parents: dict[str, str | None] = field(default_factory=dict)
-    """The session that opened each new session; None if the user did."""
+    """By session: the session that started it; None if the user started it."""
     agents: dict[str, str] = field(default_factory=dict)
-    """The agent that each new session was opened for."""
+    """By session: the name of the agent for which the session was started."""
     cancels: dict[str, list[int]] = field(default_factory=dict)
-    """When the user stopped each session."""
+    """By session: the times at which the user stopped it."""
 
     @classmethod
     def of(cls, logs: Iterable[LogRecord]) -> _Notes:
@@ -171,11 +173,12 @@ class _Round:
     """One model call."""
 
     span: SlimSpan
-    """`LLM.run`, made if it has not arrived; a span of the AI SDK if nothing names an `LLM.run`."""
+    """The `LLM.run` span of the model call. If it has not arrived, it is created from a log record
+    or replaced by a span of the AI SDK."""
     outer: list[SlimSpan] = field(default_factory=list)
-    """The outermost spans of the AI SDK, which have its end, its status and its content."""
+    """The outermost AI SDK spans of the model call. They have its end, status and content."""
     within: list[SlimSpan] = field(default_factory=list)
-    """All spans of the AI SDK."""
+    """All AI SDK spans of the model call."""
     owner: SlimSpan | None = None
     is_title: bool = False
 
@@ -188,11 +191,11 @@ class _OpenCodeCall:
     execute: SlimSpan | None
     content: SlimSpan | None
     opened: list[SlimSpan] = field(default_factory=list)
-    """The agents that it opened."""
+    """The agents that the call started."""
     nth: int = 0
-    """Its place among the calls of the session that have the same id."""
+    """The index of the call among the calls of the session that have the same call id, from 0."""
     above: SlimSpan | None = None
-    """The agent that it belongs to, or the call that it is within."""
+    """The agent that made the call, or the tool call that contains it."""
 
     @property
     def spans(self) -> list[SlimSpan]:
@@ -222,19 +225,19 @@ class _OpenCodeRun:
         """The session of each agent."""
         self._executes = [span for span in self._own if span.name == _EXECUTE]
         self._stops: set[SlimSpan] = set(self._executes)
-        """Agents and calls: the way up from a span ends at them."""
+        """Spans of agents and tool calls. Following the parents of a span ends at the first one."""
         self._ways: dict[SlimSpan, tuple[SlimSpan | None, SlimSpan]] = {}
         self._adopted: dict[SlimSpan, SlimSpan] = {}
         self._of_session: dict[str, list[SlimSpan]] = {}
         self._rounds: dict[SlimSpan, _Round] = {}
         self._parents: dict[str, str] = {}
-        """The session that opened each session."""
+        """By session: the session that started it."""
         self._roots: set[str] = set()
-        """The sessions that the user opened."""
+        """The sessions that the user started."""
         self._tops: list[tuple[SlimSpan, SlimSpan]] = []
-        """The agents that answer the user, each with the last span on its way up."""
+        """The agents that answer the user, each with its topmost ancestor that has arrived."""
         self._placed: set[SlimSpan] = set()
-        """The agents that no call opened."""
+        """The agents that no tool call started."""
 
     def completed(self) -> list[SlimSpan]:
         """Return all spans of the run, sorted by start and id."""
@@ -338,7 +341,7 @@ class _OpenCodeRun:
 
         Returns:
             The nearest agent or tool call above the span (None if there is none), and the last span
-            before it.
+            on the way to it.
         """
         way: list[SlimSpan] = []
         on_way: set[SlimSpan] = set()
@@ -365,7 +368,7 @@ class _OpenCodeRun:
         return next((session for span in model_round.within if (session := _session(span))), None)
 
     def _name_sessions(self) -> None:
-        """Set the session of each agent without a log record, from the first work below it."""
+        """Set the session of agents without a log record to that of the first work below them."""
         named = [
             (model_round.span, self._session_of_round(model_round))
             for model_round in self._rounds.values()
@@ -482,7 +485,7 @@ class _OpenCodeRun:
     def _end_without_content(self, model_round: _Round) -> int:
         """Return when a model call without AI SDK spans ended; 0 if that is unknown.
 
-        It ended when the step around it ended, or when its agent began the next step.
+        The call ended when the step around it ended, or when its agent began the next step.
         """
         span, owner = model_round.span, model_round.owner
         parent = span.parent

@@ -46,12 +46,15 @@ _TOOL_TYPES = {
 }
 _AGENT_NAMES = ("agent.name", "graph.node.name", "gen_ai.agent.name")
 _OPENAI_AGENTS = "openinference.instrumentation.openai_agents"
-"""It reports a whole workflow as an agent without a name. Only its `graph.node.parent_id` means a
-hand-off: CrewAI and AutoGen put the previous agent of a list there, which opened nothing."""
+"""The instrumentation of the OpenAI Agents SDK. It reports a whole workflow as an agent without a
+name. Only in its spans does `graph.node.parent_id` mean a hand-off: for CrewAI and AutoGen, the
+attribute contains the previous agent of a list."""
 _OPENAI_AGENTS_JS = "@arizeai/openinference-instrumentation-openai-agents"
-"""It does the same, and names its agents only by their spans' names until they end."""
+"""The instrumentation of the OpenAI Agents SDK for JavaScript. It also reports a whole workflow as
+an agent. The name of a running agent is only in the name of its span."""
 _LANGCHAIN = "openinference.instrumentation.langchain"
-"""It gives the kind `AGENT` to all runs with that word in their name: nodes, hooks, tools."""
+"""The instrumentation of LangChain. It gives the kind `AGENT` to everything with "agent" in its
+name, such as nodes, hooks and tools."""
 _CONVERSATIONS = ("session.id", "gen_ai.conversation.id")
 _SUBJECTS = ("user.id",)
 _MODELS = (
@@ -75,7 +78,8 @@ _NO_PARAMETERS = frozenset(
         *("error", "incomplete_details", "billing", "response_format", "previous_response_id"),
     )
 )
-"""Other parts of the request and of the response, which some emitters add to the parameters."""
+"""Fields of the request and of the response that are not request parameters. Some emitters add them
+to the parameters."""
 _PROVIDERS = ("llm.provider", "llm.system", *genai.PROVIDERS)
 _COSTS = ("llm.cost.total", *genai.COSTS)
 _TOOL_NAMES = ("tool.name", "gen_ai.tool.name", "embedding.model_name", "reranker.model_name")
@@ -149,8 +153,8 @@ def _kind_of(span: ReadableSpan) -> str | None:
 def _chain(span: ReadableSpan) -> SpanFacts:
     """Return the role and fields of a span of kind `CHAIN`.
 
-    The span is an agent if LangChain's `create_agent` created it, or if its name ends like the run
-    method of an agent class.
+    The span is an agent if LangChain's `create_agent` created it, or if its name ends with an agent
+    class and its run method, such as `Agent.run`.
     """
     if span.name.endswith(_AGENT_RUNS):
         return _agent(span, Role.AGENT, _of_run(span.name))

@@ -28,25 +28,26 @@ class SlimSpan:
     attributes: Attributes
     events: tuple[SpanEvent, ...]
     parent: SlimSpan | None = None
-    """Its parent, if that has arrived; circles are cut."""
+    """The parent of the span, if it has arrived. Cycles of parents are broken."""
     missing_parent: bytes | None = None
-    """The id of its parent, if that has not arrived."""
+    """The id of the parent, if the parent has not arrived."""
     inferred: str | None = None
-    """Why its parent was inferred. None if ids name the parent."""
+    """The evidence, if the parent was inferred. None if span ids identify the parent."""
     facts: SpanFacts = WRAPPER
-    """The facts of its dialect. Merges replace it."""
+    """The fields that the dialect read from the span. They change when spans are merged."""
     above: SlimSpan | None = None
-    """The nearest agent, model or tool above it."""
+    """The nearest agent, model call or tool call above the span."""
     awaits: bytes | None = None
-    """The id of the span that has not arrived at which the way up ends. None if `above` is set, and
-    at the top."""
+    """If no such ancestor is known because a span above has not arrived, the id of this missing
+    span. Otherwise None."""
     merged_into: SlimSpan | None = None
-    """The span that it was merged into, if both describe the same work."""
+    """The span that this span was merged into, if both describe the same work."""
     record_id: bytes = field(default=b"")
-    """The id of its think-act or tool call."""
+    """The id of the think-act or tool call that the span becomes."""
     lasting_id: bytes | None = None
-    """The id from which its records' ids are derived, if the emitter's log records use another id
-    than the span. The records then keep their ids when the span arrives."""
+    """The id from which the ids of the span's records are derived, instead of `span_id`. It is set
+    if log records describe the same work under another id. The records then keep their ids when the
+    span arrives."""
 
     @property
     def identity(self) -> bytes:

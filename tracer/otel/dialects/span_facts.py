@@ -20,11 +20,13 @@ class Role(StrEnum):
     MODEL = "model"
     TOOL = "tool"
     WORKFLOW = "workflow"
-    """It contains agents and has no record, unless a tool opened it and it contains no agent."""
+    """A span around agents, without a record. If a tool started it, and it contains a model call
+    but no agent, it becomes an agent."""
     CHAIN = "chain"
-    """A wrapper of an agent framework. It is an agent if a tool opened it and it calls tools."""
+    """A wrapper of an agent framework. If a tool started it, and it contains a model call and a
+    tool call but no agent, it becomes an agent."""
     WRAPPER = "wrapper"
-    """It has no record. Its children attach to its parent."""
+    """A span without a record. Its children become children of its parent."""
 
 
 class RequestedCall(NamedTuple):
@@ -36,13 +38,13 @@ class RequestedCall(NamedTuple):
 
 
 class SpanFacts(NamedTuple):
-    """What a dialect read from one span. Structured values are JSON text; text is unchanged."""
+    """The fields that a dialect read from one span. Structured values are stored as JSON text."""
 
     role: Role
     name: str | None = None
     """The agent's or the tool's name."""
     agent: str | None = None
-    """The name of the agent of a round or a call, according to that span."""
+    """The name of the agent that made a model call or tool call, according to the call's span."""
     conversation: str | None = None
     subject: str | None = None
     request: str | None = None
@@ -82,29 +84,32 @@ class SpanFacts(NamedTuple):
     is_denied: bool = False
     """Whether the user or a rule did not permit the tool call."""
     node: str | None = None
-    """The agent's place in the graph of agents, as the emitter names it."""
+    """The agent's node in the emitter's graph of agents."""
     node_above: str | None = None
-    """The place of the agent that handed over to it."""
+    """The node of the agent that handed over to this agent."""
     title: str | None = None
-    """The title of its plan, unless a call opened it; None: the first line of the request."""
+    """The title of an agent's plan, if no tool call started the agent. If None, the title is the
+    first line of the request."""
     is_placed: bool = False
-    """Whether an agent's place is certain, so that no opener is inferred."""
+    """Whether the parent of an agent is certain. If so, no other parent is inferred."""
     cancelled: str | None = None
     """The kind of cancellation; None if the convention states none."""
     is_interrupted: bool = False
-    """Whether its process ended before it did, so that its end will never arrive."""
+    """Whether the emitter's process ended before the work did. The end will never arrive."""
     continues: bytes | None = None
-    """The id of the span of an agent that had ended, and that this call continued."""
+    """The span id of an earlier agent that this tool call continued."""
     follows_call_id: str | None = None
-    """The provider's id of a call of an earlier run of the session, if its end caused this run."""
+    """The provider call id of an earlier run's tool call that caused this run when it ended."""
     awaits_round: bool = False
-    """Whether the round that chose the call has not arrived, so that no other may be inferred."""
+    """Whether the model call that chose this tool call has not arrived. If so, no other model call
+    is inferred."""
     transfer_target: str | None = None
     """The name of the agent to which a tool call transfers control."""
     caller: str | None = None
     """The name of the agent or workflow that invoked this agent, according to the span."""
     is_mcp: bool = False
-    """Whether it is the protocol's own span, which an outer tool span may repeat."""
+    """Whether the span follows the MCP conventions. A tool span around it may describe the same
+    call."""
 
 
 WRAPPER = SpanFacts(Role.WRAPPER)

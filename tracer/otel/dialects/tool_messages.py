@@ -13,7 +13,7 @@ from tracer.otel.dialects.span_facts import parsed, text
 
 _MARKS = ("tool_call_id", "status")
 _MARKS_OF_OUTPUT = ("blocks", "raw_output", "is_error")
-"""The keys of the answers of LlamaIndex's tools."""
+"""The keys that identify an object as the output of a LlamaIndex tool."""
 
 
 @dataclass(frozen=True, slots=True)

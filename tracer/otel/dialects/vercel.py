@@ -27,7 +27,8 @@ from tracer.otel.dialects.span_facts import (
 from tracer.otel.otlp.spans import ReadableSpan
 
 _SCOPE_OF_GENAI = "gen_ai"
-"""The scope of the package `@ai-sdk/otel` (version 7 of the SDK), which follows the conventions."""
+"""The scope of the package `@ai-sdk/otel` (version 7 of the SDK). Its spans follow the GenAI
+conventions."""
 
 _AGENTS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject", "ai.agent")
 _EMBEDDINGS = ("ai.embed", "ai.embedMany")

@@ -28,7 +28,8 @@ else:
     from backports import zstd
 
 MAX_MESSAGE_BYTES = 2**28
-"""The largest uncompressed message. A larger size in a header is damage, and is not allocated."""
+"""The maximum size of an uncompressed message. If a header states a larger size, the block is
+damaged, and no memory is allocated for it."""
 
 KEY_BYTES = 16
 
@@ -43,7 +44,7 @@ class UnreadableBlock(TracerError):
 
 @dataclass(frozen=True, slots=True)
 class TraceSpans:
-    """The accepted spans and log records of one trace from one request. Input of every store."""
+    """The accepted spans and log records of one trace from one request, as stores receive them."""
 
     trace_id: bytes
     """The trace id; for log records without one, their session run's id (`session_run_id`)."""

@@ -29,14 +29,16 @@ from tracer.otel.otlp.signals import LOGS, SPANS, Signal
 from tracer.text import most_json_values, storable, without_deep_values
 
 _VALUE_BYTES = 100
-"""About how many bytes of memory a value takes, without its content: as JSON, and in a message."""
+"""The estimated memory in bytes that a value takes without its content. The estimate includes both
+the parsed JSON and the protobuf message."""
 
 _MAX_DEPTH = 256
-"""Deeper values are read as null, so that they cost no other item. They are never part of a valid
-item, whose values have at most 47 levels."""
+"""The maximum nesting level. Deeper values are replaced by null, so that the other items of the
+request can be accepted. A valid item has at most 47 levels."""
 
 _MAX_DIGITS = 400
-"""Longer integers are read as infinite: Python refuses to read them as integers."""
+"""The maximum length of an integer. Longer integers are read as infinite, because Python refuses to
+parse them."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -44,7 +46,8 @@ _NOT_OF_THAT_SHAPE = (
     *(json_format.Error, Error),
     *(ValueError, TypeError, OverflowError, RecursionError),
 )
-"""The exceptions of converting JSON to a message, and of serializing and parsing that message."""
+"""The exceptions that are raised if an item does not have the form of an OTLP item. They may occur
+when the JSON is converted to a message, and when this message is serialized and parsed."""
 
 
 def decode_json(body: bytes, max_size: int | None = None, signal: Signal = SPANS) -> Decoded:
@@ -103,7 +106,7 @@ def load_json(body: bytes, max_depth: int | None = None) -> Any:
     Args:
         body: The text, in UTF-8, UTF-16 or UTF-32.
         max_depth: The nesting level below which arrays and objects are replaced by null, if orjson
-            rejects the text. None: no level.
+            rejects the text. None: nothing is replaced.
 
     Raises:
         UndecodableTraces: The text is not JSON, or nests too deeply.

@@ -26,7 +26,7 @@ from tracer.otel.otlp.request_items import (
 from tracer.otel.otlp.signals import SPANS, Signal
 
 _FIELD_BYTES = 40
-"""About how much memory a field takes, without its content."""
+"""The estimated memory in bytes that a field takes without its content."""
 
 
 def decode_protobuf(body: bytes, max_size: int | None = None, signal: Signal = SPANS) -> Decoded:

@@ -32,16 +32,17 @@ class LogRecord:
     trace_id: bytes
     span_id: bytes | None
     time: int
-    """When it happened, else when it was observed; 0 if neither is known."""
+    """When the event happened, or else when it was observed; 0 if neither is known."""
     name: str
-    """The name of the event: the attribute `event.name`, else the field, else a body of text."""
+    """The name of the event: the attribute `event.name`, or else the field `event_name`, or else
+    the body if it is text."""
     body: Any
     attributes: Attributes
     resource: Attributes
     scope: str
     sent: bytes
-    """The record with its resource and scope, as a serialized `ResourceLogs`. Equal records are
-    one."""
+    """The record with its resource and scope, as a serialized `ResourceLogs`. Records with equal
+    bytes are duplicates."""
 
     @property
     def order(self) -> tuple[int, bytes]:

@@ -17,14 +17,16 @@ from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.spans import Span, SpanEvent, SpanLink
 
 MAX_TIME = 2**63
-"""Times from here on (the year 2262) cannot be stored in the database."""
+"""The first time that the database cannot store, in nanoseconds since 1970. It is in the year
+2262."""
 
 
 @dataclass(frozen=True)
 class Envelope:
     """The resource and the scope that several spans or log records share.
 
-    It holds their values, and the bytes that surround an item in a serialized message.
+    An envelope contains the values of the resource and the scope. It also contains the bytes that
+    surround an item in a serialized message.
     """
 
     resource: dict[str, Any]
@@ -35,7 +37,7 @@ class Envelope:
     scope_after: bytes
     after: bytes
     size: int
-    """How many bytes it adds to each span."""
+    """The number of bytes that the resource and the scope add to each item."""
 
     @classmethod
     def of_messages(

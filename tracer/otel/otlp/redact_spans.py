@@ -35,8 +35,8 @@ _IS_PAYLOAD = re.compile(
 
 _LONG_INTEGER = re.compile(rb"\x18(?=([\x80-\xff]{5,9}[\x00-\x7f]))")
 _LONG_FLOAT = re.compile(rb"!(?=(.{7}[BC]))", re.DOTALL)
-"""An `AnyValue` with a number as long as a card's. Other bytes may look like one. The groups are
-lookaheads because such bytes may end where a number begins."""
+"""Matches the encoding of a float in an `AnyValue` that may be as long as a card number. Other
+bytes may match, too. The group is a lookahead, because a number may begin inside a false match."""
 
 
 def redact_spans(message: bytes, redaction: Redaction, policy: PayloadPolicy) -> bytes:
@@ -74,7 +74,8 @@ def _may_hold_secret(redaction: Redaction, message: bytes) -> bool:
 
 
 _MOST_NUMBERS = 1000
-"""Messages with more are examined item by item, which costs less than so many numbers."""
+"""The maximum number of long numbers that are examined in a whole message. If a message has more,
+examining it item by item is faster."""
 
 
 def _long_numbers(message: bytes) -> Iterator[str]:
@@ -113,7 +114,7 @@ _PAYLOAD_NAMES = {to_camel(name) for name in PAYLOAD_TEXTS}
 
 
 _WITH_IDS = (WireSpan, WireLogRecord)
-"""The bytes in their own fields are ids."""
+"""Messages whose own fields of type `bytes` contain ids. These fields need no masking."""
 
 
 class _Changing:

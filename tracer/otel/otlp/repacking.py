@@ -16,8 +16,8 @@ from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.spans import Span, newer
 
 _LEVEL = 3
-"""Level 1, for arriving spans, takes a quarter less time but 6 % more space. These blocks are
-kept for the lifetime of the run."""
+"""The compression level of zstd. Blocks of arriving spans have level 1, which takes a quarter less
+time but 6 % more space. Repacked blocks are stored for the lifetime of the run."""
 
 _FRAME_BYTES = 16
 """The most bytes that the fields around a resource add to a message."""
@@ -30,9 +30,9 @@ class Item:
     field: int
     """The field of a stored message that holds it: 1 for a span, `LOGS_FIELD` for a log record."""
     body: bytes
-    """With its resource and scope, as a serialized `ResourceSpans` or `ResourceLogs`."""
+    """The item with its resource and scope, as a serialized `ResourceSpans` or `ResourceLogs`."""
     recorded_at: datetime
-    """When it arrived first."""
+    """When the item first arrived."""
     span_id: bytes | None = None
     """The id of a span; None for a log record."""
 
@@ -47,7 +47,7 @@ class PackedBlock:
     size: int
     """The size of the uncompressed message in bytes."""
     recorded_at: datetime
-    """The earliest arrival of an item in it."""
+    """The earliest arrival of an item in the block."""
     body: bytes
 
 
@@ -89,9 +89,10 @@ class _Message:
     """A message to which items are added until it has the size of a block."""
 
     resources: list[tuple[int, Any]] = field(default_factory=list)
-    """Each with its field."""
+    """The resources with their items, each with its field number in the message (`Item.field`)."""
     groups: dict[tuple[int, bytes], Any] = field(default_factory=dict)
-    """The items of each resource and scope: without this, each item would repeat both."""
+    """The list of items for each field number, resource and scope. Items with the same resource and
+    scope share a list, so that the message contains both only once."""
     arrivals: list[datetime] = field(default_factory=list)
     size: int = 0
 

@@ -17,7 +17,7 @@ from tracer.otel.otlp.signals import NO_TRACE, Signal
 
 _ITEM_BYTES = 600
 _REFUSAL_BYTES = 150
-"""About how much memory each takes, without its content."""
+"""The estimated memory in bytes that a rejected item takes without its content."""
 
 
 class UndecodableTraces(BadRequest):
@@ -29,7 +29,7 @@ class RefusedSpan:
     """A span or a log record that was rejected."""
 
     index: int
-    """Its place in the request, from 0."""
+    """The index of the item in the request, from 0."""
     reason: str
 
 
@@ -41,15 +41,16 @@ class Decoded:
     """
 
     max_size: int | None = None
-    """How much memory they may take, in bytes; None: any amount."""
+    """The maximum memory that the items may use, in bytes; None: unlimited."""
     size: int = 0
-    """About how much they take, in bytes, also while they are decoded and read again."""
+    """The estimated memory that the items use, in bytes. It includes the memory that is needed to
+    decode them, and to read them again later."""
     count: int = 0
     """The number of items in the request, accepted or rejected."""
     traces: list[TraceSpans] = field(default_factory=list)
-    """The accepted items, one message a trace, in the order of the traces' first items."""
+    """The accepted items: one message for each trace, in the order of the traces' first items."""
     places: list[int] = field(default_factory=list)
-    """The place in the request of each accepted item, in the order of `traces`."""
+    """The index in the request of each accepted item, in the order of `traces`."""
     refused: list[RefusedSpan] = field(default_factory=list)
 
     def grow(self, size: int) -> None:
@@ -164,8 +165,8 @@ def run_of_session(signal: Signal, envelope: Envelope, item: Any, reason: str) -
         signal: The item's signal.
         envelope: The item's resource and scope.
         item: The item.
-        reason: Why the item was rejected so far. Only `NO_TRACE` allows storing it with its
-            session.
+        reason: Why the item was rejected so far. Only if the reason is `NO_TRACE` can the item be
+            stored in the run of its session.
     """
     if reason is not NO_TRACE or signal.session_of is None:
         return None

@@ -29,29 +29,31 @@ from tracer.otel.otlp.protobuf_spans import MAX_TIME
 from tracer.otel.otlp.spans import SPAN_ID_BYTES, TRACE_ID_BYTES
 
 NO_TRACE = f"Its trace id must be {TRACE_ID_BYTES} bytes that are not all zero."
-"""Why a span or a log record is rejected that names no trace."""
+"""The reason if a span or log record is rejected because it has no trace id."""
 
 _NO_TRACE_ID = bytes(TRACE_ID_BYTES)
 _NO_SPAN_ID = bytes(SPAN_ID_BYTES)
 
 SessionOf = Callable[[LogRecord], str | None]
-"""Returns the session that a log record without a trace id names; None if it names none."""
+"""A function that returns the session of a log record without a trace id; None if the record names
+no session."""
 
 
 @dataclass(frozen=True)
 class Signal:
-    """The names and types in requests of one signal, and its check of a single item."""
+    """A signal of OTLP: the names and types in its requests, and the check of a single item."""
 
     name: str
     """`trace` or `log`."""
     item: str
-    """One of its items, in words."""
+    """The word for one item: `span` or `log record`."""
     resources: str
-    """The field of a request that holds resources with their items; so do the next two."""
+    """The name of the field with the list of resources. `scopes` and `items` name the fields with
+    the scopes of a resource and with the items of a scope."""
     scopes: str
     items: str
     stored_field: int
-    """The field of a stored message that holds the resources."""
+    """The number of the field of a stored message that contains the resources."""
     response_type: Any
     rejected: str
     """The field of a partial success that counts rejected items."""

@@ -31,9 +31,9 @@ def root_plan_id(trace_id: bytes) -> UUID:
 
 
 def run_ids_like(record_id: UUID) -> tuple[UUID, UUID]:
-    """Return the range of run ids that a record may belong to, as the least and greatest id.
+    """Return the least and the greatest id of the runs that may contain a record.
 
-    The id of a record that was made from a span begins with the first six bytes of its run id.
+    The id of a record that was created from a span begins with the first six bytes of its run id.
     """
     beginning = record_id.bytes[:6]
     return UUID(bytes=beginning + bytes(10)), UUID(bytes=beginning + b"\xff" * 10)

@@ -90,7 +90,7 @@ class Span:
     scope: str
     scope_version: str
     body: bytes
-    """The span with its resource and scope, as a serialized `ResourceSpans` that holds it alone."""
+    """The span with its resource and scope, as a serialized `ResourceSpans` without other spans."""
 
     @property
     def key(self) -> tuple[bytes, bytes]:
@@ -99,7 +99,7 @@ class Span:
 
     @property
     def order(self) -> tuple[int, bytes]:
-        """The key by which siblings are sorted."""
+        """The sort key of spans: start and span id."""
         return self.start, self.span_id
 
 

@@ -1,8 +1,8 @@
 """Find the agents of a run, their model calls and tool calls, and what started each agent.
 
-An agent is a span with the role `AGENT`. If work has a parent that has not arrived, an agent is
-assumed in its place. An agent was started by the nearest tool call above it. If there is none, the
-nearest agent above it handed over to it.
+An agent is a span with the role `AGENT`. If the parents of a model call or tool call lead to a span
+that has not arrived, this span is assumed to be an agent. An agent was started by the nearest tool
+call above it. If no tool call is above it, the nearest agent above it handed over to it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ class AgentWork:
 
     span_id: bytes
     span: SlimSpan | None
-    """None if its span has not arrived."""
+    """The agent's span; None if it has not arrived."""
     start: int
-    """When it began, as far as is known: nanoseconds since 1970."""
+    """When the agent began, as far as known, in nanoseconds since 1970."""
     opener: SlimSpan | None
-    """The tool call or the agent that opened it, by the spans' own links."""
+    """The tool call or agent that started this agent, according to the parent ids of spans."""
     awaits: bytes | None
-    """The missing ancestor, if no opener is known because a span above it has not arrived."""
+    """The id of the missing span above the agent, if `opener` is unknown for this reason."""
     rounds: list[SlimSpan] = field(default_factory=list)
-    """Its rounds, sorted, including those within its tools."""
+    """The agent's model calls, sorted. Model calls inside its tools are included."""
     calls: list[SlimSpan] = field(default_factory=list)
-    """Its tool calls, sorted, including those within other calls."""
+    """The agent's tool calls, sorted. Tool calls inside other tool calls are included."""
     inferred: SlimSpan | None = None
-    """The tool call, or else the agent, that opened it, inferred because the link was lost."""
+    """The tool call or agent that is inferred to have started this agent, if parent ids lead to no
+    tool call. It takes precedence over `opener`."""
     evidence: str | None = None
-    """Why it was inferred."""
+    """The evidence for `inferred`."""
     plan_id: bytes = b""
     step_id: bytes = b""
 
@@ -67,8 +68,8 @@ class AgentWork:
     def name(self) -> str | None:
         """The name of this agent.
 
-        If the agent's span has not arrived, the name is the only one that its work states; None if
-        its work states several names or none.
+        If the agent's span has not arrived, the name comes from the spans of its model calls and
+        tool calls. It is None if these spans do not all contain the same name.
         """
         if self.span is not None:
             return self.span.facts.name
@@ -115,16 +116,16 @@ class Agents:
     """The agents of a run, and the model calls and tool calls that belong to no agent."""
 
     by_id: dict[bytes, AgentWork]
-    """By the ids of their spans."""
+    """The agents by the ids of their spans."""
     of: dict[SlimSpan, AgentWork | None]
     """The agent of each round and each tool call."""
     loose: list[SlimSpan]
     """Rounds and tool calls without an agent above them, sorted."""
     plain_calls: list[SlimSpan]
-    """Tool calls of no special type, sorted. Only they can have opened an agent."""
+    """Tool calls without a special type, sorted. Only such a call can have started an agent."""
 
     def above(self, agent: AgentWork) -> AgentWork | None:
-        """Return the agent that started `agent`, by a tool call or a hand-off; None if none did."""
+        """Return the agent that started `agent` by a tool call or hand-off; None if unknown."""
         opener = agent.opened_by
         if opener is None:
             return None
@@ -139,14 +140,14 @@ def is_within_tool(model: SlimSpan) -> bool:
 
 
 _Climbed = dict[SlimSpan, tuple[SlimSpan | None, bytes | None]]
-"""The result of the search for an ancestor, by the spans that the search passed."""
+"""A cache of `_first_above`: the result for each span that earlier searches passed."""
 
 
 def find_agents(spans: Iterable[SlimSpan]) -> Agents:
     """Return the agents of a run, their work and what started them.
 
     Args:
-        spans: All spans of the run, sorted, as `build_tree` left them.
+        spans: All spans of the run, sorted. `build_tree` must have been applied to them.
     """
     by_id: dict[bytes, AgentWork] = {}
     of: dict[SlimSpan, AgentWork | None] = {}

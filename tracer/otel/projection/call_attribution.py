@@ -18,11 +18,12 @@ from tracer.otel.projection.agents import is_within_tool
 
 LARGE_CHARACTERS = 2000
 MOST_COPIES = 10
-"""How many calls get a copy of the same large arguments that a round asked for once."""
+"""The maximum number of tool calls that receive a copy of the same large arguments, if all of them
+are attributed to one request in a model's answer."""
 
 
 LATEST_ROUND = "the agent's latest round before the call"
-"""Why a call belongs to a round that did not verifiably ask for it."""
+"""The evidence if a tool call is attributed to a round whose answer may not contain the call."""
 
 
 class Choice(NamedTuple):
@@ -30,7 +31,7 @@ class Choice(NamedTuple):
 
     model: SlimSpan
     requested: RequestedCall | None = None
-    """The call in the model's answer, if it is certain."""
+    """The request for the call in the model's answer; None if it is uncertain."""
     inferred: bool = False
 
 

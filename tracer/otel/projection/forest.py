@@ -1,8 +1,8 @@
 """Arrange the spans of a run in a tree of agents, model calls and tool calls.
 
 Wrapper spans are skipped: a span's place in the tree (`SlimSpan.above`) is the nearest agent, model
-call or tool call above it. If the chain of parents ends at a span that has not arrived, this span
-is the place (`SlimSpan.awaits`). Spans that describe the same work are merged.
+call or tool call above it. If the chain of parents ends at a span that has not arrived, the id of
+this span is stored (`SlimSpan.awaits`). Spans that describe the same work are merged.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _climb(wrapper: SlimSpan, done: set[SlimSpan]) -> None:
 
     Args:
         wrapper: The wrapper.
-        done: The wrappers that need no further work. Those that were set are added.
+        done: The wrappers that are already set. The function adds the wrappers that it sets.
     """
     way: list[SlimSpan] = []
     at = wrapper
@@ -148,7 +148,7 @@ def _merge_repeated_tools(spans: list[SlimSpan]) -> bool:
 
 
 _Children = dict[SlimSpan, list[SlimSpan]]
-"""The models directly within each model."""
+"""The spans of model calls directly inside the span of each model call."""
 
 
 def _merge_nested_models(spans: list[SlimSpan]) -> bool:

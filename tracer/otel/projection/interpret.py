@@ -31,11 +31,13 @@ from tracer.redaction import MASK
 from tracer.resource import NO_SERVICE, Service, service_of
 
 _MASK = MASK[1:].encode()
-"""Part of every mask, whether or not JSON escapes the bracket before it."""
+"""The beginning of a mask without its bracket. Every mask contains it, even if JSON escapes the
+bracket."""
 
 _MOST_CHILDREN = 10
 _MOST_READ_BYTES = 1_000_000
-"""More children than that are read with their parent only while it is small."""
+"""The maximum number of bytes to read if many children are read together with their parent. The
+parent's bytes count once for each child. Above the limit, the children are read without it."""
 
 
 class Resources:
@@ -74,22 +76,22 @@ class RunSpans:
     """The spans of a run, read by their dialects."""
 
     trace_id: bytes
-    """Or the id of the run of a session."""
+    """The trace id. For a session's own run, `session_run_id` of the session."""
     is_of_session: bool
-    """Whether it consists of log records of a session that name no trace."""
+    """Whether this is a session's own run, which contains only log records without a trace id."""
     sessions: frozenset[bytes]
-    """The ids of the runs of the sessions that the log records name."""
+    """The `session_run_id` of each session that the log records name."""
     spans: list[SlimSpan]
-    """Sorted by start and id. A span that is only announced is included, and its announcement is
-    not. Spans that a dialect made from log records are included."""
+    """The spans, sorted by start and id. Spans that dialects created from log records are included.
+    A pending span is replaced by the span that it announces."""
     versions: dict[bytes, SlimSpan]
-    """One version of each span that was sent, announcements included."""
+    """One version of each span that was sent, including pending spans."""
     announced: dict[bytes, bytes]
     """The id of the span that each pending span announces."""
     may_hold_masks: bool
     """Whether any text may contain a mask of a secret."""
     later: dict[bytes, int]
-    """The index of the message in which a span came first, by span id; left out if it is 0."""
+    """The index of the first message that contains a span, by span id. Index 0 is left out."""
     log_records: int
     """The number of different log records."""
     resources: Resources
@@ -130,8 +132,8 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
     Args:
         messages: Stored messages (`tracer.otel.otlp.logs`) of one trace, with at least one span or
             log record. Their items were checked when they were accepted.
-        of_sessions: The stored messages of the runs of this run's sessions (`session_run_id`).
-            Their log records without a trace id are read, too.
+        of_sessions: The stored messages of the own runs (`session_run_id`) of the sessions that
+            this run's log records name. Their log records without a trace id are read, too.
 
     Raises:
         google.protobuf.message.DecodeError: A message cannot be parsed.
@@ -206,7 +208,7 @@ def _run_id(versions: Mapping[bytes, _Version], logs: list[LogRecord]) -> bytes:
 
 
 def _sessions(logs: Iterable[LogRecord]) -> Iterator[bytes]:
-    """Yield the run id of each session that log records name (`session_run_id`)."""
+    """Yield `session_run_id` of each session that log records name."""
     return (session_run_id(name) for record in logs if (name := session_of(record)) is not None)
 
 

@@ -25,19 +25,21 @@ BY_CALLER_NAME = "the agent's span names its caller, and one agent of that name 
 BY_TIME = "the only call of the run that was running all the while"
 
 _MOST_PAIRS = 1_000_000
-"""If lost agents times calls are more, agents are not joined by time."""
+"""The maximum number of pairs of orphan agents and tool calls. Above it, agents are not linked by
+time."""
 
 _MOST_LEVELS = 100
-"""How many levels above a lost agent are searched for its call."""
+"""The number of levels above an orphan agent that are searched for its tool call."""
 
 _MOST_CANDIDATES = 100
-"""If more calls can have opened an agent, none is chosen."""
+"""If more tool calls than this may have started an agent, no link is inferred."""
 
 _MOST_OF_A_NAME = 1000
-"""How many characters of a call's name are searched for that of an agent."""
+"""The number of characters of a tool call's name that are searched for an agent's name."""
 
 _MOST_CUTS = 10
-"""How often circles are cut. If some remain, all inferred links are removed."""
+"""The maximum number of attempts to remove all cycles of links. If cycles remain, all inferred
+links are removed."""
 
 
 def link_orphan_agents(spans: list[SlimSpan], agents: Agents) -> None:
@@ -73,7 +75,7 @@ def _is_placed(agent: AgentWork) -> bool:
 
 
 def _join_by_target(agents: Agents, late: list[AgentWork]) -> None:
-    """Link agents to tool calls that transfer control to an agent of this name.
+    """Link each agent to a tool call that transfers control to an agent with its name.
 
     The tool call may end before the agent begins. Each call starts one agent. If several calls
     match, a call is linked only if it was the only one running during the agent's whole work.
@@ -303,7 +305,7 @@ def _join_by_time(agents: Agents, late: list[AgentWork], nesting: _SubtreeInterv
 
 
 _Numbered = tuple[list[int], list[SlimSpan]]
-"""Calls with their numbers, ascending."""
+"""The numbers of tool calls in ascending order, and the tool calls in the same order."""
 
 
 class _SubtreeIntervals:
@@ -343,9 +345,10 @@ class _SubtreeIntervals:
     def nearest(self, agent: AgentWork, calls: _Numbered) -> list[SlimSpan]:
         """Return the tool calls that are closest to an agent in the tree.
 
-        These are the calls below the nearest ancestor that has any, except the agent's own calls.
-        The search ends at the nearest agent above, because only this agent can have started
-        `agent`. Returns an empty list if there are too many calls.
+        The search starts at the agent's parent and continues upwards, until there are tool calls
+        below the ancestor. The agent's own calls do not count. The search ends at the nearest agent
+        above, because only this agent can have started `agent`. Returns an empty list if there are
+        too many calls.
         """
         numbers, ordered = calls
         if not ordered:

@@ -49,7 +49,7 @@ from tracer.redaction.masked_fields import masked_paths
 from tracer.resource import SERVICE_ATTRIBUTES
 
 EARLIEST = "the earliest of the agents whose parents have not come"
-"""The evidence if an agent without a known opener gets the root plan."""
+"""The evidence if an agent whose parent is missing is inferred to be the root agent."""
 
 PROJECTION_VERSION = 3
 """Raise this number if the rows of any trace change, so that stored runs are projected again."""
@@ -90,16 +90,17 @@ class ProjectedRun:
     rows: dict[Kind, dict[bytes, Row]]
     """The values of `PROJECTED_FIELDS` by kind and record id."""
     spans: int
-    """How many different spans and log records there are."""
+    """The number of different spans and log records of the run."""
     later: dict[bytes, int]
-    """The index of the message in which a record's span came first, by record id; left out if it is
-    0. A record without a span came with the first of the work below it."""
+    """The index of the first message that contains a record's span, by record id. Index 0 is left
+    out. If the record has no span, the spans of the work below it count instead."""
     priced: set[bytes]
     """The ids of the think-acts whose cost was computed from prices."""
     sessions: frozenset[bytes] = frozenset()
-    """The ids of the runs of its sessions, whose log records belong to it, too."""
+    """The `session_run_id` of each session that the run's log records name. The log records of
+    these runs also belong to this run."""
     is_of_session: bool = False
-    """Whether it is the run of a session, which has no records."""
+    """Whether this is a session's own run, which has no records."""
 
 
 SpanPlace = tuple[Kind, bytes]
@@ -116,8 +117,7 @@ def project_run(
     Args:
         messages: The run's spans and log records as stored messages. They may be in any order and
             divided in any way, and may contain several versions of a span.
-        of_sessions: The stored messages of the runs of this run's sessions
-            (`ProjectedRun.sessions`).
+        of_sessions: The stored messages of the runs whose ids are in `ProjectedRun.sessions`.
         prices: The project's own prices. They replace costs in spans and prices of the price list.
     """
     run = read_run(messages, of_sessions)
@@ -436,19 +436,18 @@ class _Projection:
         if self._root_agent is not None:
             self._depths[self._root_agent] = 0
         self._opened: Counter[bytes] = Counter()
-        """How many plans each call, or step, has opened so far."""
+        """The number of plans that each tool call or step has started so far, by record id."""
         self._input_tokens = self._output_tokens = self._failures = 0
         self._cost_usd = Decimal(0)
         self._unpriced_calls = 0
         self._priced: set[bytes] = set()
         self._holders: dict[str, bytes] = {}
-        """The round that holds each list of offered tools: the first with these tools."""
+        """The id of the first round with each list of offered tools. Its row contains the list."""
 
     def _find_root_agent(self) -> AgentWork | None:
         """Return the agent whose plan is the root plan.
 
-        Returns None if the root plan represents more than one agent. `_add_root_plan` then creates
-        it.
+        Returns None if no single agent is the root. `_add_root_plan` then creates the root plan.
         """
         if len(self._top_agents) == 1:
             return self._top_agents[0]
@@ -530,7 +529,7 @@ class _Projection:
         return stored(agent.span.facts.title)
 
     def _opening(self, agent: AgentWork) -> Row:
-        """Return which plan, tool call and step started an agent, and the position there.
+        """Return the ids of the plan, tool call and step that started an agent, and the position.
 
         The position is the index of the agent's plan among the plans that the same tool call or
         step started.
@@ -579,7 +578,7 @@ class _Projection:
     def _add_root_step(self) -> None:
         """Add a step of the root plan for model calls and tool calls that belong to no agent.
 
-        If the run has several top agents, this step is also what hands over to them.
+        If the run has several top agents, they are recorded as hand-offs of this step.
         """
         lifecycle, _, agent_name, request, answer = self._whole()
         position = 0
@@ -600,7 +599,7 @@ class _Projection:
     def _whole(self) -> tuple[Row, str | None, str | None, str | None, str | None]:
         """Return the lifecycle, name, agent name, request and answer of a run as a whole.
 
-        If the run has exactly one top span, they are those of this span. Otherwise they are derived
+        If the run has exactly one top span, they come from this span. Otherwise they are derived
         from all spans.
         """
         spans = self._spans

@@ -21,7 +21,8 @@ def thinned(items: Sequence[Item], of_sessions: Sequence[bytes] = ()) -> Sequenc
 
     Args:
         items: The run's spans and log records.
-        of_sessions: The stored messages of the runs of this run's sessions (`session_run_id`).
+        of_sessions: The stored messages of the own runs (`session_run_id`) of the sessions that
+            this run's log records name.
 
     Returns:
         The remaining items; None if the run contains no agent work. The items of a session's own

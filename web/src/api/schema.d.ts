@@ -1178,7 +1178,7 @@ export interface components {
             name: string | null;
             /**
              * Uri
-             * @description Its address, or its data as a `data:` URI; null if the data exceeds a million characters.
+             * @description The file's address, or its data as a `data:` URI; null above a million characters.
              */
             uri: string | null;
             /**
@@ -1696,7 +1696,7 @@ export interface components {
             id: string;
             /**
              * Name
-             * @description The tool or the model.
+             * @description The name of the tool or the model.
              */
             name: string | null;
             /**
@@ -1808,7 +1808,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -1849,7 +1849,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider call id of the call in another run whose end this plan follows.
+             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
              */
             followsProviderCallId: string | null;
             /**
@@ -1940,7 +1940,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -2039,7 +2039,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider call id of the call in another run whose end this plan follows.
+             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
              */
             followsProviderCallId: string | null;
             /**
@@ -2111,7 +2111,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -2210,7 +2210,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider call id of the call in another run whose end this plan follows.
+             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
              */
             followsProviderCallId: string | null;
             /**
@@ -2529,12 +2529,12 @@ export interface components {
             id: string;
             /**
              * Name
-             * @description The agent, the model or the tool.
+             * @description The name of the agent, the model or the tool that failed.
              */
             name: string | null;
             /**
              * Reason
-             * @description The reason of its status, as a code.
+             * @description The reason of the record's status, as a code.
              */
             reason: string | null;
             /**
@@ -2549,7 +2549,7 @@ export interface components {
             errorMessage: string | null;
             /**
              * Depth
-             * @description The number of agents above it: 0 in the root agent's own work.
+             * @description The number of agents above the one that failed: 0 if the root agent itself failed.
              */
             depth: number;
         };
@@ -2653,7 +2653,7 @@ export interface components {
             costUsd: number | null;
             /**
              * Unpricedcalls
-             * @description The number of model calls with an unknown cost: those that succeeded or used tokens.
+             * @description The number of model calls that succeeded or used tokens, but have an unknown cost.
              * @default 0
              */
             unpricedCalls: number;
@@ -2672,7 +2672,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -2765,7 +2765,7 @@ export interface components {
             runMetadata: string | null;
             /**
              * Servicename
-             * @description The service that ran it: the resource attribute `service.name`.
+             * @description The service that executed the run: the resource attribute `service.name`.
              */
             serviceName: string | null;
             /**
@@ -2775,7 +2775,7 @@ export interface components {
             serviceVersion: string | null;
             /**
              * Deploymentenvironment
-             * @description Where it ran, such as `production`: `deployment.environment.name`.
+             * @description The environment of the service, such as `production`: `deployment.environment.name`.
              */
             deploymentEnvironment: string | null;
             /**
@@ -2796,7 +2796,7 @@ export interface components {
             subAgents: number;
             /**
              * Handledfailures
-             * @description The number of these that did not make the run fail.
+             * @description The number of failures that did not make the run fail.
              * @default 0
              */
             handledFailures: number;
@@ -2809,7 +2809,7 @@ export interface components {
             openCall: components["schemas"]["OpenCallSchema"] | null;
             /**
              * Seenat
-             * @description The last heartbeat or record of a recorder; None if the run has ended.
+             * @description The time of the latest heartbeat of the run's recorders; None if the run has ended.
              */
             seenAt: string | null;
             /**
@@ -2900,7 +2900,7 @@ export interface components {
             costUsd: number | null;
             /**
              * Unpricedcalls
-             * @description The number of model calls with an unknown cost: those that succeeded or used tokens.
+             * @description The number of model calls that succeeded or used tokens, but have an unknown cost.
              * @default 0
              */
             unpricedCalls: number;
@@ -2919,7 +2919,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -3012,7 +3012,7 @@ export interface components {
             runMetadata: string | null;
             /**
              * Servicename
-             * @description The service that ran it: the resource attribute `service.name`.
+             * @description The service that executed the run: the resource attribute `service.name`.
              */
             serviceName: string | null;
             /**
@@ -3022,7 +3022,7 @@ export interface components {
             serviceVersion: string | null;
             /**
              * Deploymentenvironment
-             * @description Where it ran, such as `production`: `deployment.environment.name`.
+             * @description The environment of the service, such as `production`: `deployment.environment.name`.
              */
             deploymentEnvironment: string | null;
             /**
@@ -3133,7 +3133,7 @@ export interface components {
             costUsd: number | null;
             /**
              * Unpricedcalls
-             * @description The number of model calls with an unknown cost: those that succeeded or used tokens.
+             * @description The number of model calls that succeeded or used tokens, but have an unknown cost.
              * @default 0
              */
             unpricedCalls: number;
@@ -3152,7 +3152,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -3245,7 +3245,7 @@ export interface components {
             runMetadata: string | null;
             /**
              * Servicename
-             * @description The service that ran it: the resource attribute `service.name`.
+             * @description The service that executed the run: the resource attribute `service.name`.
              */
             serviceName: string | null;
             /**
@@ -3255,7 +3255,7 @@ export interface components {
             serviceVersion: string | null;
             /**
              * Deploymentenvironment
-             * @description Where it ran, such as `production`: `deployment.environment.name`.
+             * @description The environment of the service, such as `production`: `deployment.environment.name`.
              */
             deploymentEnvironment: string | null;
             /**
@@ -3276,7 +3276,7 @@ export interface components {
             subAgents: number;
             /**
              * Handledfailures
-             * @description The number of these that did not make the run fail.
+             * @description The number of failures that did not make the run fail.
              * @default 0
              */
             handledFailures: number;
@@ -3289,7 +3289,7 @@ export interface components {
             openCall: components["schemas"]["OpenCallSchema"] | null;
             /**
              * Seenat
-             * @description The last heartbeat or record of a recorder; None if the run has ended.
+             * @description The time of the latest heartbeat of the run's recorders; None if the run has ended.
              */
             seenAt: string | null;
             /** @description The spans that the run's records do not include yet; null if they include all of them. */
@@ -3579,7 +3579,7 @@ export interface components {
         };
         /**
          * TextPart
-         * @description Text.
+         * @description A text.
          */
         TextPart: {
             /**
@@ -3672,7 +3672,7 @@ export interface components {
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost in US dollars: by a price of the project, reported, or by the price list.
+             * @description The cost in US dollars: by the project's prices, else as reported, else by the price list.
              */
             costUsd: number | null;
             /**
@@ -3695,7 +3695,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -3809,17 +3809,17 @@ export interface components {
             parameters: string | null;
             /**
              * Offeredtools
-             * @description The tools that it could choose, as the text of a JSON array.
+             * @description The tools that the model could choose, as the text of a JSON array.
              */
             offeredTools: string | null;
             /**
              * Offeredtoolsfrom
-             * @description The round of the run that holds the offered tools, if they are the same.
+             * @description An earlier think-act of the run that has the same offered tools and stores the list.
              */
             offeredToolsFrom: string | null;
             /**
              * Node
-             * @description The node of the agent's graph that asked the model.
+             * @description The node of the agent's graph that called the model.
              */
             node: string | null;
             /**
@@ -3879,7 +3879,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -3953,7 +3953,7 @@ export interface components {
             parentToolCallId: string | null;
             /**
              * Continuedplanid
-             * @description The sub-plan that the call continued after another call had opened it.
+             * @description The sub-plan that this call continued. An earlier tool call opened the sub-plan.
              */
             continuedPlanId: string | null;
             /**
@@ -4021,11 +4021,11 @@ export interface components {
              * @description When the tool ended after the call had been recorded as timed out.
              */
             lateFinishedAt: string | null;
-            /** @description The status of this late end. */
+            /** @description The status with which the tool ended after the timeout. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Lateresult
-             * @description The result or the error of this late end.
+             * @description The result or the error with which the tool ended after the timeout.
              */
             lateResult: string | null;
             /**
@@ -4120,7 +4120,7 @@ export interface components {
             parentToolCallId: string | null;
             /**
              * Continuedplanid
-             * @description The sub-plan that the call continued after another call had opened it.
+             * @description The sub-plan that this call continued. An earlier tool call opened the sub-plan.
              */
             continuedPlanId: string | null;
             /**
@@ -4163,7 +4163,7 @@ export interface components {
              * @description When the tool ended after the call had been recorded as timed out.
              */
             lateFinishedAt: string | null;
-            /** @description The status of this late end. */
+            /** @description The status with which the tool ended after the timeout. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Inferred
@@ -4213,7 +4213,7 @@ export interface components {
             stateChangesTruncated: boolean;
             /**
              * Lateresult
-             * @description The result or the error of this late end.
+             * @description The result or the error with which the tool ended after the timeout.
              */
             lateResult: string | null;
             /** Lateresultbytes */
@@ -4245,7 +4245,7 @@ export interface components {
             type: "toolCall";
             /**
              * Id
-             * @description The id that the provider gave it.
+             * @description The id that the provider gave the call.
              */
             id: string | null;
             /** Name */
@@ -4275,7 +4275,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -4349,7 +4349,7 @@ export interface components {
             parentToolCallId: string | null;
             /**
              * Continuedplanid
-             * @description The sub-plan that the call continued after another call had opened it.
+             * @description The sub-plan that this call continued. An earlier tool call opened the sub-plan.
              */
             continuedPlanId: string | null;
             /**
@@ -4417,11 +4417,11 @@ export interface components {
              * @description When the tool ended after the call had been recorded as timed out.
              */
             lateFinishedAt: string | null;
-            /** @description The status of this late end. */
+            /** @description The status with which the tool ended after the timeout. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Lateresult
-             * @description The result or the error of this late end.
+             * @description The result or the error with which the tool ended after the timeout.
              */
             lateResult: string | null;
             /** Argumentsbytes */
@@ -4809,7 +4809,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -4852,13 +4852,13 @@ export interface components {
             type: "late_end_noted";
             /**
              * Status
-             * @description The status of this late end.
+             * @description The status with which the tool ended.
              * @enum {string}
              */
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Result
-             * @description The result or the error of this late end.
+             * @description The result or the error with which the tool ended.
              * @default null
              */
             result: string | null;
@@ -4876,7 +4876,7 @@ export interface components {
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Reason
-             * @description Why it ended with this status, as a code.
+             * @description Why the record ended with this status, as a code.
              * @default null
              */
             reason: string | null;
@@ -4891,7 +4891,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -4937,7 +4937,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -4970,7 +4970,7 @@ export interface components {
             toolCallId: string | null;
             /**
              * Openedbystepid
-             * @description The step that opened this sub-plan without a tool call: a hand-off. Excludes `toolCallId`.
+             * @description The step that opened this sub-plan by a hand-off. Do not combine it with `toolCallId`.
              * @default null
              */
             openedByStepId: string | null;
@@ -5006,7 +5006,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider call id of the call in another run whose end this plan follows.
+             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
              * @default null
              */
             followsProviderCallId: string | null;
@@ -5058,19 +5058,20 @@ export interface components {
             runMetadata: Record<string, never> | string | null;
             /**
              * Servicename
-             * @description The service, as OpenTelemetry's `service.name`; for a root plan only.
+             * @description The name of the service, as OpenTelemetry's `service.name`; for a root plan only.
              * @default null
              */
             serviceName: string | null;
             /**
              * Serviceversion
-             * @description Its version, as `service.version`; for a root plan only.
+             * @description The version of the service, as `service.version`; for a root plan only.
              * @default null
              */
             serviceVersion: string | null;
             /**
              * Deploymentenvironment
-             * @description Where it runs, as `deployment.environment.name`; for a root plan only.
+             * @description The environment in which the service runs, as `deployment.environment.name`; for a root plan
+             *     only.
              * @default null
              */
             deploymentEnvironment: string | null;
@@ -5110,7 +5111,7 @@ export interface components {
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Reason
-             * @description Why it ended with this status, as a code.
+             * @description Why the record ended with this status, as a code.
              * @default null
              */
             reason: string | null;
@@ -5125,7 +5126,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5170,7 +5171,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5213,7 +5214,7 @@ export interface components {
         };
         /**
          * ThoughtRecorded
-         * @description The model answered or failed. Sent before any of the chosen tools runs.
+         * @description The model answered or failed. The event is sent before any of the chosen tools runs.
          */
         ThoughtRecorded: {
             /**
@@ -5224,7 +5225,7 @@ export interface components {
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Reason
-             * @description Why it ended with this status, as a code.
+             * @description Why the record ended with this status, as a code.
              * @default null
              */
             reason: string | null;
@@ -5239,7 +5240,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5353,7 +5354,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5384,7 +5385,7 @@ export interface components {
             type: "thought_started";
             /**
              * Position
-             * @description The round's number within the step.
+             * @description The index of the think-act within the step, from 0.
              */
             position: number;
             /**
@@ -5419,7 +5420,8 @@ export interface components {
             offeredTools: unknown[] | string | null;
             /**
              * Offeredtoolsfrom
-             * @description The round of the run that was recorded with the same tools, instead of `offeredTools`.
+             * @description The id of an earlier think-act of the run with the same offered tools. It replaces
+             *     `offeredTools`, so that a list of tools is sent only once.
              * @default null
              */
             offeredToolsFrom: string | null;
@@ -5443,7 +5445,7 @@ export interface components {
             status: "cancelled" | "failed" | "succeeded";
             /**
              * Reason
-             * @description Why it ended with this status, as a code.
+             * @description Why the record ended with this status, as a code.
              * @default null
              */
             reason: string | null;
@@ -5458,7 +5460,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5539,7 +5541,8 @@ export interface components {
          * ToolCallStarted
          * @description A tool call starts: a queued call, one outside of any think-act, a batch item, or a retry.
          *
-         *     If `thought_recorded` reports a call as `running`, its first attempt needs no such event.
+         *     If `thought_recorded` reports a call as `running`, its first attempt needs no
+         *     `tool_call_started` event.
          */
         ToolCallStarted: {
             /**
@@ -5551,7 +5554,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5617,7 +5620,7 @@ export interface components {
             position: number | null;
             /**
              * Continuedplanid
-             * @description The sub-plan that the call continues after another call had opened it.
+             * @description The sub-plan that this call continues. An earlier tool call opened the sub-plan.
              * @default null
              */
             continuedPlanId: string | null;
@@ -5685,7 +5688,7 @@ export interface components {
             /**
              * Rootplanid
              * Format: uuid
-             * @description The run: the id of its root plan.
+             * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
@@ -5726,7 +5729,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider call id of the call in another run whose end this plan follows.
+             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
              */
             followsProviderCallId: string | null;
             /**
@@ -5967,7 +5970,7 @@ export interface components {
             outputTokens: number | null;
             /**
              * Costusd
-             * @description The cost in US dollars: by a price of the project, reported, or by the price list.
+             * @description The cost in US dollars: by the project's prices, else as reported, else by the price list.
              */
             costUsd: number | null;
             /**
@@ -6045,7 +6048,7 @@ export interface components {
             parentToolCallId: string | null;
             /**
              * Continuedplanid
-             * @description The sub-plan that the call continued after another call had opened it.
+             * @description The sub-plan that this call continued. An earlier tool call opened the sub-plan.
              */
             continuedPlanId: string | null;
             /**
@@ -6088,7 +6091,7 @@ export interface components {
              * @description When the tool ended after the call had been recorded as timed out.
              */
             lateFinishedAt: string | null;
-            /** @description The status of this late end. */
+            /** @description The status with which the tool ended after the timeout. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Inferred
@@ -6138,7 +6141,7 @@ export interface components {
             stateChangesTruncated: boolean;
             /**
              * Lateresult
-             * @description The result or the error of this late end.
+             * @description The result or the error with which the tool ended after the timeout.
              */
             lateResult: string | null;
             /** Lateresultbytes */

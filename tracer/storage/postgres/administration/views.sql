@@ -75,7 +75,7 @@ SELECT
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all records of the run.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.runs.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.runs.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.runs.title IS 'The title of the root plan; if none was recorded, the first line of the request.';
 COMMENT ON COLUMN trace.runs.agent_name IS 'The agent that runs the root plan.';
 COMMENT ON COLUMN trace.runs.session_id IS 'The conversation that the run belongs to.';
@@ -104,10 +104,10 @@ COMMENT ON COLUMN trace.runs.source IS 'The source of the records: `events`, or 
 COMMENT ON COLUMN trace.runs.is_agent_work IS 'False for a trace without agents, models and tools. It is listed only on request.';
 COMMENT ON COLUMN trace.runs.removed_spans IS 'The number of spans that were removed because the project stores spans of agent work only.';
 COMMENT ON COLUMN trace.runs.run_metadata IS 'The metadata of the run, as the text of a JSON object.';
-COMMENT ON COLUMN trace.runs.service_name IS 'The service that ran it: the resource attribute `service.name`.';
+COMMENT ON COLUMN trace.runs.service_name IS 'The service that executed the run: the resource attribute `service.name`.';
 COMMENT ON COLUMN trace.runs.service_version IS 'The version of the service: `service.version`.';
-COMMENT ON COLUMN trace.runs.deployment_environment IS 'Where it ran, such as `production`: `deployment.environment.name`.';
-COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls with an unknown cost: those that succeeded or used tokens.';
+COMMENT ON COLUMN trace.runs.deployment_environment IS 'The environment of the service, such as `production`: `deployment.environment.name`.';
+COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT
@@ -152,7 +152,7 @@ JOIN run ON run.project_id = plan.project_id
     AND plan.recorded_at > '-infinity';
 COMMENT ON VIEW trace.plans IS 'Plans: root plans and sub-plans.';
 COMMENT ON COLUMN trace.plans.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.plans.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.plans.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.plans.plan_id IS 'The plan''s id. The id of a root plan is also the id of the run.';
 COMMENT ON COLUMN trace.plans.parent_plan_id IS 'The plan whose tool call or step opened this one; null for the root plan.';
 COMMENT ON COLUMN trace.plans.tool_call_id IS 'The tool call that opened this sub-plan.';
@@ -184,7 +184,7 @@ COMMENT ON COLUMN trace.plans.inferred IS 'True if the link to its parent was re
 COMMENT ON COLUMN trace.plans.inferred_from IS 'The evidence for the reconstructed link.';
 COMMENT ON COLUMN trace.plans.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.plans.subject IS 'The person whose data the run contains.';
-COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider call id of the call in another run whose end this plan follows.';
+COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
 
 CREATE VIEW trace.sub_plans WITH (security_invoker) AS
 SELECT
@@ -242,7 +242,7 @@ LEFT JOIN agent_execution_record AS step ON step.project_id = plan.project_id
 WHERE plan.plan_id <> plan.root_plan_id;
 COMMENT ON VIEW trace.sub_plans IS 'Sub-plans: one row for each plan that a tool call or a hand-off opened, with the tool call.';
 COMMENT ON COLUMN trace.sub_plans.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.sub_plans.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.sub_plans.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.sub_plans.plan_id IS 'The plan''s id. The id of a root plan is also the id of the run.';
 COMMENT ON COLUMN trace.sub_plans.parent_plan_id IS 'The plan whose tool call or step opened this one; null for the root plan.';
 COMMENT ON COLUMN trace.sub_plans.tool_call_id IS 'The tool call that opened this sub-plan.';
@@ -280,7 +280,7 @@ COMMENT ON COLUMN trace.sub_plans.tool_arguments IS 'The arguments of that call,
 COMMENT ON COLUMN trace.sub_plans.tool_status IS 'The status of that call.';
 COMMENT ON COLUMN trace.sub_plans.tool_duration_ms IS 'The duration of that call in milliseconds.';
 COMMENT ON COLUMN trace.sub_plans.opener_agent_name IS 'The agent that made the call or handed over.';
-COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider call id of the call in another run whose end this plan follows.';
+COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
 
 CREATE VIEW trace.steps WITH (security_invoker) AS
 SELECT
@@ -319,7 +319,7 @@ LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
     AND plan.plan_id = step.plan_id;
 COMMENT ON VIEW trace.steps IS 'Steps: the items of plans, each executed by one agent.';
 COMMENT ON COLUMN trace.steps.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.steps.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.steps.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.steps.step_id IS 'The step''s id.';
 COMMENT ON COLUMN trace.steps.plan_id IS 'The plan of the step; null if only the step''s id is known.';
 COMMENT ON COLUMN trace.steps.position IS 'The position among the plan''s steps, from 0.';
@@ -400,7 +400,7 @@ LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
     AND plan.plan_id = step.plan_id;
 COMMENT ON VIEW trace.think_acts IS 'Think-acts: one row for each request to a model and its answer. The answer can request tool calls.';
 COMMENT ON COLUMN trace.think_acts.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.think_acts.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.think_acts.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.think_acts.think_act_id IS 'The think-act''s id.';
 COMMENT ON COLUMN trace.think_acts.step_id IS 'The step of the think-act; null if only the think-act''s id is known.';
 COMMENT ON COLUMN trace.think_acts.position IS 'The round''s number within the step, from 0.';
@@ -410,7 +410,7 @@ COMMENT ON COLUMN trace.think_acts.thought IS 'The text of the model''s answer.'
 COMMENT ON COLUMN trace.think_acts.messages IS 'The messages to the model, as the text of a JSON array.';
 COMMENT ON COLUMN trace.think_acts.input_tokens IS 'The number of input tokens.';
 COMMENT ON COLUMN trace.think_acts.output_tokens IS 'The number of output tokens.';
-COMMENT ON COLUMN trace.think_acts.cost_usd IS 'The cost in US dollars: by a price of the project, reported, or by the price list.';
+COMMENT ON COLUMN trace.think_acts.cost_usd IS 'The cost in US dollars: by the project''s prices, else as reported, else by the price list.';
 COMMENT ON COLUMN trace.think_acts.status IS 'The status: `unknown` (a placeholder that another record referenced), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open, and its recorder''s lease has expired).';
 COMMENT ON COLUMN trace.think_acts.is_open IS 'True if it has not ended. A condition on this column uses an index.';
 COMMENT ON COLUMN trace.think_acts.is_failed IS 'True if it failed. A condition on this column uses an index.';
@@ -432,9 +432,9 @@ COMMENT ON COLUMN trace.think_acts.session_id IS 'The conversation that the run 
 COMMENT ON COLUMN trace.think_acts.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.think_acts.provider IS 'The provider of the model, such as `openai`.';
 COMMENT ON COLUMN trace.think_acts.parameters IS 'The parameters of the request, such as `temperature`, as the text of a JSON object.';
-COMMENT ON COLUMN trace.think_acts.offered_tools IS 'The tools that it could choose, as the text of a JSON array.';
-COMMENT ON COLUMN trace.think_acts.offered_tools_from IS 'The round of the run that holds the offered tools, if they are the same.';
-COMMENT ON COLUMN trace.think_acts.node IS 'The node of the agent''s graph that asked the model.';
+COMMENT ON COLUMN trace.think_acts.offered_tools IS 'The tools that the model could choose, as the text of a JSON array.';
+COMMENT ON COLUMN trace.think_acts.offered_tools_from IS 'An earlier think-act of the run that has the same offered tools and stores the list.';
+COMMENT ON COLUMN trace.think_acts.node IS 'The node of the agent''s graph that called the model.';
 COMMENT ON COLUMN trace.think_acts.finish_reasons IS 'Why the model stopped, such as `stop` or `tool_calls`, sorted.';
 COMMENT ON COLUMN trace.think_acts.cache_read_tokens IS 'The input tokens that the provider read from its cache.';
 COMMENT ON COLUMN trace.think_acts.cache_written_tokens IS 'The input tokens that the provider wrote to its cache.';
@@ -503,7 +503,7 @@ LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
     AND plan.plan_id = step.plan_id;
 COMMENT ON VIEW trace.tool_calls IS 'Tool calls: one row for each call, however often it was retried. The items of a batch tool are calls of their own.';
 COMMENT ON COLUMN trace.tool_calls.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.tool_calls.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.tool_calls.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.tool_calls.tool_call_id IS 'The tool call''s id.';
 COMMENT ON COLUMN trace.tool_calls.step_id IS 'The step that made the call; null if only the call''s id is known.';
 COMMENT ON COLUMN trace.tool_calls.think_act_id IS 'The think-act that requested the call; null for a call outside of any think-act.';
@@ -539,8 +539,8 @@ COMMENT ON COLUMN trace.tool_calls.short_circuited_by IS 'The hook that returned
 COMMENT ON COLUMN trace.tool_calls.state_changes IS 'The call''s changes of the session state, as the text of a JSON array.';
 COMMENT ON COLUMN trace.tool_calls.still_running IS 'True if the call ended while its tool continued to run, after a timeout for example.';
 COMMENT ON COLUMN trace.tool_calls.late_finished_at IS 'When the tool ended after the call had been recorded as timed out.';
-COMMENT ON COLUMN trace.tool_calls.late_status IS 'The status of this late end.';
-COMMENT ON COLUMN trace.tool_calls.late_result IS 'The result or the error of this late end.';
+COMMENT ON COLUMN trace.tool_calls.late_status IS 'The status with which the tool ended after the timeout.';
+COMMENT ON COLUMN trace.tool_calls.late_result IS 'The result or the error with which the tool ended after the timeout.';
 COMMENT ON COLUMN trace.tool_calls.inferred IS 'True if the link to its parent was reconstructed rather than recorded.';
 COMMENT ON COLUMN trace.tool_calls.inferred_from IS 'The evidence for the reconstructed link.';
 COMMENT ON COLUMN trace.tool_calls.agent_name IS 'The agent of its step.';
@@ -548,7 +548,7 @@ COMMENT ON COLUMN trace.tool_calls.plan_id IS 'The plan of its step.';
 COMMENT ON COLUMN trace.tool_calls.depth IS 'The number of plans above its plan: 0 in the root plan.';
 COMMENT ON COLUMN trace.tool_calls.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.tool_calls.subject IS 'The person whose data the run contains.';
-COMMENT ON COLUMN trace.tool_calls.continued_plan_id IS 'The sub-plan that the call continued after another call had opened it.';
+COMMENT ON COLUMN trace.tool_calls.continued_plan_id IS 'The sub-plan that this call continued. An earlier tool call opened the sub-plan.';
 
 CREATE VIEW trace.lineage WITH (security_invoker) AS
 SELECT
@@ -565,7 +565,7 @@ FROM run JOIN LATERAL trace.lineage_of(run.root_plan_id) AS walk ON walk.project
 WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.lineage IS 'The path from the root plan to each plan of a run. A query traverses each run separately, so select one or a few values of root_plan_id. On Citus, use the function trace.lineage_of(''…'') instead.';
 COMMENT ON COLUMN trace.lineage.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.lineage.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.lineage.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.lineage.plan_id IS 'The last plan of the path.';
 COMMENT ON COLUMN trace.lineage.depth IS 'The number of plans above it in the path: 0 for the root.';
 COMMENT ON COLUMN trace.lineage.titles IS 'The titles of the plans in the path, starting at the root.';
@@ -620,7 +620,7 @@ FROM (
 ) AS part GROUP BY part.project_id, part.root_plan_id, part.plan_id;
 COMMENT ON VIEW trace.plan_costs IS 'Tokens, cost and time of each plan, without its sub-plans. The view trace.runs has the totals of whole runs.';
 COMMENT ON COLUMN trace.plan_costs.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.plan_costs.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.plan_costs.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.plan_costs.plan_id IS 'The plan; null for records without a known plan.';
 COMMENT ON COLUMN trace.plan_costs.think_acts IS 'The number of rounds.';
 COMMENT ON COLUMN trace.plan_costs.tool_calls IS 'The number of tool calls.';
@@ -630,7 +630,7 @@ COMMENT ON COLUMN trace.plan_costs.output_tokens IS 'The output tokens of all mo
 COMMENT ON COLUMN trace.plan_costs.cost_usd IS 'The sum of the known costs of model calls in US dollars; null if some are unknown and the others are zero.';
 COMMENT ON COLUMN trace.plan_costs.model_ms IS 'The sum of the durations of model requests in milliseconds.';
 COMMENT ON COLUMN trace.plan_costs.tool_ms IS 'The sum of the durations of tool calls in milliseconds. Parallel calls and the time of sub-plans inside a call count in full.';
-COMMENT ON COLUMN trace.plan_costs.unpriced_calls IS 'The number of model calls with an unknown cost: those that succeeded or used tokens.';
+COMMENT ON COLUMN trace.plan_costs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 
 CREATE VIEW trace.agent_costs WITH (security_invoker) AS
 SELECT
@@ -678,7 +678,7 @@ FROM (
 ) AS part GROUP BY part.project_id, part.root_plan_id, part.agent_name;
 COMMENT ON VIEW trace.agent_costs IS 'Tokens, cost and time of each agent in each run. Work that an agent delegates to another agent counts for the other one.';
 COMMENT ON COLUMN trace.agent_costs.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.agent_costs.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.agent_costs.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.agent_costs.agent_name IS 'The agent; null for records without a known agent.';
 COMMENT ON COLUMN trace.agent_costs.think_acts IS 'The number of rounds.';
 COMMENT ON COLUMN trace.agent_costs.tool_calls IS 'The number of tool calls.';
@@ -688,7 +688,7 @@ COMMENT ON COLUMN trace.agent_costs.output_tokens IS 'The output tokens of all m
 COMMENT ON COLUMN trace.agent_costs.cost_usd IS 'The sum of the known costs of model calls in US dollars; null if some are unknown and the others are zero.';
 COMMENT ON COLUMN trace.agent_costs.model_ms IS 'The sum of the durations of model requests in milliseconds.';
 COMMENT ON COLUMN trace.agent_costs.tool_ms IS 'The sum of the durations of tool calls in milliseconds. Parallel calls and the time of sub-plans inside a call count in full.';
-COMMENT ON COLUMN trace.agent_costs.unpriced_calls IS 'The number of model calls with an unknown cost: those that succeeded or used tokens.';
+COMMENT ON COLUMN trace.agent_costs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 
 CREATE VIEW trace.tool_stats WITH (security_invoker) AS
 SELECT
@@ -737,7 +737,7 @@ JOIN run ON run.project_id = block.project_id
     AND run.deleted_at IS NULL;
 COMMENT ON VIEW trace.blocks IS 'Blocks: each contains OpenTelemetry spans of one run that arrived in the same request, compressed. `GET /api/runs/{id}/spans` returns single spans.';
 COMMENT ON COLUMN trace.blocks.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.blocks.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.blocks.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.blocks.spans IS 'The number of spans and log records in the message. A span may occur in several blocks.';
 COMMENT ON COLUMN trace.blocks.bytes IS 'Their uncompressed size in bytes.';
 COMMENT ON COLUMN trace.blocks.stored_bytes IS 'Their compressed size in bytes.';
@@ -759,7 +759,7 @@ JOIN run ON run.project_id = pending.project_id
     AND run.deleted_at IS NULL;
 COMMENT ON VIEW trace.behind IS 'Runs with spans from which no records were computed yet. The records of these runs lack the data of these spans.';
 COMMENT ON COLUMN trace.behind.project_id IS 'The project that the record belongs to.';
-COMMENT ON COLUMN trace.behind.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.behind.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.behind.spans IS 'The number of spans in the blocks that are pending.';
 COMMENT ON COLUMN trace.behind.bytes IS 'The uncompressed size of the blocks that are pending, in bytes.';
 COMMENT ON COLUMN trace.behind.since IS 'When the first of the pending blocks arrived.';

@@ -241,7 +241,7 @@ class RunTable(_Stored, Run, table=True):
     )
 
     unpriced_calls: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
-    """The number of model calls with an unknown cost: those that succeeded or used tokens."""
+    """The number of model calls that succeeded or used tokens, but have an unknown cost."""
     source: str = "events"
     """The source of the records: `events`, or `spans` (a projection)."""
     is_agent_work: bool = True
