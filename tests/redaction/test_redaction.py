@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.canaries import SECRETS
@@ -180,6 +180,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(TEXTS)
+@example("AKIAIOSFODNN7EXAMPLEsk-canary0123456789abcdef")
 def test_redacting_redacted_text_changes_nothing(text: str) -> None:
     masked = REDACTION.text(text)
     assert REDACTION.text(masked) == masked

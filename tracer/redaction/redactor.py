@@ -107,11 +107,11 @@ class Redaction:
         front = text[: len(text) - len(size)]
         work = WorkCounter()
         try:
-            edits = self._edits(front, work, hint, has_keys)
-            redacted = apply(front, edits)
-            # Masks may have turned it into JSON, such as `{"password": unquoted}`.
-            if edits and is_json(redacted) and not is_json(front):
-                redacted = apply(redacted, self._edits(redacted, work, hint, has_keys))
+            redacted = front
+            # After a mask, another secret may be recognized: a key that was glued to the masked
+            # one, or a value in a text that became JSON, such as `{"password": unquoted}`.
+            while edits := self._edits(redacted, work, hint, has_keys):
+                redacted = apply(redacted, edits)
         except TooMuchWork:
             redacted = ""
             all_bytes = int(mark[1]) if mark else len(text.encode("utf-8", "surrogatepass"))
