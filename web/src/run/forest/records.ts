@@ -54,16 +54,25 @@ export function applyChanges(records: Records, { changed, removed }: RunChanges)
   for (const record of changed) records.set(placeOf(record as TreeNode), record as TreeNode)
 }
 
-/** The places that a record names as its parent. The first that exists is its parent. */
-export function namedParents(record: TreeNode): string[] {
-  const named: [Kind, string | null][] = []
-  if (record.kind === 'plan') {
-    named.push(['toolCall', record.toolCallId], ['step', record.openedByStepId])
-  } else if (record.kind === 'step') named.push(['plan', record.planId])
-  else if (record.kind === 'thinkAct') named.push(['step', record.stepId])
-  else {
-    named.push(['toolCall', record.parentToolCallId], ['thinkAct', record.thinkActId])
-    named.push(['step', record.stepId])
+/** The parent of a record: the first of the places that it names which exists, or null. */
+export function namedParent<Found>(
+  record: TreeNode,
+  byPlace: ReadonlyMap<string, Found>,
+): Found | null {
+  const at = (kind: Kind, id: string | null) =>
+    (id === null ? undefined : byPlace.get(`${kind}:${id}`)) ?? null
+  switch (record.kind) {
+    case 'plan':
+      return at('toolCall', record.toolCallId) ?? at('step', record.openedByStepId)
+    case 'step':
+      return at('plan', record.planId)
+    case 'thinkAct':
+      return at('step', record.stepId)
+    case 'toolCall':
+      return (
+        at('toolCall', record.parentToolCallId) ??
+        at('thinkAct', record.thinkActId) ??
+        at('step', record.stepId)
+      )
   }
-  return named.filter(([, id]) => id !== null).map(([kind, id]) => `${kind}:${id}`)
 }

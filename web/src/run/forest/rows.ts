@@ -1,7 +1,7 @@
 /** A run's records as the rows of a tree. */
 import { activityOf, type Activity } from '../../api/activity'
 import type { Kind, NodeTotals, PlanNode, ToolCallNode, TreeNode } from '../../api/shapes'
-import { namedParents, placeOf, recordId, type Records } from './records'
+import { namedParent, placeOf, recordId, type Records } from './records'
 import { extentOf, spanOf, type Extent, type Span } from './spans'
 import { NO_TOTALS, totalsOf } from './totals'
 
@@ -65,8 +65,7 @@ export function buildForest(records: Records, rootPlanId: string): Forest {
   const loose: RecordRow[] = []
   for (const row of rows.values()) {
     if (row === root) continue
-    const place = namedParents(row.record).find((each) => rows.has(each))
-    row.parent = place === undefined ? null : rows.get(place)!
+    row.parent = namedParent(row.record, rows)
     if (row.parent) row.parent.children.push(row)
     else loose.push(row)
   }
@@ -77,11 +76,14 @@ export function buildForest(records: Records, rootPlanId: string): Forest {
   const tops: Row[] = [root]
   if (loose.length > 0) {
     const heading: UnplacedRow = {
-      ...COMMON,
       key: UNPLACED,
       kind: UNPLACED,
       parent: null,
       children: loose,
+      span: null,
+      extent: null,
+      own: NO_TOTALS,
+      cumulative: NO_TOTALS,
     }
     for (const row of loose) row.parent = heading
     tops.push(heading)
@@ -89,12 +91,24 @@ export function buildForest(records: Records, rootPlanId: string): Forest {
   return finish(tops)
 }
 
-const COMMON = { span: null, extent: null, own: NO_TOTALS, cumulative: NO_TOTALS }
+const NONE: readonly RecordRow[] = []
 
+/** Without a spread, which takes several times as long: a run may have 10,000 records. */
 function newRow(record: TreeNode): RecordRow {
   const id = recordId(record)
-  const { kind } = record
-  return { ...COMMON, key: id, kind, id, record, parent: null, children: [], carried: [] }
+  return {
+    key: id,
+    kind: record.kind,
+    id,
+    record,
+    parent: null,
+    children: [],
+    carried: NONE,
+    span: null,
+    extent: null,
+    own: NO_TOTALS,
+    cumulative: NO_TOTALS,
+  }
 }
 
 const RANKS: Record<Kind, number> = { step: 0, thinkAct: 1, toolCall: 2, plan: 3 }
@@ -112,9 +126,9 @@ function sort(rows: RecordRow[]) {
 
 /** Makes one row of each circle of parents a loose one. */
 function cutCircles(root: RecordRow, loose: RecordRow[], rows: ReadonlyMap<string, RecordRow>) {
-  const reached = new Set<Row>()
-  reach(reached, [root, ...loose])
-  if (reached.size === rows.size) return
+  const reachable = inOrder([root, ...loose])
+  if (reachable.length === rows.size) return
+  const reached = new Set(reachable)
   const left = [...rows.values()].filter((row) => !reached.has(row))
   // Plans first, and in a fixed order, so that the same row is cut whatever arrived first.
   sort(left)
@@ -154,7 +168,10 @@ function finish(tops: Row[]): Forest {
     const row = all[at]!
     row.span = isRecord(row) ? spanOf(row.record, row.children) : null
     row.extent = extentOf(row.span, row.children)
-    if (isRecord(row)) Object.assign(row, totalsOf(row))
+    if (!isRecord(row)) continue
+    const { own, cumulative } = totalsOf(row)
+    row.own = own
+    row.cumulative = cumulative
   }
   return { tops, all, byKey }
 }

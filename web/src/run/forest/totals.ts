@@ -12,7 +12,8 @@ export function totalsOf({ record, children }: Summed): {
   cumulative: NodeTotals
 } {
   const own = ofItself(record)
-  const cumulative = { ...own }
+  // Most records have no children: both are one object then.
+  const cumulative = children.length > 0 ? { ...own } : own
   for (const child of children) {
     if (child.kind !== 'plan') add(own, child.own)
     add(cumulative, child.cumulative)
