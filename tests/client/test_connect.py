@@ -142,7 +142,7 @@ def test_disabled_connection_records_nothing(
     assert not (tmp_path / "home").exists()
 
 
-def test_thread_whose_class_overrides_run_passes_on_the_context(
+def test_thread_subclass_that_overrides_run_receives_the_context(
     database_url: str, tmp_path: Path
 ) -> None:
     class Worker(threading.Thread):

@@ -132,7 +132,7 @@ async def test_every_sub_plan_contains_the_call_that_opened_it(store: Store) -> 
     assert (await store.reader.read_plan(run.root)).opener is None
 
 
-async def test_plan_contains_the_call_of_an_earlier_run_that_it_follows(store: Store) -> None:
+async def test_follows_provider_call_id_finds_the_call_in_an_earlier_run(store: Store) -> None:
     earlier, later, stranger = Moments(), Moments(), Moments()
     for run, session in ((earlier, "s"), (stranger, "t")):
         await store.record(
@@ -148,7 +148,7 @@ async def test_plan_contains_the_call_of_an_earlier_run_that_it_follows(store: S
     assert (await store.reader.read_plan(earlier.root)).followed is None
 
 
-async def test_call_contains_the_id_of_the_plan_that_it_continued(store: Store) -> None:
+async def test_call_that_continued_a_plan_contains_the_id_of_the_plan(store: Store) -> None:
     run, plan, call = Moments(), new_id(), new_id()
     await store.record(
         run.sub_plan_started(plan, run.call),

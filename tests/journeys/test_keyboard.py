@@ -28,7 +28,7 @@ async def _expect_selected(page: Page, key: object) -> None:
     await expect(selected(page)).to_have_attribute("data-key", str(key))
 
 
-async def test_n_moves_focus_between_failures(page: Page, site: Site, records: Records) -> None:
+async def test_key_n_moves_focus_between_failures(page: Page, site: Site, records: Records) -> None:
     run = await _with_two_failures(records)
     await open_run(page, site.address, run.root)
     await page.get_by_role("tree").focus()
@@ -47,7 +47,7 @@ async def test_n_moves_focus_between_failures(page: Page, site: Site, records: R
 
 
 @pytest.mark.thorough
-async def test_n_opens_the_collapsed_rows_above_a_failure(
+async def test_key_n_opens_the_collapsed_rows_above_a_failure(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _with_two_failures(records)
@@ -61,7 +61,7 @@ async def test_n_opens_the_collapsed_rows_above_a_failure(
 
 
 @pytest.mark.thorough
-async def test_p_selects_the_tool_call_that_opened_a_sub_plan(
+async def test_key_p_selects_the_tool_call_that_opened_a_sub_plan(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -75,7 +75,7 @@ async def test_p_selects_the_tool_call_that_opened_a_sub_plan(
 
 
 @pytest.mark.thorough
-async def test_asterisk_expands_the_siblings_of_the_selected_row(
+async def test_asterisk_key_expands_the_siblings_of_the_selected_row(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

@@ -65,7 +65,9 @@ async def _expect_selected(page: Page, key: object) -> None:
     await expect(selected(page)).to_have_attribute("data-key", str(key))
 
 
-async def test_run_that_answered_is_found(page: Page, site: Site, records: Records) -> None:
+async def test_model_call_that_contains_an_answer_is_found(
+    page: Page, site: Site, records: Records
+) -> None:
     run = long_conversation(start=utc_now())
     await records.write(*run.events)
     await _list(page, site)

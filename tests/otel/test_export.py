@@ -219,7 +219,7 @@ async def test_invalid_embedded_records_are_ignored(run: SampleRun) -> None:
         assert len(projected.records[Kind.TOOL_CALL]) == 3
 
 
-async def test_trace_with_truncated_records_is_read_by_the_conventions() -> None:
+async def test_spans_with_truncated_embedded_records_are_read_by_their_attributes() -> None:
     spans = await delegation()
     cut = [_carrying(span, str(span.attributes[RECORD])[:100]) for span in spans]
 

@@ -318,7 +318,7 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple | list) else value
 
 
-def test_each_type_of_span_of_the_scenarios_has_an_operation() -> None:
+def test_each_span_type_of_the_scenarios_has_a_known_operation() -> None:
     types = {span_type for spans in SCENARIOS.values() for span_type in spans}
 
     assert types == OPERATIONS.keys()

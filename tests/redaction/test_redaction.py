@@ -423,7 +423,7 @@ def test_redacted_json_is_valid_for_any_configured_pattern(
     assert type(json.loads(masked)) is type(value)
 
 
-def test_markers_of_the_original_size_are_unchanged() -> None:
+def test_redaction_does_not_change_markers_of_removed_payloads() -> None:
     for text in (
         f"{'x' * 30}[masked: rest of 12345678 bytes]",
         '{"password": "[masked: pass[masked: rest of 5000 bytes]',

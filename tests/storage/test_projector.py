@@ -516,7 +516,7 @@ def test_run_that_crashed_a_projector_is_projected_alone_and_last(server: Server
     assert attempts == 5
 
 
-def test_unpacked_spans_are_read_after_a_run_of_another_project(server: Server) -> None:
+def test_projector_reads_unpacked_spans_after_a_run_of_another_project(server: Server) -> None:
     first, second = parts_of_a_trace()
     server.accept(other_trace(1))
     other_run = UUID(int=1)

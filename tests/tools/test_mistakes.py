@@ -137,7 +137,7 @@ async def test_function_may_take_all_arguments_as_one_object(tmp_path: Path) -> 
     assert results == ["3", "3", "3", "3"]
 
 
-async def test_schema_has_only_what_the_function_accepts(tmp_path: Path) -> None:
+async def test_schema_contains_exactly_the_parameters_of_the_function(tmp_path: Path) -> None:
     def add(a: float, b: float = 0) -> float:
         return a + b
 

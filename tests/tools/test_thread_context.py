@@ -94,7 +94,7 @@ async def test_next_call_creates_the_instance_again_after_a_failure() -> None:
     assert workshop.made == workshop.closed == [0]
 
 
-async def test_conversation_without_instance_is_not_kept() -> None:
+async def test_conversation_is_removed_if_its_first_instance_cannot_be_created() -> None:
     threads, workshop = ThreadContextManager(max_threads=1), Workshop()
 
     async def create() -> Bench:

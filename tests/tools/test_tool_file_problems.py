@@ -263,7 +263,7 @@ def test_schema_with_a_remote_reference_is_rejected(tmp_path: Path) -> None:
     )
 
 
-def test_date_in_a_schema_is_rejected_with_its_tool(tmp_path: Path) -> None:
+def test_date_in_a_schema_is_rejected_and_its_tool_is_named(tmp_path: Path) -> None:
     [problem] = problems_of(
         tmp_path,
         """
@@ -280,7 +280,7 @@ def test_date_in_a_schema_is_rejected_with_its_tool(tmp_path: Path) -> None:
     assert "Write such a value as text" in problem
 
 
-def test_server_with_two_descriptions_is_rejected(tmp_path: Path) -> None:
+def test_contradictory_descriptions_of_one_mcp_server_are_rejected(tmp_path: Path) -> None:
     [problem] = problems_of(
         tmp_path,
         """
