@@ -1,3 +1,5 @@
+"""Settings that are read from environment variables."""
+
 import os
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""LangChain's tools as ours, called as the runtime calls them."""
+"""LangChain tools that `from_langchain` turned into Tracer tools, called as the runtime does."""
 
 import threading
 from typing import Annotated, Any

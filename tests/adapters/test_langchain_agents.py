@@ -1,4 +1,4 @@
-"""An application built on LangChain's `create_agent`, its tools run and recorded by us."""
+"""Agents of LangChain's `create_agent` whose tools a `ToolService` runs and records."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""LangChain's `create_agent`, recorded by the adapter: the scenario in every way to run it."""
+"""LangChain's `create_agent`: the example scenario of `scenario.py`, run in each way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LangChain's tool calls, recorded by the adapter: which one is which, and how each ended."""
+"""LangChain's tool calls, recorded by the adapter: their identity, attempts, results and ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LangChain's other shapes, recorded by the adapter: graphs by hand, chains, loops, blocks."""
+"""LangChain graphs, chains and custom loops, recorded by the adapter, and what is not recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: the provider of a model, and why it stopped."""
+"""OpenAI Agents SDK: the recorded provider and finish reason of a model call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pydantic-ai: the scenario of the captures by all ways to run an agent, and where runs hang."""
+"""pydantic-ai: the example scenario of `scenario.py`, run in each way, and the parents of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of new spans: they are complete at once, or report how many spans are missing."""
+"""Reads of runs with new spans: spans are projected first, or reported as missing."""
 
 from __future__ import annotations
 

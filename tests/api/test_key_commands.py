@@ -1,4 +1,4 @@
-"""`tracer keys`, and a server that others can reach."""
+"""`tracer keys`, and the key that a server needs before it listens on all addresses."""
 
 from __future__ import annotations
 

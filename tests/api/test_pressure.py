@@ -1,4 +1,4 @@
-"""Requests that record, when there are more than there is room for."""
+"""Limits of the concurrency and the memory of requests that write, and of slow uploads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project's own prices: over HTTP, with `tracer prices`, and in the costs of its runs."""
+"""Model prices that a project sets itself: over HTTP, with `tracer prices`, and in costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad requests get problem details with a stable code and a sentence that says what to do."""
+"""Invalid requests get problem details (RFC 9457) with a stable code and advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The original spans of a run: all of them, whole, each with the record that it belongs to."""
+"""The original spans of a run: all are returned unchanged, with the ids of their records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces over HTTP: OTLP in both encodings, packed or not, and what it answers."""
+"""Traces over HTTP: OTLP in protobuf and JSON, compressed bodies, and the responses."""
 
 from __future__ import annotations
 

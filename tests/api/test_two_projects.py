@@ -1,4 +1,4 @@
-"""No operation of the server reveals one project's data to another project."""
+"""No operation of the server reveals or changes the data of another project."""
 
 from __future__ import annotations
 

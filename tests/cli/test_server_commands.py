@@ -1,4 +1,4 @@
-"""`tracer` without the server: it lists the server's commands and names the package to install."""
+"""The `tracer` command without the server package: server commands name the missing package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What blocks record of their ends, and what is current around them."""
+"""Recording with blocks: the ends that they record, their children, and invalid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tracer.connect`: where it connects to, and that nothing there can stop an agent."""
+"""`tracer.connect` finds the store, and a missing or invalid store never stops an agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ending is one tuple, the greatest wins, and records without one are open."""
+"""The ending of a record is merged as one tuple, and a record without an ending is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lineage of a call: from the root plan down to it, as far as it is known."""
+"""The lineage of a tool call, from the root plan down, and links between plans and calls."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The health diary: its database tables, their migration, and the separation of users."""
+
 import asyncio
 from pathlib import Path
 from typing import Any, LiteralString

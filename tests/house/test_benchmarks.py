@@ -1,3 +1,5 @@
+"""The benchmark programs, their goals, and their reports."""
+
 import subprocess
 import sys
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The capacity model is a sum of prices."""
+"""The capacity model computes the resources for a load from measured costs (prices) per span."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The viewer's page that compares two runs."""
+
 from __future__ import annotations
 
 import re

@@ -1,4 +1,4 @@
-"""Comparing two runs and finding a slow tool: each in at most three actions."""
+"""The viewer's comparison and tools pages answer common questions in at most three actions."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Keyboard shortcuts of the viewer's run page."""
+
 from __future__ import annotations
 
 import pytest

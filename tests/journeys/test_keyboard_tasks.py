@@ -1,4 +1,4 @@
-"""The everyday tasks of a reader by keyboard alone: from the list to the answering record."""
+"""Everyday tasks in the viewer, by keyboard alone: from the list of runs to one record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The header of a run, also with unknown values."""
+"""The header of the viewer's run page, including unknown values."""
 
 from __future__ import annotations
 

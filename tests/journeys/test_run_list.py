@@ -1,3 +1,5 @@
+"""The viewer's list of runs."""
+
 from __future__ import annotations
 
 from decimal import Decimal

@@ -1,3 +1,5 @@
+"""The tree of records on the viewer's run page."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,4 @@
-"""Pictures of every page, for somebody to look at: `make screenshots`.
+"""Screenshots of every page for review (`make screenshots`).
 
 The pictures of the documentation are taken with them, into `docs/images`.
 """

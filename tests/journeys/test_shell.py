@@ -1,4 +1,4 @@
-"""The frame around the pages: palette, keys, project, API keys, and the layout for phones."""
+"""The viewer's frame: command palette, shortcuts, project, API keys, and the layout for phones."""
 
 from __future__ import annotations
 

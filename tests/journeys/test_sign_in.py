@@ -1,4 +1,4 @@
-"""Signing in to a server that wants a key, in a real browser."""
+"""The viewer's sign-in page, on a server that requires a key."""
 
 from __future__ import annotations
 

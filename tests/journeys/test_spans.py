@@ -1,4 +1,4 @@
-"""What came as spans: what was worked out is marked, and the original spans can be looked at."""
+"""Runs of spans in the viewer: inferred links are marked, and the original spans are shown."""
 
 from __future__ import annotations
 

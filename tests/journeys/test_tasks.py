@@ -1,4 +1,4 @@
-"""The everyday tasks of a reader: each from the list to its answer in at most two actions."""
+"""Everyday tasks in the viewer: from the list of runs to the answer in at most two actions."""
 
 from __future__ import annotations
 

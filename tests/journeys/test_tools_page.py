@@ -1,3 +1,5 @@
+"""The viewer's page of tool statistics."""
+
 from __future__ import annotations
 
 import re

@@ -1,4 +1,4 @@
-"""Building the tree of a run from its rows: places, totals, depth, and unplaced records."""
+"""Building the tree of a run from its rows: parents, totals, depth, and unplaced records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored spans contain no secret, wherever in the received span it was."""
+"""Stored spans contain no secret, wherever the secret was in the received span."""
 
 from __future__ import annotations
 

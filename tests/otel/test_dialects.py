@@ -1,4 +1,4 @@
-"""Conventions that no capture has: each by a trace made by hand."""
+"""Conventions that no capture uses, each tested with a handwritten trace."""
 
 from __future__ import annotations
 

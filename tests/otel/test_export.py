@@ -1,4 +1,4 @@
-"""Runs of events as spans: what other backends see, and how their records come back."""
+"""Runs of events exported as spans: their content, and the records after a re-import."""
 
 from __future__ import annotations
 

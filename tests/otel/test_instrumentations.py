@@ -1,4 +1,4 @@
-"""OpenInference and OpenLLMetry, and LangChain's ways in both."""
+"""OpenInference and OpenLLMetry, including their spans of LangChain."""
 
 from __future__ import annotations
 

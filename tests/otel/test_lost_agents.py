@@ -1,4 +1,4 @@
-"""Agents without a link to their opening call are joined if one call remains."""
+"""Agents without a recorded opening call are linked to a call if only one is possible."""
 
 from __future__ import annotations
 

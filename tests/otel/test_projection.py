@@ -1,4 +1,4 @@
-"""The rules of projection, whatever the convention."""
+"""The rules of projection that hold for every convention."""
 
 from __future__ import annotations
 

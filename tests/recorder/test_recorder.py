@@ -1,4 +1,4 @@
-"""Recording while the store answers: durable first, few writes, nothing lost to a cancellation."""
+"""The recorder while the store works: durability, batches, and cancelled calls."""
 
 import asyncio
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The spool: bounded, private, exact, and whole again after whatever happens to its file."""
+"""The spool: its limits and permissions, unchanged events, and recovery from damaged files."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Runs with budgets: never more is used than there is, and running out of one is an answer."""
+"""Budgets of runs are never exceeded; a call beyond the budget fails and the agent continues."""
 
 from __future__ import annotations
 

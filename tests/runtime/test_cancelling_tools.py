@@ -1,4 +1,4 @@
-"""A run cancelled while its tools have hooks, hidden parameters, state, places and retries."""
+"""Cancelling runs whose tools have hooks, hidden parameters, session state, slots and retries."""
 
 from __future__ import annotations
 

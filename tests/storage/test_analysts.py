@@ -1,4 +1,4 @@
-"""Analysts see one project by SQL, whatever they type, and write nothing."""
+"""Analysts read the data of one project by SQL, and cannot write."""
 
 from __future__ import annotations
 

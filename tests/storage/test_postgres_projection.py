@@ -1,4 +1,4 @@
-"""Projecting pending runs before they are read: by whom, once, and whatever goes wrong."""
+"""Projecting the pending spans of a run before the run is read."""
 
 from __future__ import annotations
 

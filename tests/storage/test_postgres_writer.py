@@ -1,4 +1,4 @@
-"""Writing beyond the contract: concurrent writers, rejections by the database, and columns."""
+"""The Postgres writer: concurrent writers, rejected rows, caches, and stored columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projectors, accepts and deletions on one database, at each interleaving of their statements."""
+"""Projections, accepted spans and deletions on one database, at each step of their statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What projects do not keep is pruned: the right runs, by whoever looks, in nobody's way."""
+"""Runs beyond a project's retention limits are pruned, and writers are not blocked."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The reaper, which marks runs as abandoned when their leases expire."""
+
 from __future__ import annotations
 
 from datetime import datetime, timedelta

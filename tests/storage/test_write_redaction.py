@@ -1,4 +1,4 @@
-"""Stores mask secrets and record their places, and shorten payloads by the project's policy."""
+"""Stores mask secrets, store their paths, and shorten payloads by the project's policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets: a tree, none of which is ever overdrawn."""
+"""Budgets form a tree, and no budget in it is ever exceeded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closing what one stateful tool keeps, in one conversation or in all of a caller's."""
+"""`end_tool` closes a stateful tool's instances, in one or all conversations of the caller."""
 
 from __future__ import annotations
 

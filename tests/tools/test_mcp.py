@@ -1,3 +1,5 @@
+"""Calls to tools of MCP servers: results, errors, cancellation and lost servers."""
+
 import asyncio
 import json
 import sys
@@ -56,7 +58,7 @@ async def named(server: McpServer) -> dict[str, Tool]:
     return {tool.name: tool for tool in await server.tools()}
 
 
-@pytest.mark.thorough  # the quick test of a real server is test_tools_of_a_server_in_the_file_are_registered
+@pytest.mark.thorough  # test_tool_files.py has a quick test of a real server
 async def test_time_server_returns_and_converts_the_time() -> None:
     config = McpConfig(
         name="time",

@@ -1,4 +1,4 @@
-"""Mistakes in the definition of a tool or a hook: each works, or is rejected before any call."""
+"""Unusual definitions of tools and hooks work; wrong ones are rejected before any call."""
 
 from __future__ import annotations
 

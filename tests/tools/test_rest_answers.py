@@ -1,3 +1,5 @@
+"""Responses to REST tools: decoding, size limits, retries and errors."""
+
 import asyncio
 import gzip
 import json

@@ -1,3 +1,5 @@
+"""The requests that REST tools send, and the validation of their configuration."""
+
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any

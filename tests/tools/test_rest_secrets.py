@@ -1,3 +1,5 @@
+"""Secrets of REST tools: where they are sent, and that they never appear elsewhere."""
+
 import json
 import logging
 import traceback

@@ -1,3 +1,5 @@
+"""The text that a tool's result or error becomes."""
+
 import csv
 import math
 from collections import deque

@@ -1,4 +1,4 @@
-"""Starting and closing a tool service: servers that start late, and cancellations."""
+"""Starting and closing a tool service, with late servers and cancellations."""
 
 from __future__ import annotations
 

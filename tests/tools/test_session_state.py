@@ -1,4 +1,4 @@
-"""The conversation's state, as tools and hooks read and change it."""
+"""Tools and hooks read and change the state of their conversation."""
 
 from __future__ import annotations
 

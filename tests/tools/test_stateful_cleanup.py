@@ -1,4 +1,4 @@
-"""Cleaning up after the instances that conversations kept."""
+"""Cleanup of the stateful tool instances of ended conversations."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Problems in a file of tools are reported together, each with its place."""
+"""All problems in a tool file are reported together, each with its place in the file."""
 
 from __future__ import annotations
 

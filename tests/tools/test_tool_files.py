@@ -1,4 +1,4 @@
-"""Tools are read from a file."""
+"""Tools are read from a file (`tools.toml`)."""
 
 from __future__ import annotations
 

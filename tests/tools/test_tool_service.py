@@ -1,4 +1,4 @@
-"""The tool service: every call takes the same path, and has its place in the lineage."""
+"""The tool service: calls inside and outside runs, their lineage, and cancellation."""
 
 from __future__ import annotations
 

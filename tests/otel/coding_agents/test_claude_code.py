@@ -1,4 +1,4 @@
-"""Claude Code: captured sessions against what the scripted model server knows of them."""
+"""Claude Code: captured sessions give the records that the scripted model server expects."""
 
 from __future__ import annotations
 

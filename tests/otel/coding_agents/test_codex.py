@@ -1,4 +1,4 @@
-"""Codex CLI: runs of real captures are their truth, in any order and from each signal alone."""
+"""Codex CLI: captured runs give the expected records, in any order and from each signal alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenCode: captured runs of the real program, whole and in parts, against what really happened."""
+"""OpenCode: captured runs, complete and in part, give the records of what really happened."""
 
 from __future__ import annotations
 
