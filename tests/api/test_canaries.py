@@ -1,7 +1,7 @@
 """Secrets that clients send through any input, in any field, are never stored or returned.
 
 Each test sends canaries (known secrets) through one input and searches the database and the log.
-Tests of events and protobuf spans also search every output: each read operation of the API, exports
+Tests of client events and protobuf spans also search every output: the read operations of the API
 and the stream of a run. For other inputs the database suffices: a read returns only stored data.
 """
 

@@ -1,9 +1,9 @@
 """The guides' examples work unchanged.
 
 Each section is tested alone. TOML and YAML blocks become the files that their first lines name.
-Python blocks run in order: a block with `await` runs in an event loop, any other in a thread without
-one. A comment `# →` gives the value or the output of its line. A block of text is the outline of
-the latest recorded run.
+Python blocks run in order: a block with `await` runs in an event loop, any other in a thread
+without one. A comment `# →` gives the value or the output of its line. A block of text is the
+outline of the latest recorded run.
 
 A section that connects finds a server through `TRACER_URL` and the name `server_url`. At the end of
 a section, its connections are closed, and `uninstall` is called if the section imports it.

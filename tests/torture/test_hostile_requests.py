@@ -1,4 +1,4 @@
-"""Thousands of hostile bodies neither crash the server nor stay in its memory."""
+"""Many hostile request bodies neither crash the server nor stay in its memory."""
 
 from __future__ import annotations
 
