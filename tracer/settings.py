@@ -81,7 +81,7 @@ def _check_projectors(projectors: object) -> object:
     except ValueError:
         number = -1
     if not 0 <= number <= MAX_PROJECTORS:
-        raise ValueError(f"write a number from 0 to {MAX_PROJECTORS}, or thread")
+        raise ValueError(f"write a number from 0 to {MAX_PROJECTORS}, or the word thread")
     return number
 
 

@@ -161,7 +161,9 @@ async def test_sub_plan_budget_is_limited_by_its_parent(
         "failed",
         "failed",
     ]
-    assert ["All 2 tool calls" in (each["error"] or {}).get("message", "") for each in works] == [
+    assert [
+        "budget of 2 tool calls" in (each["error"] or {}).get("message", "") for each in works
+    ] == [
         False,
         False,
         True,

@@ -216,7 +216,9 @@ async def test_analyst_access_stays_revoked_if_its_role_cannot_be_dropped(
             analyst.execute("CREATE TABLE scratch.findings AS SELECT FROM trace.runs")
             analyst.commit()
             analyst.execute(sql.SQL("ALTER ROLE {} PASSWORD 'locks the role'").format(name))
-            with pytest.raises(BadRequest, match=r"reads no records.* table scratch\.findings"):
+            with pytest.raises(
+                BadRequest, match=r"no longer read records.* table scratch\.findings"
+            ):
                 await remove_analyst(pool, ward.role)
             with pytest.raises(psycopg.OperationalError):
                 analyst.execute("SELECT FROM trace.runs")
@@ -303,7 +305,7 @@ async def test_analyst_role_with_additional_rights_is_rejected(ward: Ward, pool:
         for may in ("SUPERUSER", "BYPASSRLS", "REPLICATION", "CREATEROLE", "IN ROLE pg_monitor"):
             await connection.execute(sql.SQL(f"CREATE ROLE {{}} LOGIN {may}").format(name))
             try:
-                with pytest.raises(BadRequest, match="could see other projects"):
+                with pytest.raises(BadRequest, match="allow more than to read one project"):
                     await add_analyst(pool, role, "other")
             finally:
                 await connection.execute(sql.SQL("DROP ROLE {}").format(name))
@@ -311,7 +313,7 @@ async def test_analyst_role_with_additional_rights_is_rejected(ward: Ward, pool:
 
 async def test_roles_of_row_level_security_are_rejected(pool: Pool) -> None:
     for role in (PROGRAM_ROLE, READER_ROLE):
-        with pytest.raises(BadRequest, match="can't log in"):
+        with pytest.raises(BadRequest, match="cannot log in"):
             await add_analyst(pool, role, "default")
 
 

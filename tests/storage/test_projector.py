@@ -405,7 +405,7 @@ def test_run_above_the_span_limit_keeps_its_records(
     project_all(server.url)
 
     assert run_row(server.url, "projection_error", "attempts", "status") == (
-        "The trace has 5 spans; at most 3 are turned into records.",
+        "The trace has 5 spans. Traces with more than 3 spans are not turned into records.",
         5,
         "running",
     )
@@ -434,7 +434,7 @@ def test_damaged_span_block_fails_only_its_own_run(server: Server) -> None:
 
     assert project_all(server.url).projected == 1
     assert run_row(server.url, "projection_error") == (
-        "A block of spans is shorter than its header.",
+        "A stored block of spans is damaged: it is shorter than its header.",
     )
 
 

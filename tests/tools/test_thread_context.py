@@ -112,7 +112,7 @@ async def test_conversation_is_removed_if_its_first_instance_cannot_be_created()
 async def test_nested_call_of_the_same_tool_instance_is_rejected() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     async with threads.instance("a", "bench", workshop.create):
-        with pytest.raises(ToolError, match="within a call of itself"):
+        with pytest.raises(ToolError, match="called or ended the same tool"):
             await asyncio.wait_for(use(threads, "a", workshop.create), PATIENCE)  # in another task
         assert await use(threads, "b", workshop.create) == 1
 
