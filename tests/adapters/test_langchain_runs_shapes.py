@@ -1,4 +1,4 @@
-"""LangChain graphs, chains and custom loops, recorded by the adapter, and what is not recorded."""
+"""LangChain graphs, chains, custom loops and nested blocks, recorded by the adapter."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ async def test_sub_plan_budget_is_limited_by_its_parent(
         False,
         False,
     ]
-    assert "All 5 tool calls" in works[-1]["error"]["message"]
+    assert "budget of 5 tool calls" in works[-1]["error"]["message"]
 
 
 async def test_batch_items_retries_and_nested_calls_count_against_the_call_budget(

@@ -1,4 +1,4 @@
-"""Secrets of REST tools: where they are sent, and that they never appear elsewhere."""
+"""Secrets of REST tools are sent only to their API, and appear nowhere else."""
 
 import json
 import logging

@@ -1,6 +1,6 @@
 """A database that answers and rejects writes: read-only, full or locked.
 
-Writers are told to retry, and their writes succeed later without a restart of the server.
+Writers get an error that asks for a retry, and succeed later without a restart of the server.
 """
 
 from __future__ import annotations
