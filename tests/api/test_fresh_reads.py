@@ -137,7 +137,7 @@ async def test_run_with_many_pending_spans_reports_that_it_is_behind(api: Api) -
         assert "ETag" in answer.headers
 
 
-async def test_spans_that_change_no_record_are_listed(api: Api) -> None:
+async def test_new_spans_are_listed_even_if_they_change_no_record(api: Api) -> None:
     await post(api, *calls(1))
     first = await api.read(f"/api/runs/{RUN}")
     assert len((await api.get(f"/api/runs/{RUN}/spans")).json()["items"]) == 2

@@ -89,7 +89,7 @@ async def test_lineage_starts_at_the_topmost_known_ancestor(store: Store) -> Non
     assert (await store.reader.read_tool_call(opener)).call.status is Status.UNKNOWN
 
 
-async def test_lineage_of_plans_that_open_each_other_ends(store: Store) -> None:
+async def test_lineage_of_plans_that_open_each_other_contains_each_once(store: Store) -> None:
     run, one, other = Moments(), new_id(), new_id()
     calls, steps = [new_id(), new_id()], [new_id(), new_id()]
     await store.record(

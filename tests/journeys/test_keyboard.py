@@ -93,7 +93,7 @@ async def test_asterisk_key_expands_the_siblings_of_the_selected_row(
 
 
 @pytest.mark.thorough
-async def test_menu_of_open_levels_works_by_keyboard(
+async def test_menu_that_expands_tree_levels_works_by_keyboard(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

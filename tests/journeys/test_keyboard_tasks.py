@@ -92,7 +92,9 @@ async def test_origin_of_a_failure_is_found(page: Page, site: Site, records: Rec
     await expect(details(page)).to_contain_text("bank.example did not answer within 30 s")
 
 
-async def test_messages_of_a_model_call_are_read(page: Page, site: Site, records: Records) -> None:
+async def test_earlier_messages_of_a_model_call_are_read(
+    page: Page, site: Site, records: Records
+) -> None:
     run = long_conversation(start=utc_now())
     await records.write(*run.events)
     await _list(page, site)

@@ -247,7 +247,7 @@ async def test_actions_that_need_admin_are_hidden_from_a_read_key(
     await expect(page.get_by_role("heading", name="Change the project")).to_be_visible()
 
 
-async def test_recording_key_cannot_sign_in(page: Page, guarded: Guarded) -> None:
+async def test_key_with_only_record_scope_cannot_sign_in(page: Page, guarded: Guarded) -> None:
     await page.goto(f"{guarded.address}/sign-in")
     await page.locator("#key").fill(guarded.keys["record"].secret)
     await page.keyboard.press("Enter")

@@ -326,7 +326,7 @@ def test_deep_json_and_invalid_unicode_are_redacted() -> None:
     assert REDACTION.text('{"password": "a\\u0000\\ud800"}') == '{"password": "[masked: password]"}'
 
 
-def test_redacted_values_below_a_long_key_have_one_path() -> None:
+def test_many_redacted_values_below_a_long_key_are_reported_as_one_path() -> None:
     text = json.dumps({"k" * 1_000_000: [mask("jwt"), *[""] * 100_000]})
     assert masked_paths({"result": text}, ["result"]) == ["result"]
 

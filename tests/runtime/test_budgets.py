@@ -344,7 +344,7 @@ async def test_run_and_sub_plan_each_end_at_their_own_time_limit(open_run: OpenR
 
 
 @pytest.mark.parametrize("max_depth", [1, 2, 4])
-async def test_sub_plan_below_the_depth_limit_of_the_budget_is_refused(
+async def test_sub_plan_beyond_the_depth_limit_of_the_budget_is_refused(
     open_run: OpenRun, max_depth: int
 ) -> None:
     review = subplan_tool(review_template())

@@ -311,7 +311,7 @@ async def test_analyst_role_with_additional_rights_is_rejected(ward: Ward, pool:
                 await connection.execute(sql.SQL("DROP ROLE {}").format(name))
 
 
-async def test_roles_of_row_level_security_are_rejected(pool: Pool) -> None:
+async def test_roles_of_row_level_security_cannot_become_analysts(pool: Pool) -> None:
     for role in (PROGRAM_ROLE, READER_ROLE):
         with pytest.raises(BadRequest, match="cannot log in"):
             await add_analyst(pool, role, "default")

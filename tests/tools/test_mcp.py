@@ -90,7 +90,9 @@ async def test_server_receives_the_call_id_and_trace(connected: Connected) -> No
     assert {key: received[key] for key in ours} == ours
 
 
-async def test_current_span_of_the_application_takes_precedence(connected: Connected) -> None:
+async def test_mcp_request_has_the_traceparent_of_the_current_application_span(
+    connected: Connected,
+) -> None:
     # The library writes the current span's, once OpenTelemetry has one; our own key survives.
     context = some_context()
     theirs = SpanContext(int("ab" * 16, 16), int("cd" * 8, 16), False, TraceFlags(1))

@@ -150,7 +150,7 @@ async def test_schema_contains_exactly_the_parameters_of_the_function(tmp_path: 
     assert (missing.reason, unknown.reason) == ("invalid_arguments", "invalid_arguments")
 
 
-async def test_method_of_an_instance_is_a_tool(tmp_path: Path) -> None:
+async def test_bound_method_can_be_a_tool(tmp_path: Path) -> None:
     made = tool(Yielding().method)
     async with service(tmp_path, made) as on:
         outcome = await on.tools.call("method", {"number": 3})

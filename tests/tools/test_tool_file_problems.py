@@ -302,7 +302,7 @@ def test_two_tools_with_one_name_are_rejected(tmp_path: Path) -> None:
     assert problem == "tools.add: Two tools are named 'add'. Rename one."
 
 
-def test_value_of_another_shape_is_reported_with_its_place(tmp_path: Path) -> None:
+def test_value_of_a_wrong_type_is_reported_with_its_place(tmp_path: Path) -> None:
     places = {
         "tools = 1": "tools",
         "tools = [1]": "tools",

@@ -176,7 +176,7 @@ def test_session_that_a_second_call_resumes_is_a_second_agent() -> None:
 
 
 @pytest.mark.parametrize("name", [*COMPLETE, *STOPPED, *CUT_SHORT])
-def test_agent_that_names_the_session_has_no_opening_call(name: str) -> None:
+def test_agent_that_writes_the_session_title_has_no_opening_call(name: str) -> None:
     run = seen(messages_of(name))
     titles = [(key, plan) for key, plan in run.plans.items() if plan["agent_name"] == "title"]
     [(plan_id, plan)] = titles
