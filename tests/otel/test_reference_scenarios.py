@@ -324,7 +324,7 @@ def test_each_span_type_of_the_scenarios_has_a_known_operation() -> None:
     assert types == OPERATIONS.keys()
 
 
-def test_each_copied_scenario_has_its_source() -> None:
+def test_source_of_each_copied_scenario_is_documented() -> None:
     sources = (FOLDER / "SOURCES.md").read_text()
 
     assert [name for name in SCENARIOS if f"`{name}.json`" not in sources] == []

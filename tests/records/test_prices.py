@@ -100,7 +100,7 @@ def test_cost_is_none_if_more_tokens_are_cached_than_sent() -> None:
     assert costs == [None] * 3
 
 
-def test_prices_equal_those_that_the_library_computes() -> None:
+def test_costs_equal_those_that_the_genai_prices_library_computes() -> None:
     from genai_prices import Usage
     from genai_prices.data import providers
 

@@ -169,7 +169,7 @@ async def test_where_clause_of_an_analyst_sees_no_row_of_other_projects(ward: Wa
     assert shown == [(2,)]
 
 
-async def test_row_policy_of_the_program_applies_to_no_other_role(ward: Ward) -> None:
+async def test_upgrade_limits_the_row_policy_of_the_server_to_its_own_role(ward: Ward) -> None:
     with psycopg.connect(ward.owner_url, autocommit=True) as owner:
         owner.execute("ALTER POLICY of_its_project ON run TO PUBLIC")  # as it was before 0011
     choose = "SET tracer.project_id = 1; SELECT count(*) FROM run WHERE project_id = 1"
