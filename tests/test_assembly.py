@@ -1,4 +1,4 @@
-"""Assembly: the path of the spool, and the model that an application uses."""
+"""The path of the spool, and the choice of the model for an application."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The format and the content of log lines."""
+
 import asyncio
 import io
 import json

@@ -1,3 +1,5 @@
+"""Settings that are read from environment variables."""
+
 import os
 from pathlib import Path
 
@@ -68,9 +70,9 @@ INVALID = [
     ("TRACER_APP", "my health:application", "MODULE:NAME"),
     ("TRACER_MODEL", "gpt-5", "openai:MODEL"),
     ("TRACER_MODEL", "openai:", "openai:MODEL"),
-    ("TRACER_PROJECTORS", "-1", "from 0 to 64, or thread"),
-    ("TRACER_PROJECTORS", "65", "from 0 to 64, or thread"),
-    ("TRACER_PROJECTORS", "two", "from 0 to 64, or thread"),
+    ("TRACER_PROJECTORS", "-1", "from 0 to 64, or the word thread"),
+    ("TRACER_PROJECTORS", "65", "from 0 to 64, or the word thread"),
+    ("TRACER_PROJECTORS", "two", "from 0 to 64, or the word thread"),
     ("TRACER_BACKLOG_BYTES", "0", "greater than 0"),
     ("TRACER_LEASE_SECONDS", "0", "greater than or equal to 1"),
     ("TRACER_LEASE_SECONDS", "a minute", "write a number, for example 60, the default"),

@@ -122,7 +122,7 @@ async def database(
     """
     if settings.url is not None:
         raise ConfigurationError(
-            "This command needs a database, but TRACER_URL is set, which names a server instead. "
+            "This command needs a database, but TRACER_URL is set and names a server. "
             "Unset TRACER_URL. Only `tracer run` works with a server alone."
         )
     async with AsyncExitStack() as stack:

@@ -53,7 +53,10 @@ class Identity:
         return "Identity(hidden)"
 
     def __reduce__(self) -> str:
-        raise TypeError("An identity stays in its process: it cannot be pickled or copied.")
+        raise TypeError(
+            "An identity cannot be pickled or copied, because it must not leave its process. "
+            "Open an `identity` block in the other process."
+        )
 
 
 class PlanOnPath(NamedTuple):
@@ -261,12 +264,12 @@ def token_of(identity: Identity | None) -> str:
     """
     if identity is None:
         raise MissingIdentity(
-            "There is no caller. Start the run, or call the tool, inside `with identity(…)`."
+            "No caller is set. Start the run, or call the tool, inside `with identity(…)`."
         )
     if identity.is_over:
         raise MissingIdentity(
-            "The `identity` block that this work was started in has ended. Start the work inside a "
-            "block of its own."
+            "The `identity` block in which this work started has ended. Open another `identity` "
+            "block for the work, and keep it open until the work ends."
         )
     return str(identity.reveal())
 
@@ -299,7 +302,7 @@ def identity(*, token_id: str) -> Iterator[Identity]:
     """
     if not token_id:
         raise ValueError(
-            "The token_id is empty. If there is no caller, do not open an identity scope."
+            "The token_id is empty. Pass the caller's token, or open no `identity` block."
         )
     who = Identity(token_id)
     try:

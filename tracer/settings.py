@@ -28,7 +28,7 @@ def _check_database_url(url: SecretStr) -> SecretStr:
     # `postgresql+psycopg://` is SQLAlchemy's notation of the same URL.
     scheme = urlsplit(url.get_secret_value()).scheme.partition("+")[0]
     if scheme not in ("postgresql", "postgres"):
-        raise ValueError("write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+        raise ValueError("write the address as postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
     return url
 
 
@@ -37,14 +37,14 @@ def _check_url(url: str) -> str:
     is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
     # Credentials in the address would appear in logs; the key has a setting of its own.
     if not is_address or "@" in parts.netloc or parts.query or parts.fragment:
-        raise ValueError("write it as http://HOST:PORT or https://HOST")
+        raise ValueError("write the address as http://HOST:PORT or https://HOST")
     return url.rstrip("/")
 
 
 def _check_api_key(key: SecretStr) -> SecretStr:
     text = key.get_secret_value()
     if not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("write it exactly as it was created, without spaces or line breaks")
+        raise ValueError("write the key exactly as it was created, without spaces or line breaks")
     return key
 
 
@@ -52,14 +52,14 @@ def _check_app(app: str) -> str:
     module, colon, name = app.partition(":")
     parts = [*module.split("."), *name.split(".")]
     if not colon or not all(part.isidentifier() for part in parts):
-        raise ValueError("write it as MODULE:NAME, for example health:application")
+        raise ValueError("write the application as MODULE:NAME, for example health:application")
     return app
 
 
 def _check_model(model: str) -> str:
     provider, _, name = model.partition(":")
     if provider != "openai" or not name:
-        raise ValueError("write it as openai:MODEL, for example openai:gpt-5-mini")
+        raise ValueError("write the model as openai:MODEL, for example openai:gpt-5-mini")
     return model
 
 
@@ -81,7 +81,7 @@ def _check_projectors(projectors: object) -> object:
     except ValueError:
         number = -1
     if not 0 <= number <= MAX_PROJECTORS:
-        raise ValueError(f"write a number from 0 to {MAX_PROJECTORS}, or thread")
+        raise ValueError(f"write a number from 0 to {MAX_PROJECTORS}, or the word thread")
     return number
 
 

@@ -113,8 +113,8 @@ def revoke(
 def _check_terminal() -> None:
     if not sys.stdin.isatty():
         raise BadRequest(
-            "The key was not created. After the first key, the projects above can be used only "
-            "with keys of their own. To confirm this, run the command in a terminal or with --yes."
+            "The key was not created. After the first key is created, each project listed above "
+            "needs a key of its own. To confirm this, run the command in a terminal or with --yes."
         )
 
 

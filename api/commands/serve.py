@@ -141,7 +141,7 @@ async def _check_address(parts: Parts, host: str) -> None:
     assert parts.authenticator is not None
     if not is_loopback(host) and not await parts.authenticator.are_keys_needed():
         raise ConfigurationError(
-            f"Can't listen on {host}: other machines could use the server, which has no key yet. "
+            f"Cannot listen on {host}: other machines could use the server, which has no key yet. "
             "Create a key with `tracer keys create NAME --scope admin`, pass --first-key, or "
             f"listen on {DEFAULT_HOST}."
         )
@@ -225,7 +225,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ConfigurationError(
-            f"Can't listen on {host} port {port}: {error.strerror}. "
+            f"Cannot listen on {host} port {port}: {error.strerror}. "
             "Choose another address with --host or another port with --port; 0 selects a free port."
         ) from error
     return listener

@@ -46,7 +46,10 @@ def export_run(
 
     async def run(settings: Settings) -> None:
         if output is None and wanted is Format.OTLP and sys.stdout.isatty():
-            raise BadRequest("OTLP is binary. Pass --output FILE, or pipe the output to a program.")
+            raise BadRequest(
+                "OTLP is binary, and the output is a terminal. Pass --output FILE, or pipe the "
+                "output to a program."
+            )
         async with _stores(settings, project) as stores:
             behind = await stores.projection.catch_up(
                 Kind.RUN, root_plan_id, seconds=FRESH_SECONDS, any_size=True

@@ -28,7 +28,7 @@ async def until_client_leaves(request: Request, work: Coroutine[Any, Any, T]) ->
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise BadRequest("The client left before the answer.")
+            raise BadRequest("The client disconnected before the response.")
         return working.result()
     finally:
         working.cancel()

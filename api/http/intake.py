@@ -204,5 +204,5 @@ class _Room:
         """Return the error for a request that exceeds these limits."""
         return TooBusy(
             f"The {self.owner} has reached its limit of recording requests in progress. "
-            "Send the same again later."
+            "Send the request again later."
         )

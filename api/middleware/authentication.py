@@ -152,7 +152,9 @@ def _check_site(request: Request, is_site_required: bool = False) -> None:
     else:
         is_ours = not is_site_required
     if not is_ours:
-        raise NotAllowed("The request came from a page of another site, which may not change data.")
+        raise NotAllowed(
+            "The request came from a page of another site. Such pages may not change data."
+        )
 
 
 @lru_cache(maxsize=256)

@@ -40,7 +40,7 @@ class Tide:
         return ""
 
 
-async def test_failed_calls_have_their_reasons_if_provider_call_ids_collide(
+async def test_failed_calls_keep_their_own_reasons_if_provider_call_ids_collide(
     store: RecordedStore,
 ) -> None:
     agent = agent_of(
@@ -77,7 +77,7 @@ async def test_failed_calls_have_their_reasons_if_provider_call_ids_collide(
 
 
 @pytest.mark.parametrize("error", [RetryAgentRun("once more"), StopAgentRun("enough")])
-async def test_tool_call_that_raises_a_control_flow_error_has_its_message(
+async def test_control_flow_error_raised_by_a_tool_is_recorded_on_its_call(
     store: RecordedStore, error: Exception
 ) -> None:
     def steer() -> str:
@@ -245,7 +245,7 @@ async def test_call_awaiting_approval_is_recorded_in_the_continued_run(
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_members_that_one_call_delegates_to_are_its_sub_plans(
+async def test_call_that_delegates_to_several_members_opens_their_sub_plans(
     store: RecordedStore, is_async: bool
 ) -> None:
     members: list[Agent | Team] = [agent_of(DONE, name=name, id=name) for name in ("ann", "bob")]

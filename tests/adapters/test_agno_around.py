@@ -1,4 +1,4 @@
-"""Agno: sessions, blocks around a run, other frameworks, and a failing adapter."""
+"""Agno: sessions, runs inside other recorded work, store outages, and errors of the adapter."""
 
 from __future__ import annotations
 

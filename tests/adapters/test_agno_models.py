@@ -1,4 +1,4 @@
-"""Agno: why a model of OpenAI's API stopped, and when its first token arrived."""
+"""Agno: finish reasons and the time of the first token, with models of OpenAI's API."""
 
 from __future__ import annotations
 

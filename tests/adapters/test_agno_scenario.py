@@ -1,4 +1,4 @@
-"""Agno: the scenario of the captures, recorded by the adapter."""
+"""Agno: the example scenario of `scenario.py`, recorded by the adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adapter, the span processor and OTLP record one scenario with the same result."""
+"""Adapter, span processor and OTLP record the same records for one scenario."""
 
 from __future__ import annotations
 

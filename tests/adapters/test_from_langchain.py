@@ -1,4 +1,4 @@
-"""LangChain's tools as ours, called as the runtime calls them."""
+"""LangChain tools that `from_langchain` turned into Tracer tools, called as the runtime does."""
 
 import threading
 from typing import Annotated, Any
@@ -108,7 +108,7 @@ async def test_pydantic_models_in_a_result_are_encoded_as_json() -> None:
     assert ending.result == '[{"systolic":120}]'
 
 
-async def test_content_of_an_artifact_or_tool_message_is_the_result() -> None:
+async def test_result_is_the_content_of_an_artifact_pair_or_tool_message() -> None:
     @langchain_tool(response_format="content_and_artifact")
     def search() -> tuple[str, list[int]]:
         """Searches."""

@@ -1,4 +1,4 @@
-"""What is hidden in LangChain's tools, once they are ours."""
+"""Hidden parameters of LangChain tools that `from_langchain` converted."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Hooks in libraries of others go in and out without a trace, and never get in the way."""
+"""Hooks that adapters install on library functions: removal, and errors, which are logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An application built on LangChain's `create_agent`, its tools run and recorded by us."""
+"""Agents of LangChain's `create_agent` whose tools a `ToolService` runs and records."""
 
 import asyncio
 import json
@@ -191,7 +191,7 @@ async def test_tool_that_needs_a_caller_fails_without_a_caller(
     assert diary == {}
 
 
-async def test_calls_of_an_agent_run_by_a_tool_are_below_the_tool_call(
+async def test_calls_of_an_agent_that_a_tool_runs_are_below_the_tool_call(
     tools: list[Tool], diary: dict[str, list[str]], tmp_path: Path
 ) -> None:
     agents: list[Agent] = []

@@ -1,4 +1,4 @@
-"""LangChain's `create_agent`, recorded by the adapter: the scenario in every way to run it."""
+"""LangChain's `create_agent`: the example scenario of `scenario.py`, run in each way."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ async def test_adapter_records_nothing_after_uninstall(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", [_ainvoke, _invoke, _invoke_in_the_event_loop])
-async def test_chosen_calls_are_stored_before_the_tool_function_runs(
+async def test_requested_calls_are_stored_before_the_tool_function_runs(
     run: Callable[[Any, str], Awaitable[None]], tmp_path: Path
 ) -> None:
     seen: list[list[tuple[str, str]]] = []

@@ -1,4 +1,4 @@
-"""LangChain's tool calls, recorded by the adapter: which one is which, and how each ended."""
+"""LangChain's tool calls, recorded by the adapter: their identity, attempts, results and ends."""
 
 from __future__ import annotations
 
@@ -276,7 +276,9 @@ async def test_arguments_are_recorded_exactly_as_the_model_wrote_them(tmp_path: 
     ]
 
 
-async def test_structured_answer_given_as_a_tool_call_ends_as_succeeded(tmp_path: Path) -> None:
+async def test_structured_answer_by_tool_strategy_is_recorded_as_a_succeeded_call(
+    tmp_path: Path,
+) -> None:
     class Reading(BaseModel):
         systolic: int
 
@@ -291,7 +293,9 @@ async def test_structured_answer_given_as_a_tool_call_ends_as_succeeded(tmp_path
     assert tree["summary"] == '{"systolic":121}'
 
 
-async def test_structured_output_is_not_recorded_as_a_tool_call(tmp_path: Path) -> None:
+async def test_answer_of_with_structured_output_is_not_recorded_as_a_tool_call(
+    tmp_path: Path,
+) -> None:
     class Reading(BaseModel):
         systolic: int
 
@@ -338,7 +342,7 @@ async def test_tool_message_of_a_custom_loop_is_recorded_as_the_result(tmp_path:
     ]
 
 
-async def test_chosen_call_that_never_runs_is_cancelled_as_not_reached(tmp_path: Path) -> None:
+async def test_requested_call_that_never_runs_is_cancelled_as_not_reached(tmp_path: Path) -> None:
     with recorded(tmp_path) as store:
         await in_order(chooses(("echo", {"text": "a"}, "call_0"))).ainvoke("go")
         [call] = calls_of(await tree_of(store))
@@ -363,7 +367,9 @@ class Bound(Says):
         return {"temperature": 0.2, "api_key": "hidden", **options}
 
 
-async def test_round_records_node_parameters_tools_and_finish_reason(tmp_path: Path) -> None:
+async def test_round_records_its_graph_node_parameters_tools_and_finish_reason(
+    tmp_path: Path,
+) -> None:
     answer = AIMessage("ok", response_metadata={"finish_reason": "stop"})
     model = in_order(chooses(("echo", {"text": "a"}, "call_0")), answer, model=Bound)
     with recorded(tmp_path) as store:

@@ -1,4 +1,4 @@
-"""How LangChain's runs end, recorded by the adapter: nothing stays open, and nothing is kept."""
+"""LangChain runs that fail, are cancelled or interrupted: each leaves no record open."""
 
 from __future__ import annotations
 

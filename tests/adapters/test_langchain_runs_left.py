@@ -1,4 +1,4 @@
-"""What outlives the run that began it, as LangChain's adapter records it, and what it keeps."""
+"""LangChain work that continues after its run has ended, and the state that the handler keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LangChain's other shapes, recorded by the adapter: graphs by hand, chains, loops, blocks."""
+"""LangChain graphs, chains, custom loops and nested blocks, recorded by the adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: sessions, hooks, blocks around a run, and a failing adapter."""
+"""OpenAI Agents SDK: sessions, hooks, runs inside recorded work, and errors of the adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: the provider of a model, and why it stopped."""
+"""OpenAI Agents SDK: the recorded provider and finish reason of a model call."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Scripted(OpenAIResponsesModel):
         ),
     ],
 )
-async def test_address_of_the_models_client_tells_its_provider(
+async def test_provider_is_derived_from_the_base_url_of_the_models_client(
     store: RecordedStore, client: AsyncOpenAI, provider: str | None
 ) -> None:
     await Runner.run(Agent("planner", model=Scripted(client)), "Is it open?")
@@ -70,7 +70,7 @@ async def test_address_of_the_models_client_tells_its_provider(
         ("incomplete", None, "incomplete"),
     ],
 )
-def test_finish_reason_of_a_response_is_why_it_is_incomplete(
+def test_finish_reason_is_the_reason_why_a_response_is_incomplete(
     status: str, details: dict[str, str] | None, reason: str
 ) -> None:
     response = Response.model_validate(

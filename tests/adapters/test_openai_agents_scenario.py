@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: the scenario of the captures, recorded by the adapter."""
+"""OpenAI Agents SDK: the example scenario of `scenario.py`, recorded by the adapter."""
 
 from __future__ import annotations
 

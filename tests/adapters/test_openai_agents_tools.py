@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: tools that are not functions, sub-agents at once, and a store that is down."""
+"""OpenAI Agents SDK: MCP, hosted and shell tools, parallel sub-agents, and store outages."""
 
 from __future__ import annotations
 

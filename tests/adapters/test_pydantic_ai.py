@@ -1,4 +1,4 @@
-"""pydantic-ai: the scenario of the captures by all ways to run an agent, and where runs hang."""
+"""pydantic-ai: the example scenario of `scenario.py`, run in each way, and the parents of runs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def _run_events(planner: Agent[None, str], prompt: str) -> str:
 
 
 @pytest.mark.parametrize("way", [_run, _run_sync, _run_stream, _iter, _run_events])
-async def test_each_way_to_run_gives_the_expected_tree(
+async def test_each_way_to_run_an_agent_gives_the_expected_tree(
     recorded: Recorded, way: Callable[[Agent[None, str], str], Awaitable[str]]
 ) -> None:
     wanted = scenario()
@@ -211,7 +211,7 @@ async def test_agent_run_inside_a_recorded_tool_call_is_its_sub_plan(recorded: R
     ]
 
 
-async def test_agent_with_its_own_recorder_is_recorded_once(recorded: Recorded) -> None:
+async def test_run_is_recorded_once_if_several_capabilities_record_it(recorded: Recorded) -> None:
     tracing, store = recorded
     agent = Agent(
         scripted("done"), name="agent", capabilities=[pydantic_ai.RecordingCapability(tracing)]

@@ -1,4 +1,4 @@
-"""pydantic-ai: what of a model's answer is a call of this run, and what becomes of the others."""
+"""pydantic-ai: which tool calls of a model's answer are recorded, and with which status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pydantic-ai: how the calls of an agent's tools end, each once, whatever becomes of them."""
+"""pydantic-ai: each tool call is recorded once, with its result, error or cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scenario is that of the captures; recorded by hand, its tree says what is true of it."""
+"""The example scenario of `scenario.py`: recorded with blocks, and compared with captured spans."""
 
 from __future__ import annotations
 

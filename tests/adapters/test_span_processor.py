@@ -1,4 +1,4 @@
-"""The span processor: contents and times of its writes, and outages of the store."""
+"""The span processor: which spans it sends and when, its queue, and outages of the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our tools as LangChain's."""
+"""`to_langchain` turns Tracer tools into LangChain tools."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The data dictionary is that of the database, and leaves nothing unexplained."""
+"""The data dictionary page matches the database, and each view and column has a comment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The questions of `docs/guides/queries.md` are answered as it says there."""
+"""The queries of `docs/guides/queries.md` return the results that the page shows."""
 
 from __future__ import annotations
 

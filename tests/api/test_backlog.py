@@ -1,4 +1,4 @@
-"""A server whose projectors do not keep up, or that has none."""
+"""A server without projectors, or whose projectors are slower than the arriving spans."""
 
 from __future__ import annotations
 

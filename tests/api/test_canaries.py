@@ -1,8 +1,8 @@
-"""Secrets that arrive by any way in, in any field, are stored nowhere and leave by no way out.
+"""Secrets that clients send through any input, in any field, are never stored or returned.
 
-Each test sends canaries by one way in and searches the database and the log. The first two also
-search every way out: each reading operation of the API, which includes the exports, and the stream
-of a run. For the others the database suffices, because a read returns only stored data.
+Each test sends canaries (known secrets) through one input and searches the database and the log.
+Tests of client events and protobuf spans also search every output: the read operations of the API
+and the stream of a run. For other inputs the database suffices: a read returns only stored data.
 """
 
 from __future__ import annotations

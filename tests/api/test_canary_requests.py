@@ -1,7 +1,7 @@
-"""Secrets in requests leave no trace: every operation that receives JSON, every field, headers.
+"""Secrets in requests are not stored or logged, for every operation, JSON field and header.
 
-The client is an administrator, so that the search also covers the ways out that `test_canaries`
-cannot reach: keys, projects and the figures of the server, which are partly in memory.
+The client is an administrator. So the search also covers operations that `test_canaries` cannot
+call: keys, projects and the metrics of the server, which are partly in memory.
 """
 
 from __future__ import annotations

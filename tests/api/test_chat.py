@@ -1,4 +1,4 @@
-"""The chat entry: a message in, what the agents do as a stream, the caller hidden."""
+"""The chat endpoint: it runs a message, streams the run, and never records the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Erasing what a subject's runs hold: over HTTP, and by `tracer erase` and `tracer prune`."""
+"""Erasing the runs of a subject: over HTTP, and by `tracer erase` and `tracer prune`."""
 
 from __future__ import annotations
 

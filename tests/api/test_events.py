@@ -1,4 +1,4 @@
-"""Events over HTTP: each stored or refused by itself; nothing that is sent breaks the server."""
+"""Events over HTTP: invalid events are rejected one by one, and no body causes a server error."""
 
 from __future__ import annotations
 

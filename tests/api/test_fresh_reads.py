@@ -1,4 +1,4 @@
-"""Reads of new spans: they are complete at once, or report how many spans are missing."""
+"""Reads of runs with new spans: spans are projected first, or reported as missing."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_run_with_many_pending_spans_reports_that_it_is_behind(api: Api) -
         assert "ETag" in answer.headers
 
 
-async def test_spans_that_change_no_record_are_listed(api: Api) -> None:
+async def test_new_spans_are_listed_even_if_they_change_no_record(api: Api) -> None:
     await post(api, *calls(1))
     first = await api.read(f"/api/runs/{RUN}")
     assert len((await api.get(f"/api/runs/{RUN}/spans")).json()["items"]) == 2
@@ -233,7 +233,7 @@ async def test_prefer_wait_is_not_applied_if_the_projection_takes_longer(api: Ap
     assert "Preference-Applied" not in answer.headers
 
 
-async def test_run_is_listed_as_other_trace_before_its_first_projection(api: Api) -> None:
+async def test_new_run_is_listed_only_with_other_traces_before_its_projection(api: Api) -> None:
     await post(api, *calls(1))
 
     assert (await api.get("/api/runs")).json()["items"] == []
@@ -267,7 +267,7 @@ def _query_parameters(dependant: Any) -> list[Any]:
     return [*dependant.query_params, *below]
 
 
-def test_freshness_lists_each_reader_method_of_one_run_or_record() -> None:
+def test_fresh_reads_cover_each_reader_method_of_one_run_or_record() -> None:
     """All other methods show projected records without waiting."""
     methods = {
         name: list(signature(method).parameters.values())[1:]

@@ -1,4 +1,4 @@
-"""OTLP over gRPC: real calls to a server on loopback, on the path of HTTP."""
+"""OTLP over gRPC: a real client calls a server on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request headers over a real connection: how large and how slow they may be."""
+"""Limits of the size and the duration of request headers, over a real connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that mean harm, or come damaged: stored, refused or partly both, and never an error."""
+"""Hostile and damaged bodies are stored in part or rejected, and never cause a server error."""
 
 from __future__ import annotations
 

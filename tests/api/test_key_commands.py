@@ -1,4 +1,4 @@
-"""`tracer keys`, and a server that others can reach."""
+"""`tracer keys`, and the key that a server needs before it listens on all addresses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def keys_made(database_url: str) -> list[str]:
         return [row[0] for row in connection.execute(SQL(query))]
 
 
-def test_first_key_that_closes_another_project_needs_confirmation(
+def test_first_key_that_locks_out_another_project_needs_confirmation(
     tracer: Tracer, database_url: str, tmp_path: Path
 ) -> None:
     record_run(tracer, tmp_path, database_url)
@@ -104,7 +104,7 @@ def test_first_key_of_the_only_project_with_runs_needs_no_confirmation(
 
 @pytest.mark.parametrize(("answer", "projects"), [(b"n\n", []), (b"y\n", ["ward"])])
 @pytest.mark.thorough
-def test_user_must_confirm_the_first_key_if_it_closes_another_project(
+def test_terminal_asks_before_the_first_key_locks_out_another_project(
     database_url: str, tmp_path: Path, answer: bytes, projects: list[str]
 ) -> None:
     record_run(tracer_process, tmp_path, database_url)

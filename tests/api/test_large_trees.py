@@ -1,4 +1,4 @@
-"""Trees over HTTP: compressed if the client accepts it, and given up if the client leaves."""
+"""Trees over HTTP are compressed on request, and their query stops if the client disconnects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases over HTTP: recorders send heartbeats, and a run names the leases that it depends on."""
+"""Leases over HTTP: recorders send heartbeats, and clients read the leases of a run."""
 
 from __future__ import annotations
 

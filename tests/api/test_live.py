@@ -1,4 +1,4 @@
-"""A run is watched while it is recorded: nothing is missed, and nothing piles up."""
+"""The live stream of a run: each change is sent once, and slow clients do not fill the memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids of records that a later projection replaced lead to their successors."""
+"""The id of a record that a later projection replaced redirects to the new record."""
 
 from __future__ import annotations
 

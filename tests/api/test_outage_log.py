@@ -1,4 +1,4 @@
-"""An outage is one line at its start and one at its end, which explain themselves."""
+"""A store outage is logged once at its start and once at its end, with the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that record, when there are more than there is room for."""
+"""Limits of the concurrency and the memory of requests that write, and of slow uploads."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_ninth_concurrent_request_is_rejected_until_others_end(tmp_path: P
     assert is_refused(ninth)
     assert ninth.json()["code"] == "too_busy"
     assert is_refused(spans)
-    assert b"Send the same again later" in spans.content
+    assert b"Send the request again later" in spans.content
     assert not any(map(is_refused, [*answers, tenth]))
 
 

@@ -1,4 +1,4 @@
-"""A project's own prices: over HTTP, with `tracer prices`, and in the costs of its runs."""
+"""Model prices that a project sets itself: over HTTP, with `tracer prices`, and in costs."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_invalid_price_is_rejected(doors: Doors, change: dict[str, Any]) -
     assert (await doors.client.get("/api/prices")).status_code == 200
 
 
-async def test_deletion_rejects_a_number_as_the_first_day(doors: Doors) -> None:
+async def test_deleting_a_price_rejects_a_first_day_that_is_no_date(doors: Doors) -> None:
     which = {"model": "ward-llama", "validFrom": "0"}
     assert (await doors.client.delete("/api/prices", params=which)).status_code == 422
 

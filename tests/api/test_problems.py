@@ -1,4 +1,4 @@
-"""Bad requests get problem details with a stable code and a sentence that says what to do."""
+"""Invalid requests get problem details (RFC 9457) with a stable code and advice."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_unsupported_method_gets_a_problem_with_405(api: Api) -> None:
     assert response.json()["code"] == "method_not_allowed"
 
 
-async def test_method_of_a_run_is_not_supported_by_the_histogram(api: Api) -> None:
+async def test_delete_on_the_histogram_path_gets_405(api: Api) -> None:
     response = await api.client.delete("/api/runs/histogram")
 
     assert response.status_code == 405

@@ -91,7 +91,9 @@ async def test_invalid_project_settings_are_rejected(doors: Doors) -> None:
     assert (await doors.client.get("/api/project")).json() == FOR_EVER
 
 
-async def test_project_settings_are_cached_until_they_expire_or_are_read(database_url: str) -> None:
+async def test_cached_project_settings_change_only_after_expiry_or_a_read(
+    database_url: str,
+) -> None:
     async with open_pool(database_url) as pool:
         lasting = SettingsOfProject(ProjectPool(pool), known_seconds=3600)
         fleeting = SettingsOfProject(ProjectPool(pool), known_seconds=0)

@@ -1,4 +1,4 @@
-"""The request log has one line a request, with ids and without request contents."""
+"""The request log: one line for each request, with ids and without request contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemathesis holds the running server to its own OpenAPI document."""
+"""Schemathesis sends generated requests and compares responses with the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's own spans: contents, destination, and no spans about their own export."""
+"""The server's own spans: their contents and destination; exporting them creates no more spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On shutdown a server finishes its requests, disconnects live clients, and ends."""
+"""A server that shuts down finishes its requests and disconnects live clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places of spans are what they are, however many runs' are remembered."""
+"""The index from spans to their records is the same with and without its cache."""
 
 from __future__ import annotations
 

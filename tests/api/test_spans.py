@@ -1,4 +1,4 @@
-"""The original spans of a run: all of them, whole, each with the record that it belongs to."""
+"""The original spans of a run: all are returned unchanged, with the ids of their records."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_later_span_changes_the_record_that_an_earlier_span_belongs_to(api
     assert await listed(api, run, recordId=call["record"]["id"]) == [call, after]
 
 
-async def test_spans_of_a_run_without_spans_are_empty_and_of_a_missing_run_404(
+async def test_span_list_is_empty_without_spans_and_404_without_a_run(
     api: Api,
 ) -> None:
     run = await api.record(sample_run())

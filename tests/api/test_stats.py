@@ -1,4 +1,4 @@
-"""How the calls of tools went, over HTTP."""
+"""Statistics of tool calls over HTTP."""
 
 from __future__ import annotations
 

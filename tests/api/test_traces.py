@@ -1,4 +1,4 @@
-"""Traces over HTTP: OTLP in both encodings, packed or not, and what it answers."""
+"""Traces over HTTP: OTLP in protobuf and JSON, compressed bodies, and the responses."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ async def test_captured_spans_give_the_expected_tree(api: Api) -> None:
     "name",
     [pytest.param(name, marks=() if name == ONE_RUN else pytest.mark.thorough) for name in NAMES],
 )
-async def test_tree_is_independent_of_order_split_and_concurrency(api: Api, name: str) -> None:
+async def test_tree_is_independent_of_order_split_and_concurrency_of_requests(
+    api: Api, name: str
+) -> None:
     for body in bodies(name):
         await _record(api, body)
     expected = await _trees(api)
@@ -162,7 +164,7 @@ async def test_valid_spans_next_to_invalid_spans_are_stored(api: Api) -> None:
     assert tree["cumulative"]["toolCalls"] == 8
 
 
-async def test_rejection_of_deleted_run_uses_the_request_s_encoding(api: Api) -> None:
+async def test_rejection_of_a_deleted_run_uses_the_encoding_of_the_request(api: Api) -> None:
     spans = spans_of(ONE_RUN)
     await _record(api, encode_json(spans), JSON)
     ((run, _),) = (await _trees(api)).items()

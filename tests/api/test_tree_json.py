@@ -1,4 +1,4 @@
-"""Trees as JSON, however deep they are."""
+"""Encoding a tree of any depth as JSON."""
 
 from __future__ import annotations
 

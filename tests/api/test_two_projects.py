@@ -1,4 +1,4 @@
-"""No operation of the server reveals one project's data to another project."""
+"""No operation of the server reveals or changes the data of another project."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_row_level_security_blocks_queries_without_a_project(
 
 
 @pytest.mark.thorough
-async def test_project_attack_finds_leaks_if_isolation_is_removed(
+async def test_isolation_check_finds_leaks_if_the_isolation_is_removed(
     database_url: str, tmp_path: Path
 ) -> None:
     def unwalled(pool: Pool, project_id: int) -> ProjectPool:

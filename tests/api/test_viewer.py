@@ -1,4 +1,4 @@
-"""The server hands out the viewer, and lets it do nothing but talk to the server."""
+"""The server serves the viewer's files, with a strict content security policy."""
 
 from __future__ import annotations
 

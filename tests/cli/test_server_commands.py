@@ -1,4 +1,4 @@
-"""`tracer` without the server: it lists the server's commands and names the package to install."""
+"""The `tracer` command without the server package: server commands name the missing package."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_server_command_without_the_server_package_names_the_package(
     assert "Traceback" not in done.stderr
 
 
-def test_file_command_works_without_the_server_package(client_path: Path, tmp_path: Path) -> None:
+def test_spool_command_works_without_the_server_package(client_path: Path, tmp_path: Path) -> None:
     done = tracer(client_path, tmp_path, "spool", "list", "--json")
 
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

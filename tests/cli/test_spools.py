@@ -1,4 +1,4 @@
-"""Events wait in one spool for each key, and only `tracer spool` sends them with another key."""
+"""Each key has its own spool of events, and only `tracer spool` sends it with another key."""
 
 from __future__ import annotations
 

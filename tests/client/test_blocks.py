@@ -1,4 +1,4 @@
-"""What blocks record of their ends, and what is current around them."""
+"""Recording with blocks: the ends that they record, their children, and invalid values."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_block_whose_task_is_cancelled_on_entry_is_recorded_as_cancelled(
     assert tree["status"] == "cancelled"
 
 
-async def test_chosen_call_that_never_starts_is_cancelled_as_not_reached(
+async def test_requested_call_that_never_starts_is_cancelled_as_not_reached(
     recorded: Recording,
 ) -> None:
     tracing, store = recorded
@@ -128,7 +128,7 @@ async def test_chosen_call_that_never_starts_is_cancelled_as_not_reached(
     ]
 
 
-async def test_malformed_chosen_call_is_recorded_as_a_call(recorded: Recording) -> None:
+async def test_malformed_requested_call_is_recorded_as_a_call(recorded: Recording) -> None:
     tracing, store = recorded
     too_much = ("look", "{}", "id", "type", "more")
     odd: list[Any] = [5, {"id": "call_0"}, None, ["look", "{}"], too_much]
@@ -186,7 +186,7 @@ async def test_malformed_planned_step_is_recorded_as_a_step(recorded: Recording)
     ]
 
 
-async def test_chosen_tool_calls_may_be_given_as_tool_names(recorded: Recording) -> None:
+async def test_requested_tool_calls_may_be_given_as_tool_names(recorded: Recording) -> None:
     tracing, store = recorded
     nothing: Any = ()
     with tracing.plan("one"):

@@ -1,4 +1,4 @@
-"""`tracer.connect`: where it connects to, and that nothing there can stop an agent."""
+"""`tracer.connect` finds the store, and a missing or invalid store never stops an agent."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_disabled_connection_records_nothing(
     assert not (tmp_path / "home").exists()
 
 
-def test_thread_whose_class_overrides_run_passes_on_the_context(
+def test_thread_subclass_that_overrides_run_receives_the_context(
     database_url: str, tmp_path: Path
 ) -> None:
     class Worker(threading.Thread):

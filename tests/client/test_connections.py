@@ -1,4 +1,4 @@
-"""A connection: how it waits, closes and breaks, and never in the way of the agent."""
+"""A connection never blocks or breaks the agent: slow stores, dead threads, and closing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of recording by hand works, against a server that listens."""
+"""The example program of recording with blocks works against a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a program nests, in blocks, tasks and threads: its tree is the program."""
+"""The recorded tree equals the nesting of blocks, tasks and threads in a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ends of processes: nothing that was recorded is lost, and nothing ends otherwise."""
+"""Events survive any end of a process, and recording does not change how the process ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decorated functions: each call is recorded, and does what it did."""
+"""Functions with the `traced` decorator are recorded and behave as they do without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""By hand within a tool of our own runtime: what it records is the tool call's sub-plan."""
+"""Blocks inside a tool of Tracer's own runtime record a sub-plan of the tool call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The npm package: installed from its tarball, it records real programs in a real server."""
+"""The npm package: the packed tarball is installed, and its programs record to a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a recorder is dead in a run is part of the run: exports contain it, imports store it."""
+"""Exports and imports of a run include whether its recorders are dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both stores give the same answers to every read, bookkeeping included."""
+"""The memory store and Postgres return the same for every read."""
 
 from __future__ import annotations
 

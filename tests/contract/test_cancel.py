@@ -1,4 +1,4 @@
-"""The wish to cancel a run is kept for whichever process runs it."""
+"""A request to cancel a run is stored until the process that runs it reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run read earlier, updated with its changes, equals the run read now."""
+"""The changes of a run, applied to records read earlier, give the current records."""
 
 from __future__ import annotations
 

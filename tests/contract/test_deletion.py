@@ -1,4 +1,4 @@
-"""Deleting a run leaves a tombstone; what cannot be stored is refused and nothing else is."""
+"""A deleted run leaves a tombstone, which rejects late events; other events are stored."""
 
 from __future__ import annotations
 

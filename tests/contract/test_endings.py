@@ -1,4 +1,4 @@
-"""An ending is one tuple, the greatest wins, and records without one are open."""
+"""The ending of a record is merged as one tuple, and a record without an ending is open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.records.ids import new_id
 from tracer.records.status import Status
 
 
-async def test_of_two_endings_of_a_call_one_is_kept_with_all_its_fields(
+async def test_call_with_two_endings_keeps_all_fields_of_one(
     new_store: NewStore,
 ) -> None:
     run = Moments()
@@ -108,7 +108,7 @@ async def test_hook_fields_are_merged_with_the_ending_that_is_kept(new_store: Ne
         assert call.still_running is None
 
 
-async def test_of_two_equal_endings_the_still_running_one_is_kept(
+async def test_still_running_ending_replaces_an_otherwise_equal_ending(
     new_store: NewStore,
 ) -> None:
     run = Moments()

@@ -1,4 +1,4 @@
-"""Exchanges: the requests and answers of runs, from which a session's history is made."""
+"""Exchanges: the requests and answers of runs, which form the history of a session."""
 
 from __future__ import annotations
 

@@ -355,7 +355,9 @@ async def test_late_projection_does_not_renew_the_lease_of_a_run(store: Living) 
     assert run.abandoned_at == START + timedelta(seconds=900)
 
 
-async def test_trace_without_open_spans_keeps_its_revision(store: Living) -> None:
+async def test_trace_without_open_spans_keeps_its_revision_when_its_lease_expires(
+    store: Living,
+) -> None:
     await store.record_spans(spans_from(agent(1, "planner"), tool(2, "measure", parent=1)))
     revision = (await store.reader.read_run(RUN_OF_SPANS)).revision
 
@@ -444,7 +446,7 @@ async def test_read_leases_of_a_missing_run_raises_not_found(store: Living) -> N
         await store.reader.read_leases(new_id())
 
 
-async def test_lease_of_a_recorder_without_records_may_expire(store: Living) -> None:
+async def test_lease_of_a_recorder_without_records_expires_without_an_error(store: Living) -> None:
     await store.writer.renew(new_id())
     await store.pass_time(200)
 

@@ -1,4 +1,4 @@
-"""Postgres and the reference implementation expire the same leases."""
+"""The memory store and Postgres expire the same leases."""
 
 from __future__ import annotations
 

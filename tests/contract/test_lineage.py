@@ -1,4 +1,4 @@
-"""The lineage of a call: from the root plan down to it, as far as it is known."""
+"""The lineage of a tool call, from the root plan down, and links between plans and calls."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_lineage_starts_at_the_topmost_known_ancestor(store: Store) -> Non
     assert (await store.reader.read_tool_call(opener)).call.status is Status.UNKNOWN
 
 
-async def test_lineage_of_plans_that_open_each_other_ends(store: Store) -> None:
+async def test_lineage_of_plans_that_open_each_other_contains_each_once(store: Store) -> None:
     run, one, other = Moments(), new_id(), new_id()
     calls, steps = [new_id(), new_id()], [new_id(), new_id()]
     await store.record(
@@ -132,7 +132,7 @@ async def test_every_sub_plan_contains_the_call_that_opened_it(store: Store) -> 
     assert (await store.reader.read_plan(run.root)).opener is None
 
 
-async def test_plan_contains_the_call_of_an_earlier_run_that_it_follows(store: Store) -> None:
+async def test_follows_provider_call_id_finds_the_call_in_an_earlier_run(store: Store) -> None:
     earlier, later, stranger = Moments(), Moments(), Moments()
     for run, session in ((earlier, "s"), (stranger, "t")):
         await store.record(
@@ -148,7 +148,7 @@ async def test_plan_contains_the_call_of_an_earlier_run_that_it_follows(store: S
     assert (await store.reader.read_plan(earlier.root)).followed is None
 
 
-async def test_call_contains_the_id_of_the_plan_that_it_continued(store: Store) -> None:
+async def test_call_that_continued_a_plan_contains_the_id_of_the_plan(store: Store) -> None:
     run, plan, call = Moments(), new_id(), new_id()
     await store.record(
         run.sub_plan_started(plan, run.call),

@@ -1,4 +1,4 @@
-"""Lists: newest first, by cursor, and filtered."""
+"""Lists of runs and tool calls: order, pages by cursor, filters and search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages that the models of a run were given."""
+"""Reading the messages of all model calls of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record that others name before it comes is kept as a placeholder, and filled in."""
+"""A record that is referenced before it arrives is stored as a placeholder and filled later."""
 
 from __future__ import annotations
 

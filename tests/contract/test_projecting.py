@@ -1,4 +1,4 @@
-"""A store between accepting spans and projecting them."""
+"""Spans that a store has accepted and not yet projected."""
 
 from __future__ import annotations
 

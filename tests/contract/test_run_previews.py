@@ -110,7 +110,7 @@ async def test_preview_counts_handled_failures_separately(store: Store) -> None:
     assert (await tree(store, run.root))["failureOrigins"][0]["isHandled"] is True
 
 
-async def test_preview_of_a_run_without_a_failed_call_has_the_root_plan_as_origin(
+async def test_root_plan_is_the_origin_of_a_failure_if_no_call_failed(
     store: Store,
 ) -> None:
     run = Moments()

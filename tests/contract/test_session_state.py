@@ -1,4 +1,4 @@
-"""A session's state is kept, and changed by many at once without a loss."""
+"""The state of a session is stored, and concurrent changes are never lost."""
 
 from __future__ import annotations
 

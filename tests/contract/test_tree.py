@@ -1,4 +1,4 @@
-"""The rows of a tree: which ones, in which order, and how much of each string."""
+"""The rows of a tree: their selection, their order, and the truncation of long strings."""
 
 from __future__ import annotations
 

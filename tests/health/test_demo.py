@@ -1,3 +1,5 @@
+"""The records of the demonstration run of the health application."""
+
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,3 +1,5 @@
+"""The health diary: its database tables, their migration, and the separation of users."""
+
 import asyncio
 from pathlib import Path
 from typing import Any, LiteralString
@@ -75,7 +77,7 @@ async def test_concurrent_opens_of_a_diary_create_its_tables_once(database_url: 
     assert tables == ["blood_pressure", "health_event", "medication", "symptom"]
 
 
-async def test_opening_a_diary_with_patient_ids_migrates_it(
+async def test_opening_a_diary_of_an_older_schema_migrates_it(
     database_url: str, tmp_path: Path
 ) -> None:
     async with await psycopg.AsyncConnection.connect(database_url) as connection:

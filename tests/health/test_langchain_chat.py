@@ -1,4 +1,4 @@
-"""A LangChain agent's twelve tools behind the chat entry, in a session of several messages."""
+"""A LangChain agent with twelve tools answers several chat messages of one session."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The tools of the health application read and write the diary of their caller only."""
+
 from typing import Any
 
 import psycopg

@@ -1,3 +1,5 @@
+"""The tools of the health application that change diary entries."""
+
 import asyncio
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The audit distinguishes findings from unreachable advisories."""
+"""The audit of dependencies distinguishes vulnerabilities from advisories that it cannot reach."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The benchmark programs, their goals, and their reports."""
+
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -63,7 +65,7 @@ def test_quick_benchmarks_write_a_file_of_figures(tmp_path: Path) -> None:
         (at_most(100, "value"), False),
     ],
 )
-def test_benchmark_goal_applies_to_the_figure_or_to_its_ratio(goal: Goal, reached: bool) -> None:
+def test_benchmark_goal_limits_the_figure_or_its_ratio(goal: Goal, reached: bool) -> None:
     figure = Figure(name="some", value=300, unit="ms", yardstick="other", ratio=0.4, goal=goal)
 
     assert figure.is_reached is reached

@@ -1,4 +1,4 @@
-"""The capacity model is a sum of prices."""
+"""The capacity model computes the resources for a load from measured costs (prices) per span."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LARGEST = Price(140, 210, 3_500, 3_000, 200)
 PRICES = Prices(((1.0, USUAL), (3.0, LARGER), (8.0, LARGEST)), 2.0)
 
 
-def test_price_of_a_span_size_is_interpolated_and_extrapolated() -> None:
+def test_span_price_is_interpolated_or_extrapolated_from_measured_sizes() -> None:
     assert [PRICES.of(size) for size in (1, 3, 8)] == [USUAL, LARGER, LARGEST]
     assert PRICES.of(2) == Price(120, 90, 3_000, 1_600, 200)
     assert PRICES.of(13).postgres_us == pytest.approx(310)

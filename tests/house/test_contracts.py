@@ -1,4 +1,4 @@
-"""The contracts in `docs/` are what the code serves."""
+"""The contract files in `docs/` match what the code serves."""
 
 from __future__ import annotations
 

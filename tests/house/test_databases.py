@@ -1,4 +1,4 @@
-"""Which database the tests use, and why."""
+"""The choice of the database for the tests."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ NEEDED = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("extra", "program"), NEEDED.items(), ids=NEEDED)
-def test_extra_installs_the_packages_that_its_program_needs(
+def test_each_pip_extra_installs_the_packages_that_its_program_needs(
     extra: str, program: str, client_wheel: Path, tmp_path: Path
 ) -> None:
     python = tmp_path / "environment" / "bin" / "python"

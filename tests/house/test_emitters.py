@@ -1,4 +1,4 @@
-"""Only the dialects name emitters: a new coding agent is one dialect and its captures."""
+"""Only dialects and adapters contain names of frameworks."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""No file of the project contains a package registry's host or a path of one machine."""
+
 import re
 
 from tests.house.project_files import project_files, text_of

@@ -1,12 +1,12 @@
 """The guides' examples work unchanged.
 
-Each section stands for itself. Its TOML and YAML become the files that their first lines name, and
-its Python runs in order: a block that awaits in an event loop, any other in a thread, as a program
-without one. The value or the output of a line follows its `# →`. A block of text is the outline of
-the run that was recorded last.
+Each section is tested alone. TOML and YAML blocks become the files that their first lines name.
+Python blocks run in order: a block with `await` runs in an event loop, any other in a thread
+without one. A comment `# →` gives the value or the output of its line. A block of text is the
+outline of the latest recorded run.
 
-A section that connects has a server at `TRACER_URL`, where `tracer.connect()` finds it, and as
-`server_url`. At its end its connections are closed, and `uninstall` is called where there is one.
+A section that connects finds a server through `TRACER_URL` and the name `server_url`. At the end of
+a section, its connections are closed, and `uninstall` is called if the section imports it.
 """
 
 from __future__ import annotations

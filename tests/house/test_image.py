@@ -1,3 +1,5 @@
+"""The container image and the compose file: settings, users, versions and files."""
+
 import json
 import re
 from typing import Any

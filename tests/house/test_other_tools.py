@@ -1,4 +1,4 @@
-"""The snippets for other tools' SDKs, run with the real SDKs: both destinations get the spans."""
+"""Documented snippets that send spans to Tracer and another tool, run with the real SDKs."""
 
 from __future__ import annotations
 

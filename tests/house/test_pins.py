@@ -1,3 +1,5 @@
+"""The lock files pin every dependency."""
+
 import re
 import tomllib
 

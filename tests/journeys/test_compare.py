@@ -1,3 +1,5 @@
+"""The viewer's page that compares two runs."""
+
 from __future__ import annotations
 
 import re
@@ -68,7 +70,7 @@ async def test_comparison_aligns_two_runs_and_names_the_differences(
 
 
 @pytest.mark.thorough
-async def test_differences_only_switch_is_in_the_link(
+async def test_state_of_the_differences_only_switch_is_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
     left, right = await _pair(records)

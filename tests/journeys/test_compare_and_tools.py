@@ -1,4 +1,4 @@
-"""Comparing two runs and finding a slow tool: each in at most three actions."""
+"""The viewer's comparison and tools pages answer common questions in at most three actions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_white_space_and_key_order_are_no_difference(
     await expect(page.get_by_role("list", name="Difference")).to_contain_text("0 changed")
 
 
-async def test_a_picked_run_is_compared_with_the_previous_of_its_session(
+async def test_picked_run_can_be_compared_with_the_previous_run_of_its_session(
     page: Page, site: Site, records: Records
 ) -> None:
     left, right = await _pair(records)

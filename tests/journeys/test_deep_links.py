@@ -1,3 +1,5 @@
+"""The viewer stores the state of a page in its URL."""
+
 from __future__ import annotations
 
 from urllib.parse import urlsplit

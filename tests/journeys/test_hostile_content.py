@@ -1,3 +1,5 @@
+"""The viewer shows recorded HTML, huge values and incomplete runs safely."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Keyboard shortcuts of the viewer's run page."""
+
 from __future__ import annotations
 
 import pytest
@@ -28,7 +30,7 @@ async def _expect_selected(page: Page, key: object) -> None:
     await expect(selected(page)).to_have_attribute("data-key", str(key))
 
 
-async def test_n_moves_focus_between_failures(page: Page, site: Site, records: Records) -> None:
+async def test_key_n_moves_focus_between_failures(page: Page, site: Site, records: Records) -> None:
     run = await _with_two_failures(records)
     await open_run(page, site.address, run.root)
     await page.get_by_role("tree").focus()
@@ -47,7 +49,7 @@ async def test_n_moves_focus_between_failures(page: Page, site: Site, records: R
 
 
 @pytest.mark.thorough
-async def test_n_opens_the_collapsed_rows_above_a_failure(
+async def test_key_n_opens_the_collapsed_rows_above_a_failure(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _with_two_failures(records)
@@ -61,7 +63,7 @@ async def test_n_opens_the_collapsed_rows_above_a_failure(
 
 
 @pytest.mark.thorough
-async def test_p_selects_the_tool_call_that_opened_a_sub_plan(
+async def test_key_p_selects_the_tool_call_that_opened_a_sub_plan(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -75,7 +77,7 @@ async def test_p_selects_the_tool_call_that_opened_a_sub_plan(
 
 
 @pytest.mark.thorough
-async def test_asterisk_expands_the_siblings_of_the_selected_row(
+async def test_asterisk_key_expands_the_siblings_of_the_selected_row(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
@@ -91,7 +93,7 @@ async def test_asterisk_expands_the_siblings_of_the_selected_row(
 
 
 @pytest.mark.thorough
-async def test_menu_of_open_levels_works_by_keyboard(
+async def test_menu_that_expands_tree_levels_works_by_keyboard(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

@@ -1,4 +1,4 @@
-"""The everyday tasks of a reader by keyboard alone: from the list to the answering record."""
+"""Everyday tasks in the viewer, by keyboard alone: from the list of runs to one record."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ async def _expect_selected(page: Page, key: object) -> None:
     await expect(selected(page)).to_have_attribute("data-key", str(key))
 
 
-async def test_run_that_answered_is_found(page: Page, site: Site, records: Records) -> None:
+async def test_model_call_that_contains_an_answer_is_found(
+    page: Page, site: Site, records: Records
+) -> None:
     run = long_conversation(start=utc_now())
     await records.write(*run.events)
     await _list(page, site)
@@ -90,7 +92,9 @@ async def test_origin_of_a_failure_is_found(page: Page, site: Site, records: Rec
     await expect(details(page)).to_contain_text("bank.example did not answer within 30 s")
 
 
-async def test_messages_of_a_model_call_are_read(page: Page, site: Site, records: Records) -> None:
+async def test_earlier_messages_of_a_model_call_are_read(
+    page: Page, site: Site, records: Records
+) -> None:
     run = long_conversation(start=utc_now())
     await records.write(*run.events)
     await _list(page, site)

@@ -1,3 +1,5 @@
+"""The viewer's run page links calls, sub-plans and their ancestors."""
+
 from __future__ import annotations
 
 from uuid import UUID

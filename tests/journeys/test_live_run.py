@@ -1,3 +1,5 @@
+"""The viewer's page of a run that is still running."""
+
 from __future__ import annotations
 
 from datetime import timedelta

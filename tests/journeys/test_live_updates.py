@@ -1,6 +1,6 @@
 """A run's page while the run is recorded at 100 events a second.
 
-The long form (`make torture ONLY=live`) looks for memory that grows for ten minutes.
+With `make torture ONLY=live` the test of memory runs for ten minutes.
 """
 
 from __future__ import annotations

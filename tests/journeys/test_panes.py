@@ -1,4 +1,4 @@
-"""How the run page's panes share the room: dragged, moved by keys, and remembered."""
+"""The dividers between the panes of the viewer's run page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both languages, both themes, small screens, and assistive technology."""
+"""The viewer in two languages, on small screens, and with assistive technology."""
 
 from __future__ import annotations
 

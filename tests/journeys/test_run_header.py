@@ -1,4 +1,4 @@
-"""The header of a run, also with unknown values."""
+"""The header of the viewer's run page, including unknown values."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_run_header_links_to_lists_of_related_runs(
         await expect(field).to_have_value(value)
 
 
-async def test_run_header_without_a_session_shows_none(
+async def test_run_header_omits_the_session_if_the_run_has_none(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())

@@ -1,3 +1,5 @@
+"""The viewer's list of runs."""
+
 from __future__ import annotations
 
 from decimal import Decimal
@@ -14,7 +16,9 @@ from tracer.records.ids import new_id
 from tracer.records.status import Status
 
 
-async def test_an_empty_list_tells_how_to_record_a_first_run(page: Page, empty_site: str) -> None:
+async def test_empty_run_list_explains_how_to_record_a_first_run(
+    page: Page, empty_site: str
+) -> None:
     await page.goto(empty_site)
 
     await expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
@@ -47,7 +51,9 @@ async def test_a_new_run_appears_without_a_reload(page: Page, site: Site, record
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("demo_run")
-async def test_list_keeps_its_rows_and_says_that_the_server_is_away(page: Page, site: Site) -> None:
+async def test_list_keeps_its_rows_and_reports_an_unreachable_server(
+    page: Page, site: Site
+) -> None:
     await page.goto(site.address)
     await expect(page.get_by_role("table")).to_be_visible()
     await page.context.set_offline(True)

@@ -1,3 +1,5 @@
+"""Filters, sorting and scrolling of the viewer's list of runs."""
+
 from __future__ import annotations
 
 import asyncio

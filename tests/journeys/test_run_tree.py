@@ -1,3 +1,5 @@
+"""The tree of records on the viewer's run page."""
+
 from __future__ import annotations
 
 import pytest
@@ -110,7 +112,7 @@ async def test_left_arrow_collapses_and_right_arrow_expands_a_row(
 
 
 @pytest.mark.thorough
-async def test_click_on_the_arrow_expands_a_row_and_elsewhere_selects_it(
+async def test_click_on_the_arrow_expands_a_row_and_other_clicks_select_it(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _recorded(records)

@@ -1,4 +1,4 @@
-"""Pictures of every page, for somebody to look at: `make screenshots`.
+"""Screenshots of every page for review (`make screenshots`).
 
 The pictures of the documentation are taken with them, into `docs/images`.
 """
@@ -227,7 +227,10 @@ async def _picture_answers(look: _Look, run: str) -> None:
 
     answer = await (await page.request.get(f"{look.address}/api/runs/{run}")).json()
     behind = {"spans": 250_000, "since": answer["recordedAt"]}
-    error = "The trace has 250,000 spans; at most 200,000 are turned into records."
+    error = (
+        "The trace has 250000 spans. Traces with more than 200000 spans are not turned into "
+        "records."
+    )
 
     async def too_large(route: Route) -> None:
         await route.fulfill(json={**answer, "projectionError": error, "behind": behind})

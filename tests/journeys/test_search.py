@@ -1,3 +1,5 @@
+"""The search within one run on the viewer's run page."""
+
 from __future__ import annotations
 
 from typing import Any

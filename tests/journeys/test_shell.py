@@ -1,4 +1,4 @@
-"""The frame around the pages: palette, keys, project, API keys, and the layout for phones."""
+"""The viewer's frame: command palette, shortcuts, project, API keys, and the layout for phones."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ async def test_palette_says_that_nothing_matches(page: Page, site: Site) -> None
     await expect(_palette(page)).to_contain_text("Nothing matches “nothing-is-called-so”")
 
 
-async def test_j_and_k_move_through_the_rows_of_list_and_tree(
+async def test_keys_j_and_k_move_through_the_rows_of_list_and_tree(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run(title="First row of its list", start=utc_now()))
@@ -208,7 +208,9 @@ async def test_shortcuts_do_nothing_with_a_modifier_or_in_a_field(
     await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-async def test_e_downloads_the_export_of_the_run(page: Page, site: Site, records: Records) -> None:
+async def test_key_e_downloads_the_export_of_the_run(
+    page: Page, site: Site, records: Records
+) -> None:
     run = await records.record(sample_run())
     await open_run(page, site.address, run.root)
 
@@ -218,7 +220,9 @@ async def test_e_downloads_the_export_of_the_run(page: Page, site: Site, records
     assert str(run.root) in download.url
 
 
-async def test_reader_is_offered_nothing_that_needs_admin(page: Page, guarded: Guarded) -> None:
+async def test_actions_that_need_admin_are_hidden_from_a_read_key(
+    page: Page, guarded: Guarded
+) -> None:
     await _sign_in(page, guarded, "read")
     await _project(page).click()
     menu = page.get_by_role("dialog", name="Project: default")
@@ -243,7 +247,7 @@ async def test_reader_is_offered_nothing_that_needs_admin(page: Page, guarded: G
     await expect(page.get_by_role("heading", name="Change the project")).to_be_visible()
 
 
-async def test_recording_key_cannot_sign_in(page: Page, guarded: Guarded) -> None:
+async def test_key_with_only_record_scope_cannot_sign_in(page: Page, guarded: Guarded) -> None:
     await page.goto(f"{guarded.address}/sign-in")
     await page.locator("#key").fill(guarded.keys["record"].secret)
     await page.keyboard.press("Enter")
@@ -282,7 +286,9 @@ async def test_admin_creates_a_key_that_works_until_it_is_revoked(
     await other.context.close()
 
 
-async def test_project_is_changed_with_a_key_of_the_other_one(page: Page, guarded: Guarded) -> None:
+async def test_signing_in_with_a_key_of_another_project_changes_the_project(
+    page: Page, guarded: Guarded
+) -> None:
     await _sign_in(page, guarded, "read")
     await expect(page.get_by_text("Run of the default project")).to_be_visible()
     await _project(page).click()

@@ -1,4 +1,4 @@
-"""Signing in to a server that wants a key, in a real browser."""
+"""The viewer's sign-in page, on a server that requires a key."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ async def key(keys: ApiKeys) -> NewKey:
     return await keys.create("looking", [Scope.READ])
 
 
-async def test_link_leads_through_sign_in_and_back(page: Page, closed: Closed, key: NewKey) -> None:
+async def test_link_to_a_run_opens_the_run_after_sign_in(
+    page: Page, closed: Closed, key: NewKey
+) -> None:
     await page.goto(f"{closed.address}/runs/{closed.run}?panes=tree")
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert "/sign-in?to=" in page.url

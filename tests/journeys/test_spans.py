@@ -1,4 +1,4 @@
-"""What came as spans: what was worked out is marked, and the original spans can be looked at."""
+"""Runs of spans in the viewer: inferred links are marked, and the original spans are shown."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def _span_run(site: Site, records: Records) -> tuple[UUID, UUID, str]:
     return trace_id, UUID(call["subPlans"][0]["planId"]), call["toolCallId"]
 
 
-async def test_inferred_place_is_marked_and_explained(
+async def test_inferred_parent_is_marked_and_explained(
     page: Page, site: Site, records: Records
 ) -> None:
     run, sub_plan, _ = await _span_run(site, records)

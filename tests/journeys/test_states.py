@@ -11,7 +11,7 @@ from tracer.records.ids import new_id
 
 
 @pytest.mark.parametrize("name", ["list", "run", "call", "tools", "compare", "picks"])
-async def test_page_says_that_the_server_is_away_and_tries_again(
+async def test_page_reports_an_unreachable_server_and_offers_to_try_again(
     page: Page, site: Site, records: Records, name: str
 ) -> None:
     run = await records.record(sample_run())

@@ -1,4 +1,4 @@
-"""The everyday tasks of a reader: each from the list to its answer in at most two actions."""
+"""Everyday tasks in the viewer: from the list of runs to the answer in at most two actions."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_nested_failure_has_one_red_row_and_counts_once(
     await expect(ledger.locator(".name .agent")).to_have_text("ledger")
 
 
-async def test_model_input_is_first_in_its_details(
+async def test_details_of_a_model_call_begin_with_its_input(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await _conversation(records)
@@ -251,7 +251,7 @@ async def test_deep_row_becomes_the_root_and_breadcrumbs_lead_back(
 
 
 @pytest.mark.thorough
-async def test_typed_filter_becomes_a_chip_saved_in_views(
+async def test_typed_filter_becomes_a_chip_and_is_saved_in_a_view(
     page: Page, site: Site, records: Records
 ) -> None:
     await _failed(records)
@@ -273,7 +273,7 @@ async def test_typed_filter_becomes_a_chip_saved_in_views(
 
 
 @pytest.mark.thorough
-async def test_columns_and_sorting_are_chosen_and_in_the_link(
+async def test_chosen_columns_and_sorting_are_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
     cheap, dear = await _failed(records), await _conversation(records)

@@ -1,3 +1,5 @@
+"""The viewer's page of tool statistics."""
+
 from __future__ import annotations
 
 import re
@@ -60,7 +62,7 @@ async def test_tools_page_shows_calls_failures_and_durations_of_each_tool(
 
 
 @pytest.mark.thorough
-async def test_runs_of_a_tool_respect_the_time_range(
+async def test_link_from_a_tool_to_its_runs_preserves_the_time_range(
     page: Page, site: Site, records: Records
 ) -> None:
     await _call(records, "ranged_tool", 1)

@@ -1,3 +1,5 @@
+"""The waterfall of durations on the viewer's run page."""
+
 from __future__ import annotations
 
 import re

@@ -1,4 +1,4 @@
-"""The two wheels, in an empty environment and from another directory, are the whole product."""
+"""The client and the server wheel work in an empty environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building the tree of a run from its rows: places, totals, depth, and unplaced records."""
+"""Building the tree of a run from its rows: parents, totals, depth, and unplaced records."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def calls(node: Node) -> str:
     return f"{node['own']['toolCalls']}/{node['cumulative']['toolCalls']}"
 
 
-def test_tree_nodes_are_below_their_parents_and_in_their_totals() -> None:
+def test_tree_puts_each_record_below_its_parent_and_counts_its_calls() -> None:
     rows = TreeRows(
         plans=[
             plan("root"),
@@ -122,7 +122,7 @@ def test_tree_puts_a_hand_off_below_the_step_that_opened_it() -> None:
     assert tree["agentExecutions"][0]["subPlans"][0]["parentActToolCall"] is None
 
 
-def test_records_without_a_parent_are_counted_in_the_root() -> None:
+def test_records_without_a_parent_are_unplaced_but_counted_in_the_root() -> None:
     rows = TreeRows(
         plans=[plan("root"), plan("lost", "not-there")],
         steps=[step("placeholder", None), step("sl", "lost")],

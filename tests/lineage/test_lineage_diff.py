@@ -341,9 +341,7 @@ async def test_parallel_calls_match_by_arguments_then_by_tool() -> None:
 
 
 @given(left=words, right=words)
-def test_alignment_in_any_order_pairs_as_many_as_both_sides_have(
-    left: list[str], right: list[str]
-) -> None:
+def test_alignment_in_any_order_pairs_all_equal_items(left: list[str], right: list[str]) -> None:
     pairs = aligned_in_any_order(left, right, [lambda word: (word,)])
 
     assert [a for a, _ in pairs if a is not None] == left

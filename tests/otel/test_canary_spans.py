@@ -1,4 +1,4 @@
-"""Stored spans contain no secret, wherever in the received span it was."""
+"""Stored spans contain no secret, wherever the secret was in the received span."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def leaks(spans: list[Span]) -> list[str]:
     return lines
 
 
-def test_protobuf_spans_are_stored_without_secrets_at_any_place() -> None:
+def test_secrets_at_any_place_of_protobuf_spans_are_not_stored() -> None:
     assert len(PLACES) > 60
     assert leaks(received_protobuf()) == []
 
 
-def test_json_spans_are_stored_without_secrets_at_any_place() -> None:
+def test_secrets_at_any_place_of_json_spans_are_not_stored() -> None:
     assert leaks(spans_in(decode_json(encode_json(received_protobuf())))) == []
 
 
@@ -84,7 +84,7 @@ def test_values_of_every_type_under_a_secret_key_are_masked() -> None:
     assert leaked == []
 
 
-def test_secrets_are_found_after_any_length_byte() -> None:
+def test_secrets_are_found_after_any_protobuf_length_byte() -> None:
     # Protobuf puts a text's length before it. Some lengths are letters, and look like the
     # beginning of a longer word that is no secret.
     leaked = []
@@ -150,7 +150,7 @@ def test_unknown_fields_around_spans_are_not_stored_with_secrets() -> None:
     assert kept == []
 
 
-def test_replaced_value_is_stored_without_its_secret() -> None:
+def test_secret_in_an_overwritten_field_value_is_not_stored() -> None:
     # The last one of several values of a field counts. Parsers do not show the others.
     text = SECRETS[0].text.encode()
     card = b"\x18" + _varint(CARD)
@@ -166,7 +166,7 @@ def test_replaced_value_is_stored_without_its_secret() -> None:
     assert kept == []
 
 
-def test_card_number_between_digit_bytes_is_redacted() -> None:
+def test_card_number_is_redacted_if_bytes_before_it_look_like_digits() -> None:
     leaked = []
     for before in (b"", b"\x18\xff\xff\xff\xff\xff", b"!1234567", b"\x18\xff\xff\xff\xff\xff\x18"):
         for value in (AnyValue(int_value=CARD), AnyValue(double_value=CARD)):
@@ -194,7 +194,7 @@ def test_card_number_in_a_padded_varint_is_redacted() -> None:
     assert stored.attributes == {"n": "[masked: card_number]"}
 
 
-def test_many_long_numbers_are_examined_in_single_spans() -> None:
+def test_card_number_is_redacted_among_thousands_of_long_numbers() -> None:
     numbers = [2**50 + number for number in range(2000)]
     spans = spans_from(
         *(made(number + 1, "a span", {"ids": numbers, "n": CARD}) for number in range(3))

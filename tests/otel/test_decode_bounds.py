@@ -139,7 +139,7 @@ def with_many_scopes(scopes: int, size: int, last: bytes = b"") -> bytes:
     return bytes_field(1, bytes_field(1, resource) + scope_spans)
 
 
-def test_large_resource_counts_once_per_scope_without_accepted_spans() -> None:
+def test_large_resource_counts_for_each_scope_of_rejected_spans() -> None:
     malformed = bytes_field(2, bytes_field(2, bytes_field(5, b"\xff")))
     parsed = with_many_scopes(100, 10 * KIB)
     by_parts = with_many_scopes(100, 10 * KIB, malformed)

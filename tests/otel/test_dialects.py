@@ -1,4 +1,4 @@
-"""Conventions that no capture has: each by a trace made by hand."""
+"""Conventions that no capture uses, each tested with a handwritten trace."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_vercel_generate_text_is_an_agent_and_do_generate_a_round() -> None:
     assert (plan["user_request"], plan["summary"]) == ("Plan a day", "Go to Brest")
 
 
-def test_mcp_spans_merge_into_the_tool_span_above() -> None:
+def test_mcp_spans_below_a_tool_span_merge_into_its_call() -> None:
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
     mcp = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "search", "jsonrpc.request.id": "1"}
     run = projection_of(

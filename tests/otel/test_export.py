@@ -1,4 +1,4 @@
-"""Runs of events as spans: what other backends see, and how their records come back."""
+"""Runs of events exported as spans: their content, and the records after a re-import."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def test_invalid_embedded_records_are_ignored(run: SampleRun) -> None:
         assert len(projected.records[Kind.TOOL_CALL]) == 3
 
 
-async def test_trace_with_truncated_records_is_read_by_the_conventions() -> None:
+async def test_spans_with_truncated_embedded_records_are_read_by_their_attributes() -> None:
     spans = await delegation()
     cut = [_carrying(span, str(span.attributes[RECORD])[:100]) for span in spans]
 

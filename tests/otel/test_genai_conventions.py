@@ -41,7 +41,7 @@ def evidence(run: Projected) -> list[str | None]:
     return [plan["inferred_from"] for plan in run.records[Kind.PLAN].values() if plan["inferred"]]
 
 
-def test_transfer_opens_the_target_agent_below_it() -> None:
+def test_agent_span_below_a_transfer_becomes_its_sub_plan() -> None:
     run = projection_of(
         agent(1, "source"),
         chat(2, ("c1", "transfer_to_weather", "{}"), parent=1, at=(0, 1)),
@@ -68,7 +68,7 @@ HANDED_OVER = (
 )
 
 
-def test_transfer_that_passes_control_opens_the_later_agent() -> None:
+def test_later_agent_that_a_transfer_names_becomes_its_sub_plan() -> None:
     run = projection_of(*HANDED_OVER)
 
     assert outline(run)[-3:] == [
@@ -102,7 +102,7 @@ def test_transfers_back_and_forth_open_each_agent_once(order: tuple[int, ...]) -
     assert sorted(opened) == ["c1", "c2", "c3"]
 
 
-def test_two_unused_transfers_to_one_agent_make_no_link() -> None:
+def test_agent_that_two_transfers_name_is_not_linked() -> None:
     run = projection_of(
         *HANDED_OVER,
         agent(6, "other", parent=1, at=(1, 10)),
@@ -112,7 +112,7 @@ def test_two_unused_transfers_to_one_agent_make_no_link() -> None:
     assert evidence(run) == []
 
 
-def test_remote_agents_client_and_server_spans_are_one_agent() -> None:
+def test_client_and_server_spans_of_a_remote_agent_are_one_agent() -> None:
     client = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "refund",
@@ -146,7 +146,7 @@ def test_remote_agents_client_and_server_spans_are_one_agent() -> None:
     ]
 
 
-def test_a2a_server_without_an_agent_span_is_the_agent_of_its_tool() -> None:
+def test_a2a_server_span_without_an_agent_span_becomes_a_sub_plan() -> None:
     run = projection_of(
         agent(1, "support"),
         tool(2, "ask_refund", "{}", parent=1, at=(1, 9)),
@@ -199,7 +199,7 @@ def test_agent_whose_caller_runs_twice_is_not_linked() -> None:
     assert evidence(run) == []
 
 
-def test_workflow_takes_its_name_from_either_attribute() -> None:
+def test_workflow_is_named_by_its_agent_or_workflow_name_attribute() -> None:
     for name in ("gen_ai.agent.name", "gen_ai.workflow.name"):
         attributes = {"gen_ai.operation.name": "invoke_workflow", name: "desk"}
         run = projection_of(
@@ -226,7 +226,7 @@ def test_create_agent_span_makes_no_record() -> None:
         ("search_memory", "MEMORY", "gen_ai.memory.query.text", "gen_ai.memory.records"),
     ],
 )
-def test_retrieval_and_memory_have_query_and_result(
+def test_retrieval_and_memory_calls_have_a_query_and_a_result(
     operation: str, kind: str, query: str, found: str
 ) -> None:
     documents = '[{"id": "d1", "score": 0.9}]'

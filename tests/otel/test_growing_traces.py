@@ -1,4 +1,4 @@
-"""Traces that grow, span by span, as a span processor tells them: each starts, and then ends."""
+"""Traces whose spans arrive twice, as a span processor sends them: at their start and end."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_expensive_trace_is_projected_with_every_call(
 
 @pytest.mark.timeout(SOON)
 @pytest.mark.parametrize("size", [1_000, pytest.param(4_000, marks=pytest.mark.thorough)])
-def test_spans_that_arrive_above_many_waiting_ones_are_projected(size: int) -> None:
+def test_chain_of_parents_that_arrives_after_many_children_is_projected(size: int) -> None:
     waiting = spans_from(*(made(each, "w", parent=FAR) for each in range(1, 5 * size + 1)))
     above = [made(FAR + each, "w", parent=FAR + each + 1) for each in range(size)]
 

@@ -1,4 +1,4 @@
-"""OpenInference and OpenLLMetry, and LangChain's ways in both."""
+"""OpenInference and OpenLLMetry, including their spans of LangChain."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_fields_of_a_sibling_span_that_names_the_agent_are_merged() -> None:
     assert requests["b"] == "tides"
 
 
-def test_openllmetry_naming_span_and_its_work_are_one_agent() -> None:
+def test_openllmetry_agent_span_and_its_task_span_are_one_agent() -> None:
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "b"}
     work = {
         "gen_ai.operation.name": "execute_task",

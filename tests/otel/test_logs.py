@@ -55,7 +55,7 @@ def records_in(decoded: Decoded) -> list[LogRecord]:
     return logs_of(trace.message for trace in decoded.traces)
 
 
-def test_stored_messages_hold_spans_and_log_records() -> None:
+def test_spans_and_log_records_are_read_from_one_message() -> None:
     sent = spans_from(agent(1, "planner"))
     [logs] = logs_as_traces(made_log("asked", 5, span_id=1))
     [spans] = traces_of(sent)
@@ -64,7 +64,7 @@ def test_stored_messages_hold_spans_and_log_records() -> None:
     assert spans_of([spans.message + logs.message]) == sent
 
 
-def test_both_encodings_give_the_same_records() -> None:
+def test_json_and_protobuf_log_requests_give_the_same_records() -> None:
     request = request_with(
         made_log("asked", 1, span_id=1, body="Hi \0", prompt="a"),
         made_log("answered", 2, trace_id=OTHER),
@@ -186,7 +186,7 @@ def test_log_records_in_a_trace_request_are_not_stored() -> None:
     assert len(spans_of([trace.message])) == 1
 
 
-def test_repacked_requests_contain_each_item_once() -> None:
+def test_packed_blocks_contain_each_span_and_log_record_once() -> None:
     [spans] = traces_of(spans_from(agent(1, "planner"), made(2, "x", parent=1)))
     [logs] = logs_as_traces(*(made_log(f"e{n}", n, span_id=1) for n in range(9)))
     alone = [each.message for each in (*single_spans(spans), *single_spans(logs))]
@@ -204,7 +204,7 @@ def test_repacked_requests_contain_each_item_once() -> None:
     assert logs_of(messages) == logs_of(alone)
 
 
-def test_exported_documents_are_standard_json() -> None:
+def test_exported_log_records_are_standard_json() -> None:
     [trace] = logs_as_traces(made_log("asked", 1, span_id=1))
     document = json.loads(b"".join(json_parts([], logs_of([trace.message]))))
     [record] = document["resourceLogs"][0]["scopeLogs"][0]["logRecords"]

@@ -1,4 +1,4 @@
-"""Agents without a link to their opening call are joined if one call remains."""
+"""Agents without a recorded opening call are linked to a call if only one is possible."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_agent_with_two_possible_openers_is_not_linked() -> None:
     ]
 
 
-def test_hand_off_stays_a_hand_off_if_a_call_has_the_same_request() -> None:
+def test_agent_with_the_request_of_its_parent_stays_a_hand_off() -> None:
     run = projection_of(
         agent(1, "a", asked="plan"),
         tool(2, "search", '{"q":"plan"}', parent=1, at=(1, 2)),
@@ -90,7 +90,7 @@ def test_hand_off_stays_a_hand_off_if_a_call_has_the_same_request() -> None:
     assert outline(run)[2:] == ['    call search {"q":"plan"}', "    plan b", "      step b"]
 
 
-def test_call_with_the_request_of_an_agent_that_starts_within_it_is_its_opener() -> None:
+def test_agent_below_an_agent_is_linked_to_the_call_with_its_request() -> None:
     run = projection_of(
         agent(1, "a"),
         tool(2, "delegate", '{"to":"b","task":"plan"}', parent=1, at=(1, 2)),
@@ -100,7 +100,7 @@ def test_call_with_the_request_of_an_agent_that_starts_within_it_is_its_opener()
     assert outline(run)[3] == "      plan b (inferred)"
 
 
-def test_repeated_request_is_not_linked_to_a_call_with_an_agent() -> None:
+def test_agent_is_not_linked_to_a_call_that_already_opened_an_agent() -> None:
     run = projection_of(
         agent(1, "a"),
         tool(2, "ask_b", '{"q":"x"}', parent=1, at=(0, 2)),

@@ -1,4 +1,4 @@
-"""How a model was asked, and why it stopped: from the spans of each convention."""
+"""The request parameters and finish reasons of model calls, read from spans of each convention."""
 
 from __future__ import annotations
 

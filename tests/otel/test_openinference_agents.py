@@ -157,7 +157,7 @@ def node(
 
 
 @pytest.mark.parametrize("is_called", [True, False])
-def test_agent_after_a_hand_off_is_below_the_named_agent(
+def test_agent_after_a_hand_off_is_below_the_agent_that_handed_off(
     is_called: bool,
 ) -> None:
     handing = of_kind("TOOL", input_value="triage", output_value="expert")

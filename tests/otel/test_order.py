@@ -117,7 +117,7 @@ def test_any_subset_of_a_trace_gives_valid_records(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-def test_version_of_a_span_with_the_latest_end_then_the_greatest_bytes_is_used(
+def test_latest_ended_version_of_a_span_wins_then_the_greatest_bytes(
     data: st.DataObject,
 ) -> None:
     (span, *_) = spans_of(NAMES[0])
@@ -130,7 +130,7 @@ def test_version_of_a_span_with_the_latest_end_then_the_greatest_bytes_is_used(
     assert merge_spans(data.draw(st.permutations(versions))) == merge_spans(versions)
 
 
-def test_pending_spans_that_announce_each_other_give_equal_records() -> None:
+def test_pending_spans_in_a_circle_give_equal_records_in_any_order() -> None:
     chat = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "chat"}
     call = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "execute_tool"}
     spans = spans_from(made(1, "chat", chat, parent=2), made(2, "execute_tool x", call, parent=1))

@@ -1,4 +1,4 @@
-"""The cost of a round is the one in its span, else the one from the price list."""
+"""The cost of a round comes from its span or, if that has none, from the price list."""
 
 from __future__ import annotations
 

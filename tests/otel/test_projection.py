@@ -1,4 +1,4 @@
-"""The rules of projection, whatever the convention."""
+"""The rules of projection that hold for every convention."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_agent_with_a_missing_opener_is_unplaced() -> None:
     assert outline(run)[2:] == ["unplaced", "  plan b unknown", "    step b"]
 
 
-def test_earliest_agent_has_the_root_plan_until_the_root_arrives() -> None:
+def test_earliest_agent_is_the_root_plan_until_the_root_span_arrives() -> None:
     run = projection_of(chat(3, parent=2, at=(5, 6)), chat(4, tokens=4, parent=1, at=(0, 1)))
 
     assert outline(run) == [

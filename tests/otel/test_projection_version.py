@@ -1,4 +1,4 @@
-"""A change of the rows that captured traces become needs a new `PROJECTION_VERSION`."""
+"""If captured traces project to other rows, `PROJECTION_VERSION` must change."""
 
 from __future__ import annotations
 

@@ -318,13 +318,13 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple | list) else value
 
 
-def test_each_type_of_span_of_the_scenarios_has_an_operation() -> None:
+def test_each_span_type_of_the_scenarios_has_a_known_operation() -> None:
     types = {span_type for spans in SCENARIOS.values() for span_type in spans}
 
     assert types == OPERATIONS.keys()
 
 
-def test_each_copied_scenario_has_its_source() -> None:
+def test_source_of_each_copied_scenario_is_documented() -> None:
     sources = (FOLDER / "SOURCES.md").read_text()
 
     assert [name for name in SCENARIOS if f"`{name}.json`" not in sources] == []

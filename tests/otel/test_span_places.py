@@ -1,4 +1,4 @@
-"""Which record a span belongs to: found in any order, on any way up, and never made up."""
+"""The record that each span belongs to, for any order of arrival."""
 
 from __future__ import annotations
 

@@ -393,7 +393,7 @@ def test_span_without_a_valid_embedded_record_matches_the_reference_projection()
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_span_version_with_the_later_end_then_the_greater_bytes_is_used(order: int) -> None:
+def test_latest_ended_version_of_a_span_wins_then_the_greatest_bytes(order: int) -> None:
     versions = [
         made(1, "x", {"gen_ai.tool.name": name, "gen_ai.operation.name": "execute_tool"}, at=at)
         for name, at in [

@@ -1,4 +1,4 @@
-"""Thinning removes spans that are no agent work, and changes no record."""
+"""Thinning removes spans outside agent work, and changes no record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real server takes a recorder's process for dead when it is, and only then."""
+"""A real server marks the calls of a process as abandoned only if the process has died."""
 
 from __future__ import annotations
 

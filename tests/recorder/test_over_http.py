@@ -1,6 +1,6 @@
-"""A recorder whose store is a server of its own, which dies and comes back under load.
+"""A recorder that writes to a real server, which is killed and restarted under load.
 
-`TRACER_TORTURE=1` (`make torture`) keeps the server away for a minute.
+With `TRACER_TORTURE=1` (`make torture`) the server is down for a minute.
 """
 
 from __future__ import annotations

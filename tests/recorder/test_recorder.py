@@ -1,4 +1,4 @@
-"""Recording while the store answers: durable first, few writes, nothing lost to a cancellation."""
+"""The recorder while the store works: durability, batches, and cancelled calls."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -152,7 +152,7 @@ async def test_closing_the_recorder_writes_waiting_events(
     assert store.events == events
 
 
-async def test_events_recorded_outside_the_context_stay_in_the_spool(
+async def test_events_recorded_outside_the_async_with_block_wait_in_the_spool(
     store: CommandedStore, spool: Spool
 ) -> None:
     recorder = Recorder(store, spool)
@@ -168,7 +168,7 @@ async def test_events_recorded_outside_the_context_stay_in_the_spool(
         await store.holds([after])
 
 
-async def test_a_recorder_can_be_used_again(store: CommandedStore, spool: Spool) -> None:
+async def test_closed_recorder_can_be_entered_again(store: CommandedStore, spool: Spool) -> None:
     recorder = Recorder(store, spool)
     events = plans_started(recorder, 2)
     for event in events:

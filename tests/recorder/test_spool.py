@@ -1,4 +1,4 @@
-"""The spool: bounded, private, exact, and whole again after whatever happens to its file."""
+"""The spool: its limits and permissions, unchanged events, and recovery from damaged files."""
 
 import asyncio
 import os
@@ -239,7 +239,7 @@ def copy_files(path: Path, directory: Path, log_bytes_lost: int) -> Path:
     return copy
 
 
-async def test_invalid_spooled_event_is_dropped_without_blocking(
+async def test_invalid_event_in_the_spool_is_dropped_and_others_are_delivered(
     store: CommandedStore, spool: Spool, spool_path: Path
 ) -> None:
     recorder = Recorder(store, spool)

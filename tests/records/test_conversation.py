@@ -1,4 +1,4 @@
-"""The messages of every API in one form."""
+"""The messages of every provider's API become one common form."""
 
 from __future__ import annotations
 

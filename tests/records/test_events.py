@@ -69,7 +69,7 @@ def test_any_string_survives_encoding_and_decoding(text: str) -> None:
     assert EVENT.validate_python(wire, context=FROM_THE_WIRE) == event
 
 
-def test_stored_form_is_escaped_in_python_but_not_on_the_wire() -> None:
+def test_stored_text_is_not_escaped_again_when_an_event_is_decoded() -> None:
     made = ToolCallFinished(**CALL, status=Status.SUCCEEDED, result="␛0000")
 
     assert made.result == "␛241b0000"

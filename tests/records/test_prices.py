@@ -78,7 +78,7 @@ REQUEST = TokenUsage(
         ("mistral-large-latest", "mistral_ai", "0.1 * 2 + 0.02 * 6"),
     ],
 )
-def test_cost_of_a_cached_request_with_reasoning_equals_the_rates(
+def test_cost_with_cached_and_reasoning_tokens_equals_a_sum_by_hand(
     model: str, provider: str, by_hand: str
 ) -> None:
     """The numbers are millions of tokens times dollars per million."""
@@ -100,7 +100,7 @@ def test_cost_is_none_if_more_tokens_are_cached_than_sent() -> None:
     assert costs == [None] * 3
 
 
-def test_prices_equal_those_that_the_library_computes() -> None:
+def test_costs_equal_those_that_the_genai_prices_library_computes() -> None:
     from genai_prices import Usage
     from genai_prices.data import providers
 
@@ -182,7 +182,7 @@ def test_kinds_of_tokens_without_a_rate_cost_as_much_as_input_or_output() -> Non
     assert cost([price("llama", "2", "10")], "llama", usage=REQUEST) == Decimal("0.4")
 
 
-def test_own_price_of_zero_is_known_and_a_missing_price_is_not() -> None:
+def test_own_price_of_zero_gives_zero_and_no_price_gives_none() -> None:
     assert cost([price("llama", "0")], "llama") == Decimal(0)
     assert cost([price("llama", "0")], "mistral") is None
     assert cost([price("llama", "0")], "llama", usage=None) == Decimal(0)

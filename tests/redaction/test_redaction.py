@@ -327,7 +327,7 @@ def test_deep_json_and_invalid_unicode_are_redacted() -> None:
     assert REDACTION.text('{"password": "a\\u0000\\ud800"}') == '{"password": "[masked: password]"}'
 
 
-def test_redacted_values_below_a_long_key_have_one_path() -> None:
+def test_many_redacted_values_below_a_long_key_are_reported_as_one_path() -> None:
     text = json.dumps({"k" * 1_000_000: [mask("jwt"), *[""] * 100_000]})
     assert masked_paths({"result": text}, ["result"]) == ["result"]
 
@@ -424,7 +424,7 @@ def test_redacted_json_is_valid_for_any_configured_pattern(
     assert type(json.loads(masked)) is type(value)
 
 
-def test_markers_of_the_original_size_are_unchanged() -> None:
+def test_redaction_does_not_change_markers_of_removed_payloads() -> None:
     for text in (
         f"{'x' * 30}[masked: rest of 12345678 bytes]",
         '{"password": "[masked: pass[masked: rest of 5000 bytes]',

@@ -1,4 +1,4 @@
-"""An agent's hooks: around every tool that it calls, and around the tool's own hooks."""
+"""Hooks of an agent wrap every tool call of the agent, outside the hooks of the tool."""
 
 from __future__ import annotations
 

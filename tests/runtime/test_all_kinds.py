@@ -1,4 +1,4 @@
-"""Every kind of tool in one run, as Postgres keeps it before and after."""
+"""One run calls every type of tool; Postgres stores each call before and after it runs."""
 
 from __future__ import annotations
 

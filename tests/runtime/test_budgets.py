@@ -1,4 +1,4 @@
-"""Runs with budgets: never more is used than there is, and running out of one is an answer."""
+"""Budgets of runs are never exceeded; a call beyond the budget fails and the agent continues."""
 
 from __future__ import annotations
 
@@ -161,7 +161,9 @@ async def test_sub_plan_budget_is_limited_by_its_parent(
         "failed",
         "failed",
     ]
-    assert ["All 2 tool calls" in (each["error"] or {}).get("message", "") for each in works] == [
+    assert [
+        "budget of 2 tool calls" in (each["error"] or {}).get("message", "") for each in works
+    ] == [
         False,
         False,
         True,
@@ -169,7 +171,7 @@ async def test_sub_plan_budget_is_limited_by_its_parent(
         False,
         False,
     ]
-    assert "All 5 tool calls" in works[-1]["error"]["message"]
+    assert "budget of 5 tool calls" in works[-1]["error"]["message"]
 
 
 async def test_batch_items_retries_and_nested_calls_count_against_the_call_budget(
@@ -342,7 +344,7 @@ async def test_run_and_sub_plan_each_end_at_their_own_time_limit(open_run: OpenR
 
 
 @pytest.mark.parametrize("max_depth", [1, 2, 4])
-async def test_sub_plan_below_the_depth_limit_of_the_budget_is_refused(
+async def test_sub_plan_beyond_the_depth_limit_of_the_budget_is_refused(
     open_run: OpenRun, max_depth: int
 ) -> None:
     review = subplan_tool(review_template())

@@ -1,4 +1,4 @@
-"""Runs are cancelled by a wish, by closing the launcher, and by tools themselves."""
+"""Runs are cancelled by a stored request, by closing the launcher, and by tools."""
 
 import asyncio
 import threading

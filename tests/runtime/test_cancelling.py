@@ -1,4 +1,4 @@
-"""A cancelled run: everything has exactly one ending, wherever the cancellation came."""
+"""A run that is cancelled at any moment leaves each record with exactly one ending."""
 
 import asyncio
 from collections.abc import Callable, Sequence

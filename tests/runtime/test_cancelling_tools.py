@@ -1,4 +1,4 @@
-"""A run cancelled while its tools have hooks, hidden parameters, state, places and retries."""
+"""Cancelling runs whose tools have hooks, hidden parameters, session state, slots and retries."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ async def test_run_cancelled_while_a_call_is_written_to_postgres_leaves_no_open_
             await cancel_at(writer, reader, tmp_path, event_type, number, before)
 
 
-async def test_synchronous_hook_waits_for_the_sub_plan_to_end(
+async def test_synchronous_hook_of_a_cancelled_run_waits_for_the_sub_plan(
     tmp_path: Path,
 ) -> None:
     begun = asyncio.Event()

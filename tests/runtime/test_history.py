@@ -97,7 +97,7 @@ async def test_planner_receives_the_history_and_the_steps_of_its_plan_do_not(
     assert await received(on, step) == ["the step"]
 
 
-async def test_steps_of_a_caller_supplied_plan_get_no_history_but_their_answers_join_it(
+async def test_caller_supplied_plan_receives_no_history_but_joins_it(
     open_bench: OpenBench,
 ) -> None:
     model = answering("one", "the step", "three")

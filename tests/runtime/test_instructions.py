@@ -99,7 +99,7 @@ async def test_without_a_caller_only_instructions_with_caller_placeholders_fail(
     tmp_path: Path,
 ) -> None:
     assert await filled(tmp_path, "{name}", who=None) == "Ann"
-    with pytest.raises(Exception, match="There is no caller"):
+    with pytest.raises(Exception, match="No caller is set"):
         await filled(tmp_path, "{user_id}", who=None)
 
 

@@ -1,4 +1,4 @@
-"""A store that is down does not change what the agent does, and hears of it later."""
+"""An outage of the store does not change a run; its events are stored afterwards."""
 
 from collections.abc import Sequence
 from pathlib import Path

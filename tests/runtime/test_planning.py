@@ -1,4 +1,4 @@
-"""Requests become plans: by the planner, by asking one agent, or as they are given."""
+"""A request becomes a plan: by the planner, for one agent, or from the caller."""
 
 from typing import Any
 

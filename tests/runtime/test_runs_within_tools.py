@@ -1,4 +1,4 @@
-"""A run that a tool starts is one of its own, for the same caller."""
+"""A run that a tool starts is separate and has the same caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripted model is strict, and answers the same whatever the order of asking."""
+"""The scripted model rejects unscripted requests and answers in any order of requests."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The example of seed 004: a hook that answers for a customer database and changes the state.
+"""The example of seed 004: a hook answers in place of the tool and changes the session state.
 
 The toolkit, the hook and the instructions are the document's. Differences: the method's parameters
 have type hints, and the agent takes hooks as `hooks=` (`docs/explanation/seeds.md`).

@@ -1,4 +1,4 @@
-"""Analysts see one project by SQL, whatever they type, and write nothing."""
+"""Analysts read the data of one project by SQL, and cannot write."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_where_clause_of_an_analyst_sees_no_row_of_other_projects(ward: Wa
     assert shown == [(2,)]
 
 
-async def test_row_policy_of_the_program_applies_to_no_other_role(ward: Ward) -> None:
+async def test_upgrade_limits_the_row_policy_of_the_server_to_its_own_role(ward: Ward) -> None:
     with psycopg.connect(ward.owner_url, autocommit=True) as owner:
         owner.execute("ALTER POLICY of_its_project ON run TO PUBLIC")  # as it was before 0011
     choose = "SET tracer.project_id = 1; SELECT count(*) FROM run WHERE project_id = 1"
@@ -216,7 +216,9 @@ async def test_analyst_access_stays_revoked_if_its_role_cannot_be_dropped(
             analyst.execute("CREATE TABLE scratch.findings AS SELECT FROM trace.runs")
             analyst.commit()
             analyst.execute(sql.SQL("ALTER ROLE {} PASSWORD 'locks the role'").format(name))
-            with pytest.raises(BadRequest, match=r"reads no records.* table scratch\.findings"):
+            with pytest.raises(
+                BadRequest, match=r"no longer read records.* table scratch\.findings"
+            ):
                 await remove_analyst(pool, ward.role)
             with pytest.raises(psycopg.OperationalError):
                 analyst.execute("SELECT FROM trace.runs")
@@ -303,15 +305,15 @@ async def test_analyst_role_with_additional_rights_is_rejected(ward: Ward, pool:
         for may in ("SUPERUSER", "BYPASSRLS", "REPLICATION", "CREATEROLE", "IN ROLE pg_monitor"):
             await connection.execute(sql.SQL(f"CREATE ROLE {{}} LOGIN {may}").format(name))
             try:
-                with pytest.raises(BadRequest, match="could see other projects"):
+                with pytest.raises(BadRequest, match="allow more than to read one project"):
                     await add_analyst(pool, role, "other")
             finally:
                 await connection.execute(sql.SQL("DROP ROLE {}").format(name))
 
 
-async def test_roles_of_row_level_security_are_rejected(pool: Pool) -> None:
+async def test_roles_of_row_level_security_cannot_become_analysts(pool: Pool) -> None:
     for role in (PROGRAM_ROLE, READER_ROLE):
-        with pytest.raises(BadRequest, match="can't log in"):
+        with pytest.raises(BadRequest, match="cannot log in"):
             await add_analyst(pool, role, "default")
 
 

@@ -1,4 +1,4 @@
-"""Which texts have a flag that lets a view cast them: compared with Postgres."""
+"""The flag of stored text that allows a view to cast it to JSON, compared with Postgres."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Citus: how tables are spread, where each query goes, and what happens while a worker is away.
+"""Citus: the distribution of tables, the shards of each query, and outages of workers.
 
-Needs a cluster: `TRACER_TEST_CITUS_URL`, or `TRACER_TEST_DATABASE_URL`, names a database of its
-coordinator, which knows the workers. Elsewhere most of these are skipped.
+Most tests need a cluster and are skipped without one. Set `TRACER_TEST_CITUS_URL` or
+`TRACER_TEST_DATABASE_URL` to a database of its coordinator, on which the workers are registered.
 """
 
 from __future__ import annotations

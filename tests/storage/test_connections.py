@@ -1,4 +1,4 @@
-"""A database that is down, dies, comes back; callers that are cancelled."""
+"""Database connections that break, outages, and callers that are cancelled."""
 
 from __future__ import annotations
 

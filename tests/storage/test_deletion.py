@@ -208,7 +208,7 @@ async def test_erasing_a_subject_deletes_its_sessions_with_other_participants(po
     assert await rows(pool, "SELECT count(*) FROM run WHERE deleted_at IS NULL") == [(1,)]
 
 
-async def test_erasing_a_subject_returns_the_runs_with_pending_spans(pool: Pool) -> None:
+async def test_erasing_a_subject_waits_for_projections_and_reports_failed_ones(pool: Pool) -> None:
     settled, failed = UUID(int=1), UUID(int=2)
     for run in (settled, failed):
         await store_run(pool, run)

@@ -1,3 +1,5 @@
+"""The embedded Postgres: start, stop, access, and errors of its data folder."""
+
 import os
 import shutil
 import subprocess

@@ -143,7 +143,7 @@ async def test_batch_size_is_limited_except_for_one_large_write(
     assert sorted(map(len, disk.batches)) == [2, BATCH_SIZE + 1]
 
 
-async def test_items_beyond_a_full_batch_start_in_a_second_batch(
+async def test_write_that_does_not_fit_into_a_full_batch_starts_another(
     commits: GroupCommit[Item], disk: Disk
 ) -> None:
     disk.hold(1)

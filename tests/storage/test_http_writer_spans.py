@@ -1,4 +1,4 @@
-"""Writing spans over HTTP: rejected spans are named one by one, whatever the server's answer."""
+"""Writing spans over HTTP: each rejected span is identified for any response."""
 
 from __future__ import annotations
 

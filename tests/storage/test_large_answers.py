@@ -1,4 +1,4 @@
-"""Answers of many rows, read in a worker thread: complete, failing, cancelled."""
+"""Large query results are read in a worker thread: errors, timeouts, cancellation."""
 
 from __future__ import annotations
 

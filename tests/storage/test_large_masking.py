@@ -1,4 +1,4 @@
-"""Large writes are redacted in a worker thread, so that they do not block the event loop."""
+"""Large writes are redacted in a worker thread, and do not block the event loop."""
 
 from __future__ import annotations
 

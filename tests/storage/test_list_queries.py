@@ -97,7 +97,7 @@ async def test_page_of_open_runs_takes_at_most_six_queries(
     assert len(asked) == 6
 
 
-async def test_very_large_conversation_is_searched_in_list_order(
+async def test_runs_of_a_session_too_large_to_sort_are_searched_page_by_page(
     reader: PostgresReader, many_runs: None, database_url: str
 ) -> None:
     with psycopg.connect(database_url) as connection:

@@ -1,4 +1,4 @@
-"""A periodic job ends although one of its cancellations is lost."""
+"""A periodic job stops even if one of its cancellations is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projecting pending runs before they are read: by whom, once, and whatever goes wrong."""
+"""Projecting the pending spans of a run before the run is read."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ async def test_run_claimed_by_another_process_is_not_projected(
     assert projections == [[run]]
 
 
-async def test_lost_connection_is_replaced(
+async def test_connection_lost_before_a_catch_up_is_replaced(
     projection: PostgresProjection,
     writer: PostgresWriter,
     reader: PostgresReader,

@@ -1,4 +1,4 @@
-"""Writing beyond the contract: concurrent writers, rejections by the database, and columns."""
+"""The Postgres writer: concurrent writers, rejected rows, caches, and stored columns."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ async def test_view_casts_the_text_that_wins_a_merge(pool: Pool, writer: Postgre
     assert await rows(pool, CAST_TEXTS) == [(None, None)]
 
 
-async def test_tombstone_has_only_its_keys(pool: Pool, writer: PostgresWriter) -> None:
+async def test_tombstone_keeps_no_content_of_the_run(pool: Pool, writer: PostgresWriter) -> None:
     run = sample_run()
     await writer.write(run.events)
     await writer.request_cancel(sample := await one_more(writer))

@@ -1,4 +1,4 @@
-"""The second wall: what row-level security holds, and what is told where it cannot."""
+"""Row-level security of the server's database role, and the report if the role is missing."""
 
 from __future__ import annotations
 

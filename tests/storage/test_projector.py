@@ -1,4 +1,4 @@
-"""Projectors, accepts and deletions on one database, at each interleaving of their statements."""
+"""Projections, accepted spans and deletions on one database, at each step of their statements."""
 
 from __future__ import annotations
 
@@ -405,7 +405,7 @@ def test_run_above_the_span_limit_keeps_its_records(
     project_all(server.url)
 
     assert run_row(server.url, "projection_error", "attempts", "status") == (
-        "The trace has 5 spans; at most 3 are turned into records.",
+        "The trace has 5 spans. Traces with more than 3 spans are not turned into records.",
         5,
         "running",
     )
@@ -434,7 +434,7 @@ def test_damaged_span_block_fails_only_its_own_run(server: Server) -> None:
 
     assert project_all(server.url).projected == 1
     assert run_row(server.url, "projection_error") == (
-        "A block of spans is shorter than its header.",
+        "A stored block of spans is damaged: it is shorter than its header.",
     )
 
 
@@ -516,7 +516,7 @@ def test_run_that_crashed_a_projector_is_projected_alone_and_last(server: Server
     assert attempts == 5
 
 
-def test_unpacked_spans_are_read_after_a_run_of_another_project(server: Server) -> None:
+def test_projector_reads_unpacked_spans_after_a_run_of_another_project(server: Server) -> None:
     first, second = parts_of_a_trace()
     server.accept(other_trace(1))
     other_run = UUID(int=1)

@@ -1,4 +1,4 @@
-"""Projectors as processes: they end with their server, and are started again if they die."""
+"""Projector processes end with their server and are replaced if they die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What projects do not keep is pruned: the right runs, by whoever looks, in nobody's way."""
+"""Runs beyond a project's retention limits are pruned, and writers are not blocked."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ async def test_pruning_with_the_largest_limits_prunes_nothing(pool: Pool) -> Non
     assert await kept(pool) == {run}
 
 
-async def test_referenced_session_run_is_not_pruned(pool: Pool) -> None:
+async def test_run_of_a_session_is_kept_while_a_newer_run_refers_to_it(pool: Pool) -> None:
     sse = made_log("sse", 1, trace_id="00" * 16, conversation__id="c-1")
     session = logs_as_traces(sse, scope="codex_otel")
     named = logs_as_traces(made_log("asked", 1, conversation__id="c-1"), scope="codex_otel")

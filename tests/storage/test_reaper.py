@@ -1,3 +1,5 @@
+"""The reaper, which marks runs as abandoned when their leases expire."""
+
 from __future__ import annotations
 
 from datetime import datetime, timedelta
@@ -30,7 +32,7 @@ class Away:
             raise StoreUnavailable()
 
 
-async def test_reaper_counts_leases_from_its_first_successful_run() -> None:
+async def test_lease_expiry_is_counted_from_the_first_successful_reaper_run() -> None:
     away = Away()
     reaper = Reaper(away, DEFAULT_TERMS)
     with pytest.raises(StoreUnavailable):

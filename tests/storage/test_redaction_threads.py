@@ -1,4 +1,4 @@
-"""Redaction of large writes ends with its request and is not limited by the store's timeout."""
+"""Large writes are redacted in threads, which the store's timeout does not limit."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ async def test_packing_skips_deleted_and_claimed_runs(pool: Pool, database_url: 
     assert await all_of(packing.pack()) == [run]
 
 
-async def test_packed_run_has_the_rows_and_blocks_that_arrived_later(
+async def test_packing_keeps_spans_of_rows_and_of_later_blocks(
     pool: Pool, reader: PostgresReader
 ) -> None:
     old, new = trace(6), trace(9, name="renamed", failed="later")

@@ -1,4 +1,4 @@
-"""Stores mask secrets and record their places, and shorten payloads by the project's policy."""
+"""Stores mask secrets, store their paths, and shorten payloads by the project's policy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def call_in(reader: TraceReader, events: Sequence[Event]) -> ActToolInfo:
     return (await reader.read_tool_call(call_id)).call
 
 
-async def test_paths_of_redacted_values_are_stored_in_any_order() -> None:
+async def test_paths_of_redacted_values_are_the_same_in_any_event_order() -> None:
     found = []
     for order in permutations(conflicting()):
         store = MemoryStore()
@@ -132,7 +132,7 @@ def test_long_payload_with_a_forged_size_marker_is_truncated() -> None:
     assert stored_payload(cut, PayloadPolicy.PREVIEW) == cut
 
 
-def test_preview_ends_before_a_redaction_marker_and_keeps_the_original_size() -> None:
+def test_truncation_never_splits_a_redaction_marker() -> None:
     redaction = Redaction()
     start = '{"a": "'
     for before in range(2_000, 2_060):

@@ -1,3 +1,5 @@
+"""The address guard, which rejects requests of tools to private addresses."""
+
 import asyncio
 from collections.abc import Awaitable, Callable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address

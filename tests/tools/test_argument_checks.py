@@ -1,4 +1,4 @@
-"""Arguments are checked before hooks, providers and tools; the model learns only place and kind."""
+"""Arguments are validated before hooks, providers and tools; errors never repeat the values."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Budgets: a tree, none of which is ever overdrawn."""
+"""Budgets form a tree, and no budget in it is ever exceeded."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_model_calls_are_serial_until_the_first_cost_is_known() -> None:
         await ask(below, 1, answer=1)
 
 
-async def test_failed_model_call_uses_its_estimated_tokens() -> None:
+async def test_failed_model_call_counts_with_its_estimated_tokens() -> None:
     budget = Budget(BudgetLimits(tokens=10))
     with pytest.raises(ValueError, match="away"):
         async with budget.reserved_tokens(6):

@@ -1,4 +1,4 @@
-"""Places: which calls run at once, which wait, and that none waits for itself."""
+"""Concurrency limits of tools: which calls wait for a slot, and nested calls never deadlock."""
 
 from __future__ import annotations
 

@@ -56,5 +56,5 @@ def test_identity_is_not_serialized_with_the_tool_context() -> None:
     assert me.reveal() == "token-4711"
     assert "4711" not in repr(me) + str(me) + f"{me}"
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="stays in its process"):
+        with pytest.raises(TypeError, match="cannot be pickled"):
             copied(me)

@@ -1,3 +1,5 @@
+"""Definition of function tools: schemas, argument types, and rejected signatures."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Closing what one stateful tool keeps, in one conversation or in all of a caller's."""
+"""`end_tool` closes a stateful tool's instances, in one or all conversations of the caller."""
 
 from __future__ import annotations
 
@@ -147,4 +147,4 @@ async def test_a_tool_cannot_end_itself_during_its_call(tmp_path: Path) -> None:
         outcome = await asyncio.wait_for(on.tools.call("end", thread_id="s"), PATIENCE)
 
     assert outcome.reason == "tool_error"
-    assert "within a call of itself" in outcome.for_model
+    assert "called or ended the same tool" in outcome.for_model

@@ -139,7 +139,7 @@ async def test_hooks_do_not_see_forged_arguments(tmp_path: Path) -> None:
     assert seen == [{"note": [{"user_id": "u-9"}]}] * 2
 
 
-def test_forged_value_that_is_overwritten_in_the_text_is_not_recorded() -> None:
+def test_forged_value_of_a_duplicate_key_is_not_recorded() -> None:
     recorded = record.without_forged_values('{"user_id": "eve", "user_id": "[hidden]"}')
 
     assert json.loads(recorded) == {"user_id": "[hidden]"}

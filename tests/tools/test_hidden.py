@@ -66,7 +66,7 @@ def with_hint(hint: Any) -> Tool:
     return tool(show)
 
 
-def test_parameter_is_hidden_by_its_type_or_its_marker() -> None:
+def test_type_or_hidden_annotation_makes_a_parameter_hidden() -> None:
     hints: list[Any] = [
         ToolContext,
         RunContext,

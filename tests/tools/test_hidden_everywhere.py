@@ -1,4 +1,4 @@
-"""Hidden parameters of every kind of tool, however it was registered."""
+"""Hidden parameters work for every kind of tool and every way to register it."""
 
 from __future__ import annotations
 

@@ -355,7 +355,7 @@ async def test_hook_receives_the_caller_as_a_tool_does(tmp_path: Path) -> None:
     assert anonymous.reason == "missing_identity"
 
 
-async def test_hook_changes_the_session_state_by_type(tmp_path: Path) -> None:
+async def test_hook_changes_the_session_state_through_its_parameter(tmp_path: Path) -> None:
     async def count(next: Next, arguments: dict[str, Any], state: SessionState) -> Any:
         state.increment("calls")
         return await next(arguments)

@@ -1,3 +1,5 @@
+"""One call of a tool: exceptions, timeouts, cancellation and retries."""
+
 import asyncio
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""The conversation's state when the call that changes it times out."""
+"""Changes of the session state by a call that times out."""
 
 from __future__ import annotations
 

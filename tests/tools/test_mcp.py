@@ -1,3 +1,5 @@
+"""Calls to tools of MCP servers: results, errors, cancellation and lost servers."""
+
 import asyncio
 import json
 import sys
@@ -56,7 +58,7 @@ async def named(server: McpServer) -> dict[str, Tool]:
     return {tool.name: tool for tool in await server.tools()}
 
 
-@pytest.mark.thorough  # the quick test of a real server is test_tools_of_a_server_are_read
+@pytest.mark.thorough  # test_tool_files.py has a quick test of a real server
 async def test_time_server_returns_and_converts_the_time() -> None:
     config = McpConfig(
         name="time",
@@ -88,7 +90,9 @@ async def test_server_receives_the_call_id_and_trace(connected: Connected) -> No
     assert {key: received[key] for key in ours} == ours
 
 
-async def test_current_span_of_the_application_takes_precedence(connected: Connected) -> None:
+async def test_mcp_request_has_the_traceparent_of_the_current_application_span(
+    connected: Connected,
+) -> None:
     # The library writes the current span's, once OpenTelemetry has one; our own key survives.
     context = some_context()
     theirs = SpanContext(int("ab" * 16, 16), int("cd" * 8, 16), False, TraceFlags(1))

@@ -1,3 +1,5 @@
+"""Connections to MCP servers: start, timeouts, closing and secrets."""
+
 import asyncio
 import sys
 import time

@@ -36,7 +36,9 @@ async def mirrored(home: Path, live: LiveServer) -> AsyncIterator[Service]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_server_receives_the_recorded_id_and_trace(tmp_path: Path, kind: str) -> None:
+async def test_mcp_server_receives_the_recorded_call_id_and_trace(
+    tmp_path: Path, kind: str
+) -> None:
     async with live_server(tmp_path, kind) as live, mirrored(tmp_path, live) as on:
         outcome = await on.tools.call("echo_meta")
         row = await on.row(outcome)
@@ -48,7 +50,7 @@ async def test_server_receives_the_recorded_id_and_trace(tmp_path: Path, kind: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_trace_is_that_of_the_run_when_opentelemetry_is_set_up(
+async def test_mcp_server_receives_the_trace_of_the_run_under_opentelemetry(
     tmp_path: Path, kind: str
 ) -> None:
     async with live_server(tmp_path, kind) as live:

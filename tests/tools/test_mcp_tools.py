@@ -1,3 +1,5 @@
+"""Registration of MCP tools, their local names, and the forms of their results."""
+
 import re
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Mistakes in the definition of a tool or a hook: each works, or is rejected before any call."""
+"""Unusual definitions of tools and hooks work; wrong ones are rejected before any call."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_function_may_take_all_arguments_as_one_object(tmp_path: Path) -> 
     assert results == ["3", "3", "3", "3"]
 
 
-async def test_schema_has_only_what_the_function_accepts(tmp_path: Path) -> None:
+async def test_schema_contains_exactly_the_parameters_of_the_function(tmp_path: Path) -> None:
     def add(a: float, b: float = 0) -> float:
         return a + b
 
@@ -150,7 +150,7 @@ async def test_schema_has_only_what_the_function_accepts(tmp_path: Path) -> None
     assert (missing.reason, unknown.reason) == ("invalid_arguments", "invalid_arguments")
 
 
-async def test_method_of_an_instance_is_a_tool(tmp_path: Path) -> None:
+async def test_bound_method_can_be_a_tool(tmp_path: Path) -> None:
     made = tool(Yielding().method)
     async with service(tmp_path, made) as on:
         outcome = await on.tools.call("method", {"number": 3})

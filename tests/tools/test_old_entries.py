@@ -134,7 +134,9 @@ def test_unknown_metadata_is_ignored_and_deprecated(tmp_path: Path) -> None:
         'config = { name = "store", url = "https://store.example/mcp", timeout = 5, tools = [] }\n',
     ],
 )
-def test_mcp_entry_without_an_address_uses_a_defined_server(tmp_path: Path, server: str) -> None:
+def test_mcp_entry_without_an_address_uses_the_server_that_it_names(
+    tmp_path: Path, server: str
+) -> None:
     registry, _ = _deprecated(
         tmp_path,
         """

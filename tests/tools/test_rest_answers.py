@@ -1,3 +1,5 @@
+"""Responses to REST tools: decoding, size limits, retries and errors."""
+
 import asyncio
 import gzip
 import json
@@ -84,7 +86,7 @@ async def test_response_without_a_body_returns_its_status() -> None:
     assert await result_of(reply(content_type="application/json"), method="HEAD") == {"status": 200}
 
 
-async def test_result_is_extracted_as_the_configuration_says() -> None:
+async def test_configured_paths_select_the_result_from_the_response() -> None:
     whole = {"items": [{"name": "a"}, {"name": "b"}], "a/b": {"~": 5}}
     expected: list[tuple[str | dict[str, str], object]] = [
         ("/items/0", {"name": "a"}),

@@ -1,3 +1,5 @@
+"""Calls of REST tools through the tool service: attempts, timeouts and records."""
+
 import asyncio
 import json
 from collections.abc import AsyncIterator

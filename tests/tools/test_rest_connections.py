@@ -1,3 +1,5 @@
+"""HTTP connections of REST tools: TLS, reuse, cookies and proxies."""
+
 import asyncio
 import ssl
 from datetime import UTC, datetime, timedelta

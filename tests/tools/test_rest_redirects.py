@@ -1,3 +1,5 @@
+"""Redirects that REST tools follow or refuse."""
+
 from collections.abc import Callable
 from itertools import product
 from typing import Any

@@ -1,3 +1,5 @@
+"""The requests that REST tools send, and the validation of their configuration."""
+
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -35,7 +37,7 @@ def target(arguments: dict[str, Any], **settings: Any) -> str:
     return rest_request(config, arguments, some_context(), Credential()).url.raw_path.decode()
 
 
-async def test_unplaced_arguments_become_the_query_of_get_and_delete() -> None:
+async def test_arguments_without_a_placeholder_become_the_query_of_get_and_delete() -> None:
     arguments = {"city": "Zürich & more", "days": 3, "tags": ["a", "b"], "dry": True, "x": None}
     query = [
         ("city", "Zürich & more"),
@@ -49,7 +51,7 @@ async def test_unplaced_arguments_become_the_query_of_get_and_delete() -> None:
         assert (request.method, request.query, request.body) == (method.upper(), query, b"")
 
 
-async def test_unplaced_arguments_become_the_body_of_post_put_and_patch() -> None:
+async def test_arguments_without_a_placeholder_become_the_body_of_post_and_put() -> None:
     arguments = {"id": 7, "note": "hohe\ud800 Werte", "values": [1, None], "deep": {"a": 1.5}}
     body = {key: each for key, each in arguments.items() if key != "id"}
     for method in ("POST", "PUT", "PATCH"):

@@ -1,3 +1,5 @@
+"""Secrets of REST tools are sent only to their API, and appear nowhere else."""
+
 import json
 import logging
 import traceback

@@ -1,3 +1,5 @@
+"""The text that a tool's result or error becomes."""
+
 import csv
 import math
 from collections import deque
@@ -88,7 +90,7 @@ def abyss() -> list[Any]:
     return items
 
 
-def test_string_is_returned_unchanged() -> None:
+def test_string_result_becomes_the_same_text() -> None:
     texts = ["", "plain", "a\0b", "\ud800", "\ud83d lone", "␛0000", "x" * 5_000_000, "血压"]
     assert [text[:100] for text in texts if result_text(text) != text] == []
 

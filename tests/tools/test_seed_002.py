@@ -1,4 +1,4 @@
-"""The example of seed 002: one service, four registrations, the thread's instance used again.
+"""The example of seed 002: four tools of one service, and tool instances kept per conversation.
 
 Differences: the REST tool's secret is a reference, and the MCP server describes its own tool
 (`docs/explanation/seeds.md`).

@@ -1,4 +1,4 @@
-"""Starting and closing a tool service: servers that start late, and cancellations."""
+"""Starting and closing a tool service, with late servers and cancellations."""
 
 from __future__ import annotations
 
@@ -122,5 +122,5 @@ async def test_servers_are_closed_when_the_resources_fail_to_close(tmp_path: Pat
                 await server.call("number", {"n": 20}, some_context())
 
 
-def test_resources_do_not_share_sessions() -> None:
+def test_default_sessions_are_not_shared_between_resources() -> None:
     assert ToolResources().sessions is not ToolResources().sessions

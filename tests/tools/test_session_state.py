@@ -1,4 +1,4 @@
-"""The conversation's state, as tools and hooks read and change it."""
+"""Tools and hooks read and change the state of their conversation."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ async def test_failed_call_changes_no_state(tmp_path: Path, how: str) -> None:
     assert row["stateChanges"] is None
 
 
-async def test_recovering_hook_commits_only_its_own_changes(
+async def test_hook_that_recovers_from_a_tool_error_commits_only_its_changes(
     tmp_path: Path,
 ) -> None:
     async def hook(next: Callable[..., Any], run_context: RunContext) -> Any:

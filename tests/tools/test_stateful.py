@@ -1,4 +1,4 @@
-"""STATEFUL tools, called as the runtime calls them."""
+"""Stateful tools, called as the runtime calls them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cleaning up after the instances that conversations kept."""
+"""Cleanup of the stateful tool instances of ended conversations."""
 
 import asyncio
 import threading
@@ -178,7 +178,7 @@ class ClosedInAllWays(ClosedAndEntered):
         (str, []),
     ],
 )
-async def test_instance_is_cleaned_up_by_its_first_known_method(
+async def test_cleanup_calls_the_first_known_cleanup_method_of_the_instance(
     kind: type[Any], log: list[str]
 ) -> None:
     threads = ThreadContextManager()

@@ -1,4 +1,4 @@
-"""The caller of code that runs in generators, which share the context of their reader."""
+"""The caller of code in generators, which share the context of the code that reads them."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ async def test_next_call_creates_the_instance_again_after_a_failure() -> None:
     assert workshop.made == workshop.closed == [0]
 
 
-async def test_conversation_without_instance_is_not_kept() -> None:
+async def test_conversation_is_removed_if_its_first_instance_cannot_be_created() -> None:
     threads, workshop = ThreadContextManager(max_threads=1), Workshop()
 
     async def create() -> Bench:
@@ -112,7 +112,7 @@ async def test_conversation_without_instance_is_not_kept() -> None:
 async def test_nested_call_of_the_same_tool_instance_is_rejected() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     async with threads.instance("a", "bench", workshop.create):
-        with pytest.raises(ToolError, match="within a call of itself"):
+        with pytest.raises(ToolError, match="called or ended the same tool"):
             await asyncio.wait_for(use(threads, "a", workshop.create), PATIENCE)  # in another task
         assert await use(threads, "b", workshop.create) == 1
 

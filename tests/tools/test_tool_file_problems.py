@@ -1,4 +1,4 @@
-"""Problems in a file of tools are reported together, each with its place."""
+"""All problems in a tool file are reported together, each with its place in the file."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_schema_with_a_remote_reference_is_rejected(tmp_path: Path) -> None:
     )
 
 
-def test_date_in_a_schema_is_rejected_with_its_tool(tmp_path: Path) -> None:
+def test_date_in_a_schema_is_rejected_and_its_tool_is_named(tmp_path: Path) -> None:
     [problem] = problems_of(
         tmp_path,
         """
@@ -280,7 +280,7 @@ def test_date_in_a_schema_is_rejected_with_its_tool(tmp_path: Path) -> None:
     assert "Write such a value as text" in problem
 
 
-def test_server_with_two_descriptions_is_rejected(tmp_path: Path) -> None:
+def test_contradictory_descriptions_of_one_mcp_server_are_rejected(tmp_path: Path) -> None:
     [problem] = problems_of(
         tmp_path,
         """
@@ -302,7 +302,7 @@ def test_two_tools_with_one_name_are_rejected(tmp_path: Path) -> None:
     assert problem == "tools.add: Two tools are named 'add'. Rename one."
 
 
-def test_value_of_another_shape_is_reported_with_its_place(tmp_path: Path) -> None:
+def test_value_of_a_wrong_type_is_reported_with_its_place(tmp_path: Path) -> None:
     places = {
         "tools = 1": "tools",
         "tools = [1]": "tools",

@@ -1,4 +1,4 @@
-"""Tools are read from a file."""
+"""Tools are read from a file (`tools.toml`)."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ async def test_rest_tool_of_a_tool_file_sends_its_request(tmp_path: Path) -> Non
     assert outcome.result == "/v1/Z%C3%BCrich?units=metric"
 
 
-async def test_tools_of_a_server_are_read(tmp_path: Path) -> None:
+async def test_tools_of_a_server_in_the_file_are_registered(tmp_path: Path) -> None:
     registry = read(
         tmp_path,
         f"""
@@ -202,7 +202,7 @@ def test_entries_of_one_mcp_server_share_its_connection(tmp_path: Path) -> None:
     assert taken == {"store": {"read_row", "write_row"}, "other": {"this", "that"}}
 
 
-def test_server_with_all_tools_includes_those_of_entries(tmp_path: Path) -> None:
+def test_server_with_its_own_section_offers_all_its_tools(tmp_path: Path) -> None:
     registry = read(
         tmp_path,
         """

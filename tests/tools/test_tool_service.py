@@ -1,4 +1,4 @@
-"""The tool service: every call takes the same path, and has its place in the lineage."""
+"""The tool service: calls inside and outside runs, their lineage, and cancellation."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ async def test_call_with_another_session_within_a_run_is_a_separate_run(tmp_path
     assert threads == ["mine", "mine", "other", str(alone.root_plan_id)]
 
 
-async def test_timeout_of_the_call_applies_if_it_is_shorter(
+async def test_timeout_of_a_call_overrides_a_longer_timeout_of_its_tool(
     tmp_path: Path,
 ) -> None:
     @tool(timeout=PATIENCE)
@@ -381,7 +381,7 @@ async def test_call_cancelled_at_any_turn_leaves_no_open_record(
     assert turns > 20
 
 
-async def test_run_cancelled_during_its_end_is_ended(tmp_path: Path) -> None:
+async def test_run_block_cancelled_at_any_turn_ends_its_run(tmp_path: Path) -> None:
     async with service(tmp_path, add) as on:
         turns = 0
         was_cancelled = True

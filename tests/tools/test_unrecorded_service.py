@@ -176,7 +176,7 @@ async def test_manual_plan_in_an_unrecorded_call_is_a_separate_run(
     assert (tree["title"], tree["status"]) == ("Why?", "succeeded")
 
 
-async def test_public_names_suffice_for_one_call() -> None:
+async def test_one_tool_call_needs_only_public_names() -> None:
     @tracer.tool
     def double(number: int) -> int:
         return number * 2

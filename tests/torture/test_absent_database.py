@@ -1,6 +1,6 @@
-"""The database is away for a while: the agent does not notice, and nothing is lost.
+"""A database outage does not slow the agent and loses no event.
 
-`make torture` keeps it away for a minute.
+With `make torture` the outage lasts a minute.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Very many bodies that mean harm: none breaks the server, and none stays in its memory."""
+"""Many hostile request bodies neither crash the server nor stay in its memory."""
 
 from __future__ import annotations
 

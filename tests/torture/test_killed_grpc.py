@@ -1,4 +1,4 @@
-"""The server is killed while programs export to it by gRPC."""
+"""The server is killed while programs export spans to it over gRPC."""
 
 from __future__ import annotations
 

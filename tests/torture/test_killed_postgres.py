@@ -1,4 +1,4 @@
-"""Postgres is killed every few seconds while several writers write."""
+"""Postgres is killed every few seconds under concurrent writers."""
 
 from __future__ import annotations
 

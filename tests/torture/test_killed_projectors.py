@@ -1,4 +1,4 @@
-"""Projectors are killed at work, and sessions of Postgres, while two servers accept spans."""
+"""Projectors and Postgres sessions are killed while two servers accept spans."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Processes that record are killed one after the other, and their server now and then, too.
+"""Recording processes are killed one after the other, and sometimes their server.
 
-What a dead process left in the spool, the next one brings to the server.
+The next process sends the events that a killed process left in the spool.
 """
 
 from __future__ import annotations

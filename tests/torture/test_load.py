@@ -1,4 +1,4 @@
-"""The load check detects lost and duplicate events."""
+"""The load check, which other tests use, detects lost and duplicate events."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A database that answers but takes nothing: read-only, full, locked.
+"""A database that answers and rejects writes: read-only, full or locked.
 
-Whoever records is told to come again, and can, without a restart of the server.
+Writers get an error that asks for a retry, and succeed later without a restart of the server.
 """
 
 from __future__ import annotations

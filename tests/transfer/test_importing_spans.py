@@ -1,4 +1,4 @@
-"""Imported spans are written as one message per trace, and keep their places in the file."""
+"""Imported spans are written as one message per trace; rejections name the line of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients and servers of different releases: recorded, or refused with what to upgrade.
+"""Clients and servers of different releases work together, or name what to upgrade.
 
 `0.1.0/requests.jsonl` contains requests that the client of release 0.1.0 (commit b691235) sent, and
 the answers of its server. `0.1.0/events.schema.json` is the protocol of that release.

@@ -189,8 +189,8 @@ def _address_to_send_to(file: SpoolFile, settings: Settings) -> str:
         if not is_http(address):
             raise BadRequest(
                 f"The events in {file.path} belong to the database {address}, but `tracer spool "
-                "send` sends to servers only. Start a program that records into this database: it "
-                "stores them."
+                "send` sends to servers only. Start a program that records into this database. The "
+                "program then stores the events."
             )
         if configured not in (None, address):
             # The key must not be sent to another server.
@@ -201,7 +201,7 @@ def _address_to_send_to(file: SpoolFile, settings: Settings) -> str:
         return address
     if configured is None or earlier_spool_path(settings.home, configured).name != file.path.name:
         raise ConfigurationError(
-            f"{file.path} does not state its address. Set TRACER_URL to the address that the "
-            "events were recorded for, exactly as it was then."
+            f"The spool {file.path} does not contain the address of the server for its events. Set "
+            "TRACER_URL to this address, spelled exactly as when the events were recorded."
         )
     return configured

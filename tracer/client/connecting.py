@@ -114,8 +114,8 @@ async def _postgres_writer(
         from tracer.storage.write_redaction import WriteRedactor
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"Recording into a database needs the package {error.name!r}: "
-            "pip install 'tracer-lineage[server]'. Recording to a server does not: set TRACER_URL."
+            f"Recording into a database needs the package {error.name!r}, which is not installed. "
+            "Run pip install 'tracer-lineage[server]', or set TRACER_URL to record to a server."
         ) from error
 
     async with open_pool(url, has_sessions=has_sessions, is_quiet=True) as pool:

@@ -50,7 +50,9 @@ class DisabledTracing(Tracing):
 
     def run(self, work: Callable[[TraceWriter], Coroutine[Any, Any, Answer]]) -> Future[Answer]:
         """Raise `RuntimeError`, because the connection has no store."""
-        raise RuntimeError("This connection has no store, because TRACER_DISABLED is set.")
+        raise RuntimeError(
+            "This connection has no store, because TRACER_DISABLED is set. Unset it to use a store."
+        )
 
     def flush(self, seconds: float | None = None) -> bool:
         """Return True."""

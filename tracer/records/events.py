@@ -57,7 +57,7 @@ def _json_array(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         value = json.dumps(value, separators=(",", ":"))
     if isinstance(value, str) and not _is_json(value, list):
-        raise ValueError("must be a JSON array, or its text")
+        raise ValueError("must be a JSON array, or a string that contains one")
     return value
 
 
@@ -65,7 +65,7 @@ def _json_object(value: Any) -> Any:
     if isinstance(value, Mapping):
         value = json.dumps(dict(value), separators=(",", ":"))
     if isinstance(value, str) and not _is_json(value, dict):
-        raise ValueError("must be a JSON object, or its text")
+        raise ValueError("must be a JSON object, or a string that contains one")
     return value
 
 

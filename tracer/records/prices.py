@@ -235,7 +235,7 @@ def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
             fresh -= count
     if prices.get("input_mtok") is not None:
         if fresh < 0:
-            raise ValueError("the round has more cached tokens than input tokens")
+            raise ValueError("a model call cannot have more cached tokens than input tokens")
         total += _price_at(prices["input_mtok"], usage.input) * fresh
     visible = usage.output
     if prices.get("output_reasoning_mtok") is not None:
@@ -243,7 +243,7 @@ def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
         visible -= usage.reasoning
     if prices.get("output_mtok") is not None:
         if visible < 0:
-            raise ValueError("the round has more reasoning tokens than output tokens")
+            raise ValueError("a model call cannot have more reasoning tokens than output tokens")
         total += _price_at(prices["output_mtok"], usage.input) * visible
     return total / 1_000_000
 

@@ -149,7 +149,7 @@ def read_record(sent: Any) -> ExportedRecord:
     """
     kind = sent.get("kind") if isinstance(sent, dict) else None
     if not isinstance(kind, str) or kind not in _SHAPES:
-        raise BadRequest(f"kind: write one of {', '.join(Kind)} or span.")
+        raise BadRequest(f"The `kind` of a record must be one of {', '.join(Kind)} or span.")
     try:
         parsed = _SHAPES[Kind(kind)].model_validate(sent, context=FROM_THE_WIRE)
     except ValidationError as error:

@@ -57,7 +57,9 @@ class StateChange:
     def __post_init__(self) -> None:
         is_path = isinstance(self.path, tuple) and all(isinstance(key, str) for key in self.path)
         if not is_path or not self.path:
-            raise ValueError("The path of a change must be a tuple of one or more keys, as text.")
+            raise ValueError(
+                "The path of a change must be a non-empty tuple of keys, which must be strings."
+            )
         # Copies, as a store would return them: the caller may mutate the originals later.
         object.__setattr__(self, "value", _json_value(self.value))
         object.__setattr__(self, "expected", _json_value(self.expected))
@@ -148,7 +150,9 @@ def state_text(state: Mapping[str, Any]) -> str:
             f"The session state must not exceed {MAX_STATE_BYTES:,} bytes as JSON. Remove data."
         )
     if nests_too_deep(text, MAX_STATE_DEPTH):
-        raise StateConflict(f"The session state must not nest more than {MAX_STATE_DEPTH} deep.")
+        raise StateConflict(
+            f"The session state must not be nested more than {MAX_STATE_DEPTH} levels deep."
+        )
     return text
 
 
@@ -194,7 +198,9 @@ def _changed(state: State, change: StateChange) -> State:
             parent[last] = [*_fitting(current, list, change.path, "list"), value]
         case "compare_and_set":
             if not _same(current, change.expected):
-                raise _conflict(f"does not have the expected value at {_words(change.path)}")
+                raise _conflict(
+                    f"The session state does not have the expected value at {_words(change.path)}."
+                )
             parent[last] = value
         case _:
             assert_never(change.op)
@@ -205,7 +211,7 @@ def _fitting(value: Any, kind: type[Any], path: tuple[str, ...], name: str) -> A
     if value is None:
         return kind()
     if not isinstance(value, kind):
-        raise _conflict(f"does not have a {name} at {_words(path)}")
+        raise _conflict(f"The session state does not have a {name} at {_words(path)}.")
     return value
 
 
@@ -213,13 +219,13 @@ def _sum(current: Any, value: Any, path: tuple[str, ...]) -> int | float:
     if current is None:
         current = 0
     if not _is_number(current):
-        raise _conflict(f"does not have a number at {_words(path)}")
+        raise _conflict(f"The session state does not have a number at {_words(path)}.")
     try:
         added: int | float = current + value
     except OverflowError:
         added = math.inf
     if added in (math.inf, -math.inf):
-        raise _conflict(f"cannot store a number that large at {_words(path)}")
+        raise _conflict(f"The sum at {_words(path)} in the session state is too large to store.")
     return added
 
 
@@ -239,7 +245,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _conflict(problem: str) -> StateConflict:
-    return StateConflict(f"The session state {problem}. None of the changes were stored.")
+    return StateConflict(f"{problem} None of the changes were stored.")
 
 
 def _words(path: tuple[str, ...]) -> str:
@@ -255,8 +261,8 @@ def _json_value(value: Any) -> Any:
     except (TypeError, ValueError, RecursionError):
         # Without the cause, which may quote the value.
         raise ValueError(
-            "The session state can only hold JSON values (for example no sets and no NaN) that "
-            f"nest at most {MAX_STATE_DEPTH} deep."
+            "A value in the session state must be JSON (for example no set and no NaN), nested at "
+            f"most {MAX_STATE_DEPTH} levels deep."
         ) from None
 
 

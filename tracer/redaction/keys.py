@@ -80,7 +80,7 @@ def configured_keys(setting: str) -> tuple[str, ...]:
 def _configured_key(name: str) -> str:
     words = _words_of(name)
     if not re.fullmatch("[a-z0-9_]{2,40}", words):
-        raise ValueError("write the keys with letters and digits, separated by commas")
+        raise ValueError("write keys of 2 to 40 letters and digits, separated by commas")
     return words
 
 

@@ -170,7 +170,10 @@ def _configured_pattern(expression: str) -> ValuePattern:
             "no backreferences (https://github.com/google/re2/wiki/Syntax)"
         ) from None
     if regex.is_in("") or regex.is_in("[masked: own_pattern]"):
-        raise ValueError("one of the regular expressions matches text that contains no secret")
+        raise ValueError(
+            "one of the regular expressions matches empty text or a mask: make it match secrets "
+            "only"
+        )
     return ValuePattern(
         "own_pattern", expression, "TRACER_REDACT_VALUES", _hint_of(expression), captures=False
     )

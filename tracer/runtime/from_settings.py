@@ -79,7 +79,7 @@ def load_application(settings: Settings) -> Application:
         application = named(settings.app)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(
-            f"TRACER_APP names {settings.app!r}, which can't be loaded: {error}. "
+            f"TRACER_APP names {settings.app!r}, which cannot be loaded: {error}. "
             "Write it as module:name of a module that can be imported from here."
         ) from error
     if not isinstance(application, Application):

@@ -61,8 +61,8 @@ class OpenAIModel:
             )
         except OpenAIError as error:
             raise ConfigurationError(
-                "The model needs an API key. Set OPENAI_API_KEY (to any text if the server has no "
-                "keys)."
+                "The model needs an API key. Set OPENAI_API_KEY (to any text if the server "
+                "requires no key)."
             ) from error
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Generation:

@@ -88,6 +88,7 @@ def read_plan(answer: str, agents: Collection[str]) -> tuple[PlanStep, ...]:
     for step in plan.steps:
         if step.agent is not None and step.agent not in agents:
             raise PlanningError(
-                f"There is no agent {step.agent!r}. Plan again with: {', '.join(sorted(agents))}."
+                f"There is no agent {step.agent!r}. Plan again, and use only the agents "
+                f"{', '.join(sorted(agents))}."
             )
     return tuple(PlanStep(step.request, step.agent) for step in plan.steps)

@@ -63,15 +63,15 @@ async def _run_sub_plan(
     depth = context.depth + 1
     if depth > run.application.max_depth:
         raise DepthLimitReached(
-            f"Sub-plans are nested {context.depth} deep already, which is the limit. Do this "
-            "without opening another one."
+            f"Sub-plans are nested {context.depth} deep already, which is the limit. Do the "
+            "task without another sub-plan."
         )
     here = PlanOnPath(template.name, _digest(arguments))
     if here in context.path:
         raise PlanCycle(
-            f"{template.name!r} with the same arguments has opened this plan, directly or "
-            "indirectly, so starting it again would never end. Use other arguments, or do without "
-            "it."
+            f"The sub-plan {template.name!r} with the same arguments opened this plan, directly or "
+            "indirectly. Opening it again would never end. Use other arguments, or do the task "
+            "without it."
         )
     plan = template.filled(arguments)
     requests = [step.request for step in plan.steps]

@@ -85,8 +85,9 @@ class WriteRedactor:
         stored = self._redaction.value(storable(subject))
         if stored != storable(subject):
             raise BadRequest(
-                f"No run has this subject: it looks like a secret, so it is stored as {stored!r}, "
-                "as other subjects may be, too. Use that text to delete all of them."
+                f"No run has this subject: it looks like a secret, so it is stored as {stored!r}. "
+                "Other subjects may be stored as the same text. Pass this text as the subject to "
+                "delete the runs of all these subjects."
             )
         return stored
 

@@ -202,7 +202,9 @@ class ToolService:
         except RuntimeError:
             pass
         else:
-            raise RuntimeError("This thread runs an event loop. Await `call` instead.")
+            raise RuntimeError(
+                "`call_sync` would block the event loop of this thread. Await `call` instead."
+            )
         if self._loop is None:
             raise RuntimeError("The tool service is not open. Enter it with `async with`.")
         # Runs in a copy of this thread's context, which includes the identity and the tool context.

@@ -1,4 +1,4 @@
-"""Claude Code: captured sessions against what the scripted model server knows of them."""
+"""Claude Code: captured sessions give the records that the scripted model server expects."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def true_tokens(truth: dict[str, Any]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_agents_openers_calls_and_tokens_are_as_expected(name: str) -> None:
+def test_session_has_the_expected_sub_agents_opening_calls_and_tokens(name: str) -> None:
     seen, truth = Seen(messages_of(name)), truth_run(name)
     # After SIGTERM the program does not send its last model call.
     is_cut_off = "terminated" in name
@@ -149,7 +149,7 @@ def test_agents_openers_calls_and_tokens_are_as_expected(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({*WITH_CONTENT} & {*FINISHED}))
-def test_contents_of_finished_work_are_as_expected(name: str) -> None:
+def test_session_has_the_expected_texts_arguments_and_results(name: str) -> None:
     seen, truth = Seen(messages_of(name)), truth_run(name)
     answers = truth.get("final_answer")
 
@@ -265,7 +265,7 @@ def test_log_records_alone_give_calls_content_and_tokens(name: str) -> None:
                 assert json.loads(call["arguments"]) == true["arguments"]
 
 
-def test_open_agents_of_a_killed_session_are_inferred_and_marked() -> None:
+def test_agents_of_a_killed_session_have_inferred_opening_calls() -> None:
     seen, truth = (
         Seen(messages_of("claude-code-killed-content-on")),
         truth_run("claude-code-killed-content-on"),

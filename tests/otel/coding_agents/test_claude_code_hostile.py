@@ -1,4 +1,4 @@
-"""Claude Code's dialect reads anything: wrong types, repeated ids, circles, and very many parts."""
+"""Claude Code's dialect accepts wrong types, repeated ids, circles, and very large sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codex CLI: runs of real captures are their truth, in any order and from each signal alone."""
+"""Codex CLI: captured runs give the expected records, in any order and from each signal alone."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ def _move(wire: WireLogRecord, nanoseconds: int) -> None:
     wire.observed_time_unix_nano += nanoseconds
 
 
-def test_interrupted_request_does_not_get_the_answer_of_the_next() -> None:
+def test_interrupted_request_does_not_get_the_answer_of_the_next_request() -> None:
     """The turn died before its second answer; the conversation was resumed in another trace."""
     second = [record for record in _records("codex-crash") if record.name == "codex.api_request"][1]
 

@@ -1,4 +1,4 @@
-"""OpenCode: captured runs of the real program, whole and in parts, against what really happened."""
+"""OpenCode: captured runs, complete and in part, give the records of what really happened."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_session_that_a_second_call_resumes_is_a_second_agent() -> None:
 
 
 @pytest.mark.parametrize("name", [*COMPLETE, *STOPPED, *CUT_SHORT])
-def test_agent_that_names_the_session_has_no_opening_call(name: str) -> None:
+def test_agent_that_writes_the_session_title_has_no_opening_call(name: str) -> None:
     run = seen(messages_of(name))
     titles = [(key, plan) for key, plan in run.plans.items() if plan["agent_name"] == "title"]
     [(plan_id, plan)] = titles
@@ -200,7 +200,7 @@ def test_agent_whose_last_model_call_failed_has_failed() -> None:
     assert (root["status"], root["error_message"]) == (Status.FAILED, "The model is broken.")
 
 
-def test_turns_answered_by_one_process_are_hand_offs_of_its_agent() -> None:
+def test_turns_of_one_process_are_hand_offs_of_its_root_agent() -> None:
     run = seen(messages_of(TURNS))
     root = run.plans[run.run.root_plan_id]
     assert (root["agent_name"], root["status"]) == ("opencode", Status.SUCCEEDED)
@@ -272,7 +272,7 @@ def test_traces_alone_have_everything_but_the_names_of_main_agents(name: str) ->
 
 
 @pytest.mark.parametrize("name", ["opencode-nested-served", "opencode-twins-served"])
-def test_log_records_alone_have_agents_rounds_and_openers(name: str) -> None:
+def test_log_records_alone_give_agents_rounds_and_opening_calls(name: str) -> None:
     both, logs = seen(messages_of(name)), seen(messages_of(name, "logs"))
     assert logs.plans.keys() == both.plans.keys()
     assert logs.rounds.keys() == both.rounds.keys()
@@ -329,7 +329,7 @@ def test_links_of_every_prefix_of_a_run_remain_in_the_whole_run(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_plans_and_openers_keep_their_ids_as_a_run_grows(name: str) -> None:
+def test_plans_and_opening_calls_keep_their_ids_as_a_run_grows(name: str) -> None:
     messages = messages_of(name)
     final = seen(messages)
     for at in range(1, len(messages)):

@@ -292,8 +292,8 @@ def _result(value: Any) -> Any:
     values = value if isinstance(value, list) else [value]
     if any(isinstance(each, ToolOutputMixin) for each in values):
         raise InvalidResult(
-            "The tool returned a LangGraph command, but it runs outside of a graph, so nothing can "
-            "execute the command. Do not use this tool."
+            "The tool returned a LangGraph command. Only a graph can execute commands, and this "
+            "tool runs outside of a graph. Do not use this tool."
         )
     return value
 

@@ -71,23 +71,30 @@ def unpack_block(block: bytes) -> bytes:
         UnreadableBlock: The format is unknown, or the content is damaged.
     """
     if len(block) < _HEADER.size:
-        raise UnreadableBlock("A block of spans is shorter than its header.")
+        raise UnreadableBlock("A stored block of spans is damaged: it is shorter than its header.")
     version, codec, size = _HEADER.unpack_from(block)
     if (version, codec) != (_VERSION, _ZSTD):
         raise UnreadableBlock(
-            f"A block of spans has format {version} and codec {codec}, which this version of the"
-            " program cannot read. Use the version that wrote it, or a newer one."
+            f"A stored block of spans has format {version} and codec {codec}, which this version of"
+            " Tracer cannot read. Use the version that wrote it, or a newer one."
         )
     if size > MAX_MESSAGE_BYTES:
-        raise UnreadableBlock(f"A block of spans claims an uncompressed size of {size} bytes.")
+        raise UnreadableBlock(
+            f"A stored block of spans is damaged: its header states {size} uncompressed bytes; at"
+            f" most {MAX_MESSAGE_BYTES} are possible."
+        )
     try:
         # Never allocates more than the checked size.
         decompressor = zstd.ZstdDecompressor()
         message = decompressor.decompress(block[_HEADER.size :], max_length=size)
     except zstd.ZstdError as error:
-        raise UnreadableBlock("The compressed content of a block of spans is damaged.") from error
+        raise UnreadableBlock(
+            "A stored block of spans is damaged: it cannot be decompressed."
+        ) from error
     if len(message) != size or not decompressor.eof:
-        raise UnreadableBlock("The length of a block of spans differs from the one in its header.")
+        raise UnreadableBlock(
+            "A stored block of spans is damaged: its length differs from the length in its header."
+        )
     return message
 
 

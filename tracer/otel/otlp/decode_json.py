@@ -145,7 +145,8 @@ def _storable(value: Any) -> Any:
 def _objects(parent: Any, signal: Signal, name: str) -> list[dict[str, Any]]:
     if not isinstance(parent, dict):
         raise UndecodableTraces(
-            f"The body is not an OTLP {signal.name} request: an object is missing in it."
+            f"The body is not an OTLP {signal.name} request: the value that contains "
+            f"{to_camel(name)!r} must be an object."
         )
     items = parent.get(to_camel(name), parent.get(name))
     if items is None:
@@ -195,7 +196,7 @@ def _wire_item(signal: Signal, item: Any) -> Any:
 
 def _with_base64_ids(fields: Any) -> dict[str, Any]:
     if not isinstance(fields, dict):
-        raise ValueError("A span, a log record and a link must be objects.")
+        raise ValueError("Each span, log record and span link must be a JSON object.")
     return {
         key: base64.b64encode(bytes.fromhex(value)).decode() if key in _IDS and value else value
         for key, value in fields.items()

@@ -66,7 +66,7 @@ def streamed_fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
             case 2:
                 yield tag >> 3, _read(stream, _read_varint(stream))
             case _:
-                raise Malformed("It is not a protocol buffers message.")
+                raise Malformed("The body is not a protocol buffers message.")
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:

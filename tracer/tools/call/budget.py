@@ -60,7 +60,7 @@ class Budget:
             limit = each._limits.tool_calls
             if limit is not None and each._tool_calls >= limit:
                 raise BudgetExhausted(
-                    f"All {limit} tool calls are used up. Answer with what is known."
+                    f"The budget of {limit} tool calls is used up. Answer with what is known."
                 )
         for each in self._chain:
             each._tool_calls += 1
@@ -113,7 +113,8 @@ class Budget:
             return self._largest_completion is None and self._requests > 0
         if not self._requests:
             raise BudgetExhausted(
-                f"The budget of {limit} tokens is used up, or too little is left for a request."
+                f"The budget of {limit} tokens is used up, or too few tokens are left for another "
+                "model request."
             )
         return True
 

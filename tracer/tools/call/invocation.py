@@ -377,7 +377,9 @@ async def _value(
         except Exception as error:
             # The message of the error may contain a hidden value.
             log.warning("hidden_parameter_failed", parameter=name, error=type(error).__name__)
-            raise ToolError(f"The value of the hidden parameter {name!r} is unavailable.") from None
+            raise ToolError(
+                f"The hidden parameter {name!r} has no value, because its provider failed."
+            ) from None
     kind = parameter.kind
     if kind is ToolContext:
         return context

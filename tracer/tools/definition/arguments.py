@@ -38,18 +38,20 @@ def check_limits(schema: dict[str, Any]) -> None:
     try:
         size = len(json.dumps(schema))
         if size > MAX_BYTES:
-            raise ValueError(f"it has {size} bytes; at most {MAX_BYTES} are allowed")
+            raise ValueError(f"the schema has {size} bytes; at most {MAX_BYTES} are allowed")
         costs = _Costs(schema)
         if any(costs.of(part) > MAX_CHECKS for part in _subschemas(schema)):
             raise ValueError(
-                "its references multiply: one value would be checked against more than "
-                f"{MAX_CHECKS} subschemas"
+                "the references in the schema multiply: one value would be checked against more "
+                f"than {MAX_CHECKS} subschemas"
             )
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError("the schema is nested too deeply") from error
     except TypeError as error:
         # For example a date, which TOML has and JSON has not.
-        raise ValueError(f"it must be JSON: {error}. Write such a value as text.") from error
+        raise ValueError(
+            f"the schema must be JSON: {error}. Write such a value as text."
+        ) from error
 
 
 def _subschemas(value: Any) -> Iterator[dict[str, Any]]:

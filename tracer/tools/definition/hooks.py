@@ -101,9 +101,9 @@ def hook_of(function: Callable[..., Any] | Hook) -> Hook:
         if parameter.default is not parameter.empty and parameter.name not in HOOK_PARAMETERS:
             continue
         raise RegistrationError(
-            f"The hook {name!r} has the parameter {str(parameter)!r}, which nothing fills. A hook "
-            f"may have the parameters {', '.join(HOOK_PARAMETERS)}, and parameters of a hiding "
-            "type, such as user_id: UserId."
+            f"The hook {name!r} has the parameter {str(parameter)!r}, which gets no value. A "
+            f"hook may have the parameters {', '.join(HOOK_PARAMETERS)}, and hidden parameters, "
+            "such as user_id: UserId."
         )
     wants = tuple(each for each in HOOK_PARAMETERS if each in is_by_name)
     return Hook(function, name, wants, hidden, is_async(function))

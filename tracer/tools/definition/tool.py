@@ -111,7 +111,7 @@ class Tool:
         if self.ends_by_itself and (self.concurrency != PARALLEL or self.max_parallel):
             # A limited call that makes limited calls could wait for itself.
             raise RegistrationError(
-                f"The tool {self.name!r} makes calls of its own, so it cannot have limits. Set "
+                f"The tool {self.name!r} starts other tool calls, so it cannot have limits. Set "
                 "`concurrency` or `max_parallel` on the tools that it calls."
             )
         object.__setattr__(self, "tags", frozenset(self.tags))

@@ -152,7 +152,7 @@ async def add_analyst(pool: Pool, role: str, project: str) -> NewAnalyst:
         StoreUnavailable: The database does not answer.
     """
     if len(role.encode()) > LONGEST_NAME:  # Postgres would cut it
-        raise BadRequest(f"A role's name has {LONGEST_NAME} bytes at most.")
+        raise BadRequest(f"The name of a role must not exceed {LONGEST_NAME} bytes.")
     project_id = await project_id_of(pool, project)
     with store_errors(), _explained(role):
         async with pooled_connection(pool) as connection, connection.transaction():
@@ -160,8 +160,8 @@ async def add_analyst(pool: Pool, role: str, project: str) -> NewAnalyst:
                 connection, "SELECT 1 FROM pg_policy WHERE polname = %s", ANALYSTS_POLICY
             ):
                 raise ConfigurationError(
-                    "This database has no policies for analysts. Citus does not support such "
-                    "policies: give analysts a copy of the data on one Postgres. Elsewhere run "
+                    "This database has no policies for analysts. Citus does not support them: with "
+                    "Citus, give analysts a copy of the data on one Postgres. Without Citus, run "
                     "`tracer migrate` as a user that may create roles."
                 )
             if await _one(connection, "SELECT 1 FROM analyst WHERE role_name = %s", role):
@@ -173,9 +173,9 @@ async def add_analyst(pool: Pool, role: str, project: str) -> NewAnalyst:
                 await _create(connection, role, password)
             elif gap[0]:
                 raise BadRequest(
-                    f"The role {role!r} can't log in, may do more, or is a member of other roles: "
-                    "it could see other projects. Name another role, or a new one; this command "
-                    "creates it."
+                    f"The role {role!r} cannot be an analyst: it cannot log in, or its rights or "
+                    "memberships in roles allow more than to read one project. Name another role, "
+                    "or a new role, which this command creates."
                 )
             grant = "GRANT {} TO {} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE"
             await _on_roles(connection, grant, READER_ROLE, role)
@@ -327,8 +327,8 @@ def _access_revoked(role: str) -> Iterator[None]:
         why = error.diag.message_detail or str(error)
         name = sql.Identifier(role).as_string()
         raise BadRequest(
-            f"The role {role!r} is no analyst any more and reads no records, but it could not be "
-            f"dropped: {' '.join(why.split()).rstrip('.')}. As a superuser: REASSIGN OWNED BY "
+            f"The role {role!r} can no longer read records, but Postgres could not drop it: "
+            f"{' '.join(why.split()).rstrip('.')}. As a superuser: REASSIGN OWNED BY "
             f"{name} TO another_role; DROP OWNED BY {name}; DROP ROLE {name}"
         ) from error
 

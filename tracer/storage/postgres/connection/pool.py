@@ -222,7 +222,7 @@ def connection_options(url: str, answer_seconds: float = ANSWER_SECONDS) -> dict
         url_options = conninfo_to_dict(libpq_url(url))
     except psycopg.ProgrammingError as error:
         raise ConfigurationError(
-            "The database's address can't be read: write it as "
+            "The database's address cannot be parsed. Write it as "
             "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
         ) from error
     defaults = {

@@ -93,7 +93,7 @@ class Backlog(PeriodicJob):
             if size > limit:
                 raise TooBusy(
                     f"The {owner} has {size} bytes of spans that are not projected yet; its limit "
-                    f"is {limit}. Send the same again later."
+                    f"is {limit}. Send the request again later."
                 )
 
     def add(self, project_id: int, size: int) -> None:

@@ -122,12 +122,13 @@ def computed(attempt: Attempt, stored: StoredSpans, prices: OwnPrices = NO_OWN_P
     if stored.error is not None:
         raise stored.error
     if not stored.messages:
-        raise MissingSpans("The spans of the run are not stored.")
+        raise MissingSpans("The run has no stored spans, so it cannot be projected.")
     of_sessions = [each for messages in stored.of_sessions.values() for each in messages]
     rows = project_run(stored.messages, of_sessions, prices)
     if rows.spans > MOST_SPANS:
         raise TooManySpans(
-            f"The trace has {rows.spans} spans; at most {MOST_SPANS} are turned into records."
+            f"The trace has {rows.spans} spans. Traces with more than {MOST_SPANS} spans are not "
+            "turned into records."
         )
     packed = {
         kind: {record_id: _packed(kind, row) for record_id, row in of_kind.items()}

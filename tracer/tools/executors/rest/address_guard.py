@@ -180,8 +180,8 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
         ):
             # The message has no address, because the model may be probing the internal network.
             raise AddressRefused(
-                f"{host} is not a public address. Tools may reach it only if their configuration "
-                "lists it in `allowed_hosts`. Continue without it."
+                f"{host} is not a public address. A tool may reach such a host only if the tool's "
+                "configuration lists the host in `allowed_hosts`. Continue without this host."
             )
         return addresses
 

@@ -87,7 +87,7 @@ def _checked_path(path: str) -> str:
     if path.strip("/") and not all(segments):
         raise ValueError("a path must not have empty segments")
     if {".", ".."} & set(segments):
-        raise ValueError("a path must not have dot segments")
+        raise ValueError("a path must not have a segment . or .. in it")
     placeholders(path)
     return path
 

@@ -180,11 +180,12 @@ def _check_arguments(
     properties = {**properties, **dict.fromkeys(hidden)}
     if unknown := sorted(config.placeholders - properties.keys()):
         raise RegistrationError(
-            f"The tool {name!r} uses arguments that it does not declare: {', '.join(unknown)}."
+            f"The tool {name!r} uses arguments that it does not declare: {', '.join(unknown)}. "
+            "Add them to its parameters."
         )
     unused = sorted(properties.keys() - config.placeholders)
     if unused and config.body is not None and config.method not in QUERY_METHODS:
         raise RegistrationError(
             f"The tool {name!r} declares arguments that its request uses nowhere: "
-            f"{', '.join(unused)}."
+            f"{', '.join(unused)}. Use them in the request, or remove them."
         )

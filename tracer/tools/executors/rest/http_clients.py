@@ -136,7 +136,9 @@ class HttpClients:
             ConfigurationError: The connections are closed, or an entry of the list is invalid.
         """
         if self._is_closed:
-            raise ConfigurationError("The HTTP connections are closed.")
+            raise ConfigurationError(
+                "The HTTP connections for tools are closed, so no request can be sent."
+            )
         key = frozenset(allowed_hosts)
         if key not in self._transports:
             backend = GuardedBackend(key, self._resolve)
@@ -172,5 +174,7 @@ def http_of(context: ToolContext) -> HttpClients:
         ConfigurationError: The call belongs to no run, or to one without HTTP connections.
     """
     if not isinstance(context.run, HasHttp):
-        raise ConfigurationError("This call's run has no HTTP connections for its tools.")
+        raise ConfigurationError(
+            "This tool needs HTTP connections, so only a run or a tool service can call it."
+        )
     return context.run.http

@@ -63,7 +63,9 @@ def _parts(template: str) -> Iterator[tuple[str, str]]:
     """
     for before, name, form, conversion in Formatter().parse(template):
         if name is not None and (not name or form or conversion):
-            raise ValueError(f"{template!r}: write {{argument}} for an argument, {{{{ for a brace")
+            raise ValueError(
+                f"{template!r}: write {{argument}} for an argument, and {{{{ for a literal brace"
+            )
         yield before, name or ""
 
 

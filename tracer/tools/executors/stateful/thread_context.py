@@ -182,8 +182,8 @@ class ThreadContext:
         """
         if self._current.get(tool_name) in _held.get():
             raise ToolError(
-                f"The tool {tool_name!r} was called or ended from within a call of itself, in the "
-                "same conversation, so it would wait for itself. Wait until that call has ended."
+                f"A call of the tool {tool_name!r} called or ended the same tool in the same "
+                "conversation, and would wait for itself. Use the tool again after the call."
             )
 
     async def end_tool(self, tool_name: str) -> None:
