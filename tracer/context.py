@@ -87,7 +87,7 @@ class ToolContext:
     deadline: float | None = None
     """When the call must end, as a time of `time.monotonic()`. None: no deadline."""
     identity: Identity | None = field(default=None, repr=False)
-    """The caller."""
+    """The user or program on whose behalf the run is executed."""
     thread_id: str = ""
     """The id of the conversation: the session's id, or the run's id if the run has no session."""
     attempt: int = 1

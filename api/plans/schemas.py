@@ -182,7 +182,7 @@ class ToolCallFields(_NodeFields):
     think_act_id: UUID | None
     """The think-act that requested the call; null for a call outside of any think-act."""
     parent_tool_call_id: UUID | None
-    """The batch call that this call is an item of."""
+    """The batch call that contains this call, or the call whose tool made it."""
     continued_plan_id: UUID | None
     """The sub-plan that this call continued. An earlier tool call opened the sub-plan."""
     provider_call_id: str | None

@@ -26,7 +26,7 @@ ModelName = Annotated[
     Field(
         min_length=1,
         max_length=200,
-        description="The name of the model, or the beginning of names followed by `*`.",
+        description="The name of the model, or a prefix of model names followed by `*`.",
     ),
 ]
 ProviderName = Annotated[StoredText, Field(min_length=1, max_length=200)]

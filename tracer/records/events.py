@@ -365,7 +365,7 @@ class _ToolCallEvent(_StepEvent):
     think_act_id: UUID | None = None
     """The think-act that requested the call; absent for a call outside of any think-act."""
     parent_tool_call_id: UUID | None = None
-    """The batch call that this call is an item of."""
+    """The batch call that contains this call, or the call whose tool made it."""
 
     @field_validator("parent_tool_call_id")
     @classmethod

@@ -234,7 +234,7 @@ class ThinkActRecord(Record, Outcome):
     step_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The step of the think-act; null if only the think-act's id is known."""
     position: Annotated[int | None, Merge.GREATEST] = None
-    """The round's number within the step, from 0."""
+    """The number of the think-act within the step, from 0."""
     thought: Annotated[str | None, Merge.ENDING, Shown.CUT] = None
     """The text of the model's answer."""
     requested_model: Annotated[str | None, Merge.GREATEST] = None
@@ -281,7 +281,7 @@ class ActToolInfo(Record, Outcome, Inferred):
     think_act_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The think-act that requested the call; null for a call outside of any think-act."""
     parent_tool_call_id: Annotated[UUID | None, Merge.GREATEST] = None
-    """The batch call that this call is an item of."""
+    """The batch call that contains this call, or the call whose tool made it."""
     continued_plan_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The sub-plan that this call continued. An earlier tool call opened the sub-plan."""
     position: Annotated[int | None, Merge.GREATEST] = None

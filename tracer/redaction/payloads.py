@@ -19,11 +19,11 @@ class PayloadPolicy(StrEnum):
     """How much of arguments, results, messages and other payloads is stored."""
 
     KEEP = "keep"
-    """All."""
+    """Store the whole text."""
     PREVIEW = "preview"
-    """The beginning and the size."""
+    """Store the beginning of the text, and its size."""
     DROP = "drop"
-    """Only the size."""
+    """Store only the size of the text."""
 
 
 PAYLOAD_TEXTS = WHOLE_TEXTS - {"title", "message", "error_message", "run_metadata"}

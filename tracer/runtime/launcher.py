@@ -68,7 +68,7 @@ class RunOptions(TypedDict, total=False):
     subject: str | None
     """The person or thing that the run is about."""
     tags: Sequence[str]
-    """Labels."""
+    """Labels by which runs can be filtered."""
     identity: Identity | None
     """The caller, for the tools. By default, the current identity."""
     observe: Callable[[Sequence[Event]], None] | None

@@ -208,7 +208,7 @@ async def _ask_model(
     Args:
         run: The run.
         context: The round's context; its `think_act_id` is set.
-        position: The round's number within the step.
+        position: The number of the think-act within the step, from 0.
         request: The request.
 
     Raises:

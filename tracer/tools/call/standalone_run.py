@@ -28,7 +28,7 @@ class StandaloneRunOptions(TypedDict, total=False):
     limits: BudgetLimits | None
     """The run's budget."""
     tags: Sequence[str]
-    """Labels."""
+    """Labels by which runs can be filtered."""
 
 
 class StandaloneRun:

@@ -2266,7 +2266,7 @@ export interface components {
         PriceSchema: {
             /**
              * Model
-             * @description The name of the model, or the beginning of names followed by `*`.
+             * @description The name of the model, or a prefix of model names followed by `*`.
              */
             model: string;
             /**
@@ -3759,7 +3759,7 @@ export interface components {
             stepId: string | null;
             /**
              * Position
-             * @description The round's number within the step, from 0.
+             * @description The number of the think-act within the step, from 0.
              */
             position: number | null;
             /**
@@ -3948,7 +3948,7 @@ export interface components {
             thinkActId: string | null;
             /**
              * Parenttoolcallid
-             * @description The batch call that this call is an item of.
+             * @description The batch call that contains this call, or the call whose tool made it.
              */
             parentToolCallId: string | null;
             /**
@@ -4115,7 +4115,7 @@ export interface components {
             thinkActId: string | null;
             /**
              * Parenttoolcallid
-             * @description The batch call that this call is an item of.
+             * @description The batch call that contains this call, or the call whose tool made it.
              */
             parentToolCallId: string | null;
             /**
@@ -4344,7 +4344,7 @@ export interface components {
             thinkActId: string | null;
             /**
              * Parenttoolcallid
-             * @description The batch call that this call is an item of.
+             * @description The batch call that contains this call, or the call whose tool made it.
              */
             parentToolCallId: string | null;
             /**
@@ -4841,7 +4841,7 @@ export interface components {
             thinkActId: string | null;
             /**
              * Parenttoolcallid
-             * @description The batch call that this call is an item of.
+             * @description The batch call that contains this call, or the call whose tool made it.
              * @default null
              */
             parentToolCallId: string | null;
@@ -5492,7 +5492,7 @@ export interface components {
             thinkActId: string | null;
             /**
              * Parenttoolcallid
-             * @description The batch call that this call is an item of.
+             * @description The batch call that contains this call, or the call whose tool made it.
              * @default null
              */
             parentToolCallId: string | null;
@@ -5586,7 +5586,7 @@ export interface components {
             thinkActId: string | null;
             /**
              * Parenttoolcallid
-             * @description The batch call that this call is an item of.
+             * @description The batch call that contains this call, or the call whose tool made it.
              * @default null
              */
             parentToolCallId: string | null;
@@ -6043,7 +6043,7 @@ export interface components {
             thinkActId: string | null;
             /**
              * Parenttoolcallid
-             * @description The batch call that this call is an item of.
+             * @description The batch call that contains this call, or the call whose tool made it.
              */
             parentToolCallId: string | null;
             /**
@@ -9880,7 +9880,7 @@ export interface operations {
     delete_price: {
         parameters: {
             query: {
-                /** @description The name of the model, or the beginning of names followed by `*`. */
+                /** @description The name of the model, or a prefix of model names followed by `*`. */
                 model: string;
                 /** @description The price's provider. */
                 provider?: string | null;

@@ -403,7 +403,7 @@ COMMENT ON COLUMN trace.think_acts.project_id IS 'The project that the record be
 COMMENT ON COLUMN trace.think_acts.root_plan_id IS 'The id of the run, which is the id of its root plan.';
 COMMENT ON COLUMN trace.think_acts.think_act_id IS 'The think-act''s id.';
 COMMENT ON COLUMN trace.think_acts.step_id IS 'The step of the think-act; null if only the think-act''s id is known.';
-COMMENT ON COLUMN trace.think_acts.position IS 'The round''s number within the step, from 0.';
+COMMENT ON COLUMN trace.think_acts.position IS 'The number of the think-act within the step, from 0.';
 COMMENT ON COLUMN trace.think_acts.requested_model IS 'The name of the requested model.';
 COMMENT ON COLUMN trace.think_acts.model IS 'The name of the model that answered, as the provider reports it.';
 COMMENT ON COLUMN trace.think_acts.thought IS 'The text of the model''s answer.';
@@ -507,7 +507,7 @@ COMMENT ON COLUMN trace.tool_calls.root_plan_id IS 'The id of the run, which is 
 COMMENT ON COLUMN trace.tool_calls.tool_call_id IS 'The tool call''s id.';
 COMMENT ON COLUMN trace.tool_calls.step_id IS 'The step that made the call; null if only the call''s id is known.';
 COMMENT ON COLUMN trace.tool_calls.think_act_id IS 'The think-act that requested the call; null for a call outside of any think-act.';
-COMMENT ON COLUMN trace.tool_calls.parent_tool_call_id IS 'The batch call that this call is an item of.';
+COMMENT ON COLUMN trace.tool_calls.parent_tool_call_id IS 'The batch call that contains this call, or the call whose tool made it.';
 COMMENT ON COLUMN trace.tool_calls.position IS 'The position in the think-act or in the batch, from 0.';
 COMMENT ON COLUMN trace.tool_calls.name IS 'The tool''s name as the model called it.';
 COMMENT ON COLUMN trace.tool_calls.tool_type IS 'The kind of tool, such as `STATELESS` or `SUBPLAN`.';

@@ -71,7 +71,7 @@ class Backlog(PeriodicJob):
         self._max_bytes = max_bytes
         self._figures = BacklogFigures()
         self._added = Counter[int]()
-        """The bytes that this process accepted since the backlog was read, by project."""
+        """The bytes that this process accepted after it last read the backlog, by project."""
         self._read_at = -READ_SECONDS
         self._reading = asyncio.Lock()
         self._is_late = False
