@@ -242,7 +242,7 @@ def merge_exported(kind: Kind, one: Fields, other: Fields) -> Fields:
 LEAST = dict.fromkeys(RECORDS, ("recorded_at",)) | {
     Kind.RUN: ("recorded_at", "cancel_requested_at")
 }
-"""Times that events do not contain. If two records have different times, the earlier time is kept."""
+"""Times that events do not contain. If two records differ, the earlier time is kept."""
 
 
 def dead_recorders(reduced: Reduced) -> list[tuple[UUID, UUID | None, datetime]]:
