@@ -37,7 +37,7 @@ export function useRecordSpans(rootPlanId: string, recordId: string) {
     any: computed(() => (first.answer.value?.items.length ?? 0) > 0),
     spans: computed(() => loaded.value.flatMap(({ items }) => items)),
     logs: computed(() => loaded.value.flatMap(({ logs }) => logs)),
-    loaded: pages.isSuccess,
+    loaded: computed(() => pages.data.value !== undefined),
     loading: pages.isFetching,
     failure: pages.error,
     more: pages.hasNextPage,
