@@ -202,8 +202,10 @@ async def test_chart_bar_shows_its_values_and_opens_its_runs(
     box = await plot.bounding_box()
     assert box is not None
     await page.mouse.move(box["x"] + box["width"] - 6, box["y"] + box["height"] / 2)
-    await expect(page.locator(".readout")).to_contain_text(re.compile("Calls [1-9]"))
-    await expect(page.locator(".readout")).to_contain_text(re.compile("own p95 1(49|5[01])ms"))
+    calls, durations = (page.locator(".u-legend").nth(place) for place in (0, 1))
+    await expect(calls).to_contain_text(re.compile("Calls [1-9]"))
+    await expect(calls).to_contain_text(re.compile("succeeded *[1-9]"))
+    await expect(durations).to_contain_text(re.compile("own p95 *1(49|5[01])ms"))
 
     await page.mouse.down()
     await page.mouse.up()

@@ -13,18 +13,24 @@ interface Question<Answer> {
   ask: () => Promise<Outcome<Answer>>
   /** After how many milliseconds to ask again; false for never. */
   again?: (answer: Answer) => number | false
+  /** Whether there is something to ask; always by default. */
+  wanted?: () => boolean
+  /** For how many milliseconds an answer holds wherever it is needed; by default for none. */
+  fresh?: (answer: Answer) => number
 }
 
-async function answerOf<Answer>(asking: Promise<Outcome<Answer>>): Promise<Answer> {
+export async function answerOf<Answer>(asking: Promise<Outcome<Answer>>): Promise<Answer> {
   const outcome = await asking
   if (outcome.ok) return outcome.value
   throw outcome.failure
 }
 
-export function useServerState<Answer>({ key, ask, again }: Question<Answer>) {
+export function useServerState<Answer>({ key, ask, again, wanted, fresh }: Question<Answer>) {
   const query = useQuery<Answer, Failure>({
     queryKey: computed(key),
     queryFn: () => answerOf(ask()),
+    enabled: wanted ?? true,
+    staleTime: ({ state }) => (state.data === undefined ? 0 : (fresh?.(state.data) ?? 0)),
     placeholderData: keepPreviousData,
     // The page shows the failure, and `refetchInterval` asks again.
     retry: false,

@@ -1,5 +1,7 @@
 /** Puts components into a page with everything that they ask for, for tests. */
+import { QueryClient, VueQueryPlugin } from '@tanstack/vue-query'
 import { mount } from '@vue/test-utils'
+import { onTestFinished } from 'vitest'
 import type { Component } from 'vue'
 import { createMemoryHistory, createRouter } from 'vue-router'
 import { createLanguages, loadLanguage, type Language } from '../i18n/languages'
@@ -15,8 +17,18 @@ export async function mountWith(
     routes: [{ path: '/runs/:rootPlanId', component: {} }],
   })
   await router.push('/runs/root')
-  return mount(component, {
+  const page = mount(component, {
     props,
-    global: { plugins: [createLanguages(language, await loadLanguage(language)), router], provide },
+    global: {
+      plugins: [
+        createLanguages(language, await loadLanguage(language)),
+        router,
+        [VueQueryPlugin, { queryClient: new QueryClient() }],
+      ],
+      provide,
+    },
   })
+  // What it asks the server again and again would reach the next test's.
+  onTestFinished(() => page.unmount())
+  return page
 }

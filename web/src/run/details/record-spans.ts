@@ -1,46 +1,47 @@
 /** The original spans of a record: whether its run has any, and those of the record on demand. */
-import { onMounted, shallowRef } from 'vue'
+import { useInfiniteQuery, type InfiniteData } from '@tanstack/vue-query'
+import { computed } from 'vue'
 import { listSpans } from '../../api/client'
 import type { Failure } from '../../api/outcome'
-import type { LogRecord, Span } from '../../api/shapes'
+import { answerOf, useServerState } from '../../api/server-state'
+import type { SpanPage } from '../../api/shapes'
 
 const PAGE = 20
 
-/** Runs that are known to have spans: they do not lose them. */
-const withSpans = new Set<string>()
-
 export function useRecordSpans(rootPlanId: string, recordId: string) {
-  const any = shallowRef(withSpans.has(rootPlanId))
-  const spans = shallowRef<readonly Span[]>([])
-  const logs = shallowRef<readonly LogRecord[]>([])
-  const loaded = shallowRef(false)
-  const loading = shallowRef(false)
-  const failure = shallowRef<Failure | null>(null)
-  let nextCursor: string | null = null
-  const more = shallowRef(false)
-
-  onMounted(async () => {
-    if (any.value) return
-    const answer = await listSpans(rootPlanId, { limit: 1 })
-    any.value = answer.ok && answer.value.items.length > 0
-    if (any.value) withSpans.add(rootPlanId)
+  const first = useServerState({
+    key: () => ['any-spans', rootPlanId],
+    ask: () => listSpans(rootPlanId, { limit: 1 }),
+    // A run does not lose its spans.
+    fresh: ({ items }) => (items.length > 0 ? Infinity : 0),
   })
-
-  /** Loads the first page, or the one after those that are there. */
-  async function load() {
-    if (loading.value) return
-    loading.value = true
-    const query = { recordId, limit: PAGE, cursor: nextCursor }
-    const answer = await listSpans(rootPlanId, query)
-    loading.value = false
-    failure.value = answer.ok ? null : answer.failure
-    if (!answer.ok) return
-    spans.value = [...spans.value, ...answer.value.items]
-    logs.value = [...logs.value, ...answer.value.logs]
-    nextCursor = answer.value.nextCursor
-    more.value = nextCursor !== null
-    loaded.value = true
+  const pages = useInfiniteQuery<
+    SpanPage,
+    Failure,
+    InfiniteData<SpanPage>,
+    string[],
+    string | null
+  >({
+    queryKey: ['spans', rootPlanId, recordId],
+    queryFn: ({ pageParam }) =>
+      answerOf(listSpans(rootPlanId, { recordId, limit: PAGE, cursor: pageParam })),
+    initialPageParam: null,
+    getNextPageParam: ({ nextCursor }) => nextCursor,
+    enabled: false,
+    gcTime: 0,
+    retry: false,
+    networkMode: 'always',
+  })
+  const loaded = computed(() => pages.data.value?.pages ?? [])
+  return {
+    any: computed(() => (first.answer.value?.items.length ?? 0) > 0),
+    spans: computed(() => loaded.value.flatMap(({ items }) => items)),
+    logs: computed(() => loaded.value.flatMap(({ logs }) => logs)),
+    loaded: computed(() => pages.data.value !== undefined),
+    loading: pages.isFetching,
+    failure: pages.error,
+    more: pages.hasNextPage,
+    /** Loads the first page, or the one after those that are there. */
+    load: () => void pages.fetchNextPage({ cancelRefetch: false }),
   }
-
-  return { any, spans, logs, loaded, loading, failure, more, load }
 }

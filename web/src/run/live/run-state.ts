@@ -1,7 +1,7 @@
 /** One run and its tree, kept up to date while something in it may still change. */
 import { useQueryClient } from '@tanstack/vue-query'
-import { useEventListener } from '@vueuse/core'
-import { computed, onScopeDispose, shallowRef } from 'vue'
+import { useEventListener, useRafFn, useTimeoutFn } from '@vueuse/core'
+import { computed, shallowRef } from 'vue'
 import { activityOf, type Activity } from '../../api/activity'
 import { readRun, readTree } from '../../api/client'
 import type { Failure } from '../../api/outcome'
@@ -38,12 +38,10 @@ export function useRun(rootPlanId: string) {
   /** The known records; null before the first answer. */
   let records: Records | null = null
   let rootId = rootPlanId
-  /** The animation frame in which the forest is rebuilt. */
-  let frame: number | undefined
   let mustRead = false
   /** Since when the server is known to have what the stream did not bring yet. */
   let behindSince: number | null = null
-  let figures: ReturnType<typeof setTimeout> | undefined
+  const figures = useTimeoutFn(() => askNow(), FIGURES, { immediate: false })
 
   const activity = computed<Activity>(() => {
     const ofTree = treeActivity(forest.value)
@@ -60,12 +58,12 @@ export function useRun(rootPlanId: string) {
   )
 
   /** However many changes arrive in a frame, the forest is built once. */
-  function draw() {
-    frame ??= requestAnimationFrame(() => {
-      frame = undefined
+  const drawing = useRafFn(
+    () => {
       if (records) forest.value = buildForest(records, rootId)
-    })
-  }
+    },
+    { immediate: false, once: true },
+  )
 
   const stream = useRunStream(rootPlanId, {
     wanted: () => records !== null && activity.value !== 'ended',
@@ -87,11 +85,8 @@ export function useRun(rootPlanId: string) {
     if (at <= revision || records === null) return
     applyChanges(records, changes)
     revision = at
-    draw()
-    figures ??= setTimeout(() => {
-      figures = undefined
-      askNow()
-    }, FIGURES)
+    drawing.resume()
+    if (!figures.isPending.value) figures.start()
   }
 
   async function ask(): Promise<number | null> {
@@ -154,10 +149,6 @@ export function useRun(rootPlanId: string) {
 
   useEventListener(document, 'visibilitychange', () => {
     if (!document.hidden) lookedAtSince.value = Date.now()
-  })
-  onScopeDispose(() => {
-    clearTimeout(figures)
-    if (frame !== undefined) cancelAnimationFrame(frame)
   })
   const { askNow } = usePolling(ask)
   return { run, forest, failure, answeredAt, activity, askNow }
