@@ -51,7 +51,7 @@ class CallFigures:
     running: int
     """Other open calls."""
     p50_ms: float | None
-    """The median duration of ended calls, within 1 %; None if none ended."""
+    """The median duration of ended calls, within 1.1 %; None if none ended."""
     p95_ms: float | None
     p99_ms: float | None
     own_p50_ms: float | None
