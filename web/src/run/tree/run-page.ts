@@ -2,6 +2,7 @@
 import { computed, inject, provide, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
 import { useAddress, type Address } from '../../page/address'
 import { SOUGHT } from '../../ui/payload/sought'
+import { countsBelow, failures, isBad, neighbour, originOf } from '../forest/failures'
 import { FOREST } from '../forest/forest-key'
 import { mergeRows } from '../forest/merged-rows'
 import { ancestors, isRecord, shownTotals, type Forest, type Row } from '../forest/rows'
@@ -9,7 +10,6 @@ import { useOpening } from '../opening/opening-state'
 import { windowAround } from '../timeline/time-scale'
 import { TIMES, useTimeWindow } from '../timeline/time-window'
 import { spanIn } from '../timeline/timeline'
-import { countsBelow, failures, isBad, neighbour, originOf } from './failures'
 import { useSearch } from './search-state'
 
 export type RunPage = ReturnType<typeof makeRunPage>
