@@ -264,6 +264,8 @@ async def test_admin_creates_a_key_that_works_until_it_is_revoked(
     assert secret.startswith("tracer_")
     await made.get_by_role("button", name="Done").click()
     await expect(page.get_by_text(secret)).to_have_count(0)
+    row = page.get_by_role("row", name="browser of Li")
+    await expect(row).to_contain_text(str(utc_now().year))
 
     other = await (await browser.new_context()).new_page()
     await other.goto(f"{guarded.address}/sign-in")

@@ -128,10 +128,10 @@ export function formatBytes(bytes: number, locale: string): string {
   return formatUnit(bytes / 1_000_000, 'megabyte', locale, 1)
 }
 
-/** A moment in the reader's zone, to the second; without the day if it is today. */
-export function formatMoment(moment: string, locale: string, now: number): string {
+/** A moment in the reader's zone, to the second; without the day if it is the day of `now`. */
+export function formatMoment(moment: string, locale: string, now: number | null): string {
   const at = new Date(moment)
-  const today = new Date(now).toDateString() === at.toDateString()
+  const today = now !== null && new Date(now).toDateString() === at.toDateString()
   return moments(locale, today ? 'time' : 'day').format(at)
 }
 
