@@ -69,3 +69,11 @@ test('an LLM call shows its own tokens and cost, other rows those of everything 
   expect(await figures('opener')).toEqual(['160', '$0.0004'])
   expect(await figures('root')).toEqual(['320', '$0.0024'])
 })
+
+test('the icon of a status has its word, and a sentence if that is not enough', async () => {
+  const titleOf = async (status: ToolCallNode['status']) =>
+    (await show({ status })).get('.mark[title]').attributes('title')
+
+  expect(await titleOf('cancelled')).toBe('cancelled')
+  expect(await titleOf('abandoned')).toMatch(/^abandoned: The recording process stopped/)
+})
