@@ -56,6 +56,16 @@ async def test_bar_shows_own_time_and_the_critical_path(
 
 
 @pytest.mark.thorough
+async def test_time_in_sub_agents_of_an_open_row_is_so_far(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(finished=False))
+    await open_run(page, site.address, run.root)
+
+    await expect(details(page)).to_contain_text("20ms of it in sub-agents so far")
+
+
+@pytest.mark.thorough
 async def test_bars_are_visible_for_records_with_unusual_times(
     page: Page, site: Site, records: Records
 ) -> None:
