@@ -101,3 +101,15 @@ async def test_unknown_duration_is_a_dash(page: Page, site: Site, records: Recor
     await open_run(page, site.address, root)
 
     await expect(page.locator(".run-header").get_by_title("Duration")).to_have_text("–")
+
+
+async def test_title_that_is_the_question_is_labelled_so(
+    page: Page, site: Site, records: Records
+) -> None:
+    for title, labels in (("How was my week?", 1), ("Weekly review", 0)):
+        run = await records.record(sample_run(title=title))
+        await open_run(page, site.address, run.root)
+
+        header = page.locator(".run-header .line")
+        await expect(header.get_by_role("heading", name=title)).to_be_visible()
+        await expect(header.get_by_text("Asked", exact=True)).to_have_count(labels)

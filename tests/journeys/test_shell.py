@@ -168,9 +168,15 @@ async def test_palette_runs_a_command_and_restores_the_focus(
 
 
 async def test_palette_says_that_nothing_matches(page: Page, site: Site) -> None:
+    # On a phone the palette is as high as the screen.
+    await page.set_viewport_size({"width": 390, "height": 844})
     await page.goto(f"{site.address}/runs")
     await _find(page, "nothing-is-called-so")
-    await expect(_palette(page)).to_contain_text("Nothing matches “nothing-is-called-so”")
+    sentence = _palette(page).get_by_text("Nothing matches “nothing-is-called-so”")
+    await expect(sentence).to_be_visible()
+    box = await sentence.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] < 200, box
 
 
 async def test_keys_j_and_k_move_through_the_rows_of_list_and_tree(
@@ -241,7 +247,7 @@ async def test_actions_that_need_admin_are_hidden_from_a_read_key(
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     await page.goto(f"{guarded.address}/keys")
-    await expect(page.get_by_text("The key dashboard lacks the admin scope")).to_be_visible()
+    await expect(page.get_by_text("The key “dashboard” lacks the admin scope")).to_be_visible()
     assert not any(url.endswith("/api/keys") for url in requests)
     await page.get_by_role("button", name="Sign in with another key").click()
     await expect(page.get_by_role("heading", name="Change the project")).to_be_visible()
@@ -251,7 +257,7 @@ async def test_key_with_only_record_scope_cannot_sign_in(page: Page, guarded: Gu
     await page.goto(f"{guarded.address}/sign-in")
     await page.locator("#key").fill(guarded.keys["record"].secret)
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("alert")).to_contain_text("lacks the `read` scope")
+    await expect(page.get_by_role("alert")).to_contain_text("lacks the read scope")
 
 
 async def test_admin_creates_a_key_that_works_until_it_is_revoked(
@@ -263,11 +269,13 @@ async def test_admin_creates_a_key_that_works_until_it_is_revoked(
     await expect(page.get_by_role("button", name="Create a key")).to_be_disabled()
     await page.get_by_role("checkbox", name="read").check()
     await page.get_by_role("button", name="Create a key").click()
-    made = page.get_by_role("dialog", name="The key browser of Li was created")
+    made = page.get_by_role("dialog", name="The key “browser of Li” was created")
     secret = await made.locator("code").inner_text()
     assert secret.startswith("tracer_")
     await made.get_by_role("button", name="Done").click()
     await expect(page.get_by_text(secret)).to_have_count(0)
+    row = page.get_by_role("row", name="browser of Li")
+    await expect(row).to_contain_text(str(utc_now().year))
 
     other = await (await browser.new_context()).new_page()
     await other.goto(f"{guarded.address}/sign-in")
@@ -275,8 +283,8 @@ async def test_admin_creates_a_key_that_works_until_it_is_revoked(
     await other.keyboard.press("Enter")
     await expect(other.get_by_role("table")).to_be_visible()
 
-    await page.get_by_role("button", name="Revoke the key browser of Li").click()
-    ask = page.get_by_role("dialog", name="Revoke the key browser of Li")
+    await page.get_by_role("button", name="Revoke the key “browser of Li”").click()
+    ask = page.get_by_role("dialog", name="Revoke the key “browser of Li”")
     await expect(ask).not_to_contain_text("signed out")
     await ask.get_by_role("button", name="Revoke").click()
     await expect(page.get_by_role("row", name="browser of Li")).to_have_count(0)
@@ -293,7 +301,7 @@ async def test_signing_in_with_a_key_of_another_project_changes_the_project(
     await expect(page.get_by_text("Run of the default project")).to_be_visible()
     await _project(page).click()
     await page.get_by_role("button", name="Change the project…").click()
-    await expect(page.get_by_text("You are signed in to default.")).to_be_visible()
+    await expect(page.get_by_text("You are signed in to the project “default”.")).to_be_visible()
 
     await page.locator("#key").fill(guarded.keys["other"].secret)
     await page.keyboard.press("Enter")
@@ -328,14 +336,14 @@ async def test_key_is_created_and_revoked_by_keyboard_alone(page: Page, guarded:
     await _tab_to(page, page.get_by_label("Name"))
     await page.keyboard.type("by keyboard")
     await page.keyboard.press("Enter")
-    made = page.get_by_role("dialog", name="The key by keyboard was created")
+    made = page.get_by_role("dialog", name="The key “by keyboard” was created")
     await expect(made).to_be_visible()
     await page.keyboard.press("Escape")
-    revoke = page.get_by_role("button", name="Revoke the key by keyboard")
+    revoke = page.get_by_role("button", name="Revoke the key “by keyboard”")
     await expect(revoke).to_be_visible()
     await _tab_to(page, revoke)
     await page.keyboard.press("Enter")
-    ask = page.get_by_role("dialog", name="Revoke the key by keyboard")
+    ask = page.get_by_role("dialog", name="Revoke the key “by keyboard”")
     await _tab_to(page, ask.get_by_role("button", name="Revoke"))
     await page.keyboard.press("Enter")
     await expect(revoke).to_have_count(0)

@@ -53,8 +53,18 @@ async def test_bar_shows_own_time_and_the_critical_path(
     await expect(bar(page, second)).to_have_attribute("title", re.compile("^70ms · 10ms of it"))
     await expect(bar(page, second)).to_contain_class("critical")
     await expect(bar(page, first)).not_to_contain_class("critical")
-    for words in ("10ms of it in sub-agents", "on the critical path", "begins 30ms after the run"):
+    for words in ("10ms of it in sub-agents", "on the critical path", "30ms after the run's start"):
         await expect(details(page)).to_contain_text(words)
+
+
+@pytest.mark.thorough
+async def test_time_in_sub_agents_of_an_open_row_is_so_far(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(finished=False))
+    await open_run(page, site.address, run.root)
+
+    await expect(details(page)).to_contain_text("20ms of it in sub-agents so far")
 
 
 @pytest.mark.thorough

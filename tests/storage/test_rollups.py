@@ -134,6 +134,22 @@ async def test_rolled_up_hours_are_combined_with_live_counts(
     assert await calls(reader) == 3
 
 
+async def test_percentiles_of_rolled_up_calls_do_not_exceed_the_slowest_call(
+    pool: Pool, writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    run, begin = Moments(), BEGAN - timedelta(days=10)
+    for milliseconds in (100, 400, 400):
+        end, call = begin + timedelta(milliseconds=milliseconds), new_id()
+        started = run.call_started(tool_call_id=call).model_copy(update={"at": begin})
+        finished = run.call_finished(tool_call_id=call).model_copy(update={"at": end})
+        assert (await writer.write([started, finished])).refused == []
+    await rolled_up(pool)
+
+    [found] = (await reader.read_tool_stats(EVER)).items
+
+    assert (found.p50_ms, found.p99_ms, found.own_p99_ms) == (400, 400, 400)
+
+
 async def test_deleting_a_run_subtracts_its_calls_from_the_roll_ups_immediately(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader
 ) -> None:

@@ -342,7 +342,9 @@ def test_plans_and_opening_calls_keep_their_ids_as_a_run_grows(name: str) -> Non
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 5))]
 )
-def test_links_found_in_a_part_of_the_messages_are_true_for_the_whole_run(name: str, seed: int) -> None:
+def test_links_found_in_a_part_of_the_messages_are_true_for_the_whole_run(
+    name: str, seed: int
+) -> None:
     messages = single(messages_of(name))
     final = seen(messages)
     random.Random(seed).shuffle(messages)

@@ -3,12 +3,13 @@ import type { ComparedRecord, RecordPair } from '../api/shapes'
 import {
   buildDiffRows,
   closedAbove,
-  deltaOf,
   differingRows,
+  MEASURES,
   nameOf,
   neighbour,
   planIdOf,
   roundBefore,
+  valuesOf,
   visibleDiffRows,
 } from './diff-rows'
 
@@ -130,7 +131,7 @@ test('a round is called by what it said, else by the tools that it chose', () =>
   expect([nameOf(chose, 'left'), nameOf(chose, 'right')]).toEqual(['→ ask, measure', ''])
 })
 
-test('differences of a pair are those of its right record', () => {
+test('the values of a pair are known if both records have them', () => {
   const { left, right, ...rest } = pair('a')
   const used = (inputTokens: number, costUsd: number) => ({
     ...left!.totals,
@@ -143,12 +144,14 @@ test('differences of a pair are those of its right record', () => {
     right: { ...right!, durationMs: 100, totals: used(25, 0.5) },
   }
 
-  expect([deltaOf(both, 'duration'), deltaOf(both, 'tokens'), deltaOf(both, 'cost')]).toEqual([
-    -200, 15, 0.25,
+  expect(MEASURES.map((measure) => valuesOf(both, measure))).toEqual([
+    [300, 100],
+    [10, 25],
+    [0.25, 0.5],
   ])
-  expect(deltaOf(pair('b', 'added'), 'tokens')).toBeNull()
+  expect(valuesOf(pair('b', 'added'), 'tokens')).toBeNull()
   expect(
-    deltaOf(
+    valuesOf(
       { ...both, right: { ...right!, totals: { ...used(9, 0.1), unpricedCalls: 1 } } },
       'cost',
     ),

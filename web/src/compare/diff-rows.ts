@@ -135,11 +135,11 @@ const MEASURED: Record<Measure, (record: ComparedRecord) => number | null> = {
   cost: ({ totals }) => completeCost(totals),
 }
 
-/** How much more a pair's right record took; null if a side is missing or unknown. */
-export function deltaOf({ left, right }: RecordPair, measure: Measure): number | null {
+/** What the left and the right record of a pair took; null if a side is missing or unknown. */
+export function valuesOf({ left, right }: RecordPair, measure: Measure): [number, number] | null {
   if (left === null || right === null) return null
   const [one, other] = [MEASURED[measure](left), MEASURED[measure](right)]
-  return one === null || other === null ? null : other - one
+  return one === null || other === null ? null : [one, other]
 }
 
 /** The previous round of the same step, on one of the sides; null for the first. */

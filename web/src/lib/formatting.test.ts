@@ -71,6 +71,7 @@ test('a moment of another day names the day', () => {
 
   expect(formatMoment('2026-11-22T08:00:00', 'en', now)).toMatch(/^8:00:00.AM$/)
   expect(formatMoment('2026-11-20T08:00:00', 'en', now)).toMatch(/^Nov 20, 2026, 8:00:00.AM$/)
+  expect(formatMoment('2026-11-22T08:00:00', 'en', null)).toMatch(/^Nov 22, 2026, 8:00:00.AM$/)
 })
 
 test.each([

@@ -3,11 +3,11 @@
 /** A duration in the two units that matter: `340ms`, `1.2s`, `2m 5s`, `3h 12m`, `324d 19h`. */
 export function formatDuration(milliseconds: number, locale: string): string {
   const shown = Math.max(0, milliseconds)
-  if (shown < 999.5) return unit(Math.round(shown), 'millisecond', locale)
-  if (shown < 9_950) return unit(shown / 1000, 'second', locale, 1)
+  if (shown < 999.5) return formatUnit(Math.round(shown), 'millisecond', locale)
+  if (shown < 9_950) return formatUnit(shown / 1000, 'second', locale, 1)
   // Rounded before it is split, so that no 60 seconds appear.
   const seconds = Math.round(shown / 1000)
-  if (seconds < 60) return unit(seconds, 'second', locale)
+  if (seconds < 60) return formatUnit(seconds, 'second', locale)
   const minutes = Math.floor(seconds / 60)
   if (minutes < 60) return pair(minutes, 'minute', seconds % 60, 'second', locale)
   const hours = Math.floor(minutes / 60)
@@ -25,7 +25,7 @@ export function formatOffset(offset: number, step: number, locale: string): stri
   const sign = offset < 0 ? '−' : ''
   const digits = (unitLength: number) =>
     Math.max(0, -Math.floor(Math.log10(step / unitLength) + 1e-9))
-  if (size < 1000) return sign + unit(size, 'millisecond', locale, digits(1))
+  if (size < 1000) return sign + formatUnit(size, 'millisecond', locale, digits(1))
   // Rounded before it is split, so that no 60 seconds appear.
   const fine = Math.min(digits(1000), 5)
   const total = Number((size / 1000).toFixed(fine))
@@ -36,14 +36,15 @@ export function formatOffset(offset: number, step: number, locale: string): stri
     [total % 60, 'second'],
   ] as const
   const named = parts.filter(([value]) => value !== 0)
-  return sign + named.map(([value, name]) => unit(value, name, locale, fine)).join(' ')
+  return sign + named.map(([value, name]) => formatUnit(value, name, locale, fine)).join(' ')
 }
 
 function pair(big: number, bigUnit: string, small: number, smallUnit: string, locale: string) {
-  return `${unit(big, bigUnit, locale)} ${unit(small, smallUnit, locale)}`
+  return `${formatUnit(big, bigUnit, locale)} ${formatUnit(small, smallUnit, locale)}`
 }
 
-function unit(value: number, name: string, locale: string, digits = 0): string {
+/** A value with its unit, in the narrow form: `1.2s`. */
+export function formatUnit(value: number, name: string, locale: string, digits = 0): string {
   const key = `${locale} ${name} ${digits}`
   const format =
     units.get(key) ??
@@ -106,22 +107,31 @@ export function completeCost({ costUsd, unpricedCalls }: Costs): number | null {
 
 /** US dollars: two digits from one dollar on; below it four, and more where those would be zeros. */
 export function formatCost(usd: number, locale: string): string {
+  if (usd === 0 || usd >= 1) return formatCurrency(usd, locale)
+  if (usd < 0.001) return formatCurrency(usd, locale, { maximumSignificantDigits: 2 })
+  return formatCurrency(usd, locale, { minimumFractionDigits: 4 })
+}
+
+/** US dollars with the digits of the options. */
+export function formatCurrency(
+  usd: number,
+  locale: string,
+  digits: Intl.NumberFormatOptions = {},
+): string {
   const style = { style: 'currency', currency: 'USD', currencyDisplay: 'narrowSymbol' } as const
-  if (usd === 0 || usd >= 1) return numbers(locale, style).format(usd)
-  if (usd < 0.001) return numbers(locale, { ...style, maximumSignificantDigits: 2 }).format(usd)
-  return numbers(locale, { ...style, minimumFractionDigits: 4 }).format(usd)
+  return numbers(locale, { ...style, ...digits }).format(usd)
 }
 
 export function formatBytes(bytes: number, locale: string): string {
-  if (bytes < 1000) return unit(bytes, 'byte', locale)
-  if (bytes < 999_500) return unit(bytes / 1000, 'kilobyte', locale, bytes < 10_000 ? 1 : 0)
-  return unit(bytes / 1_000_000, 'megabyte', locale, 1)
+  if (bytes < 1000) return formatUnit(bytes, 'byte', locale)
+  if (bytes < 999_500) return formatUnit(bytes / 1000, 'kilobyte', locale, bytes < 10_000 ? 1 : 0)
+  return formatUnit(bytes / 1_000_000, 'megabyte', locale, 1)
 }
 
-/** A moment in the reader's zone, to the second; without the day if it is today. */
-export function formatMoment(moment: string, locale: string, now: number): string {
+/** A moment in the reader's zone, to the second; without the day if it is the day of `now`. */
+export function formatMoment(moment: string, locale: string, now: number | null): string {
   const at = new Date(moment)
-  const today = new Date(now).toDateString() === at.toDateString()
+  const today = now !== null && new Date(now).toDateString() === at.toDateString()
   return moments(locale, today ? 'time' : 'day').format(at)
 }
 

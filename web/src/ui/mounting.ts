@@ -14,7 +14,11 @@ export async function mountWith(
 ) {
   const router = createRouter({
     history: createMemoryHistory(),
-    routes: [{ path: '/runs/:rootPlanId', component: {} }],
+    routes: [
+      { path: '/runs/:rootPlanId', name: 'run', component: {} },
+      { path: '/runs', name: 'runs', component: {} },
+      { path: '/sign-in', name: 'signIn', component: {} },
+    ],
   })
   await router.push('/runs/root')
   const page = mount(component, {

@@ -183,17 +183,23 @@ def _figures(row: Row) -> Row:
         of_durations = row["percentiles"] or [None] * len(SHARES)
         of_own_times = row["own_percentiles"] or [None] * len(SHARES)
     else:
-        of_durations = of_own_times = _percentiles(row["buckets"], row["bucket_counts"])
+        greatest = row["greatest_ms"]
+        of_durations = of_own_times = _percentiles(row["buckets"], row["bucket_counts"], greatest)
         if row["own_buckets"] is not None:
-            of_own_times = _percentiles(row["own_buckets"], row["own_bucket_counts"])
+            # An own time is at most the duration.
+            of_own_times = _percentiles(row["own_buckets"], row["own_bucket_counts"], greatest)
     counts = {name: row[name] for name in COUNTED if name != "sub_plans"}
     percentiles = zip((*SHARES, *OWN_SHARES), (*of_durations, *of_own_times), strict=True)
     return counts | dict(percentiles)
 
 
-def _percentiles(buckets: list[int], counts: list[int]) -> list[float | None]:
+def _percentiles(
+    buckets: list[int], counts: list[int], greatest: float | None
+) -> list[float | None]:
+    if greatest is None:  # No call has ended.
+        return [None] * len(SHARES)
     histogram = dict(zip(buckets, counts, strict=True))
-    return [percentile(histogram, share) for share in SHARES.values()]
+    return [percentile(histogram, share, greatest) for share in SHARES.values()]
 
 
 @dataclass(frozen=True)

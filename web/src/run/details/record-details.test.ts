@@ -215,3 +215,37 @@ test('a place that was worked out says from what', async () => {
   )
   expect((await detailsOf('call', tree, 'zh-CN')).text()).toContain('推断')
 })
+
+test('an inherited failure names its origin and leads there, and counts there', async () => {
+  const failed = {
+    status: 'failed' as const,
+    error: { type: 'TimeoutError', message: 'No answer.', stack: null },
+  }
+  const origin = toolCall('http_get', { ...failed, name: 'http_get' })
+  const sub = plan('sub', {
+    ...failed,
+    parentPlanId: 'root',
+    agentExecutions: [step('sub-step', { ...failed, toolCalls: [origin] })],
+  })
+  const calls = [toolCall('ask_ledger', { ...failed, subPlans: [sub] })]
+  const tree = plan('root', {
+    ...failed,
+    agentExecutions: [step('step', { ...failed, toolCalls: calls })],
+  })
+
+  for (const key of ['root', 'ask_ledger']) {
+    const page = await detailsOf(key, tree)
+    expect(page.text()).toContain('Inherited errorBegan in http_get')
+    expect(page.get('.totals').text()).toContain('A failure counts once, where it began: http_get')
+    expect(targets(page)['http_get']).toBe('/runs/root?select=http_get')
+  }
+  const inside = await detailsOf('sub', tree)
+  expect(inside.text()).toContain('Inherited errorBegan in http_get')
+  expect(inside.text()).not.toContain('counts once')
+  const itself = (await detailsOf('http_get', tree)).text()
+  expect(itself).not.toContain('Inherited')
+  expect(itself).not.toContain('counts once')
+  expect((await detailsOf('root', tree, 'zh-CN')).text()).toContain(
+    '来自下级的错误错误源自 http_get',
+  )
+})

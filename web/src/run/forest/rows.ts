@@ -197,6 +197,14 @@ export function planOf(row: Row): PlanNode | null {
   return recordsOf(row).find((record) => record.kind === 'plan') ?? null
 }
 
+/**
+ * The totals that a row shows beside its duration: what a model call used by itself, since it ends
+ * before its tools run; of any other record, everything below it, too.
+ */
+export function shownTotals(row: Row): NodeTotals {
+  return row.kind === 'thinkAct' ? row.own : row.cumulative
+}
+
 /** The rows to show, from top to bottom, if those in `expanded` are open. */
 export function visibleRows(
   tops: readonly Row[],

@@ -1,7 +1,7 @@
 /** Titles of what a row cuts or abbreviates, made when it is pointed at: rows have to be cheap. */
 import { useI18n } from 'vue-i18n'
 import { formatCount, formatShare } from '../../lib/formatting'
-import type { Row } from '../forest/rows'
+import { shownTotals, type Row } from '../forest/rows'
 
 /** Gives what to call when the pointer moves onto an element of a row. */
 export function useRowTitles(
@@ -11,12 +11,15 @@ export function useRowTitles(
   const { t, locale } = useI18n()
 
   function totalsOf(row: Row): string {
-    const { inputTokens, outputTokens } = row.cumulative
+    const { inputTokens, outputTokens } = shownTotals(row)
     const used = t('run.tokensOf', {
       input: formatCount(inputTokens, locale.value),
       output: formatCount(outputTokens, locale.value),
     })
-    return `${used} · ${t('run.share', { share: formatShare(shareOf(row), locale.value) })}`
+    const share = t('run.share', { share: formatShare(shareOf(row), locale.value) })
+    return t(row.kind === 'thinkAct' ? 'run.ofCall' : 'run.ofBranch', {
+      totals: `${used} · ${share}`,
+    })
   }
 
   return ({ target }: MouseEvent) => {

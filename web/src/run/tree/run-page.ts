@@ -2,14 +2,14 @@
 import { computed, inject, provide, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
 import { useAddress, type Address } from '../../page/address'
 import { SOUGHT } from '../../ui/payload/sought'
+import { countsBelow, failures, isBad, neighbour, originOf } from '../forest/failures'
 import { FOREST } from '../forest/forest-key'
 import { mergeRows } from '../forest/merged-rows'
-import { ancestors, isRecord, type Forest, type Row } from '../forest/rows'
+import { ancestors, isRecord, shownTotals, type Forest, type Row } from '../forest/rows'
 import { useOpening } from '../opening/opening-state'
 import { windowAround } from '../timeline/time-scale'
 import { TIMES, useTimeWindow } from '../timeline/time-window'
 import { spanIn } from '../timeline/timeline'
-import { countsBelow, failures, isBad, neighbour, originOf } from './failures'
 import { useSearch } from './search-state'
 
 export type RunPage = ReturnType<typeof makeRunPage>
@@ -75,14 +75,15 @@ function makeRunPage(records: Ref<Forest>, silentSince: Readonly<Ref<number | nu
     return (hasFailed || passesOn) && failedBelow.value.has(row.key) ? 'below' : null
   }
 
-  /** Returns a row's part of the run's cost; of its tokens if no price is known. */
+  /** Returns the part of the run's cost that a row shows; of its tokens if no price is known. */
   function shareOf(row: Row): number {
     const whole = records.value.tops[0]?.cumulative
     if (!whole) return 0
-    if (whole.costUsd) return (row.cumulative.costUsd ?? 0) / whole.costUsd
+    const part = shownTotals(row)
+    if (whole.costUsd) return (part.costUsd ?? 0) / whole.costUsd
     const tokens = whole.inputTokens + whole.outputTokens
     if (tokens === 0) return 0
-    return (row.cumulative.inputTokens + row.cumulative.outputTokens) / tokens
+    return (part.inputTokens + part.outputTokens) / tokens
   }
 
   function goTo(row: Row | null | undefined) {

@@ -4,7 +4,7 @@ import { computed, shallowRef, watch, type Ref } from 'vue'
 import { foldedQuery } from '../../lib/text-search'
 import type { Address } from '../../page/address'
 import { recordsOf, type Row } from '../forest/rows'
-import { countsBelow } from './failures'
+import { countsBelow } from '../forest/failures'
 import { isCut, isHit } from './search'
 
 /** Typing on makes the last search useless. */

@@ -1,14 +1,17 @@
 // @vitest-environment happy-dom
 import { expect, test } from 'vitest'
-import type { ToolCallNode } from '../../api/shapes'
-import { forestOf, plan, toolCall } from '../forest/example-tree'
+import type { PlanNode, ToolCallNode } from '../../api/shapes'
+import { forestOf, plan, step, thinkAct, toolCall } from '../forest/example-tree'
 import { mountInRun } from '../forest/mounting'
 
 import TreeRow from './tree-row.vue'
 
 function show(fields: Partial<ToolCallNode>, props = {}) {
-  const tree = plan('root', { unplaced: [toolCall('call', fields)] })
-  const row = forestOf(tree).byKey.get('call')
+  return showRow('call', plan('root', { unplaced: [toolCall('call', fields)] }), props)
+}
+
+function showRow(key: string, tree: PlanNode, props = {}) {
+  const row = forestOf(tree).byKey.get(key)
   return mountInRun(
     TreeRow,
     {
@@ -47,4 +50,30 @@ test('a closed row says how many failures and hits are below it', async () => {
 
   expect(text).toContain('1 failure below')
   expect(text).toContain('1200 hits below')
+})
+
+test('an LLM call shows its own tokens and cost, other rows those of everything below', async () => {
+  const subAgent = plan('sub', {
+    parentPlanId: 'root',
+    agentExecutions: [step('sub-step', { thinkActs: [thinkAct('inner')] })],
+  })
+  const opener = toolCall('opener', { subPlans: [subAgent] })
+  const rounds = [thinkAct('round', { costUsd: 0.002, toolCalls: [opener] })]
+  const tree = plan('root', { agentExecutions: [step('step', { thinkActs: rounds })] })
+  const figures = async (key: string) => {
+    const row = await showRow(key, tree)
+    return [row.get('.tokens').text(), row.get('.cost').text()]
+  }
+
+  expect(await figures('round')).toEqual(['160', '$0.0020'])
+  expect(await figures('opener')).toEqual(['160', '$0.0004'])
+  expect(await figures('root')).toEqual(['320', '$0.0024'])
+})
+
+test('the icon of a status has its word, and a sentence if that is not enough', async () => {
+  const titleOf = async (status: ToolCallNode['status']) =>
+    (await show({ status })).get('.mark[title]').attributes('title')
+
+  expect(await titleOf('cancelled')).toBe('cancelled')
+  expect(await titleOf('abandoned')).toMatch(/^abandoned: The recording process stopped/)
 })

@@ -1,5 +1,5 @@
 /** Where a run went wrong. */
-import { isRecord, planOf, rootOf, type Forest, type RecordRow, type Row } from '../forest/rows'
+import { inOrder, isRecord, planOf, rootOf, type Forest, type RecordRow, type Row } from './rows'
 
 /** The origin of a failure: a failed or abandoned record without another one below it. */
 export interface Failure {
@@ -29,9 +29,13 @@ export function isBad(status: string): boolean {
   return status === 'failed' || status === 'abandoned'
 }
 
-/** A model call ends before its tools run, so its status does not reflect their failures. */
-function isHandled(row: RecordRow): boolean {
-  for (let above = row.parent; above; above = above.parent) {
+/**
+ * Whether a record above a failure succeeded nevertheless; only records below `end` count.
+ *
+ * A model call ends before its tools run, so its status does not reflect their failures.
+ */
+function isHandled(row: RecordRow, end: Row | null = null): boolean {
+  for (let above = row.parent; above && above !== end; above = above.parent) {
     if (!isRecord(above) || above.kind === 'thinkAct') continue
     if (above.record.status === 'succeeded') return true
   }
@@ -49,12 +53,36 @@ export function originOf(forest: Forest, found: readonly Failure[]): Failure | n
   const status = rootOf(forest)?.status
   if (status === undefined || !isBad(status)) return null
   const unhandled = found.filter(({ row, isHandled: is }) => !is && row.record.status === status)
-  return (
-    unhandled.sort(
-      (one, other) =>
-        other.depth - one.depth || (one.row.span?.start ?? 0) - (other.row.span?.start ?? 0),
-    )[0] ?? null
-  )
+  return unhandled.sort(deepestFirst)[0] ?? null
+}
+
+/** The order by depth; of equally deep failures, the earliest is first. */
+function deepestFirst(one: Failure, other: Failure): number {
+  return other.depth - one.depth || (one.row.span?.start ?? 0) - (other.row.span?.start ?? 0)
+}
+
+/**
+ * The failure that made a record above it fail, too.
+ *
+ * @param row A record of a forest in which each record has a row.
+ * @returns The origin below the record, one with the same error if there is any; null if the record
+ *   has not failed, or failed by itself.
+ */
+export function inheritedFrom(row: RecordRow): RecordRow | null {
+  if (row.record.status !== 'failed') return null
+  const found = failures(inOrder(row.children))
+    .filter(({ row: origin }) => origin.record.status === 'failed' && !isHandled(origin, row))
+    .sort(deepestFirst)
+    .map((each) => each.row)
+  return found.find((origin) => hasErrorOf(row, origin)) ?? found[0] ?? null
+}
+
+/** Whether a record's error is that of another record, or contains its message. */
+export function hasErrorOf(row: RecordRow, origin: RecordRow): boolean {
+  const [error, first] = [row.record.error, origin.record.error]
+  if (!error || !first) return false
+  if (first.message) return error.message?.includes(first.message) === true
+  return error.type === first.type && !error.message
 }
 
 /** How many of these rows are below each row that has any. */

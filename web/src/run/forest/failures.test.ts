@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { forestOf, nested, plan, step, toolCall } from '../forest/example-tree'
-import { mergeRows } from '../forest/merged-rows'
-import { visibleRows } from '../forest/rows'
-import { countsBelow, failures, neighbour, originOf } from './failures'
+import { forestOf, nested, plan, step, toolCall } from './example-tree'
+import { mergeRows } from './merged-rows'
+import { visibleRows, type RecordRow } from './rows'
+import { countsBelow, failures, hasErrorOf, inheritedFrom, neighbour, originOf } from './failures'
 
 function wrong() {
   const calls = [
@@ -103,4 +103,39 @@ test('next and previous go round, from whichever row', () => {
   ])
   expect([from('limit', -1), from('bad', -1)]).toEqual(['silent', 'limit'])
   expect(neighbour(order, [], 'root', 1)).toBeNull()
+})
+
+test('a failed record inherits the failure of the record below it that has its error', () => {
+  const failed = (message: string) => ({
+    status: 'failed' as const,
+    error: { type: 'ToolError', message, stack: null },
+  })
+  const calls = [toolCall('slip', failed('no page')), toolCall('http_get', failed('timed out'))]
+  const sub = plan('sub', {
+    ...failed('http_get: timed out'),
+    agentExecutions: [step('sub-step', { ...failed('timed out'), toolCalls: calls })],
+  })
+  const opener = toolCall('opener', { ...failed('10 rounds'), subPlans: [sub] })
+  // The run went on, but this does not matter to the records below.
+  const { byKey } = forestOf(plan('root', { unplaced: [opener] }))
+  const row = (key: string) => byKey.get(key) as RecordRow
+
+  expect(inheritedFrom(row('sub'))?.key).toBe('http_get')
+  expect(hasErrorOf(row('sub'), row('http_get'))).toBe(true)
+  expect(inheritedFrom(row('opener'))?.key).toBe('slip')
+  expect(hasErrorOf(row('opener'), row('slip'))).toBe(false)
+  expect([inheritedFrom(row('http_get')), inheritedFrom(row('root'))]).toEqual([null, null])
+})
+
+test('a failure that an agent below handled is not inherited', () => {
+  const handled = plan('sub', {
+    unplaced: [],
+    agentExecutions: [step('sub-step', { toolCalls: [toolCall('slip', { status: 'failed' })] })],
+  })
+  const calls = [toolCall('opener', { subPlans: [handled] })]
+  const { byKey } = forestOf(
+    plan('root', { status: 'failed', agentExecutions: [step('step', { toolCalls: calls })] }),
+  )
+
+  expect(inheritedFrom(byKey.get('root') as RecordRow)).toBeNull()
 })
