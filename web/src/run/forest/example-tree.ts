@@ -8,7 +8,8 @@ import type {
   TreeNode,
 } from '../../api/shapes'
 import { readRecords } from './records'
-import { buildForest, type Forest } from './rows'
+import { buildForest } from './build-forest'
+import type { Forest } from './rows'
 
 const NOTHING: NodeTotals = {
   inputTokens: 0,

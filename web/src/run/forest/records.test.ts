@@ -2,7 +2,8 @@ import { expect, test } from 'vitest'
 import type { RunChanges, TreeNode } from '../../api/shapes'
 import { nested, plan, step, thinkAct, toolCall, withParents } from './example-tree'
 import { applyChanges, placeOf, readRecords, type Records } from './records'
-import { ancestors, buildForest, isRecord, type Forest } from './rows'
+import { buildForest } from './build-forest'
+import { ancestors, isRecord, type Forest } from './rows'
 
 function outline(forest: Forest): string[] {
   return forest.all.map((row) => '  '.repeat(ancestors(row).length) + row.key)

@@ -1,9 +1,7 @@
 /** A run's records as the rows of a tree. */
 import { activityOf, type Activity } from '../../api/activity'
 import type { Kind, NodeTotals, PlanNode, ToolCallNode, TreeNode } from '../../api/shapes'
-import { namedParent, placeOf, recordId, type Records } from './records'
-import { extentOf, spanOf, type Extent, type Span } from './spans'
-import { NO_TOTALS, totalsOf } from './totals'
+import type { Extent, Span } from './spans'
 
 interface CommonRow {
   /** When it took place, in milliseconds since 1970; null if that is not known. */
@@ -50,130 +48,6 @@ export const EMPTY_FOREST: Forest = { tops: [], all: [], byKey: new Map() }
 
 export function isRecord(row: Row | null | undefined): row is RecordRow {
   return row != null && row.kind !== UNPLACED
-}
-
-/**
- * Turns records into rows. Each row hangs under the first of its named parents that exists; rows
- * without one, and one of each circle, hang under a heading. No recursion: runs may nest deeply.
- */
-export function buildForest(records: Records, rootPlanId: string): Forest {
-  const rows = new Map<string, RecordRow>()
-  for (const [place, record] of records) rows.set(place, newRow(record))
-  const root = rows.get(`plan:${rootPlanId}`)
-  if (!root) return EMPTY_FOREST
-
-  const loose: RecordRow[] = []
-  for (const row of rows.values()) {
-    if (row === root) continue
-    row.parent = namedParent(row.record, rows)
-    if (row.parent) row.parent.children.push(row)
-    else loose.push(row)
-  }
-  for (const row of rows.values()) sort(row.children as RecordRow[])
-  cutCircles(root, loose, rows)
-  sort(loose)
-
-  const tops: Row[] = [root]
-  if (loose.length > 0) {
-    const heading: UnplacedRow = {
-      key: UNPLACED,
-      kind: UNPLACED,
-      parent: null,
-      children: loose,
-      span: null,
-      extent: null,
-      own: NO_TOTALS,
-      cumulative: NO_TOTALS,
-    }
-    for (const row of loose) row.parent = heading
-    tops.push(heading)
-  }
-  return finish(tops)
-}
-
-const NONE: readonly RecordRow[] = []
-
-/** Without a spread, which takes several times as long: a run may have 10,000 records. */
-function newRow(record: TreeNode): RecordRow {
-  const id = recordId(record)
-  return {
-    key: id,
-    kind: record.kind,
-    id,
-    record,
-    parent: null,
-    children: [],
-    carried: NONE,
-    span: null,
-    extent: null,
-    own: NO_TOTALS,
-    cumulative: NO_TOTALS,
-  }
-}
-
-const RANKS: Record<Kind, number> = { step: 0, thinkAct: 1, toolCall: 2, plan: 3 }
-
-/** By kind, position and id; records without a position are last. */
-function sort(rows: RecordRow[]) {
-  if (rows.length < 2) return
-  rows.sort((one, other) => {
-    if (one.kind !== other.kind) return RANKS[one.kind] - RANKS[other.kind]
-    const [left, right] = [one.record.position ?? Infinity, other.record.position ?? Infinity]
-    if (left !== right) return left < right ? -1 : 1
-    return one.id < other.id ? -1 : 1
-  })
-}
-
-/** Makes one row of each circle of parents a loose one. */
-function cutCircles(root: RecordRow, loose: RecordRow[], rows: ReadonlyMap<string, RecordRow>) {
-  const reachable = inOrder([root, ...loose])
-  if (reachable.length === rows.size) return
-  const reached = new Set(reachable)
-  const left = [...rows.values()].filter((row) => !reached.has(row))
-  // Plans first, and in a fixed order, so that the same row is cut whatever arrived first.
-  sort(left)
-  const plans = left.filter((row) => row.kind === 'plan')
-  for (const row of [...plans, ...left]) {
-    if (reached.has(row)) continue
-    const climbed = new Set<Row>()
-    let top = row
-    while (!climbed.has(top)) {
-      climbed.add(top)
-      top = top.parent as RecordRow
-    }
-    top.parent!.children = top.parent!.children.filter((each) => each !== top)
-    top.parent = null
-    loose.push(top)
-    reach(reached, [top])
-  }
-}
-
-function reach(reached: Set<Row>, tops: readonly Row[]) {
-  const waiting = [...tops]
-  for (let row = waiting.pop(); row; row = waiting.pop()) {
-    reached.add(row)
-    for (const child of row.children) waiting.push(child)
-  }
-}
-
-/** Gives each row its key, its time and its totals. */
-function finish(tops: Row[]): Forest {
-  const all = inOrder(tops)
-  const byKey = new Map<string, Row>()
-  for (const row of all) {
-    if (isRecord(row) && (byKey.has(row.id) || row.id === UNPLACED)) row.key = placeOf(row.record)
-    byKey.set(row.key, row)
-  }
-  for (let at = all.length - 1; at >= 0; at -= 1) {
-    const row = all[at]!
-    row.span = isRecord(row) ? spanOf(row.record, row.children) : null
-    row.extent = extentOf(row.span, row.children)
-    if (!isRecord(row)) continue
-    const { own, cumulative } = totalsOf(row)
-    row.own = own
-    row.cumulative = cumulative
-  }
-  return { tops, all, byKey }
 }
 
 /** Every row from top to bottom, as if all were open. */
