@@ -39,7 +39,7 @@ def _full_date(value: object) -> date:
     with suppress(ValueError):
         if isinstance(value, str) and (day := date.fromisoformat(value)).isoformat() == value:
             return day
-    raise ValueError("Write the day as YYYY-MM-DD, such as 2026-11-01.")
+    raise ValueError("write the day as YYYY-MM-DD, such as 2026-11-01")
 
 
 FirstDay = Annotated[date, BeforeValidator(_full_date)]

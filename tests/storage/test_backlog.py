@@ -104,7 +104,7 @@ async def test_backlog_excludes_runs_whose_projection_failed(database_url: str, 
     assert not is_rejected(backlog)
 
 
-async def test_old_pending_run_is_logged_once_and_rejects_nothing(
+async def test_old_pending_run_is_logged_once_and_new_spans_are_accepted(
     database_url: str, pool: Pool, caplog: pytest.LogCaptureFixture
 ) -> None:
     backlog = Backlog(pool, 2**30)

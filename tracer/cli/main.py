@@ -65,6 +65,7 @@ def _leave(code: str | int | None) -> NoReturn:
     running = [each for each in threading.enumerate() if each is not current and not each.daemon]
     if not running:
         sys.exit(code)
-    console.print(f"Exiting while {len(running)} tool calls that were given up still run.")
+    names = ", ".join(each.name for each in running)
+    console.print(f"Exiting while threads still run, such as tool calls that timed out: {names}.")
     sys.stdout.flush()
     os._exit(code if isinstance(code, int) else code is not None)
