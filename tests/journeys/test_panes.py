@@ -84,6 +84,8 @@ async def test_tab_order_is_tools_tree_dividers_details(
     await page.get_by_role("button", name="Zoom in").focus()
 
     await page.keyboard.press("Tab")
+    await expect(page.get_by_role("button", name="Legend")).to_be_focused()
+    await page.keyboard.press("Tab")
     await expect_focus(page, run.root)
     await page.keyboard.press("Tab")
     await expect(_divider(page, NAMES)).to_be_focused()

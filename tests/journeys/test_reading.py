@@ -12,7 +12,10 @@ from tests.sample_runs import sample_run
 
 
 @pytest.mark.thorough
-async def test_browser_that_prefers_chinese_gets_chinese(browser: Browser, site: Site) -> None:
+async def test_browser_that_prefers_chinese_gets_chinese(
+    browser: Browser, site: Site, records: Records
+) -> None:
+    await records.record(sample_run())
     context = await browser.new_context(locale="zh-CN")
     page = await context.new_page()
     await page.goto(site.address)
