@@ -20,7 +20,7 @@ async def test_browser_that_prefers_chinese_gets_chinese(
     page = await context.new_page()
     await page.goto(site.address)
 
-    await expect(page.get_by_role("columnheader", name="状态")).to_be_visible()
+    await expect(page.get_by_role("columnheader", name="智能体")).to_be_visible()
     assert await page.locator("html").get_attribute("lang") == "zh-CN"
     await context.close()
 
