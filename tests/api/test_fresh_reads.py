@@ -248,8 +248,7 @@ def test_only_routes_of_one_run_or_record_accept_the_fresh_parameter() -> None:
     fresh, stale = set(), set()
     for module in ROUTES:
         for route in module.router.routes:
-            assert isinstance(route, APIRoute)
-            if "GET" in (route.methods or ()):
+            if isinstance(route, APIRoute) and "GET" in (route.methods or ()):
                 names = {parameter.alias for parameter in _query_parameters(route.dependant)}
                 is_of_one = bool(ids & set(re.findall(r"{(\w+)}", route.path)))
                 if "fresh" in names:

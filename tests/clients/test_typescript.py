@@ -118,7 +118,8 @@ async def test_open_tool_call_of_a_killed_process_is_running_then_abandoned(
     (project / source.name).write_bytes(source.read_bytes())
 
     with _started(project, source.name, server) as process:
-        await _until(server, lambda run: outline(run["tree"]) == RUNNING[program], process)
+        expected = _paths(RUNNING[program])
+        await _until(server, lambda run: _paths(outline(run["tree"])) == expected, process)
         # Longer than a lease: only heartbeats keep the run alive.
         await asyncio.sleep(6)
         assert (await _read(server))["status"] == "running"
@@ -126,9 +127,21 @@ async def test_open_tool_call_of_a_killed_process_is_running_then_abandoned(
         await asyncio.to_thread(process.wait)
 
     run = await _until(server, lambda run: run["status"] == "abandoned")
-    assert outline(run["tree"]) == [
-        line.replace(": running", ": abandoned") for line in RUNNING[program]
-    ]
+    abandoned = [line.replace(": running", ": abandoned") for line in RUNNING[program]]
+    assert _paths(outline(run["tree"])) == _paths(abandoned)
+
+
+def _paths(lines: list[str]) -> list[str]:
+    """Return each line of an outline after the lines above it, in an order of their own.
+
+    Two calls that start in the same millisecond may be in either order.
+    """
+    path: list[str] = []
+    paths = []
+    for line in lines:
+        path[(len(line) - len(line.lstrip())) // 2 :] = [line.strip()]
+        paths.append(" / ".join(path))
+    return sorted(paths)
 
 
 def _project(folder: Path, tarball: Path, *packages: str) -> Path:
@@ -164,11 +177,16 @@ def _started(project: Path, program: str, url: str) -> Iterator[subprocess.Popen
 
 
 async def _until(url: str, holds: Any, process: subprocess.Popen[bytes] | None = None) -> Any:
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while (run := await _read(url)) is None or not holds(run):
-            assert process is None or process.poll() is None
-            await asyncio.sleep(0.1)
-        return run
+    run = None
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while (run := await _read(url)) is None or not holds(run):
+                assert process is None or process.poll() is None
+                await asyncio.sleep(0.1)
+            return run
+    except TimeoutError:
+        seen = None if run is None else (run["status"], outline(run["tree"]))
+        raise AssertionError(f"The run is not as expected: {seen}") from None
 
 
 async def _read(url: str) -> Any:
