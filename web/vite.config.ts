@@ -57,6 +57,19 @@ function filesOf(
   return files
 }
 
+/** Names the chunk of a module that several pages share. */
+function partOf(id: string, infoOf: (id: string) => Rolldown.ModuleInfo | null): string {
+  const seen = new Set<string>()
+  const waiting = [id]
+  for (const each of waiting) {
+    if (each.endsWith(FIRST_PAGES.runs)) return 'list'
+    if (seen.has(each)) continue
+    seen.add(each)
+    waiting.push(...(infoOf(each)?.importers ?? []))
+  }
+  return 'shared'
+}
+
 export default defineConfig({
   plugins: [vue(), packed, preloads],
   // Absolute, because a page is also opened under deep paths such as /runs/{id}.
@@ -78,16 +91,16 @@ export default defineConfig({
     rolldownOptions: {
       output: {
         // By default, each set of pages that share modules has a chunk of its own: a page requests 50
-        // files. Chunks of fewer than 1.5 kB are merged with those of similar sets of pages: with
-        // 2 kB, a list would load the code of dialogs.
+        // files. Here it requests four: what the list needs is one chunk, and what others share is
+        // another one.
         codeSplitting: {
           groups: [
-            { name: 'initial', tags: ['$initial'], priority: 1 },
+            { name: 'initial', tags: ['$initial'], priority: 2 },
             {
-              name: 'shared',
+              debugName: 'shared by pages',
+              name: (id, context) => partOf(id, (each) => context.getModuleInfo(each)),
               minShareCount: 2,
-              entriesAware: true,
-              entriesAwareMergeThreshold: 1_500,
+              priority: 1,
             },
           ],
         },
