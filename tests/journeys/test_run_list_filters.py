@@ -105,10 +105,16 @@ async def test_reversed_time_range_is_reported(page: Page, site: Site, records: 
 
 @pytest.mark.thorough
 async def test_resetting_filters_clears_the_time_range_and_preserves_focus(
-    page: Page, site: Site
+    page: Page, site: Site, records: Records
 ) -> None:
-    for query in ("?from=2026-01-01T00:00:00Z", "?q=Nothing-is-called-so"):
+    await records.record(sample_run())
+    # The button is in the form, or below the sentence if no run matches.
+    for query, content in (
+        ("?from=2026-01-01T00:00:00Z", page.get_by_role("table")),
+        ("?q=Nothing-is-called-so", page.get_by_text("No run matches")),
+    ):
         await _open(page, site.address, query)
+        await expect(content).to_be_visible()
         reset = page.get_by_role("button", name="Reset the filters")
         await reset.focus()
         await page.keyboard.press("Enter")
