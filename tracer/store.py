@@ -538,7 +538,7 @@ class TraceReader(Protocol):
 
         Counts are exact as of the time `as_of` in the result. Percentiles are durations of actual
         calls, if they are computed from all calls. If hourly roll-ups contribute, percentiles are
-        accurate to 1.1 %.
+        accurate to 1 %.
         """
 
     async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:

@@ -91,8 +91,8 @@ export default defineConfig({
     rolldownOptions: {
       output: {
         // By default, each set of pages that share modules has a chunk of its own: a page requests 50
-        // files. Here it requests four: what the list needs is one chunk, and what others share is
-        // another one.
+        // files. With these groups it requests five: one chunk has the modules that the list shares,
+        // and another one has the other shared modules.
         codeSplitting: {
           groups: [
             { name: 'initial', tags: ['$initial'], priority: 2 },

@@ -35,7 +35,7 @@ async def read_tool_stats(
 
     Calls of older hours are counted in the background, so their numbers may be a little old: they
     contain all changes up to `asOf`. Calls of recent hours are counted at each request. If calls of
-    older hours contribute, percentiles are accurate to 1.1 %; otherwise they are exact.
+    older hours contribute, percentiles are accurate to 1 %; otherwise they are exact.
     """
     page = await reader.read_tool_stats(period, name)
     return ToolStatsList(

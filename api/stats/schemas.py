@@ -63,12 +63,12 @@ class CallFiguresSchema(BaseModel):
     failure_rate: float | None
     """Failed calls divided by failed and succeeded calls, 0 to 1; null without such calls."""
     p50_ms: float | None
-    """The median duration of ended calls in milliseconds, accurate to 1.1 %. Null without ended
+    """The median duration of ended calls in milliseconds, accurate to 1 %. Null without ended
     calls."""
     p95_ms: float | None
     p99_ms: float | None
     own_p50_ms: float | None
-    """The median of the calls' own time in milliseconds, accurate to 1.1 %. A call's own time is
+    """The median of the calls' own time in milliseconds, accurate to 1 %. A call's own time is
     its duration minus the time in which the sub-agents that it opened were running."""
     own_p95_ms: float | None
     own_p99_ms: float | None

@@ -186,6 +186,12 @@ def test_redacting_redacted_text_changes_nothing(text: str) -> None:
     assert REDACTION.text(masked) == masked
 
 
+def test_number_of_passes_over_a_text_is_limited() -> None:
+    redaction = Redaction((), configured_patterns(r"\bA"))
+
+    assert redaction.value("A" * 50_000) == mask("own_pattern") * 3 + "A" * 49_997
+
+
 @given(VALUES.filter(lambda value: isinstance(value, (dict, list))), st.booleans())
 def test_redacted_json_is_valid_and_lists_the_redacted_paths(value: Any, is_ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=is_ascii)

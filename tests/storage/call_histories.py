@@ -321,12 +321,12 @@ class CallHistory:
 
 
 def same(found: Sequence[CallFigures], expected: Sequence[CallFigures]) -> None:
-    """Assert that figures are the same, and percentiles within 1.1 %."""
+    """Assert that figures are the same, and percentiles within 1 %."""
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         for name, value in vars(other).items():
             is_percentile = name.endswith("_ms") and value is not None
-            allowed = abs(value) * 0.011 if is_percentile else 0
+            allowed = abs(value) / 100 if is_percentile else 0
             got = getattr(one, name)
             assert got == value or (is_percentile and abs(got - value) <= allowed), (
                 name,

@@ -51,7 +51,7 @@ class CallFigures:
     running: int
     """The number of open calls whose recorder's lease has not expired."""
     p50_ms: float | None
-    """The median duration of ended calls, with an error of at most 1.1 %; None if no call ended."""
+    """The median duration of ended calls, with an error of at most 1 %; None if no call ended."""
     p95_ms: float | None
     p99_ms: float | None
     own_p50_ms: float | None

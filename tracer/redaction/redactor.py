@@ -26,6 +26,10 @@ work takes a few seconds."""
 _TOKENS_PER_WORK = 16
 """How many JSON tokens count as much work as one possible secret."""
 
+_MAX_PASSES = 3
+"""How often a text is searched. Without a limit, a configured pattern that matches one character at
+the start of a word would be searched for as often as the text has characters."""
+
 _MAX_NESTED = 10
 """How many levels of JSON inside JSON strings are read as JSON. Each level doubles the backslashes
 before a quote, so at level ten a quote takes a kilobyte."""
@@ -110,7 +114,10 @@ class Redaction:
             redacted = front
             # After a mask, another secret may be recognized: a key that was glued to the masked
             # one, or a value in a text that became JSON, such as `{"password": unquoted}`.
-            while edits := self._edits(redacted, work, hint, has_keys):
+            for _ in range(_MAX_PASSES):
+                edits = self._edits(redacted, work, hint, has_keys)
+                if not edits:
+                    break
                 redacted = apply(redacted, edits)
         except TooMuchWork:
             redacted = ""

@@ -60,7 +60,8 @@ class Budget:
             limit = each._limits.tool_calls
             if limit is not None and each._tool_calls >= limit:
                 raise BudgetExhausted(
-                    f"The budget of {limit} tool calls is used up. Answer with what is known."
+                    f"The budget of {limit} tool calls is used up. Answer with the information "
+                    "that you have."
                 )
         for each in self._chain:
             each._tool_calls += 1

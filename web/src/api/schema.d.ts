@@ -408,7 +408,7 @@ export interface paths {
          *
          *     Calls of older hours are counted in the background, so their numbers may be a little old: they
          *     contain all changes up to `asOf`. Calls of recent hours are counted at each request. If calls of
-         *     older hours contribute, percentiles are accurate to 1.1 %; otherwise they are exact.
+         *     older hours contribute, percentiles are accurate to 1 %; otherwise they are exact.
          */
         get: operations["read_tool_stats"];
         put?: never;
@@ -814,7 +814,7 @@ export interface components {
             failureRate: number | null;
             /**
              * P50Ms
-             * @description The median duration of ended calls in milliseconds, accurate to 1.1 %. Null without ended
+             * @description The median duration of ended calls in milliseconds, accurate to 1 %. Null without ended
              *     calls.
              */
             p50Ms: number | null;
@@ -824,7 +824,7 @@ export interface components {
             p99Ms: number | null;
             /**
              * Ownp50Ms
-             * @description The median of the calls' own time in milliseconds, accurate to 1.1 %. A call's own time is
+             * @description The median of the calls' own time in milliseconds, accurate to 1 %. A call's own time is
              *     its duration minus the time in which the sub-agents that it opened were running.
              */
             ownP50Ms: number | null;
@@ -1468,7 +1468,7 @@ export interface components {
             failureRate: number | null;
             /**
              * P50Ms
-             * @description The median duration of ended calls in milliseconds, accurate to 1.1 %. Null without ended
+             * @description The median duration of ended calls in milliseconds, accurate to 1 %. Null without ended
              *     calls.
              */
             p50Ms: number | null;
@@ -1478,7 +1478,7 @@ export interface components {
             p99Ms: number | null;
             /**
              * Ownp50Ms
-             * @description The median of the calls' own time in milliseconds, accurate to 1.1 %. A call's own time is
+             * @description The median of the calls' own time in milliseconds, accurate to 1 %. A call's own time is
              *     its duration minus the time in which the sub-agents that it opened were running.
              */
             ownP50Ms: number | null;
@@ -4698,7 +4698,7 @@ export interface components {
             failureRate: number | null;
             /**
              * P50Ms
-             * @description The median duration of ended calls in milliseconds, accurate to 1.1 %. Null without ended
+             * @description The median duration of ended calls in milliseconds, accurate to 1 %. Null without ended
              *     calls.
              */
             p50Ms: number | null;
@@ -4708,7 +4708,7 @@ export interface components {
             p99Ms: number | null;
             /**
              * Ownp50Ms
-             * @description The median of the calls' own time in milliseconds, accurate to 1.1 %. A call's own time is
+             * @description The median of the calls' own time in milliseconds, accurate to 1 %. A call's own time is
              *     its duration minus the time in which the sub-agents that it opened were running.
              */
             ownP50Ms: number | null;

@@ -25,7 +25,7 @@ export function shownValue(measure: Measure, value: number): number {
 
 const MINUTE = 60_000
 
-/** How many steps of its rounding a value has. `formatDuration` leaves out seconds beside hours. */
+/** How many steps of its rounding a value has. `formatDuration` cuts off the seconds of an hour or more. */
 function shownSteps(value: number, step: number): number {
   const positive = Math.max(0, value)
   if (step < MINUTE) return Math.round(positive / step)

@@ -41,21 +41,13 @@ def percentile(histogram: Mapping[int, int], share: float, greatest: float) -> f
         greatest: A duration in milliseconds that none in the histogram exceeds.
 
     Returns:
-        The percentile with an error of at most 1.1 %, and never more than `greatest`; None if the
+        The percentile with an error of at most 1 %, and never more than `greatest`; None if the
         histogram is empty.
     """
     rank = ceil(share * sum(histogram.values()))
     for bucket in sorted(histogram):
         rank -= histogram[bucket]
         if rank <= 0:
-            # The middle of the last bucket can exceed the slowest call, which is listed beside it.
-            return greatest if _upper_bound(bucket) >= greatest else middle_of(bucket)
+            # The middle of the last bucket can exceed the slowest call, which the page also shows.
+            return min(middle_of(bucket), greatest)
     return None
-
-
-def _upper_bound(bucket: int) -> float:
-    """Return the milliseconds that no duration in a bucket exceeds."""
-    if bucket == 0:
-        return 0.0
-    milliseconds: float = 2 ** ((bucket - 1 if bucket > 0 else -bucket - 2) / SCALE) / 1000
-    return milliseconds if bucket > 0 else -milliseconds

@@ -116,7 +116,7 @@ test('a failed record inherits the failure of the record below it that has its e
     agentExecutions: [step('sub-step', { ...failed('timed out'), toolCalls: calls })],
   })
   const opener = toolCall('opener', { ...failed('10 rounds'), subPlans: [sub] })
-  // The run went on, but this does not matter to the records below.
+  // The run continued, but the records below failed nevertheless.
   const { byKey } = forestOf(plan('root', { unplaced: [opener] }))
   const row = (key: string) => byKey.get(key) as RecordRow
 

@@ -72,8 +72,8 @@ export function planOf(row: Row): PlanNode | null {
 }
 
 /**
- * The totals that a row shows beside its duration: what a model call used by itself, since it ends
- * before its tools run; of any other record, everything below it, too.
+ * The totals that a row shows. For a model call, these are its own, like its duration: it ends before
+ * its tools run. For any other record, they include everything below it.
  */
 export function shownTotals(row: Row): NodeTotals {
   return row.kind === 'thinkAct' ? row.own : row.cumulative

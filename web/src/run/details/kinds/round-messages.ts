@@ -24,7 +24,7 @@ export function useRoundMessages(
 ) {
   const { answer, failure } = useRound(thinkAct)
   const earlier = useRound(before)
-  /** What is new is known only with both. */
+  /** The new messages can be determined only if both rounds are loaded. */
   const whole = computed(() => {
     const isComplete = !before.value || earlier.answer.value || earlier.failure.value
     return isComplete ? answer.value : null
