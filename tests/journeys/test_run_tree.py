@@ -6,6 +6,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.journeys.conftest import Records, Site
+from tests.journeys.live_recording import live_recording
 from tests.journeys.tree_page import (
     ROW_HEIGHT,
     expect_focus,
@@ -15,6 +16,7 @@ from tests.journeys.tree_page import (
     row,
     rows,
     selected,
+    settled_box,
 )
 from tests.sample_runs import SampleRun, sample_run
 
@@ -139,3 +141,36 @@ async def test_large_run_renders_only_visible_rows(
     await row(page, run.sub_plans[-1]).focus()
     await page.keyboard.press("Home")
     await expect_focus(page, run.root)
+
+
+async def test_title_of_a_cut_text_is_that_of_the_row_after_scrolling(
+    page: Page, site: Site
+) -> None:
+    async with live_recording(site.database_url) as recording:
+        await recording.begin(calls=300)
+    await open_run(page, site.address, recording.root)
+    tree = page.get_by_role("tree")
+    await page.evaluate(
+        """() => {
+            const narrow = new CSSStyleSheet()
+            narrow.replaceSync('.gist { max-width: 20px }')
+            document.adoptedStyleSheets.push(narrow)
+        }"""
+    )
+    box = await settled_box(row(page, recording.calls[0]).locator(".gist"))
+    x, y = box["x"] + 5, box["y"] + box["height"] / 2
+
+    titles = set()
+    for top in range(0, 7_000, 1_400):
+        await tree.evaluate("(tree, top) => { tree.scrollTop = top }", top)
+        await page.mouse.move(x + top // 1_400, y)
+        text, title = await page.evaluate(
+            """at => {
+                const cut = document.elementFromPoint(...at).closest('[data-cut]')
+                return cut ? [cut.textContent.trim(), cut.title] : ['', '']
+            }""",
+            [x, y],
+        )
+        assert title in ("", text)
+        titles.add(title)
+    assert len(titles) > 3

@@ -3,7 +3,7 @@ import { useI18n } from 'vue-i18n'
 import { formatCount, formatShare } from '../../lib/formatting'
 import { shownTotals, type Row } from '../forest/rows'
 
-/** Gives what to call when the pointer moves onto an element of a row. */
+/** Gives what to call when the pointer moves, and after each rendering. */
 export function useRowTitles(
   rowOf: (target: EventTarget | null) => Row | null,
   shareOf: (row: Row) => number,
@@ -22,12 +22,29 @@ export function useRowTitles(
     })
   }
 
-  return ({ target }: MouseEvent) => {
-    const row = rowOf(target)
-    if (!row || !(target instanceof Element)) return
-    const totals = target.closest<HTMLElement>('[data-totals]')
-    if (totals) totals.title = totalsOf(row)
-    const cut = target.closest<HTMLElement>('[data-cut]')
-    if (cut) cut.title = cut.scrollWidth > cut.clientWidth ? cut.textContent.trim() : ''
+  let titled: { element: HTMLElement; key: string } | null = null
+
+  function clear() {
+    titled?.element.removeAttribute('title')
+    titled = null
   }
+
+  /** Removes the title of an element that belongs to another row now. */
+  function clearReused() {
+    if (titled && rowOf(titled.element)?.key !== titled.key) clear()
+  }
+
+  function show({ target }: MouseEvent) {
+    const row = rowOf(target)
+    const element =
+      target instanceof Element ? target.closest<HTMLElement>('[data-totals], [data-cut]') : null
+    if (titled && titled.element === element) return
+    clear()
+    if (!row || !element) return
+    titled = { element, key: row.key }
+    if ('totals' in element.dataset) element.title = totalsOf(row)
+    else if (element.scrollWidth > element.clientWidth) element.title = element.textContent.trim()
+  }
+
+  return { show, clearReused }
 }
