@@ -19,7 +19,7 @@ test('the row with the keyboard stays in the page, in its place', () => {
   expect(rowWindow(1_000, VIEW, 3)).toEqual(rowWindow(1_000, VIEW, -1))
 })
 
-const row = (key: string, kind = 'toolCall') => ({ key, kind })
+const row = (key: string, kind = 'toolCall') => ({ key, kind, children: [] })
 
 test('a row that stays keeps its slot, and one that comes takes that of a row that left', () => {
   const before = slotsOf([row('a'), row('b'), row('c')], new Map())
