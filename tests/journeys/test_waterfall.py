@@ -127,7 +127,7 @@ async def test_waterfall_zooms_by_buttons_keys_wheel_and_a_drawn_range(
     await page.keyboard.up("Control")
     await expect_query(page, "time")
     assert await page.evaluate("window.devicePixelRatio") == 1
-    await page.get_by_role("button", name="Show the whole time").click()
+    await page.get_by_role("button", name="Show the full time range").click()
     await expect_query(page, time=None)
 
     axis = await settled_box(page.locator(".axis"))
