@@ -246,6 +246,6 @@ test('an inherited failure names its origin and leads there, and counts there', 
   expect(itself).not.toContain('Inherited')
   expect(itself).not.toContain('counts once')
   expect((await detailsOf('root', tree, 'zh-CN')).text()).toContain(
-    '来自下级的错误错误源自 http_get',
+    '下级调用出错错误源自 http_get',
   )
 })
