@@ -245,7 +245,5 @@ test('an inherited failure names its origin and leads there, and counts there', 
   const itself = (await detailsOf('http_get', tree)).text()
   expect(itself).not.toContain('Inherited')
   expect(itself).not.toContain('counts once')
-  expect((await detailsOf('root', tree, 'zh-CN')).text()).toContain(
-    '下级调用出错错误源自 http_get',
-  )
+  expect((await detailsOf('root', tree, 'zh-CN')).text()).toContain('下级调用出错错误源自 http_get')
 })
