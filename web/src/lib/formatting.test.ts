@@ -6,6 +6,7 @@ import {
   formatKnownCost,
   formatDuration,
   formatFactor,
+  formatExactMoment,
   formatMoment,
   formatOffset,
   formatShare,
@@ -108,4 +109,10 @@ test.each([
   [1234.5, '×1,235'],
 ])('%d times as long is %s', (factor, text) => {
   expect(formatFactor(factor, 'en')).toBe(text)
+})
+
+test('an exact moment ends with its zone', () => {
+  const moment = '2026-11-22T08:00:00.250'
+  expect(formatExactMoment(moment, 'en')).toMatch(/^Nov 22, 2026, 08:00:00.250.AM \S+$/)
+  expect(formatExactMoment(moment, 'zh-CN')).toMatch(/^2026年11月22日 08:00:00.250 \S+$/)
 })

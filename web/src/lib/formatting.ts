@@ -135,9 +135,12 @@ export function formatMoment(moment: string, locale: string, now: number | null)
   return moments(locale, today ? 'time' : 'day').format(at)
 }
 
-/** A moment exactly, with its zone, for a tooltip. */
+/** A moment exactly, and its zone at the end: Chinese formats have it between day and time. */
 export function formatExactMoment(moment: string, locale: string): string {
-  return moments(locale, 'exact').format(new Date(moment))
+  const parts = moments(locale, 'exact').formatToParts(new Date(moment))
+  const isZone = ({ type }: Intl.DateTimeFormatPart) => type === 'timeZoneName'
+  const rest = parts.filter((part) => !isZone(part)).map(({ value }) => value)
+  return `${rest.join('').replace(/ {2,}/, ' ').trim()} ${parts.find(isZone)?.value ?? ''}`
 }
 
 const MOMENT_STYLES: Record<'time' | 'day' | 'exact', Intl.DateTimeFormatOptions> = {
