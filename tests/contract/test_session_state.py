@@ -168,7 +168,7 @@ async def test_session_id_that_is_too_long_is_rejected(sessions: SessionStates) 
     text=st.text(st.characters(codec=None), max_size=10).filter(
         lambda text: standard_redaction().rule_of(text) is None
     ),
-    # Nor the number of a card.
+    # Not the number of a card, which is masked.
     number=(st.integers() | st.floats(allow_nan=False, allow_infinity=False)).filter(
         lambda number: standard_redaction().value(f"[{number}]") == f"[{number}]"
     ),

@@ -135,7 +135,7 @@ const MEASURED: Record<Measure, (record: ComparedRecord) => number | null> = {
   cost: ({ totals }) => completeCost(totals),
 }
 
-/** The values of the left and the right record of a pair; null if one is missing or unknown. */
+/** The values of the left and the right record of a pair; null without a known value on both sides. */
 export function valuesOf({ left, right }: RecordPair, measure: Measure): [number, number] | null {
   if (left === null || right === null) return null
   const [one, other] = [MEASURED[measure](left), MEASURED[measure](right)]
