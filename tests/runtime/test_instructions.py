@@ -104,7 +104,8 @@ async def test_without_a_caller_only_instructions_with_caller_placeholders_fail(
 
 
 known = st.sampled_from(["{name}", "{{name}}", "{sly}", "{object}"])
-plain = st.text().filter(lambda text: "{" not in text and "}" not in text)
+# A backslash before a placeholder keeps it as text: see the test below.
+plain = st.text().filter(lambda text: not set("{}") & set(text) and not text.endswith("\\"))
 
 
 @given(st.lists(st.tuples(plain, known), max_size=5), plain)

@@ -20,3 +20,12 @@ test.each([
     expect(page.get('details:not([open]) [lang="en"]').text()).toBe(detail)
   },
 )
+
+test('the words of the server are shown in English if they say what to do', async () => {
+  const detail = 'This run has too many records: ask for its parts.'
+  const failure = { kind: 'tooLarge', detail } as const
+  const page = await mountWith(ProblemState, { failure }, 'zh-CN')
+
+  expect(page.get('[role="alert"] > p').text()).toBe('内容过大，无法显示。')
+  expect(page.get('details[open] [lang="en"]').text()).toBe(detail)
+})
