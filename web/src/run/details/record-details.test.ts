@@ -90,7 +90,7 @@ test('a call says what hooks made of it, and what it changed', async () => {
   const tree = plan('root', { unplaced: [call] })
   const words = {
     en: ['Effective arguments', 'Forged arguments', 'Answered by hook', 'State changes'],
-    'zh-CN': ['实际参数', '伪造的参数', '由钩子直接返回', '会话状态变更'],
+    'zh-CN': ['实际生效的参数', '模型越权填写的参数', '直接返回结果的钩子', '会话状态变更'],
   }
 
   for (const language of ['en', 'zh-CN'] as const) {
@@ -114,7 +114,7 @@ test('what was masked is said, and where', async () => {
   const said = 'Masked or not kept: arguments:/password, result'
   expect((await detailsOf('call', tree)).text()).toContain(said)
   expect((await detailsOf('call', tree, 'zh-CN')).text()).toContain(
-    '已遮蔽或未保留：arguments:/password',
+    '已脱敏或未保存：arguments:/password',
   )
 })
 
@@ -151,7 +151,7 @@ test.each([
 
 test.each([
   ['01a2-recorder', ['01a2-recorder', 'last heartbeat', '1m'], ['01a2-recorder', '租约时长']],
-  ['root', ['no recorder sends heartbeats', '1m'], ['静默']],
+  ['root', ['no recorder sends heartbeats', '1m'], ['没有新事件']],
 ])('an abandoned record says whose lease ran out: %s', async (recorderId, english, chinese) => {
   const lease = {
     recorderId,
