@@ -101,7 +101,7 @@ test('it speaks Chinese, and says when the record has none', async () => {
   const page = await listOf('chinese', 'zh-CN')
   await opened(page)
 
-  await vi.waitFor(() => expect(page.text()).toContain('该记录没有对应的 span'))
+  await vi.waitFor(() => expect(page.text()).toContain('该节点没有对应的 span'))
   expect(page.get('summary').text()).toBe('原始 span')
 })
 
