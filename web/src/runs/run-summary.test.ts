@@ -4,9 +4,13 @@ import type { Run } from '../api/shapes'
 import { mountWith } from '../ui/mounting'
 import RunSummary from './run-summary.vue'
 
+function summaryOf(fields: Partial<Run>, language: 'en' | 'zh-CN' = 'en') {
+  const none = { failures: 0, handledFailures: 0, seenAt: null }
+  return mountWith(RunSummary, { run: { rootPlanId: 'root', ...none, ...fields } as Run }, language)
+}
+
 async function lineOf(fields: Partial<Run>, language: 'en' | 'zh-CN' = 'en') {
-  const run = { rootPlanId: 'root', handledFailures: 0, seenAt: null, ...fields } as Run
-  return (await mountWith(RunSummary, { run }, language)).get('.more')
+  return (await summaryOf(fields, language)).get('.more')
 }
 
 test('the line of an abandoned run has its status as a word, which is explained', async () => {
@@ -21,4 +25,13 @@ test('the line of an abandoned run has its status as a word, which is explained'
     'abandoned · The process was lost during check',
   )
   expect((await lineOf({ status: 'running', seenAt })).text()).toBe('no heartbeat for 1d 1h')
+})
+
+test('a failure is called handled when the run has ended, not before', async () => {
+  const failed = { failures: 1, handledFailures: 1 }
+
+  expect((await summaryOf({ status: 'running', ...failed })).text()).toBe('Untitled runFailures 1')
+  expect((await summaryOf({ status: 'succeeded', ...failed })).text()).toBe(
+    'Untitled run1 handled failure',
+  )
 })
