@@ -252,9 +252,12 @@ async def test_comparison_of_thousands_of_rows_renders_only_visible_ones(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("locale", "name"), [("en-US", "Compare"), ("zh-CN", "对比")])
+@pytest.mark.parametrize(
+    ("locale", "name", "title"),
+    [("en-US", "Compare", "Compare: Compared"), ("zh-CN", "对比", "对比：Compared")],
+)
 async def test_comparison_is_in_english_and_chinese(
-    browser: Browser, site: Site, records: Records, locale: str, name: str
+    browser: Browser, site: Site, records: Records, locale: str, name: str, title: str
 ) -> None:
     left, right = await _pair(records)
     context = await browser.new_context(locale=locale)
@@ -262,7 +265,7 @@ async def test_comparison_is_in_english_and_chinese(
     await _open(page, site, left, right)
 
     await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
-    await expect(page).to_have_title(f"{name}: Compared · Tracer")
+    await expect(page).to_have_title(f"{title} · Tracer")
     await context.close()
 
 
