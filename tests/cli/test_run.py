@@ -145,11 +145,11 @@ def test_application_with_its_own_tables_needs_a_database_url(tracer: Tracer, ho
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["serve", "demo", "migrate"])
+@pytest.mark.parametrize("command", ["serve --port 0", "demo --port 0", "migrate"])
 def test_command_that_needs_a_database_rejects_a_server_url(
     tracer: Tracer, home: Path, command: str
 ) -> None:
-    done = tracer(home, command, TRACER_URL="http://127.0.0.1:1")
+    done = tracer(home, *command.split(), TRACER_URL="http://127.0.0.1:1")
 
     assert done.code == 1
     assert "Unset TRACER_URL" in done.stderr
