@@ -21,7 +21,7 @@ test.each([
   },
 )
 
-test('the words of the server are shown in English if they say what to do', async () => {
+test('an answer that is too large: the words of the server stand open, apart from the sentence', async () => {
   const detail = 'This run has too many records: ask for its parts.'
   const failure = { kind: 'tooLarge', detail } as const
   const page = await mountWith(ProblemState, { failure }, 'zh-CN')
