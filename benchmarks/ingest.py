@@ -55,7 +55,7 @@ ROUNDS = 5
 STORED = "SELECT coalesce(sum(spans), 0)::bigint FROM otel_block"
 
 _TABLES = (
-    *("otel_block", "otel_span", "pending_run", "run", "plan_execution_record"),
+    *("otel_block", "pending_run", "run", "plan_execution_record"),
     *("agent_execution_record", "think_act_record", "act_tool_info"),
     *("removed_record", "recorder_run", "recorder_lease"),
 )

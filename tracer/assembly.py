@@ -48,7 +48,6 @@ from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session_state import PostgresSessions
 from tracer.storage.postgres.spans.catch_up import LocalProjectors, PostgresProjection
-from tracer.storage.postgres.spans.packing import SpanPacking
 from tracer.storage.postgres.spans.projectors import ProjectionCounts, projectors
 from tracer.storage.postgres.spans.reprojection import Reprojection, projecting_at
 from tracer.storage.postgres.stats.rollups import RollupJob
@@ -323,26 +322,6 @@ async def _chosen(pool: Pool, project: str | None) -> dict[str, ProjectPool]:
     else:
         project_ids = {project: await project_id_of(pool, project)}
     return {name: ProjectPool(pool, project_id) for name, project_id in project_ids.items()}
-
-
-@asynccontextmanager
-async def span_packing(
-    database_url: str, project: str | None = None
-) -> AsyncIterator[dict[str, SpanPacking]]:
-    """Yield objects that repack the stored spans of projects, by project name.
-
-    The database must be migrated.
-
-    Args:
-        database_url: The URL of the database.
-        project: The name of one project; None for all projects.
-
-    Raises:
-        ConfigurationError: The project does not exist.
-    """
-    async with open_pool(database_url) as pool:
-        pools = await _chosen(pool, project)
-        yield {name: SpanPacking(each) for name, each in pools.items()}
 
 
 @asynccontextmanager

@@ -19,12 +19,12 @@ from api.commands.keys import keys
 from api.commands.prices import prices
 from api.commands.projects import projects
 from api.commands.serve import DEFAULT_HOST, FREE_PORT, served
-from api.commands.spans import pack_spans, reproject
+from api.commands.spans import reproject
 from api.commands.transfer import export_run, import_files
 from tracer import assembly
 from tracer.cli.launching import check_outcome, print_outcome, run_and_report
 from tracer.cli.run import AsJson
-from tracer.cli.terminal import TERMINATED, Project, console, run_command
+from tracer.cli.terminal import TERMINATED, Project, console, counted, run_command
 from tracer.context import Identity
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.runtime.application import Application
@@ -40,7 +40,6 @@ commands.command(name="export")(export_run)
 commands.command(name="import")(import_files)
 commands.command(name="prune")(prune)
 commands.command(name="erase")(erase)
-commands.command(name="pack-spans")(pack_spans)
 commands.command(name="reproject")(reproject)
 commands.command(name="psql")(psql)
 commands.add_typer(keys)
@@ -138,16 +137,15 @@ def migrate(
 
 
 def _print_plan(plan: MigrationPlan) -> None:
-    """Print the missing migrations of a database, each with the table locks that it takes."""
+    """Print the missing migrations of a database."""
     console.print(
         f"The schema has version {plan.current or 'none'}. `tracer migrate` runs "
-        f"{len(plan.steps)} migrations in one transaction, which holds all locks until it ends:",
+        f"{counted(len(plan.steps), 'migration')} in one transaction, which holds its locks until "
+        "it ends:",
         markup=False,
     )
     for step in plan.steps:
         print(f"{step.revision}  {step.title}")
-        for table, lock in step.locks.items():
-            print(f"      {lock} on {table}")
     console.print("It then replaces the views of the schema trace.")
 
 

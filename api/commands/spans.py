@@ -1,68 +1,22 @@
-"""The commands `tracer pack-spans` and `tracer reproject`, which use the database directly."""
+"""The command `tracer reproject`, which uses the database directly."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated
 from uuid import UUID
 
 import orjson
 import typer
-from rich.progress import Progress
 
 from tracer import assembly
 from tracer.cli.terminal import AsJson, Project, console, counted, progress_bar, run_command
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
-from tracer.storage.postgres.spans.packing import SpanPacking
 from tracer.storage.postgres.spans.reprojection import Reprojection
 from tracer.storage.postgres.write.event_prices import EventPricing
-
-AnyProject = Annotated[str | None, typer.Option(help="The project; all projects if omitted.")]
-
-
-def pack_spans(project: AnyProject = None, as_json: AsJson = False) -> None:
-    """Compress the spans that earlier versions of Tracer stored as single rows.
-
-    The spans are moved into compressed blocks. Running servers also do this
-    automatically.
-    """
-
-    async def run(settings: Settings) -> None:
-        done = []
-        async with (
-            assembly.database(settings) as url,
-            assembly.span_packing(url, project) as packings,
-        ):
-            with progress_bar() as progress:
-                for name, packing in packings.items():
-                    runs = await _packed(packing, name, progress)
-                    done.append((name, runs, await packing.count()))
-        if as_json:
-            rows = [dict(zip(("project", "runs", "left"), each, strict=True)) for each in done]
-            typer.echo(orjson.dumps(rows).decode())
-            return
-        for name, runs, left in done:
-            console.print(f"{name}: packed the spans of {counted(runs, 'run')}.", markup=False)
-            if left:
-                console.print(f"Not packed: {counted(left, 'run')}. Run the command again.")
-
-    run_command(run)
-
-
-async def _packed(packing: SpanPacking, name: str, progress: Progress) -> int:
-    """Compress the spans of a project. Return the number of runs whose spans were compressed."""
-    total = await packing.count()
-    shown = progress.add_task(name, total=total)
-    runs = 0
-    async with aclosing(packing.pack()) as working:
-        async for _ in working:
-            runs += 1
-            progress.update(shown, completed=runs, total=max(total, runs))
-    return runs
 
 
 def reproject(

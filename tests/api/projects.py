@@ -215,11 +215,6 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
             [project_id, run.root, new_id()],
         )
         await connection.execute(
-            "INSERT INTO otel_span (project_id, root_plan_id, span_id, name, start_time, end_time,"
-            " body, recorded_at) VALUES (%s, %s, %s, %s, 1, 2, '', now())",
-            [project_id, run.root, b"old span", canary],
-        )
-        await connection.execute(
             "INSERT INTO analyst (role_name, project_id, was_made) VALUES (%s, %s, false)",
             [f"{canary}-analyst", project_id],
         )

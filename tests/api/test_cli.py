@@ -55,6 +55,39 @@ def test_migrate_creates_the_schema(
         assert connection.execute("SELECT count(*) FROM act_tool_info").fetchone() == (0,)
 
 
+def test_check_of_an_empty_database_lists_the_migration_and_changes_nothing(
+    tracer: Tracer, empty_database_url: str, tmp_path: Path
+) -> None:
+    done = tracer(tmp_path, "migrate", "--check", TRACER_DATABASE_URL=empty_database_url)
+
+    assert (done.code, done.stdout) == (1, "0100  Create all tables.\n")
+    with psycopg.connect(empty_database_url) as connection:
+        assert connection.execute("SELECT to_regclass('run')").fetchone() == (None,)
+
+
+def test_check_of_a_current_schema_exits_with_0(
+    tracer: Tracer, database_url: str, tmp_path: Path
+) -> None:
+    done = tracer(tmp_path, "migrate", "--check", TRACER_DATABASE_URL=database_url)
+
+    assert (done.code, done.stdout) == (0, "")
+    assert "up to date" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("migrate",), ("migrate", "--check")], ids=" ".join)
+def test_database_of_a_newer_version_is_refused_with_what_to_upgrade(
+    tracer: Tracer, arguments: tuple[str, ...], database_url: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    done = tracer(tmp_path, *arguments, TRACER_DATABASE_URL=database_url)
+
+    assert done.code == 1
+    assert "has version 9999" in done.stderr
+    assert "Upgrade tracer-lineage-server" in done.stderr
+
+
 def test_run_without_a_scripted_answer_is_recorded_as_failed(
     tracer: Tracer, database_url: str, tmp_path: Path
 ) -> None:

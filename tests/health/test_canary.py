@@ -213,7 +213,7 @@ async def test_user_id_of_the_caller_is_stored_only_in_the_diary(
     empty = {name for name, text in searched.items() if not text} - {"spool", *rolled_up}
     assert empty == {
         *("analyst", "api_key", "model_price", "sign_in"),
-        *("otel_block", "otel_session", "otel_span", "pending_run", "removed_record"),
+        *("otel_block", "otel_session", "pending_run", "removed_record"),
     }
     found = [
         f"{name}: {text[max(0, at - 200) : at + 100]}"

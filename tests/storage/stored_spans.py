@@ -1,4 +1,4 @@
-"""Spans in the tables: as blocks, and as the rows that programs before migration 0015 wrote."""
+"""Spans in the tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 from tracer.otel.otlp.blocks import block_key, pack_block
 from tracer.otel.otlp.encode import encode_protobuf
 from tracer.otel.otlp.span_fields import root_plan_id
-from tracer.otel.otlp.spans import Span, merge_spans
+from tracer.otel.otlp.spans import Span
 from tracer.records.ids import DEFAULT_PROJECT_ID
 from tracer.storage.postgres.connection.pool import Pool
 
@@ -27,18 +27,6 @@ async def store_run(
 ) -> None:
     """Insert a run that arrived as spans, unless it exists."""
     await _execute(pool, _RUN, project_id, run, at)
-
-
-async def store_rows(pool: Pool, spans: Sequence[Span], at: datetime = LONG_AGO) -> None:
-    """Insert spans into `otel_span`, with their runs."""
-    for (trace_id, span_id), span in merge_spans(spans).items():
-        await store_run(pool, root_plan_id(trace_id), at)
-        await _execute(
-            pool,
-            "INSERT INTO otel_span VALUES (1, %s, %s, %s, %s, %s, %s, %s, %s)",
-            *(root_plan_id(trace_id), span_id, span.parent_span_id, span.name),
-            *(span.start, span.end, span.body, at),
-        )
 
 
 async def store_block(

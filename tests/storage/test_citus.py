@@ -109,7 +109,7 @@ def test_run_tables_are_distributed_and_shared_ones_replicated(citus_url: str) -
         **dict.fromkeys(
             (
                 *("run", "plan_execution_record", "agent_execution_record", "think_act_record"),
-                *("act_tool_info", "otel_block", "otel_span", "pending_run"),
+                *("act_tool_info", "otel_block", "pending_run"),
                 *("removed_record", "recorder_run", "run_group", "otel_session"),
             ),
             with_runs,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -18,7 +16,6 @@ from sqlalchemy import text
 
 from tests.citus_databases import workers_of
 from tests.storage.catalogs import Catalog, read_catalog
-from tests.storage.deletions import record, rich_run, stopped_in_the_middle
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable, TracerError
 from tracer.records.ids import new_id
 from tracer.storage.postgres.administration.analysts import allow_analysts
@@ -33,7 +30,6 @@ from tracer.storage.postgres.administration.migrate import (
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.connection.row_security import ANALYSTS_POLICY, POLICY, secure_tables
-from tracer.storage.postgres.deletion.deletion import PostgresDeletion
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.schema.record_tables import METADATA
 
@@ -119,16 +115,13 @@ def test_locks_of_a_role_without_rights_delay_no_migration(
 def test_migration_timeout_names_the_session_with_the_lock(
     empty_database_url: str,
 ) -> None:
-    upgrade(empty_database_url, "0014")
+    upgrade(empty_database_url)
     name = "weekly report"
     with psycopg.connect(empty_database_url, application_name=name) as reader:
-        for held in ("SELECT FROM run", "LOCK TABLE alembic_version"):
-            reader.execute(held.encode())
-            with pytest.raises(
-                StoreUnavailable, match=f"process {reader.info.backend_pid} .*{name}"
-            ):
-                upgrade(empty_database_url, lock_seconds=0.1)
-            reader.rollback()
+        reader.execute("LOCK TABLE alembic_version")
+        with pytest.raises(StoreUnavailable, match=f"process {reader.info.backend_pid} .*{name}"):
+            upgrade(empty_database_url, lock_seconds=0.1)
+        reader.rollback()
     upgrade(empty_database_url, lock_seconds=5)
 
 
@@ -143,144 +136,12 @@ def test_migrating_twice_keeps_schema_and_records(database_url: str) -> None:
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (1,)
 
 
-@pytest.mark.thorough
-def test_older_records_survive_upgrade_and_downgrade(
-    empty_database_url: str,
-) -> None:
-    upgrade(empty_database_url, "0001")
-    with psycopg.connect(empty_database_url) as connection:
-        connection.execute(
-            "INSERT INTO run VALUES (1, gen_random_uuid(), 'unknown', NULL, NULL, NULL, NULL,"
-            " NULL, now(), 1, NULL, NULL, NULL, NULL, '{}', NULL, NULL, 0, 0, 0, 0, 0, 'events')"
-        )
-        connection.execute("SET session_replication_role = replica")  # its step is not the matter
-        connection.execute(
-            "INSERT INTO act_tool_info (project_id, root_plan_id, tool_call_id, status,"
-            " recorded_at, revision, name) SELECT project_id, root_plan_id, gen_random_uuid(),"
-            " 'unknown', recorded_at, 1, 'measure' FROM run"
-        )
-    upgrade(empty_database_url)
-    query = "SELECT name, forged_arguments, still_running FROM act_tool_info"
-    with psycopg.connect(empty_database_url) as connection:
-        assert connection.execute(query).fetchall() == [("measure", [], None)]
-    downgrade(empty_database_url, "0001")
-    with psycopg.connect(empty_database_url) as connection:
-        found = connection.execute("SELECT name FROM act_tool_info").fetchall()
-        assert found == [("measure",)]
-
-
-@pytest.mark.thorough
-async def test_downgrade_removes_subjects_of_half_deleted_runs(
-    empty_database_url: str,
-) -> None:
-    await asyncio.to_thread(upgrade, empty_database_url)
-    run, events = rich_run(subject="p-1", session_id="s-1")
-    async with open_pool(empty_database_url) as pool:
-        await record(pool, *events)
-        erasing = PostgresDeletion(ProjectPool(pool)).erase_subject("p-1")
-        async with stopped_in_the_middle(empty_database_url, run.root, erasing):
-            pass
-    await asyncio.to_thread(downgrade, empty_database_url, "0008")
-    with psycopg.connect(empty_database_url) as connection:
-        found = connection.execute("SELECT root_plan_id, subject, session_id FROM run").fetchall()
-        assert found == [(run.root, None, None)]
-        assert connection.execute("SELECT count(*) FROM act_tool_info").fetchone() == (0,)
-
-
-def test_states_of_interrupted_deletions_are_deleted_by_the_upgrade(
-    empty_database_url: str,
-) -> None:
-    upgrade(empty_database_url, "0015")
-    runs: dict[str, tuple[bool, str | None]] = {
-        "interrupted": (True, None),
-        "shared": (True, None),
-        "live": (False, None),
-        "finished": (True, "now()"),
-    }
-    with psycopg.connect(empty_database_url) as connection:
-        for number, (session, (is_deleted, swept_at)) in enumerate(runs.items()):
-            connection.execute(
-                "INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, tags,"
-                " input_tokens, output_tokens, cost_usd, tool_calls, failures, source, session_id,"
-                " deleted_at, swept_at) VALUES (1, %s, 'unknown', now(), 1, '{}', 0, 0, 0, 0, 0,"
-                " 'events', %s, %s, %s)",
-                [
-                    UUID(int=number),
-                    "live" if session == "shared" else session,
-                    "now()" if is_deleted else None,
-                    swept_at,
-                ],
-            )
-        for session in (*runs, str(UUID(int=1))):
-            connection.execute(
-                "INSERT INTO session_state (project_id, session_id, state, revision, updated_at)"
-                " VALUES (1, %s, '{}', 1, now())",
-                [session],
-            )
-
-    upgrade(empty_database_url)
-
-    with psycopg.connect(empty_database_url) as connection:
-        left = connection.execute("SELECT session_id FROM session_state").fetchall()
-        assert {session for (session,) in left} == {*runs, str(UUID(int=1))} - {"interrupted"}
-        query = "SELECT count(*) FROM run WHERE swept_at IS NULL AND session_id IS NOT NULL"
-        assert connection.execute(query).fetchone() == (1,)
-    downgrade(empty_database_url, "0015")
-
-
-OLD_CALLS = [
-    ('{"a": [1, "é"]}', True),
-    (" null ", True),
-    ("[" * 400 + "]" * 400, True),
-    ("1e400", True),
-    # An older server did not store this number as `jsonb` if it wrote many calls at once.
-    ("1e400", False),
-    ("{", False),
-    ('"\\u0000"', False),
-    ("[" * 2_000_000, False),
-    (None, False),
-]
-"""Texts of an older version, and whether it stored a copy as `jsonb`."""
-
-
-def test_text_stored_as_jsonb_by_older_versions_is_cast(
-    empty_database_url: str,
-) -> None:
-    upgrade(empty_database_url, "0013")
-    with psycopg.connect(empty_database_url) as connection:
-        connection.execute(
-            "INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, tags,"
-            " input_tokens, output_tokens, cost_usd, tool_calls, failures, source)"
-            " VALUES (1, gen_random_uuid(), 'unknown', now(), 1, '{}', 0, 0, 0, 0, 0, 'events')"
-        )
-        connection.cursor().executemany(
-            "INSERT INTO act_tool_info (project_id, root_plan_id, tool_call_id, status,"
-            " recorded_at, revision, name, arguments, arguments_json, result, result_json)"
-            " SELECT project_id, root_plan_id, gen_random_uuid(), 'unknown', recorded_at, 1,"
-            " 'measure', %(text)s, CASE WHEN %(fits)s THEN %(text)s::text::jsonb END,"
-            " %(text)s, CASE WHEN %(fits)s THEN %(text)s::text::jsonb END FROM run",
-            [{"text": text, "fits": fits} for text, fits in OLD_CALLS],
-        )
-        query = (
-            "SELECT arguments, arguments_json::text, result_json::text FROM {} ORDER BY arguments,"
-            " arguments_json::text"
-        )
-        before = connection.execute(query.format("act_tool_info").encode()).fetchall()
-    upgrade(empty_database_url)
-
-    with psycopg.connect(empty_database_url) as connection:
-        assert connection.execute(query.format("trace.tool_calls").encode()).fetchall() == before
-    downgrade(empty_database_url, "0013")
-    with psycopg.connect(empty_database_url) as connection:
-        assert connection.execute(query.format("act_tool_info").encode()).fetchall() == before
-
-
 def test_upgrade_error_names_views_that_depend_on_replaced_views(
     empty_database_url: str,
 ) -> None:
     upgrade(empty_database_url)
     with psycopg.connect(empty_database_url, autocommit=True) as owner:
-        owner.execute("UPDATE alembic_version SET version_num = '0014'")
+        owner.execute("DELETE FROM alembic_version")  # as if a migration were missing
         owner.execute("CREATE VIEW patients AS SELECT subject FROM trace.runs")
         before = _views(owner)
         with pytest.raises(ConfigurationError, match=r"view patients depends on view trace\.runs"):
@@ -338,6 +199,16 @@ async def test_missing_migrations_raise_schema_out_of_date(
             await reader.check()
 
 
+def test_database_of_an_unreleased_version_is_refused(empty_database_url: str) -> None:
+    upgrade(empty_database_url)
+    with psycopg.connect(empty_database_url, autocommit=True) as owner:
+        owner.execute("UPDATE alembic_version SET version_num = '0028'")
+        before = owner.execute("SELECT * FROM project").fetchall()
+        with pytest.raises(ConfigurationError, match=r"before the first release\."):
+            upgrade(empty_database_url)
+        assert owner.execute("SELECT * FROM project").fetchall() == before
+
+
 def test_migrating_an_unreachable_database_fails_with_an_error(database_url: str) -> None:
     nowhere = urlsplit(database_url)._replace(path="/no_such_database").geturl()
     with pytest.raises(StoreUnavailable) as refusal:
@@ -373,7 +244,6 @@ def test_schema_meets_the_requirements_of_citus(catalog: Catalog) -> None:
     assert {row[0] for row in catalog["tables"]} == RECORD_TABLES | SHARED_TABLES | {
         "otel_block",
         "otel_session",
-        "otel_span",
         "pending_run",
         "removed_record",
         "session_state",
@@ -397,7 +267,7 @@ def test_foreign_keys_include_the_run_and_are_deferred(catalog: Catalog) -> None
     references = [
         row for row in catalog["constraints"] if row[2] == "f" and row[0] not in SHARED_TABLES
     ]
-    assert len(references) == 16
+    assert len(references) == 15
     for table, name, _, can_wait, waits, is_valid, definition in references:
         assert (can_wait, waits, is_valid) == (True, True, True), (table, name)
         assert str(definition).count("(project_id, root_plan_id") == 2 or str(definition).count(
@@ -407,7 +277,7 @@ def test_foreign_keys_include_the_run_and_are_deferred(catalog: Catalog) -> None
 
 def test_every_table_with_a_project_has_row_level_security(catalog: Catalog) -> None:
     of_projects = {row[0] for row in catalog["columns"] if row[1] == "project_id"}
-    assert len(of_projects) == 19
+    assert len(of_projects) == 18
     assert {row[0] for row in catalog["policies"] if row[3] == POLICY} == of_projects
     assert {row[1] for row in catalog["policies"]} == {True}
 

@@ -17,7 +17,6 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from psycopg.types.array import ListBinaryDumper
 
 from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
-from tests.storage.stored_spans import store_rows
 from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import ReadableSpan, Span
@@ -69,10 +68,6 @@ class Server:
         self._threads.shutdown()
         for connection in (self.observer, self.stepping, *self._others):
             connection.close()
-
-    def store_rows(self, spans: list[Span]) -> None:
-        """Store spans as programs before migration 0015 did."""
-        self._portal.call(store_rows, self._project.pool, spans)
 
     def accept(self, spans: list[Span]) -> None:
         accepting = PostgresSpans(self._project, None, None, DEFAULT_TERMS, lambda *_: None)
@@ -514,22 +509,3 @@ def test_run_that_crashed_a_projector_is_projected_alone_and_last(server: Server
     error, attempts = run_row(server.url, "projection_error", "attempts")
     assert error.startswith("The projection ended its process")
     assert attempts == 5
-
-
-def test_projector_reads_unpacked_spans_after_a_run_of_another_project(server: Server) -> None:
-    first, second = parts_of_a_trace()
-    server.accept(other_trace(1))
-    other_run = UUID(int=1)
-    with server.observer.transaction():
-        for table in ("run", "otel_block", "pending_run"):
-            server.observer.execute(f"UPDATE {table} SET project_id = 2")
-    assert server.projector.project_run(2, other_run)
-    server.store_rows(first)
-    server.accept(second)
-
-    assert server.projector.project_run(PROJECT, RUN)
-
-    with server.observer.transaction():
-        for kind in RECORDS:
-            server.observer.execute(f"DELETE FROM {TABLES[kind]} WHERE project_id = 2")
-    assert_projected(server, first + second)

@@ -70,12 +70,6 @@ async def test_reprojection_restores_records_and_changes_nothing_else(
     assert await rows(pool, records) == before
     assert await rows(pool, PENDING) == []
 
-    # As programs before migration 0015 wrote it.
-    await rows(pool, "UPDATE agent_execution_record SET digest = NULL RETURNING 1")
-    assert await projected(reprojection, run) == set()
-    assert await rows(pool, records) == before
-    assert await rows(pool, "SELECT FROM agent_execution_record WHERE digest IS NULL") == []
-
     # As an older version projected it.
     await rows(pool, "UPDATE agent_execution_record SET agent_name = 'old', digest = 1 RETURNING 1")
     assert await projected(reprojection, run) == set()

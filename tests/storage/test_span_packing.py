@@ -1,11 +1,10 @@
-"""Packing and merging of stored spans: readers see the same spans before and after."""
+"""Merging of stored spans: readers see the same spans before and after."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -13,20 +12,18 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from tests.otel.captured import NAMES, by_trace, spans_of
 from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.projecting import project_in
-from tests.storage.deletions import record, rich_run, rows
+from tests.storage.deletions import rows
 from tests.storage.stored_spans import (
     LONG_AGO,
     make_pending,
     store_block,
-    store_rows,
     store_run,
 )
 from tests.trees import read_tree
 from tracer.lineage.tree import Payloads
-from tracer.otel.otlp.blocks import traces_of, unpack_block
+from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.otel.otlp.spans import Span
 from tracer.records.project_settings import KeptSpans
@@ -64,48 +61,10 @@ async def blocks(pool: Pool) -> list[tuple[Any, ...]]:
 
 
 async def state(pool: Pool) -> list[tuple[Any, ...]]:
-    """Return what neither packing nor merging may change."""
+    """Return what merging must not change."""
     return await rows(
         pool, "SELECT root_plan_id, revision, projected, recorded_at FROM run ORDER BY root_plan_id"
     )
-
-
-async def test_packing_keeps_every_span_and_tree_of_the_captures(
-    pool: Pool, reader: PostgresReader
-) -> None:
-    traces = by_trace(span for name in NAMES[:6] for span in spans_of(name))
-    run, events = rich_run()
-    await record(pool, *events)
-    await rows(pool, "UPDATE run SET source = 'spans' RETURNING 1")
-    for spans in traces.values():
-        await store_rows(pool, spans)
-    await store_rows(pool, [_of_run(span, run.root) for span in trace(5)])
-    runs = [*map(root_plan_id, traces), run.root]
-
-    async def shown() -> list[Any]:
-        spans = [[asdict(span) for span in await reader.read_spans(each)] for each in runs]
-        whole = [[span.body for span in (await reader.read_whole_run(each)).spans] for each in runs]
-        return [spans, whole, await read_tree(reader, run.root, Payloads.FULL), await state(pool)]
-
-    before = await shown()
-    packing = SpanPacking(ProjectPool(pool), block_bytes=50_000)
-    assert await packing.count() == len(runs)
-    packed = []
-    async with aclosing(packing.pack()) as working:
-        async for each in working:
-            packed.append(each)
-            if len(packed) == 2:
-                assert await shown() == before
-                assert await packing.count() == len(runs) - 2
-
-    assert sorted(packed) == sorted(runs)
-    assert await shown() == before
-    assert await rows(pool, "SELECT count(*) FROM otel_span") == [(0,)]
-    sums = "SELECT root_plan_id, sum(size), max(size) FROM otel_block GROUP BY root_plan_id"
-    stored = {run: (total, largest) for run, total, largest in await rows(pool, sums)}
-    sizes = dict(await rows(pool, "SELECT root_plan_id, span_bytes FROM run"))
-    assert {run: total for run, (total, _) in stored.items()} == sizes
-    assert await all_of(packing.pack()) == []
 
 
 def _of_run(span: Span, run: UUID) -> Span:
@@ -118,61 +77,6 @@ def _of_run(span: Span, run: UUID) -> Span:
             "body": body,
         }
     )
-
-
-async def test_large_run_is_packed_into_blocks_of_bounded_size(
-    pool: Pool, reader: PostgresReader
-) -> None:
-    spans = [*trace(200), *spans_from(made(900, "x" * 3 * SMALL))]
-    await store_rows(pool, spans)
-    before = await reader.read_spans(root_plan_id(spans[0].trace_id))
-
-    await all_of(SpanPacking(ProjectPool(pool), block_bytes=SMALL).pack())
-
-    sizes = sorted(size for _, size, _ in await blocks(pool))
-    assert len(sizes) > 5
-    assert [size for size in sizes if size > SMALL] == sizes[-1:]
-    assert await reader.read_spans(root_plan_id(spans[0].trace_id)) == before
-
-
-async def test_packing_skips_deleted_and_claimed_runs(pool: Pool, database_url: str) -> None:
-    spans = trace(3)
-    run = root_plan_id(spans[0].trace_id)
-    await store_rows(pool, spans)
-    packing = SpanPacking(ProjectPool(pool))
-
-    async with await psycopg.AsyncConnection.connect(database_url) as holder:
-        await holder.execute(_CLAIM, [run])
-        assert await all_of(packing.pack()) == []
-        # A closed connection keeps its locks until its backend has ended.
-        await holder.execute("SELECT pg_advisory_unlock_all()")
-    await rows(pool, "UPDATE run SET deleted_at = now() RETURNING 1")
-    assert await all_of(packing.pack()) == []
-    assert await rows(pool, "SELECT count(*) FROM otel_span") == [(3,)]
-
-    await rows(pool, "UPDATE run SET deleted_at = NULL RETURNING 1")
-    assert await all_of(packing.pack()) == [run]
-
-
-async def test_packing_keeps_spans_of_rows_and_of_later_blocks(
-    pool: Pool, reader: PostgresReader
-) -> None:
-    old, new = trace(6), trace(9, name="renamed", failed="later")
-    await store_rows(pool, old)
-    await store_block(pool, new[3:], LONG_AGO + timedelta(days=1))
-    run = root_plan_id(old[0].trace_id)
-    before = await reader.read_spans(run)
-    assert len(before) == 9
-    some = [new[4].span_id, new[8].span_id, b"nothing."]
-    assert [span.span_id for span in await reader.read_spans(run, some)] == some[:2]
-
-    await all_of(SpanPacking(ProjectPool(pool)).pack())
-
-    assert await reader.read_spans(run) == before
-    assert {recorded_at for _, _, recorded_at in await blocks(pool)} == {
-        LONG_AGO,
-        LONG_AGO + timedelta(days=1),
-    }
 
 
 async def settle(pool: Pool, at: str = "-1 second") -> None:
@@ -247,14 +151,6 @@ async def test_pending_claimed_deleted_or_early_runs_are_not_merged(
     await rows(pool, "UPDATE run SET deleted_at = NULL RETURNING 1")
     assert await all_of(packing.merge()) == [run]
     assert [spans for spans, _, _ in await blocks(pool)] == [2]
-
-
-async def test_spans_of_one_resource_share_it_in_a_block(pool: Pool) -> None:
-    await store_rows(pool, trace(50))
-    bodies = await rows(pool, "SELECT sum(octet_length(body)) FROM otel_span")
-    await all_of(SpanPacking(ProjectPool(pool)).pack())
-    [(body, size)] = await rows(pool, "SELECT body, size FROM otel_block")
-    assert len(unpack_block(body)) == size < bodies[0][0]
 
 
 async def test_run_without_spans_has_no_span_blocks(pool: Pool, reader: PostgresReader) -> None:

@@ -7,7 +7,6 @@ SERVER_COMMANDS = {
     ),
     "prune": "Delete the runs that exceed their project's limits of age and number.",
     "erase": "Delete one run, or all runs of a subject, with all data.",
-    "pack-spans": "Compress the spans that earlier versions of Tracer stored as single rows.",
     "reproject": "Compute the records of runs from their spans again, with this version of Tracer.",
     "psql": "Open psql with read access to one project.",
     "serve": "Serve the API and the viewer.",

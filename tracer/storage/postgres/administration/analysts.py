@@ -41,7 +41,6 @@ READABLE = (
     "agent_execution_record",
     "think_act_record",
     "act_tool_info",
-    "otel_span",
     "otel_block",
     "pending_run",
     "recorder_lease",

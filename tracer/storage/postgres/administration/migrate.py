@@ -7,7 +7,6 @@ The scripts are in `migrations/`; the wheel `tracer-lineage-server` has them in 
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -127,9 +126,6 @@ class MigrationStep:
 
     revision: str
     title: str
-    locks: dict[str, str]
-    """The strongest lock that the migration takes on each existing table, such as `ACCESS
-    EXCLUSIVE`. Tables that it only reads are omitted."""
 
 
 @dataclass(frozen=True)
@@ -146,17 +142,14 @@ def plan_upgrade(url: str) -> MigrationPlan:
 
     Raises:
         StoreUnavailable: The database does not answer.
-        ConfigurationError: The schema of the database is newer than this program.
+        ConfigurationError: The schema of the database is newer than this program, or older than
+            the first release.
     """
-    locks = json.loads((_scripts() / "locks.json").read_text("utf-8"))
     with store_errors(), migrating_connection(url) as connection:
         current = _current(connection)
     scripts = ScriptDirectory.from_config(_config())
     missing = scripts.iterate_revisions("head", current or "base")
-    steps = [
-        MigrationStep(each.revision, each.doc.partition("\n")[0], locks.get(each.revision, {}))
-        for each in missing
-    ]
+    steps = [MigrationStep(each.revision, each.doc.partition("\n")[0]) for each in missing]
     return MigrationPlan(current, steps[::-1])
 
 
@@ -164,10 +157,15 @@ def _current(connection: Connection) -> str | None:
     """Return the revision of a database; None if it is empty.
 
     Raises:
-        ConfigurationError: This program does not know the revision.
+        ConfigurationError: This program does not know the revision, because it is newer or
+            older than the first release.
     """
     revision = MigrationContext.configure(connection).get_current_revision()
     known = {each.revision for each in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if revision is not None and revision < min(known):
+        raise ConfigurationError(
+            "This database was created before the first release. Create a new one."
+        )
     if revision is not None and revision not in known:
         raise ConfigurationError(
             f"The database's schema has version {revision}, which a newer Tracer created. This "

@@ -211,14 +211,14 @@ table that comes earlier in this order.
 """
 
 _RECORD_TABLES = {TABLES[kind] for kind in RECORDS}
-_SPANS = {"otel_block": "spans", "otel_span": "1"}
 
 
 def _counted(table: str, delete: str) -> str:
     """Return a statement that deletes rows, and returns the numbers of rows, records and spans."""
     records = "count(*)" if table in _RECORD_TABLES else "0::bigint"
+    spans = "spans" if table == "otel_block" else "0"
     return (
-        f"WITH deleted AS ({delete} RETURNING {_SPANS.get(table, '0')} AS spans)"
+        f"WITH deleted AS ({delete} RETURNING {spans} AS spans)"
         f" SELECT count(*), {records}, coalesce(sum(spans), 0)::bigint FROM deleted"
     )
 

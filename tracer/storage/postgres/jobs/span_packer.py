@@ -1,4 +1,4 @@
-"""The background job that packs and merges stored spans. Every server runs one."""
+"""The background job that merges stored spans. Every server runs one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOOK_SECONDS = 60.0
 
 
 class SpanPacker(PeriodicJob):
-    """Packs and merges the spans of all projects. Use it as an async context manager."""
+    """Merges the spans of all projects. Use it as an async context manager."""
 
     trouble = "spans_not_packed"
 
@@ -44,16 +44,15 @@ class SpanPacker(PeriodicJob):
         """How many runs were removed because they contained no agent work."""
 
     async def run_once(self) -> None:
-        """Pack and merge the spans of all due runs. Pause after each run for as long as it took."""
+        """Merge the spans of all due runs. Pause after each run for as long as it took."""
         await for_each_project(self._pool, self._look_after, "spans_of_project_not_packed")
 
     async def _look_after(self, project: ProjectPool) -> None:
         settings = await SettingsOfProject(project).read()
         packing = SpanPacking(project, self._clock, keep=settings.keep_spans)
         began = time.monotonic()
-        for work in (packing.merge(), packing.pack()):
-            async with aclosing(work) as runs:
-                async for _ in runs:
-                    began = await rest_as_long_as_it_took(began)
+        async with aclosing(packing.merge()) as runs:
+            async for _ in runs:
+                began = await rest_as_long_as_it_took(began)
         self.removed_spans += packing.removed_spans
         self.removed_runs += packing.removed_runs

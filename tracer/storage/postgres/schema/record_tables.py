@@ -407,48 +407,6 @@ class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc
     """Whether Postgres can cast the result to `jsonb`."""
 
 
-class SpanRow(TableRow, table=True):
-    """An OpenTelemetry span that an earlier version of Tracer stored outside of any block."""
-
-    __tablename__ = "otel_span"
-    __table_args__ = (
-        PrimaryKeyConstraint("root_plan_id", "span_id", "project_id"),
-        ForeignKeyConstraint(
-            ["project_id", "root_plan_id"],
-            ["run.project_id", "run.root_plan_id"],
-            name="span_refers_to_run",
-            deferrable=True,
-            initially="DEFERRED",
-        ),
-        CheckConstraint("octet_length(span_id) = 8", name="span_has_an_id"),
-        CheckConstraint("start_time >= 0 AND end_time >= 0", name="span_has_times"),
-    )
-
-    project_id: int = Field(
-        default=DEFAULT_PROJECT_ID,
-        primary_key=True,
-        sa_column_kwargs={"server_default": _OF_THE_TRANSACTION},
-    )
-    """The project that the span belongs to."""
-    root_plan_id: UUID = Field(primary_key=True)
-    """The run: the trace id."""
-    span_id: bytes = Field(primary_key=True)
-    """The span's own id, within its trace."""
-    parent_span_id: bytes | None = None
-    """The id of the parent span, which may not have arrived."""
-    name: str
-    """The span's name."""
-    start_time: Int64
-    """Nanoseconds since 1970."""
-    end_time: Int64
-    """Nanoseconds since 1970; 0 if the span has not ended."""
-    body: bytes
-    """A serialized OTLP `ResourceSpans` that contains only this span, its resource and its
-    scope."""
-    recorded_at: datetime
-    """When the server stored the first version of the span."""
-
-
 def _comment(row_class: type[SQLModel]) -> None:
     """Use the docstrings as comments of the table and its columns, which analysts read in psql."""
     table = SQLModel.metadata.tables[str(row_class.__tablename__)]
@@ -466,7 +424,6 @@ for _row_class in (
     StepTable,
     ThinkActTable,
     ToolCallTable,
-    SpanRow,
     BlockRow,
     PendingRunRow,
     RemovedRecordRow,

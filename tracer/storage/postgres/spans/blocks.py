@@ -1,18 +1,12 @@
-"""Read the stored spans of a run. Also the SQL with which spans are packed into blocks.
-
-Spans are in `otel_block`. Spans that arrived before migration 0015 stay in `otel_span`, one per
-row, until they are packed. Readers read both tables.
-"""
+"""Read the stored spans of a run. Also the SQL with which blocks are inserted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
 from tracer.otel.otlp.blocks import unpack_block
-from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.repacking import PackedBlock
 from tracer.storage.postgres.connection.pool import SyncConnection
 
@@ -45,23 +39,10 @@ _BLOCKS = """
 SELECT body FROM otel_block WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
 ORDER BY recorded_at, key"""
 
-_SPAN_ROWS = """
-SELECT body FROM otel_span WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
-ORDER BY span_id"""
-
-_ROWS_IN_A_MESSAGE = 500
-"""The most rows of `otel_span` in one message. It bounds how long decoding a message holds Python's
-interpreter lock."""
-
 
 def values_of(block: PackedBlock, project_id: int, root_plan_id: UUID) -> dict[str, Any]:
     """Return the parameters of `INSERT_BLOCK`."""
     return {**asdict(block), "project_id": project_id, "run": root_plan_id}
-
-
-def span_message(bodies: Iterable[bytes]) -> bytes:
-    """Combine the bodies of rows of `otel_span` into one `TracesData` message."""
-    return b"".join(bytes_field(1, body) for body in bodies)
 
 
 def messages_of(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> list[bytes]:
@@ -78,11 +59,5 @@ def messages_of(connection: SyncConnection, project_id: int, root_plan_id: UUID)
         UnreadableBlock: A block is damaged, or a newer version of the program wrote it.
     """
     parameters = {"project_id": project_id, "run": root_plan_id}
-    blocks, rows = [
-        [body for (body,) in connection.execute(query, parameters, binary=True).fetchall()]
-        for query in (_BLOCKS, _SPAN_ROWS)
-    ]
-    messages = [unpack_block(block) for block in blocks]
-    for begin in range(0, len(rows), _ROWS_IN_A_MESSAGE):
-        messages.append(span_message(rows[begin : begin + _ROWS_IN_A_MESSAGE]))
-    return messages
+    blocks = connection.execute(_BLOCKS, parameters, binary=True).fetchall()
+    return [unpack_block(block) for (block,) in blocks]

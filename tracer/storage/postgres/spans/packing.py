@@ -1,9 +1,8 @@
-"""Packing and merging: stored spans in fewer, larger blocks.
+"""Merging: stored spans in fewer, larger blocks.
 
-*Packing* moves the rows of `otel_span`, which programs before migration 0015 wrote, into blocks.
-*Merging* combines the blocks of a run when no more spans arrive, and keeps one version of each
-span. Both work on one run in a transaction, under the run's advisory lock and the lock of its row.
-Readers see the same spans before and after, so neither raises the revision of the run. If a project
+Merging combines the blocks of a run when no more spans arrive, and keeps one version of each span.
+It works on one run in a transaction, under the run's advisory lock and the lock of its row. Readers
+see the same spans before and after, so it does not raise the revision of the run. If a project
 keeps the spans of agent work only, merging also *thins* the run: it removes the other spans, or the
 whole run if it is no agent work. The records of a thinned run do not change.
 """
@@ -38,35 +37,6 @@ from tracer.storage.postgres.spans.blocks import (
 PART_BYTES = 16 * BLOCK_BYTES
 """How many uncompressed bytes of a run are merged at once, to bound the memory. Larger runs are
 merged in parts. Versions of one span may then remain in different parts, and readers merge them."""
-
-_NEXT_RUN_TO_PACK = """
-SELECT root_plan_id FROM otel_span WHERE project_id = %(project_id)s AND root_plan_id > %(after)s
-ORDER BY root_plan_id LIMIT 1"""
-
-_COUNT_RUNS_TO_PACK = """
-SELECT count(DISTINCT root_plan_id) FROM otel_span WHERE project_id = %(project_id)s"""
-
-# From the last span on: the index still has the entries of rows that this transaction deleted.
-_TAKE_SPAN_ROWS = """
-DELETE FROM otel_span
-WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND span_id = ANY(ARRAY(
-    SELECT span_id FROM (
-        SELECT span_id, sum(octet_length(body)) OVER (ORDER BY span_id) AS until,
-            octet_length(body) AS size
-        FROM (
-            SELECT span_id, body FROM otel_span
-            WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND span_id > %(after)s
-            ORDER BY span_id LIMIT %(most)s
-        ) AS next
-    ) AS sized WHERE until - size < %(bytes)s
-))
-RETURNING span_id, body, recorded_at"""
-
-_MOST_SPANS = 10_000
-
-_ADD_SPAN_BYTES = """
-UPDATE run SET span_bytes = span_bytes + %(size)s
-WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
 
 _HAS_NO_PENDING = """NOT EXISTS (
     SELECT FROM pending_run AS pending
@@ -106,12 +76,10 @@ THINNED_BYTES = PART_BYTES // 4
 """Runs with more uncompressed bytes of spans are not thinned, because thinning projects a run in
 the server's process."""
 
-# A run whose projection failed keeps all spans, because their records are unknown. So does a run
-# with unpacked rows, because only its blocks would be examined.
+# A run whose projection failed keeps all spans, because their records are unknown.
 _MAY_BE_THINNED = """
 SELECT FROM run WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
-    AND source = 'spans' AND projected > 0 AND projection_error IS NULL AND NOT EXISTS (
-        SELECT FROM otel_span WHERE project_id = %(project_id)s AND root_plan_id = %(run)s)"""
+    AND source = 'spans' AND projected > 0 AND projection_error IS NULL"""
 
 _SESSIONS = """
 SELECT session_run_id FROM otel_session
@@ -143,7 +111,7 @@ _FIRST_ID = UUID(int=0)
 
 
 class SpanPacking:
-    """Packs and merges the spans of one project."""
+    """Merges the spans of one project."""
 
     def __init__(
         self,
@@ -156,7 +124,7 @@ class SpanPacking:
         """Connect to the database.
 
         Args:
-            project: The project whose spans are packed, with its connections.
+            project: The project whose spans are merged, with its connections.
             clock: The clock by which runs are due for merging; None: the database's own clock.
             block_bytes: The largest uncompressed size of a block.
             part_bytes: How many uncompressed bytes of a run are merged at once.
@@ -171,54 +139,6 @@ class SpanPacking:
         self._clock = clock
         self._block_bytes = block_bytes
         self._part_bytes = part_bytes
-
-    async def count(self) -> int:
-        """Return how many runs have spans that are not packed. Scans the index of `otel_span`.
-
-        Raises:
-            StoreUnavailable: The database does not answer.
-        """
-        values = {"project_id": self._project.project_id}
-        with store_errors():
-            async with in_project(self._project, seconds=None) as connection:
-                cursor = await connection.execute(_COUNT_RUNS_TO_PACK, values)
-                [(count,)] = await cursor.fetchall()
-        assert isinstance(count, int)
-        return count
-
-    async def pack(self) -> AsyncGenerator[UUID, None]:
-        """Pack the spans of all runs, one run in a transaction.
-
-        Runs that are locked, deleted runs and unreadable spans are skipped.
-
-        Yields:
-            Each run, after its transaction.
-
-        Raises:
-            StoreUnavailable: The database does not answer. Runs that were packed stay so.
-        """
-        after = _FIRST_ID
-        with store_errors():
-            while (row := await self._first(_NEXT_RUN_TO_PACK, after=after)) is not None:
-                [after] = row
-                if await self._is_done(self._pack_run(after), after):
-                    yield after
-
-    async def _pack_run(self, run: UUID) -> bool:
-        values: dict[str, Any] = {"project_id": self._project.project_id, "run": run}
-        async with in_project(self._project, seconds=None) as connection:
-            if not await _is_locked(connection, values):
-                return False
-            values |= {"most": _MOST_SPANS, "bytes": self._block_bytes, "after": b""}
-            size = 0
-            while rows := await _fetched(connection, _TAKE_SPAN_ROWS, values):
-                values["after"] = max(span_id for span_id, _, _ in rows)
-                spans = [Item(1, body, recorded_at) for _, body, recorded_at in sorted(rows)]
-                blocks = await asyncio.to_thread(_blocks, spans, self._block_bytes)
-                size += await _insert(connection, blocks, values)
-            if size:
-                await connection.execute(_ADD_SPAN_BYTES, {**values, "size": size})
-        return size > 0
 
     async def merge(self) -> AsyncGenerator[UUID, None]:
         """Merge the blocks of the runs whose `settle_at` has passed, one run in a transaction.

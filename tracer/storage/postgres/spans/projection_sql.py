@@ -198,12 +198,6 @@ SELECT root_plan_id, recorded_at, spans, size, body FROM otel_block
 WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
 ORDER BY root_plan_id, recorded_at, key"""
 
-READ_SPAN_ROWS = """
-SELECT root_plan_id, recorded_at, body FROM otel_span
-WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
-ORDER BY root_plan_id, recorded_at, span_id"""
-"""Return the spans that `tracer pack-spans` has not moved into blocks yet."""
-
 READ_SESSIONS = """
 SELECT root_plan_id, session_run_id FROM otel_session
 WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
@@ -223,15 +217,6 @@ SELECT root_plan_id, {RULES[kind].id_field}, digest FROM {TABLES[kind]}
 WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS}"""
     for kind in RECORDS
 }
-
-READ_ROWS = {
-    kind: f"""
-SELECT root_plan_id, {RULES[kind].id_field}, {_compared(TABLES[kind], PROJECTED_FIELDS[kind])}
-FROM {TABLES[kind]}
-WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS} AND digest IS NULL"""
-    for kind in RECORDS
-}
-"""Return the rows without a digest, which an earlier version of the program wrote."""
 
 READ_COSTS = f"""
 SELECT root_plan_id, think_act_id, cost_usd, requested_model, model, input_tokens, output_tokens
@@ -334,17 +319,6 @@ def replacing(kind: Kind) -> str:
     ON CONFLICT (project_id, root_plan_id, {key}) DO UPDATE
     SET revision = excluded.revision, {", ".join(f"{c} = {value}" for c, value in new.items())}"""
 
-
-SET_DIGESTS = {
-    kind: f"""
-UPDATE {TABLES[kind]} AS stored SET digest = incoming.digest
-FROM unnest($2::uuid[], $3::uuid[], $4::bigint[]) AS incoming (root_plan_id, id, digest)
-WHERE stored.project_id = $1 AND stored.root_plan_id = incoming.root_plan_id
-    AND stored.{RULES[kind].id_field} = incoming.id AND stored.root_plan_id = ANY($2::uuid[])"""
-    for kind in RECORDS
-}
-"""Set the digests of unchanged rows that an earlier version of the program wrote without
-digests."""
 
 ADD_SESSIONS = """
 INSERT INTO otel_session (project_id, root_plan_id, session_run_id)

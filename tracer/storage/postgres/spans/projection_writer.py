@@ -23,7 +23,6 @@ from tracer.otel.projection.project import (
     fields_of,
     fields_of_run,
     project_run,
-    row_of,
 )
 from tracer.records.leases import LeaseTerms
 from tracer.records.merge import Fields
@@ -170,24 +169,15 @@ class ProjectionWriter:
         self._terms = terms
 
     def read_digests(self, project_id: int, runs: list[UUID]) -> Digests:
-        """Return the digests of all records of runs. If a row has no digest, compute it."""
+        """Return the digests of all records of runs."""
         digests: Digests = {run_id: {kind: {} for kind in RECORDS} for run_id in runs}
         if not runs:
             return digests
         for kind in RECORDS:
-            lacks_digests = False
             for run_id, record_id, digest in self._session.ask(
                 sql.READ_DIGESTS[kind], project_id, runs
             ):
                 digests[run_id][kind][record_id.bytes] = digest
-                lacks_digests |= digest is None
-            if lacks_digests:
-                for run_id, record_id, *values in self._session.ask(
-                    sql.READ_ROWS[kind], project_id, runs
-                ):
-                    digest = _packed(kind, row_of(values))[1]
-                    # A number that is no digest: equal rows are then given theirs.
-                    digests[run_id][kind][record_id.bytes] = _Missing(digest)
         return digests
 
     def write_locked(
@@ -272,9 +262,6 @@ class ProjectionWriter:
         for kind in RECORDS:
             for batch in json_batches(kind, writing.changes[kind]):
                 self._session.ask(sql.replacing(kind), project_id, batch, runs)
-            if writing.digests[kind]:
-                columns = map(list, zip(*writing.digests[kind], strict=True))
-                self._session.ask(sql.SET_DIGESTS[kind], project_id, *columns)
 
     def _copy(self, project_id: int, copies: list[CopyRows]) -> None:
         if copies:
@@ -334,10 +321,6 @@ class ProjectionWriter:
             )
 
 
-class _Missing(int):
-    """The computed digest of a row that an earlier version of the program stored without one."""
-
-
 class _Writing:
     """The rows that a transaction writes."""
 
@@ -348,7 +331,6 @@ class _Writing:
         self.changed: list[UUID] = []
         self.changes: dict[Kind, dict[tuple[UUID, UUID], Fields]] = {k: {} for k in RECORDS}
         self.gone: dict[Kind, list[UUID]] = {k: [] for k in RECORDS}
-        self.digests: dict[Kind, list[tuple[UUID, UUID, int]]] = {k: [] for k in RECORDS}
 
     def add(
         self,
@@ -380,8 +362,6 @@ class _Writing:
             for record_id, (packed, digest) in packed_rows.items():
                 stored_digest = digests.get(record_id)
                 if stored_digest == digest:
-                    if isinstance(stored_digest, _Missing):
-                        self.digests[kind].append((run_id, UUID(bytes=record_id), digest))
                     continue
                 is_changed = True
                 first, row = later.get(record_id, 0), of_kind[record_id]

@@ -36,7 +36,6 @@ from tracer.storage.postgres.connection.notifications import notify_written
 from tracer.storage.postgres.connection.write_errors import CONFLICTS, UNSTORABLE
 from tracer.storage.postgres.projects.model_prices import READ_PRICES, price_of
 from tracer.storage.postgres.spans import projection_sql as sql
-from tracer.storage.postgres.spans.blocks import span_message
 from tracer.storage.postgres.spans.projection_writer import (
     Attempt,
     Computed,
@@ -416,12 +415,6 @@ class Projector:
     def _read_spans(self, project_id: int, runs: dict[UUID, StoredSpans]) -> None:
         """Read the stored messages of runs, and add them to `runs`."""
         ids = list(runs)
-        # Spans that are not packed yet arrived before any block.
-        for run_id, recorded_at, body in self._session.ask(sql.READ_SPAN_ROWS, project_id, ids):
-            of_run = runs[run_id]
-            of_run.messages.append(span_message([body]))
-            of_run.arrivals.append(recorded_at)
-            of_run.spans += 1
         for run_id, recorded_at, spans, size, body in self._session.ask(
             sql.READ_BLOCKS, project_id, ids
         ):

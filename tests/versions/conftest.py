@@ -1,5 +1,0 @@
-"""The API, asked in the same process."""
-
-from tests.api.conftest import api
-
-__all__ = ["api"]
