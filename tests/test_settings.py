@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tracer.errors import ConfigurationError
-from tracer.settings import Settings, read_settings
+from tracer.settings import REMOVED, Settings, read_settings
 
 
 @pytest.fixture(autouse=True)
@@ -101,23 +101,14 @@ def test_an_invalid_value_is_rejected_with_its_name_and_advice() -> None:
     assert failures == []
 
 
-def test_deprecated_variable_works_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACER_SILENCE_SECONDS", "5")
-    with pytest.warns(FutureWarning, match="Set TRACER_SPAN_IDLE_SECONDS instead"):
-        assert read_settings().span_idle_seconds == 5
-
-    monkeypatch.setenv("TRACER_SILENCE_SECONDS", "none")
-    with (
-        pytest.warns(FutureWarning),
-        pytest.raises(ConfigurationError, match="TRACER_SILENCE_SECONDS is invalid"),
-    ):
-        read_settings()
-
-
-def test_replacement_wins_over_deprecated_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACER_SILENCE_SECONDS", "5")
-    monkeypatch.setenv("TRACER_SPAN_IDLE_SECONDS", "7")
-    assert read_settings().span_idle_seconds == 7
+@pytest.mark.parametrize("variable", REMOVED)
+def test_removed_variable_has_no_effect_and_warns(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = read_settings()
+    monkeypatch.setenv(variable, "5")
+    with pytest.warns(FutureWarning, match=f"{variable} has no effect. {REMOVED[variable]}"):
+        assert read_settings() == expected
 
 
 def test_secrets_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,15 +215,15 @@ class Settings(BaseModel):
         )
 
 
-_DEPRECATED = {"span_idle_seconds": "TRACER_SILENCE_SECONDS"}
-"""The former environment variables of renamed settings, by the name of the setting."""
+REMOVED = {"TRACER_SILENCE_SECONDS": "Set TRACER_SPAN_IDLE_SECONDS instead."}
+"""Variables that earlier commits read, with advice. To be deleted with the first release."""
 
 
 def read_settings(**settings: Any) -> Settings:
     """Read the settings from the environment variables `TRACER_…`.
 
-    An empty variable counts as unset. A deprecated variable is used if its replacement is unset; a
-    `FutureWarning` is then issued.
+    An empty variable counts as unset. If a variable of `REMOVED` is set, a `FutureWarning` gives
+    advice.
 
     Args:
         settings: Values that replace those of the environment.
@@ -232,6 +232,10 @@ def read_settings(**settings: Any) -> Settings:
         ConfigurationError: A variable is invalid. The message names the variable and describes
             valid values.
     """
+    for variable, advice in REMOVED.items():
+        if os.environ.get(variable):
+            # Users see it, unlike DeprecationWarning.
+            warnings.warn(f"{variable} has no effect. {advice}", FutureWarning, stacklevel=2)
     try:
         values = {name: os.environ.get(_variable(name)) for name in Settings.model_fields}
         return Settings(**{name: value for name, value in values.items() if value} | settings)
@@ -253,18 +257,4 @@ def _advice(problem: ErrorDetails) -> str:
 
 
 def _variable(setting: str) -> str:
-    """Return the name of the environment variable for a setting.
-
-    This is the deprecated name if only the deprecated variable is set.
-    """
-    variable = f"TRACER_{setting.upper()}"
-    deprecated = _DEPRECATED.get(setting)
-    if deprecated is None or not os.environ.get(deprecated) or os.environ.get(variable):
-        return variable
-    warnings.warn(
-        f"{deprecated} is deprecated and will be removed in the next release. "
-        f"Set {variable} instead.",
-        FutureWarning,  # users see it, unlike DeprecationWarning
-        stacklevel=2,
-    )
-    return deprecated
+    return f"TRACER_{setting.upper()}"

@@ -61,12 +61,12 @@ class Metrics:
         self.stored = counter(
             "tracer_ingest_stored",
             "Events, spans and log records that clients sent and that were committed.",
-            ["source", "way"],  # `way` is deprecated
+            ["source"],
         )
         self.refused = counter(
             "tracer_ingest_refused",
             "Events, spans and log records that clients sent and that were rejected, by code.",
-            ["source", "way", "code"],
+            ["source", "code"],
         )
         self.dropped = counter(
             "tracer_ingest_dropped",
@@ -118,9 +118,9 @@ class Metrics:
             stored: The number of items that were committed.
             refused: The rejected items.
         """
-        self._stored_by(source, source).inc(stored)
+        self._stored_by(source).inc(stored)
         for each in refused:
-            self.refused.labels(source, source, each.code).inc()
+            self.refused.labels(source, each.code).inc()
 
     def note_dropped(self, count: int) -> bool:
         """Count dropped data points. Return whether they are the first that this server dropped."""

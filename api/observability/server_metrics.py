@@ -105,11 +105,6 @@ def _of_jobs(parts: Parts) -> Iterator[Metric]:
         intervals = "Hours whose tool calls were rolled up for statistics, repetitions included."
         yield Counter("tracer_rollup_intervals", intervals, job.hours)
         yield Counter("tracer_rollup_failures", "Failed roll-ups.", job.failures)
-        # The deprecated names of these counters.
-        yield Counter("tracer_summed_stretches", "Old name: tracer_rollup_intervals.", job.hours)
-        yield Counter(
-            "tracer_summariser_failures", "Old name: tracer_rollup_failures.", job.failures
-        )
     if (counts := parts.projections) is not None:
         yield Counter("tracer_projections", "Projections of runs by this server.", counts.runs)
         yield Counter("tracer_projection_seconds", "Time spent on projections.", counts.seconds)

@@ -34,7 +34,6 @@ from tests.adapters.outline import calls_of
 from tests.adapters.recording import recording, tree_of, trees_of
 from tests.adapters.scenario import assert_scenario, scenario
 from tests.trees import Node
-from tracer.adapters import langchain
 from tracer.adapters.langchain import runs as langchain_runs
 from tracer.adapters.langchain.runs import RecordingHandler
 from tracer.client.tracing import Tracing
@@ -340,11 +339,6 @@ async def test_agent_result_is_unchanged_if_nothing_can_be_recorded(
         )
 
     assert answer["messages"][-1].text == wanted.final_answer
-
-
-def test_deprecated_name_of_the_handler_warns() -> None:
-    with pytest.warns(DeprecationWarning, match="RecordingHandler instead"):
-        assert langchain.RunRecorder is RecordingHandler  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -224,11 +224,6 @@ async def test_run_is_recorded_once_if_several_capabilities_record_it(recorded: 
     assert [outline(tree) for tree in await trees_of(store)] == [expected, expected]
 
 
-def test_deprecated_name_of_the_capability_warns() -> None:
-    with pytest.warns(DeprecationWarning, match="RecordingCapability instead"):
-        assert pydantic_ai.RunRecorder is pydantic_ai.RecordingCapability
-
-
 async def test_recording_capability_records_only_the_agent_that_has_it(tmp_path: Path) -> None:
     with recording(tmp_path) as (tracing, store):
         recorder = pydantic_ai.RecordingCapability(tracing)

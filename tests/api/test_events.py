@@ -19,7 +19,7 @@ from api.events.bodies import MAX_EVENTS, MAX_FIELDS
 from api.http.request_bodies import MAX_BYTES
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.sample_runs import sample_run
-from tracer.records.events import Event, event_json
+from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION, Event, event_json
 from tracer.records.ids import new_id
 
 JSON = {"Content-Type": "application/json"}
@@ -392,3 +392,22 @@ async def test_cancel_requests_list_cancelled_and_deleted_runs(api: Api) -> None
     assert found == {UUID(wished["planId"]), UUID(deleted["planId"])}
     none = await api.client.get("/api/cancel-requests")
     assert none.status_code == 422
+
+
+async def test_field_of_a_newer_client_is_refused_with_what_to_upgrade(api: Api) -> None:
+    first, second = (json.loads(event_json(each)) for each in sample_run().events[:2])
+    newer = {PROTOCOL_HEADER: str(PROTOCOL_VERSION + 1)}
+
+    answer = await api.client.post(
+        "/api/events", json={"events": [first, {**second, "newField": 1}]}, headers=newer
+    )
+    same = await api.client.post("/api/events", json={"events": [{**second, "newField": 1}]})
+
+    [refused] = answer.json()["refused"]
+    assert answer.headers[PROTOCOL_HEADER] == str(PROTOCOL_VERSION)
+    assert (answer.json()["stored"], refused["index"]) == (1, 1)
+    assert refused["code"] == "invalid_event"
+    assert refused["detail"].endswith(
+        f"this server version {PROTOCOL_VERSION}. To record such events, upgrade the server."
+    )
+    assert "upgrade" not in same.json()["refused"][0]["detail"]

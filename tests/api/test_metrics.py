@@ -51,13 +51,6 @@ async def complete_series(client: httpx2.AsyncClient, **headers: str) -> Series:
                 return found
 
 
-DEPRECATED_COUNTERS = {
-    "tracer_rollup_intervals_total": "tracer_summed_stretches_total",
-    "tracer_rollup_failures_total": "tracer_summariser_failures_total",
-}
-"""Counters with the names that they had before. Both are exported."""
-
-
 async def test_stored_and_rejected_items_are_counted_by_source(api: Api) -> None:
     run = sample_run()
     lines = b"\n".join(map(event_json, run.events)) + b'\n{"type":"nothing"}\nno json'
@@ -66,11 +59,10 @@ async def test_stored_and_rejected_items_are_counted_by_source(api: Api) -> None
 
     told = await series(api.client)
 
-    # Each series has the label `source`, and the deprecated label `way` with the same value.
-    assert told["tracer_ingest_stored_total", "events", "events"] == len(run.events)
-    assert told["tracer_ingest_stored_total", "spans", "spans"] == 1
-    assert told["tracer_ingest_refused_total", "invalid_event", "events", "events"] == 1
-    assert told["tracer_ingest_refused_total", "not_json", "events", "events"] == 1
+    assert told["tracer_ingest_stored_total", "events"] == len(run.events)
+    assert told["tracer_ingest_stored_total", "spans"] == 1
+    assert told["tracer_ingest_refused_total", "invalid_event", "events"] == 1
+    assert told["tracer_ingest_refused_total", "not_json", "events"] == 1
     assert told["tracer_http_request_bytes_total", "POST", "/api/events"] == len(lines)
 
 
@@ -136,8 +128,7 @@ async def test_metrics_cover_pool_recorder_reaper_and_leases(
     assert told["tracer_pool_connections", "idle"] >= 1
     assert told["tracer_pool_connections_max",] == 10
     assert told["tracer_reaper_last_look_timestamp_seconds",] > 1e9
-    for name, deprecated in DEPRECATED_COUNTERS.items():
-        assert told[name,] == told[deprecated,] == 0
+    assert told["tracer_rollup_intervals_total",] == told["tracer_rollup_failures_total",] == 0
     assert told["tracer_spool_events",] == 0
     assert told["tracer_recorder_events_total", "dropped"] == 0
     assert told["tracer_leases", "alive"] == 1

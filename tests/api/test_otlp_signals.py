@@ -74,9 +74,9 @@ async def test_rejected_log_records_give_a_partial_success(api: Api) -> None:
     )
     assert in_json.json()["partialSuccess"]["rejectedLogRecords"] == "1"
     metrics = (await api.client.get("/metrics")).text
-    labels = 'code="invalid_log_record",source="logs",way="logs"'
+    labels = 'code="invalid_log_record",source="logs"'
     assert f"tracer_ingest_refused_total{{{labels}}} 2.0" in metrics
-    assert 'tracer_ingest_stored_total{source="logs",way="logs"} 1.0' in metrics
+    assert 'tracer_ingest_stored_total{source="logs"} 1.0' in metrics
 
 
 async def test_malformed_log_request_is_rejected(api: Api) -> None:

@@ -76,7 +76,7 @@ def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def server(database_url: str, tmp_path: Path) -> Iterator[str]:
     """Run a server whose leases last three seconds, and whose traces may be silent for an hour."""
-    settings = {"TRACER_LEASE_SECONDS": "3", "TRACER_SILENCE_SECONDS": "3600"}
+    settings = {"TRACER_LEASE_SECONDS": "3", "TRACER_SPAN_IDLE_SECONDS": "3600"}
     server = start_server(database_url, tmp_path, settings=settings)
     try:
         yield server.address

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import ModuleType, TracebackType
@@ -116,17 +115,6 @@ def uninstall_all(hooks: list[Uninstall]) -> Uninstall:
             hooks.pop()()
 
     return uninstall
-
-
-def renamed(module: str, old: str, new: type) -> type:
-    """Return the class for a deprecated name, and issue a `DeprecationWarning`."""
-    warnings.warn(
-        f"{module}.{old} is deprecated and will be removed in the next release. "
-        f"Use {module}.{new.__name__} instead.",
-        DeprecationWarning,
-        stacklevel=3,  # the import
-    )
-    return new
 
 
 def read_prices() -> None:

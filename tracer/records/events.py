@@ -89,7 +89,7 @@ def _true_or_none(fact: bool | None) -> bool | None:
     return fact or None
 
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 1
 """The protocol version (`docs/reference/protocol.md`). Each new event or field increments it;
 servers of an older version reject events of a newer one."""
 

@@ -6,7 +6,6 @@ runtime, and `to_langchain` does the reverse. The two converters need the extra 
 
 from typing import TYPE_CHECKING
 
-from tracer.adapters.hooks import renamed
 from tracer.adapters.langchain.runs import RecordingHandler, install
 
 if TYPE_CHECKING:
@@ -15,8 +14,6 @@ else:
 
     def __getattr__(name: str) -> object:
         """Import the converters when they are used, because they need the extra `runtime`."""
-        if name == "RunRecorder":
-            return renamed(__name__, name, RecordingHandler)
         if name not in ("from_langchain", "to_langchain"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:

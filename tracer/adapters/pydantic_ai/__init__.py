@@ -43,7 +43,7 @@ except ImportError as error:
     ) from error
 from pydantic import ValidationError
 
-from tracer.adapters.hooks import Uninstall, log_errors, read_prices, renamed, wrap
+from tracer.adapters.hooks import Uninstall, log_errors, read_prices, wrap
 from tracer.adapters.pydantic_ai.run import PydanticAIRun, arguments_of
 from tracer.client.tracing import Tracing
 from tracer.client.work import ToolCall
@@ -208,13 +208,6 @@ class RecordingCapability(AbstractCapability[Any]):
                     name = output_context.function_name or "output_function"
                     record = run.unlisted_call(name, output)
         return await _recorded(record, handler, output)
-
-
-def __getattr__(name: str) -> object:
-    """Return the class by its deprecated name."""
-    if name == "RunRecorder":
-        return renamed(__name__, name, RecordingCapability)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 async def _recorded(call: ToolCall | None, handler: Any, value: Any) -> Any:

@@ -41,11 +41,6 @@ if TYPE_CHECKING:  # recording events needs no protobuf
     from tracer.otel.otlp.blocks import TraceSpans
     from tracer.otel.otlp.signals import Signal
 
-_UPGRADE_HINT = (
-    f" This client uses version {PROTOCOL_VERSION} of the protocol, and the server version 1."
-    " To record such events, upgrade the server."
-)
-
 CONNECT_SECONDS = 2.0
 """How long a write may wait for a server that is down."""
 
@@ -217,11 +212,8 @@ class HttpWriter:
         content = self._content(response, HTTPStatus.OK)
         try:
             answer = _ANSWER.validate_json(content)
-            # Servers that state their version add this themselves.
-            hint = "" if PROTOCOL_HEADER in response.headers else _UPGRADE_HINT
             return [
-                Refusal(lines[each.index][0], each.code, each.detail + hint)
-                for each in answer.refused
+                Refusal(lines[each.index][0], each.code, each.detail) for each in answer.refused
             ]
         except (ValidationError, IndexError) as error:
             raise self._unexpected(response) from error
