@@ -6,7 +6,6 @@ import json
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,6 @@ import pytest
 
 import tracer as library
 from tests.api.commands import Tracer, serving_here
-from tracer.client.tracing import Tracing
-from tracer.recorder.spool import Spool
-from tracer.recorder.spool_files import earlier_spool_path
-from tracer.storage.http.writer import HttpWriter
 
 NOBODY = "http://127.0.0.1:1"
 
@@ -163,37 +158,6 @@ def test_spool_opened_by_a_process_is_neither_sent_nor_discarded(
     assert "has this spool open" in sent.stderr
     assert "has this spool open" in discarded.stderr
     assert spools(tracer, home)[listed["file"]]["events"] == 2
-
-
-def test_spool_of_an_earlier_version_is_not_sent_automatically(
-    tracer: Tracer,
-    database_url: str,
-    tmp_path: Path,
-    home: Path,
-    log: pytest.LogCaptureFixture,
-) -> None:
-    with serving_here(database_url, tmp_path) as url:
-        file = earlier_spool(home, url)
-        record("new", url)
-        assert titles(url) == ["new"]
-        assert "events_wait_in_other_spools" in log.text
-        assert spools(tracer, home)[file]["key"] == "unknown"
-        unknown = tracer(home, "spool", "send", file)
-        done = tracer(home, "spool", "send", file, TRACER_URL=url)
-
-        assert (unknown.code, "Set TRACER_URL" in unknown.stderr) == (1, True)
-        assert done.code == 0, done.stderr
-        assert titles(url) == ["new", "old"]
-
-
-def earlier_spool(home: Path, url: str) -> str:
-    """Write events as earlier versions did: in a file named after the address alone."""
-
-    path = earlier_spool_path(home, url)
-    tracing = Tracing(lambda: aclosing(HttpWriter(NOBODY)), lambda: Spool(path))
-    with tracing, tracing.plan("old"):
-        pass
-    return path.name
 
 
 @pytest.mark.parametrize("command", ["send", "discard"])

@@ -1,9 +1,6 @@
 """Record until the disk is full, then send the events that were kept, in bounded memory.
 
-Usage: python -m tests.recorder.full_disk_process SPOOL EVENTS full|taken|unwritable
-
-`full`: the spool fills the disk. `taken`: another program then takes the rest of the disk.
-`unwritable`: the system refuses every write to the spool's files (RLIMIT_FSIZE).
+Usage: python -m tests.recorder.full_disk_process SPOOL EVENTS
 """
 
 import asyncio
@@ -14,7 +11,6 @@ from pathlib import Path
 
 from tests.recorder.plans import plan_started
 from tests.recorder.stores import PLENTY_SECONDS, CommandedStore
-from tests.torture.small_disk import SmallDisk
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 
@@ -23,16 +19,12 @@ MEMORY_BYTES = 256 * 2**20
 """The memory that the process may use in addition to that of its imports."""
 
 
-async def record(path: Path, events: int, how: str) -> None:
+async def record(path: Path, events: int) -> None:
     store, spool = CommandedStore(), Spool(path)
     async with Recorder(store, spool) as recorder:
         store.down = True
         for _ in range(events):
             await recorder.record(plan_started(recorder, "x" * EVENT_BYTES))
-        if how == "taken":
-            SmallDisk(path.parent).fill()
-        elif how == "unwritable":
-            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         store.down = False
         async with asyncio.timeout(PLENTY_SECONDS):
             while await spool.count():  # noqa: ASYNC110 - the recorder empties it
@@ -59,4 +51,4 @@ def bound_memory() -> None:
 
 if __name__ == "__main__":
     bound_memory()
-    asyncio.run(record(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
+    asyncio.run(record(Path(sys.argv[1]), int(sys.argv[2])))

@@ -22,9 +22,9 @@ REPOSITORY = Path(__file__).parents[2]
 DISK_BYTES = 6 * 2**20
 
 
-async def run_process(path: Path, events: int, how: str) -> dict[str, Any]:
+async def run_process(path: Path, events: int) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.recorder.full_disk_process", str(path), str(events), how),
+        *(sys.executable, "-m", "tests.recorder.full_disk_process", str(path), str(events)),
         cwd=REPOSITORY,
         stdout=PIPE,
         stderr=PIPE,
@@ -41,19 +41,10 @@ async def run_process(path: Path, events: int, how: str) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("how", ["full", "taken"])
-async def test_spool_on_a_full_disk_is_delivered_once(how: str, tmp_path: Path) -> None:
+async def test_spool_that_filled_the_disk_is_delivered_once(tmp_path: Path) -> None:
     with mounted(tmp_path, DISK_BYTES):
-        result = await run_process(tmp_path / "spool" / "events.db", 1000, how)
+        result = await run_process(tmp_path / "spool" / "events.db", 1000)
         assert result["dropped"] > 0
-
-
-async def test_spool_that_cannot_be_written_is_delivered_once_and_deleted(tmp_path: Path) -> None:
-    path = tmp_path / "spool" / "events.db"
-    result = await run_process(path, 100, "unwritable")
-
-    assert result["dropped"] == 0
-    assert list(path.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("max_bytes", [2**15, 100_000, 2**20])

@@ -131,28 +131,6 @@ def test_other_users_of_the_machine_need_a_password(used_home: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-TRUST = "local all all trust\n"
-"""The rules of access that older versions created a cluster with."""
-
-
-def test_trust_authentication_of_an_older_version_is_replaced_by_passwords(used_home: Path) -> None:
-    rules = used_home / f"postgres-{embedded_postgres.MAJOR_VERSION}" / "data" / "pg_hba.conf"
-    rules.write_text(TRUST)
-    with start_embedded_postgres(used_home) as server:
-        with psycopg.connect(server.url) as connection:
-            connection.execute("CREATE ROLE ana LOGIN")
-        assert not _can_log_in(server.url, "ana")
-        # As if the running server were one of an older version.
-        rules.write_text(TRUST)
-        with psycopg.connect(server.url) as connection:
-            connection.execute("SELECT pg_reload_conf()")
-        while not _can_log_in(server.url, "ana"):  # the server reloads a moment later
-            pass
-        with start_embedded_postgres(used_home):
-            while _can_log_in(server.url, "ana"):
-                pass
-
-
 USE_AND_BE_KILLED = """
 import os, sys
 from pathlib import Path

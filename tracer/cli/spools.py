@@ -22,7 +22,6 @@ from tracer.recorder.spool_files import (
     SpoolInUse,
     address_of,
     delete_spool_file,
-    earlier_spool_path,
     is_http,
     list_spool_files,
     read_spool_file,
@@ -150,13 +149,12 @@ async def _send_spool(settings: Settings, path: Path) -> RecorderCounts:
     As in a recorder, events that the server rejects are logged and removed.
 
     Args:
-        settings: Contains the key. If the settings and the file both name an address, the two must
-            be equal.
+        settings: Contains the key. If the settings name an address, it must be that of the file.
         path: The file.
 
     Raises:
         BadRequest: The file is no spool for a server, or a process has it open.
-        ConfigurationError: The file's address differs from `TRACER_URL`, or no address is known.
+        ConfigurationError: The file's address differs from `TRACER_URL`.
         StoreUnavailable: The server cannot be used. The rest of the events stays in the file.
     """
     file = read_spool_file(path)
@@ -183,25 +181,18 @@ async def _send_spool(settings: Settings, path: Path) -> RecorderCounts:
 
 
 def _address_to_send_to(file: SpoolFile, settings: Settings) -> str:
-    configured = settings.url and address_of(settings.url)
-    if file.destination is not None:
-        address = file.destination.address
-        if not is_http(address):
-            raise BadRequest(
-                f"The events in {file.path} belong to the database {address}, but `tracer spool "
-                "send` sends to servers only. Start a program that records into this database. The "
-                "program then stores the events."
-            )
-        if configured not in (None, address):
-            # The key must not be sent to another server.
-            raise ConfigurationError(
-                f"The events in {file.path} belong to {address}, and TRACER_URL is {configured}. "
-                f"Set TRACER_URL to {address} and TRACER_API_KEY to a key of that server."
-            )
-        return address
-    if configured is None or earlier_spool_path(settings.home, configured).name != file.path.name:
-        raise ConfigurationError(
-            f"The spool {file.path} does not contain the address of the server for its events. Set "
-            "TRACER_URL to this address, spelled exactly as when the events were recorded."
+    address = file.destination.address if file.destination is not None else "an unknown store"
+    if not is_http(address):
+        raise BadRequest(
+            f"The events in {file.path} belong to {address}, but `tracer spool send` sends to "
+            "servers only. Start a program that records into this database. The program then "
+            "stores the events."
         )
-    return configured
+    configured = settings.url and address_of(settings.url)
+    if configured not in (None, address):
+        # The key must not be sent to another server.
+        raise ConfigurationError(
+            f"The events in {file.path} belong to {address}, and TRACER_URL is {configured}. "
+            f"Set TRACER_URL to {address} and TRACER_API_KEY to a key of that server."
+        )
+    return address

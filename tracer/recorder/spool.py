@@ -30,16 +30,13 @@ from tracer.recorder.spool_files import (
     SpoolFile,
     SpoolInUse,
     address_of,
-    earlier_spool_path,
     is_busy,
     is_corrupted,
     is_http,
     list_spool_files,
     opened_exclusively,
     spool_path,
-    unlink,
 )
-from tracer.recorder.write_ahead_log import PAGE_BYTES
 from tracer.records.events import EVENT, Event, event_json
 from tracer.records.ids import DEFAULT_PROJECT_ID, IdSource, new_id
 
@@ -55,6 +52,9 @@ BATCH_BYTES = 8 * 2**20
 
 BUSY_SECONDS = 5.0
 """How many seconds to wait for another process that writes to the same file, by default."""
+
+PAGE_BYTES = 4096
+"""The size of a page of the file."""
 
 RESERVE_BYTES = 2**20
 """How much of the disk `append` leaves free, because SQLite needs space to remove events."""
@@ -145,8 +145,6 @@ class Spool:
         self._busy_seconds = busy_seconds
         self._thread: ThreadPoolExecutor | None = None
         self._open: sqlite3.Connection | None = None
-        self._delivered: set[UUID] = set()
-        """The ids of removed events whose rows could not be deleted, for example on a full disk."""
         self._lock = threading.Lock()
         _spools.add(self)
 
@@ -170,20 +168,14 @@ class Spool:
         return await self._call(lambda: self._oldest(limit, skip))
 
     async def remove(self, ids: Sequence[UUID]) -> int:
-        """Remove events, and return how many of them were in the spool.
-
-        If the disk is full, the rows cannot be deleted. This object then remembers their ids and
-        does not return the events again. When no other events are left, it deletes the whole file,
-        which needs no disk space. If the process ends earlier, the next process sends these events
-        again, which does no harm.
-        """
+        """Remove events, and return how many of them were in the spool."""
         return await self._call(lambda: self._remove(ids))
 
     async def find_others(self) -> list[SpoolFile]:
         """Return the other spool files that contain events for this spool's address.
 
-        These events were recorded with another key, or by an earlier version of Tracer. Files that
-        a process has open are omitted, because that process sends their events.
+        These events were recorded with another key. Files that a process has open are omitted,
+        because that process sends their events.
         """
         return await self._call(self._find_others)
 
@@ -200,7 +192,6 @@ class Spool:
     async def close(self) -> None:
         """Close the file. Its events stay."""
         if self._thread is not None:
-            await self._call(self._delete_delivered)
             await self._call(self._close)
             self._thread.shutdown(wait=False)
             self._thread = None
@@ -286,12 +277,11 @@ class Spool:
         rows = self._database().execute("SELECT place, id FROM event ORDER BY place")
         with closing(rows):
             for place, spool_id in rows:
-                if (each := UUID(bytes=spool_id)) not in self._delivered:
-                    yield place, each
+                yield place, UUID(bytes=spool_id)
 
     def _count(self) -> int:
-        if self._delivered or self._is_missing():
-            return sum(1 for _ in self._waiting())
+        if self._is_missing():
+            return 0
         count: int = self._database().execute("SELECT count(*) FROM event").fetchone()[0]
         return count
 
@@ -300,31 +290,6 @@ class Spool:
         return self._open is None and not self.path.exists()
 
     def _remove(self, ids: Sequence[UUID]) -> int:
-        ids = [each for each in ids if each not in self._delivered]
-        try:
-            return self._delete(ids)
-        except sqlite3.Error as error:
-            if is_corrupted(error):
-                raise
-            problem = str(error)
-        # Outside of the handler: the error's frames refer to cursors, which keep the file open.
-        if not self._delivered:
-            log.warning(
-                "spool_not_writable",
-                path=str(self.path),
-                problem=problem,
-                what_to_do="Make room on the disk. Events are sent all the same. If this process "
-                "ends before its spool is empty, some are sent a second time.",
-            )
-        try:
-            removed = set(ids).intersection(spool_id for _, spool_id in self._waiting())
-        finally:
-            self._delivered.update(ids)
-        if self._count() == 0:
-            self._delete_file()
-        return len(removed)
-
-    def _delete(self, ids: Sequence[UUID]) -> int:
         with self._database() as database:
             database.execute("BEGIN IMMEDIATE")
             rows = database.executemany(
@@ -332,37 +297,16 @@ class Spool:
             ).rowcount
         return max(rows, 0)  # SQLite returns -1 for an empty list
 
-    def _delete_delivered(self) -> None:
-        """Try again to delete rows that could not be deleted when their events were removed."""
-        if self._delivered and not self._is_missing():
-            with suppress(sqlite3.Error):
-                self._delete(list(self._delivered))
-                self._delivered.clear()
-
-    def _delete_file(self) -> None:
-        """Delete the file, unless it contains other events or another process has it open."""
-        self._close()
-        with suppress(SpoolInUse, OSError), opened_exclusively(self.path) as database:
-            rows = database.execute("SELECT id FROM event").fetchall()
-            if all(UUID(bytes=spool_id) in self._delivered for (spool_id,) in rows):
-                unlink(self.path)
-                self._delivered.clear()
-
     def _find_others(self) -> list[SpoolFile]:
         if self.destination is None or not is_http(self.destination.address):
             return []
-        home = self.path.parent.parent
-        earlier = earlier_spool_path(home, self.destination.address)
         return [
             each
-            for each in list_spool_files(home, but=self.path)
+            for each in list_spool_files(self.path.parent.parent, but=self.path)
             if each.events
             and not each.is_open
-            and (
-                each.path == earlier
-                if each.destination is None
-                else each.destination.address == self.destination.address
-            )
+            and each.destination is not None
+            and each.destination.address == self.destination.address
         ]
 
     def _database(self) -> sqlite3.Connection:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -21,8 +20,7 @@ from uuid import UUID
 
 from tracer.errors import BadRequest
 from tracer.logs import get_logger
-from tracer.recorder.write_ahead_log import count_ignored_commits
-from tracer.records.ids import DEFAULT_PROJECT_ID, new_id
+from tracer.records.ids import DEFAULT_PROJECT_ID
 
 log = get_logger(__name__)
 
@@ -69,7 +67,7 @@ class SpoolFile:
 
     path: Path
     destination: Destination | None
-    """None if an earlier version wrote the file, or a `Spool` without destination."""
+    """None if a `Spool` without destination wrote the file."""
     events: int
     oldest: datetime | None
     """When the oldest event was spooled; None if the spool is empty."""
@@ -119,11 +117,6 @@ def spool_path(
     return _path(home, f"{address_of(store_url)}\0{api_key or ''}")
 
 
-def earlier_spool_path(home: Path, server_url: str) -> Path:
-    """Return the spool file that earlier versions used for a server. Its name ignores the key."""
-    return _path_without_key(home, server_url, DEFAULT_PROJECT_ID)
-
-
 def _path_without_key(home: Path, url: str, project_id: int) -> Path:
     parts = urlsplit(url)
     name = f"{parts.netloc.rpartition('@')[2]}{parts.path}?{parts.query}"
@@ -139,9 +132,6 @@ def _path(home: Path, name: str) -> Path:
 def opened_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a spool file that no other connection has open, and keep other connections out.
 
-    If the write-ahead log is damaged, report it and copy the file and the log first: SQLite
-    ignores every transaction after the damage and deletes the log when it is closed.
-
     Raises:
         SpoolInUse: A process has the file open.
         sqlite3.DatabaseError: The file is not an SQLite database.
@@ -156,34 +146,7 @@ def opened_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
             if is_busy(error):
                 raise SpoolInUse() from error
             raise
-        _copy_if_damaged(path, database)
         yield database
-
-
-def _copy_if_damaged(path: Path, database: sqlite3.Connection) -> None:
-    write_ahead_log = Path(f"{path}-wal")
-    ignored = count_ignored_commits(write_ahead_log)
-    if not ignored:
-        return
-    copy = path.with_name(f"{path.name}.damaged-{new_id()}")
-    problem = None
-    try:
-        # Not shutil.copy of the file: closing the copy's source would release SQLite's POSIX locks.
-        copy.touch(mode=0o600)
-        with closing(sqlite3.connect(copy)) as target:
-            database.backup(target)
-        shutil.copy(write_ahead_log, f"{copy}-wal")
-    except (OSError, sqlite3.Error) as error:
-        problem = f"{type(error).__name__}: {error}"
-    log.error(
-        "spool_damaged",
-        path=str(path),
-        unreadable_transactions=ignored,
-        copy=str(copy) if problem is None else None,
-        copy_failed=problem,
-        what_to_do="SQLite cannot read the events after the damage. The events before it are "
-        "sent. The copy and its -wal file contain the rest. Check the disk.",
-    )
 
 
 def is_busy(error: BaseException) -> bool:

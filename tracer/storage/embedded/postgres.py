@@ -215,11 +215,9 @@ class _Cluster:
         unfinished.rename(self.data)
 
     def ensure_running(self, settings: Mapping[str, str]) -> None:
-        are_rules_new = self._write_access_rules()
         if self._answers():
-            if are_rules_new:  # an older version started it
-                self._run("pg_ctl", "reload", "--pgdata", str(self.data))
             return
+        self._write_access_rules()
         log.info("embedded_postgres_starts", directory=str(self.directory))
         self._forget_dead_server()
         settings = {**settings, "unix_socket_directories": str(self.socket_directory)}
@@ -251,8 +249,8 @@ class _Cluster:
             *("--pgdata", str(self.data)),
         )
 
-    def _write_access_rules(self) -> bool:
-        """Write `pg_hba.conf` and `pg_ident.conf`, and return whether either file changed.
+    def _write_access_rules(self) -> None:
+        """Write `pg_hba.conf` and `pg_ident.conf`.
 
         Raises:
             StoreUnavailable: The user that this process runs as has no name.
@@ -266,15 +264,12 @@ class _Cluster:
             ) from error
         names = sorted({name, "root"})
         users = "".join(f'tracer "{each}" postgres\n' for each in names)
-        return self._write_data("pg_hba.conf", ACCESS_RULES) | self._write_data(
-            "pg_ident.conf", users
-        )
+        self._write_data("pg_hba.conf", ACCESS_RULES)
+        self._write_data("pg_ident.conf", users)
 
-    def _write_data(self, name: str, content: str) -> bool:
-        """Replace a file of the data directory atomically. Return whether its content changed."""
+    def _write_data(self, name: str, content: str) -> None:
+        """Replace a file of the data directory atomically."""
         path, new = self.data / name, self.data / f"{name}.new"
-        if path.exists() and path.read_text() == content:
-            return False
         new.unlink(missing_ok=True)
         # As root: follow no link that the server's user may have put there.
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -283,7 +278,6 @@ class _Cluster:
                 os.fchown(file, self.service.pw_uid, self.service.pw_gid)
             output.write(content)
         new.rename(path)
-        return True
 
     def _forget_dead_server(self) -> None:
         """Remove the process id of a killed server from its lock files.
