@@ -31,7 +31,6 @@ from api.middleware.body_limit import BodyLimit
 from api.middleware.compression import Compression
 from api.middleware.errors import ErrorResponses
 from api.middleware.etags import ETags
-from api.middleware.rate_limit import RateLimit, RateLimits
 from api.middleware.request_log import RequestLog
 from api.middleware.security_headers import SecurityHeaders
 from api.observability.metrics import Metrics
@@ -82,7 +81,6 @@ def create_app(
     parts: Parts | None = None,
     intake: Intake | None = None,
     access: Access | None = None,
-    limits: RateLimits | None = None,
     spans: SelfTracing | None = None,
     stream_settings: StreamSettings = DEFAULT_SETTINGS,
     metrics: Metrics | None = None,
@@ -96,7 +94,6 @@ def create_app(
             `Intake`.
         access: Decides which callers may use the server. By default, the authenticator of `parts`
             decides.
-        limits: The rate limits; None disables them.
         spans: Creates the server's own OpenTelemetry spans. By default, none are created.
         stream_settings: Limits and waiting times of the event streams of runs.
         metrics: The server's counters. The default is a new `Metrics`.
@@ -122,7 +119,6 @@ def create_app(
             Middleware(BehindHeader),
             Middleware(ErrorResponses),
             Middleware(Authentication, access=access),
-            Middleware(RateLimit, limits=limits),
             Middleware(BodyLimit),
             Middleware(Compression),
             Middleware(ETags),

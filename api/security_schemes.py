@@ -29,9 +29,7 @@ SCHEMES: dict[str, Any] = {
     },
 }
 
-_REFUSALS = problems.documented(
-    HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS
-)
+_REFUSALS = problems.documented(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def document_security(document: dict[str, Any], routes: Iterable[BaseRoute]) -> None:

@@ -12,7 +12,6 @@
     ├─ NotIdentified         no valid key or sign-in
     ├─ NotAllowed            the key lacks the scope
     ├─ UnknownHost           the request's Host is not a name of the server
-    ├─ TooFast               a key exceeded its rate limit; a later retry helps
     ├─ StoreUnavailable      the store did not answer; a later retry may help
     ├─ SchemaOutOfDate       the database lacks migrations
     ├─ ConfigurationError    a setting is missing or wrong
@@ -105,15 +104,6 @@ class NotAllowed(TracerError):
 
 class UnknownHost(TracerError):
     """The server does not have this name. Use its address, or add the name to TRACER_HOSTS."""
-
-
-class TooFast(TracerError):
-    """The key has exceeded its rate limit. Send the request again later."""
-
-    def __init__(self, message: str | None = None, retry_after: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-        """After how many seconds a retry can succeed."""
 
 
 class StoreUnavailable(TracerError):

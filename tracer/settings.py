@@ -141,12 +141,6 @@ class Settings(BaseModel):
         description="The names that the server may be called by, separated by commas; unset: any "
         "where keys are needed, else those of this machine.",
     )
-    requests_per_second: float = Field(
-        default=1_000, gt=0, description="How many requests one key may send to one server."
-    )
-    bytes_per_second: float = Field(
-        default=100 * 2**20, gt=0, description="How much one key may send to one server."
-    )
     lease_seconds: float = Field(
         default=DEFAULT_TERMS.lease.total_seconds(),
         ge=1,
@@ -215,7 +209,12 @@ class Settings(BaseModel):
         )
 
 
-REMOVED = {"TRACER_SILENCE_SECONDS": "Set TRACER_SPAN_IDLE_SECONDS instead."}
+_PROXY = "Limit requests in a reverse proxy: see docs/guides/docker.md."
+REMOVED = {
+    "TRACER_BYTES_PER_SECOND": _PROXY,
+    "TRACER_REQUESTS_PER_SECOND": _PROXY,
+    "TRACER_SILENCE_SECONDS": "Set TRACER_SPAN_IDLE_SECONDS instead.",
+}
 """Variables that earlier commits read, with advice. To be deleted with the first release."""
 
 

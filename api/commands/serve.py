@@ -17,10 +17,8 @@ from starlette.types import ASGIApp
 
 from api.app import create_app
 from api.commands.first_key import first_key_notice
-from api.http.header_limits import HeaderLimits
 from api.http.proxies import VARIABLE, behind_proxies
 from api.middleware.authentication import Access, is_loopback
-from api.middleware.rate_limit import RateLimits
 from api.observability.metrics import Metrics
 from api.observability.self_tracing import SelfTracing, self_tracing
 from api.otlp.grpc_server import GrpcAddress, grpc_serving
@@ -158,12 +156,10 @@ async def _serving(
 ) -> AsyncIterator[tuple[Task[None], int | None]]:
     """Run a server inside a `with` block. Yield its task, and its gRPC port (None without gRPC)."""
     hosts = None if settings.hosts is None else frozenset(_hosts(settings.hosts))
-    limits = RateLimits(settings.requests_per_second, settings.bytes_per_second)
     access = Access(parts.authenticator, hosts)
-    app = create_app(parts, access=access, limits=limits, spans=spans, metrics=metrics)
+    app = create_app(parts, access=access, spans=spans, metrics=metrics)
     config = uvicorn.Config(
         behind_proxies(app, os.environ.get(VARIABLE, "")),
-        http=HeaderLimits,
         proxy_headers=False,  # `behind_proxies` is stricter
         log_config=None,
         access_log=False,  # `RequestLog` writes one without paths

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -34,7 +33,6 @@ PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
     errors.NotIdentified: (HTTPStatus.UNAUTHORIZED, "not_identified"),
     errors.NotAllowed: (HTTPStatus.FORBIDDEN, "not_allowed"),
     errors.UnknownHost: (HTTPStatus.MISDIRECTED_REQUEST, "unknown_host"),
-    errors.TooFast: (HTTPStatus.TOO_MANY_REQUESTS, "too_fast"),
     errors.RunNotActive: (HTTPStatus.CONFLICT, "run_not_active"),
     errors.TooBusy: (HTTPStatus.SERVICE_UNAVAILABLE, "too_busy"),
     errors.StoreUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable"),
@@ -119,8 +117,6 @@ def error_response(scope: Scope, error: errors.TracerError) -> Response:
         headers["Retry-After"] = "1"
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="tracer"'
-    if isinstance(error, errors.TooFast):
-        headers["Retry-After"] = str(math.ceil(error.retry_after))
     return problem_response(status, code, str(error), headers)
 
 

@@ -52,7 +52,6 @@ _RETRY_INFO = "google.rpc.retryinfo-bin"
 _STATUSES: Mapping[int, grpc.StatusCode] = {
     HTTPStatus.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
     HTTPStatus.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
-    HTTPStatus.TOO_MANY_REQUESTS: grpc.StatusCode.RESOURCE_EXHAUSTED,
     HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
 }
 """The gRPC status of some HTTP statuses. Any other status below 500 becomes `INVALID_ARGUMENT`, and

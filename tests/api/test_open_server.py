@@ -10,11 +10,9 @@ import pytest
 
 from api.app import create_app
 from api.middleware.authentication import Access, is_loopback
-from api.middleware.rate_limit import BURST_SECONDS, RateLimits
 from tests.api import ward
 from tests.api.conftest import serving_parts
 from tracer.assembly import parts
-from tracer.errors import TooFast
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import read_settings
 from tracer.storage.postgres.connection.pool import open_pool
@@ -84,26 +82,3 @@ def test_is_loopback_accepts_only_loopback_addresses_and_names() -> None:
     others = ["0.0.0.0", "::", "10.0.0.1", "example", "localhost.example", ""]
 
     assert [host for host in (*loopback, *others) if is_loopback(host)] == loopback
-
-
-def test_request_rate_limit_is_per_key_and_refills() -> None:
-    now = 0.0
-    limits = RateLimits(2, 1_000, lambda: now)
-    for _ in range(int(2 * BURST_SECONDS)):
-        limits.admit("one")
-    with pytest.raises(TooFast) as refusal:
-        limits.admit("one")
-    limits.admit("other")
-    now += refusal.value.retry_after + 0.5
-    limits.admit("one")
-
-
-def test_byte_rate_limit_allows_one_overdraft_until_it_refills() -> None:
-    now = 0.0
-    limits = RateLimits(100, 10, lambda: now)
-    limits.admit("one")(100)
-    with pytest.raises(TooFast) as refusal:
-        limits.admit("one")
-    assert refusal.value.retry_after == pytest.approx(5.1)
-    now += 5.5
-    limits.admit("one")
