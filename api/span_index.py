@@ -32,18 +32,14 @@ SpanOrder = tuple[int, bytes]
 class SpanIndex:
     """The spans of a run in the order of their starts, and the record of each span."""
 
-    def __init__(
-        self, spans: Sequence[Span], logs: Sequence[LogRecord], rows: TreeRows, removed: int
-    ) -> None:
+    def __init__(self, spans: Sequence[Span], logs: Sequence[LogRecord], rows: TreeRows) -> None:
         """Assign the spans to records. Call this in a thread, because large runs take long.
 
         Args:
             spans: All spans of the run, sorted by (start, span id).
             logs: All log records of the run.
             rows: The run's records.
-            removed: The number of spans that were removed from the run.
         """
-        self.removed = removed
         self.has_logs = bool(logs)
         self.record_keys = places_of(spans, _ids_of(rows), logs)
         self._all = [span.order for span in spans]
@@ -107,7 +103,7 @@ class SpanIndexCache:
         spans = await reader.read_spans(root_plan_id)
         logs = await reader.read_logs(root_plan_id)
         rows = await reader.read_tree(root_plan_id, Payloads.NONE) if spans else TreeRows()
-        index = await asyncio.to_thread(SpanIndex, spans, logs, rows, revision.removed_spans)
+        index = await asyncio.to_thread(SpanIndex, spans, logs, rows)
         if is_complete and len(index) < self._cache.maxsize:
             self._cache[cache_key] = index
         return index

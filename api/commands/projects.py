@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from tracer import assembly
 from tracer.cli.terminal import AsJson, console, run_command
 from tracer.errors import BadRequest
-from tracer.records.project_settings import KeptSpans, ProjectSettings
+from tracer.records.project_settings import ProjectSettings
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.settings import Settings
 from tracer.storage.postgres.projects.projects import SettingsChange
@@ -26,7 +26,7 @@ _FOR_EVER = "none"
 
 @projects.command(name="list")
 def list_projects(as_json: AsJson = False) -> None:
-    """List the projects, with their limits for runs and their policies for payloads and spans."""
+    """List the projects, with their limits for runs and their policies for payloads."""
 
     async def run(settings: Settings) -> None:
         async with assembly.database(settings) as url, assembly.project_settings(url) as projects:
@@ -35,13 +35,11 @@ def list_projects(as_json: AsJson = False) -> None:
             shown = [{"name": name, **_shown(each)} for name, each in settings_by_name.items()]
             typer.echo(orjson.dumps(shown).decode())
             return
-        headings = ("name", "keep days", "keep runs", "payloads", "keep spans")
+        headings = ("name", "keep days", "keep runs", "payloads")
         table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)
         for name, each in settings_by_name.items():
             limits = (each.keep_days, each.keep_runs)
-            table.add_row(
-                name, *(str(limit or _FOR_EVER) for limit in limits), each.payloads, each.keep_spans
-            )
+            table.add_row(name, *(str(limit or _FOR_EVER) for limit in limits), each.payloads)
         Console(markup=False, width=400).print(table)
 
     run_command(run)
@@ -61,10 +59,6 @@ def set_project(
     payloads: Annotated[
         PayloadPolicy | None, typer.Option(help="How to store arguments, results and texts.")
     ] = None,
-    keep_spans: Annotated[
-        KeptSpans | None,
-        typer.Option(help="Which spans to store of runs that have ended: all, or agent work only."),
-    ] = None,
 ) -> None:
     """Change the settings of a project. Omitted settings do not change."""
 
@@ -76,8 +70,6 @@ def set_project(
             changes["keep_runs"] = _limit(keep_runs)
         if payloads is not None:
             changes["payloads"] = payloads
-        if keep_spans is not None:
-            changes["keep_spans"] = keep_spans
         async with (
             assembly.database(settings) as url,
             assembly.project_settings(url, name) as projects,
@@ -101,13 +93,10 @@ def _shown(settings: ProjectSettings) -> dict[str, object]:
         "keepDays": settings.keep_days,
         "keepRuns": settings.keep_runs,
         "payloads": settings.payloads,
-        "keepSpans": settings.keep_spans,
     }
 
 
 def _in_words(settings: ProjectSettings) -> str:
     days = "for ever" if settings.keep_days is None else f"for {settings.keep_days} days"
     runs = "" if settings.keep_runs is None else f", {settings.keep_runs} at most"
-    return (
-        f"runs are kept {days}{runs}; payloads: {settings.payloads}; spans: {settings.keep_spans}."
-    )
+    return f"runs are kept {days}{runs}; payloads: {settings.payloads}."

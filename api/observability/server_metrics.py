@@ -92,15 +92,6 @@ def _of_jobs(parts: Parts) -> Iterator[Metric]:
         yield Counter("tracer_pruned_runs", "Runs deleted after their retention.", done.runs)
         pruned = done.records + done.spans
         yield Counter("tracer_pruned_records", "Records and spans of these runs.", pruned)
-    if (packer := parts.span_packer) is not None:
-        yield Counter(
-            "tracer_removed_spans",
-            "Spans removed from projects that store only spans of agent work.",
-            packer.removed_spans,
-        )
-        yield Counter(
-            "tracer_removed_runs", "Runs of these projects that were removed.", packer.removed_runs
-        )
     if (job := parts.rollup_job) is not None:
         intervals = "Hours whose tool calls were rolled up for statistics, repetitions included."
         yield Counter("tracer_rollup_intervals", intervals, job.hours)

@@ -32,5 +32,4 @@ def _shown(caller: Caller, settings: ProjectSettings) -> ProjectSchema:
         keep_days=settings.keep_days,
         keep_runs=settings.keep_runs,
         payloads=settings.payloads,
-        keep_spans=settings.keep_spans,
     )

@@ -8,7 +8,6 @@ from uuid import UUID
 from pydantic import ConfigDict, Field
 
 from api.keys.schemas import ClosedSchema
-from tracer.records.project_settings import KeptSpans
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.storage.postgres.projects.projects import SettingsChange
 
@@ -27,7 +26,6 @@ class ProjectSchema(ClosedSchema):
                     "keepDays": 90,
                     "keepRuns": None,
                     "payloads": "preview",
-                    "keepSpans": "all",
                 }
             ]
         }
@@ -40,9 +38,6 @@ class ProjectSchema(ClosedSchema):
     """The largest number of runs. If there are more, the oldest are deleted; null: no limit."""
     payloads: PayloadPolicy
     """How payloads are stored: completely, only their beginnings and sizes, or only their sizes."""
-    keep_spans: KeptSpans
-    """Which spans remain stored after a run has been quiet for ten minutes: all spans, or only
-    spans of agent work."""
 
 
 class ProjectChange(ClosedSchema):
@@ -58,10 +53,6 @@ class ProjectChange(ClosedSchema):
     """Delete the oldest runs if there are more than this number."""
     payloads: PayloadPolicy = PayloadPolicy.KEEP
     """How to store payloads that are recorded from now on."""
-    keep_spans: KeptSpans = KeptSpans.ALL
-    """With `agent`, only the spans of agents, models and tools and the spans above them are kept.
-    Other spans are removed after a run has been quiet for ten minutes. Traces without agent work
-    are removed, too. Removed spans cannot be restored."""
 
     def changes(self) -> SettingsChange:
         """Return the settings in the request."""

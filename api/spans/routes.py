@@ -73,7 +73,6 @@ def _page(
         next_cursor=next_cursor,
         logs=[LogSchema.of(record) for record in of_page[:MAX_LOGS]],
         logs_left_out=max(0, len(of_page) - MAX_LOGS),
-        removed_spans=span_index.removed,
     )
 
 

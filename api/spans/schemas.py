@@ -198,8 +198,6 @@ class SpanPage(PageSchema[SpanSchema]):
     log records whose span is unknown or missing. At most 1,000."""
     logs_left_out: int
     """The number of log records that are left out, because there are more than 1,000."""
-    removed_spans: int
-    """The number of spans that were removed because the project stores only agent work."""
 
 
 def _text(text: str) -> str:

@@ -35,14 +35,12 @@ CREATE TABLE project (
     keep_runs bigint,
     payloads text NOT NULL DEFAULT 'keep',
     summed_at timestamptz,
-    keep_spans text NOT NULL DEFAULT 'all',
     PRIMARY KEY (project_id),
     CONSTRAINT project_has_its_own_name UNIQUE (name),
     CONSTRAINT project_has_a_name CHECK (length(name) BETWEEN 1 AND 100),
     CONSTRAINT project_keeps_some_days CHECK (keep_days BETWEEN 1 AND 36500),
     CONSTRAINT project_keeps_some_runs CHECK (keep_runs > 0),
-    CONSTRAINT project_has_a_payload_policy CHECK (payloads IN ('keep', 'preview', 'drop')),
-    CONSTRAINT project_keeps_spans CHECK (keep_spans IN ('all', 'agent'))
+    CONSTRAINT project_has_a_payload_policy CHECK (payloads IN ('keep', 'preview', 'drop'))
 );
 
 CREATE TABLE run (
@@ -80,7 +78,6 @@ CREATE TABLE run (
     settle_at timestamptz,
     summed_revision bigint NOT NULL DEFAULT 0,
     is_summed boolean GENERATED ALWAYS AS (revision <= summed_revision) STORED NOT NULL,
-    removed_spans bigint NOT NULL DEFAULT 0,
     run_metadata text,
     service_name text,
     service_version text,

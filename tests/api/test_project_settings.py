@@ -27,7 +27,6 @@ FOR_EVER = {
     "keepDays": None,
     "keepRuns": None,
     "payloads": "keep",
-    "keepSpans": "all",
 }
 
 
@@ -133,17 +132,13 @@ def test_commands_change_and_list_project_settings(
     def projects(line: str) -> Result:
         return tracer(tmp_path, "projects", *line.split(), TRACER_DATABASE_URL=database_url)
 
-    changed = projects(
-        "set default --keep-days 30 --keep-runs none --payloads drop --keep-spans agent"
-    )
+    changed = projects("set default --keep-days 30 --keep-runs none --payloads drop")
     refused = projects("set default --keep-days soon")
     listed = projects("list --json")
     shown = projects("list")
 
     assert [each.code for each in (changed, refused, listed, shown)] == [0, 1, 0, 0]
-    assert "default: runs are kept for 30 days; payloads: drop; spans: agent." in changed.stderr
+    assert "default: runs are kept for 30 days; payloads: drop." in changed.stderr
     assert "not a number" in refused.stderr
-    assert json.loads(listed.stdout) == [
-        FOR_EVER | {"keepDays": 30, "payloads": "drop", "keepSpans": "agent"}
-    ]
+    assert json.loads(listed.stdout) == [FOR_EVER | {"keepDays": 30, "payloads": "drop"}]
     assert "keep days" in shown.stdout

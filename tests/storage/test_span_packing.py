@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
 
-from tests.otel.made_traces import agent, made, spans_from, tool
-from tests.projecting import project_in
+from tests.otel.made_traces import made, spans_from
 from tests.storage.deletions import rows
 from tests.storage.stored_spans import (
     LONG_AGO,
@@ -21,20 +20,13 @@ from tests.storage.stored_spans import (
     store_block,
     store_run,
 )
-from tests.trees import read_tree
-from tracer.lineage.tree import Payloads
-from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.otel.otlp.spans import Span
-from tracer.records.project_settings import KeptSpans
-from tracer.records.record_classes import Kind
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.jobs.span_packer import SpanPacker
-from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.spans.packing import SpanPacking
-from tracer.storage.postgres.writer import PostgresWriter
 
 SMALL = 2_000
 """Bytes of a block that holds a few small spans."""
@@ -176,30 +168,3 @@ async def test_damaged_block_does_not_stop_the_other_runs(pool: Pool) -> None:
     first_run, second_run = (root_plan_id(spans[0].trace_id) for spans in (first, second))
     assert dict(await rows(pool, count)) == {first_run: 2, second_run: 1}
     assert await rows(pool, "SELECT FROM run WHERE settle_at IS NOT NULL") == []
-
-
-async def test_thinning_keeps_the_records_and_removes_other_spans(
-    pool: Pool, reader: PostgresReader
-) -> None:
-    mine = spans_from(agent(1, "planner"), made(2, "SELECT", parent=1), tool(3, "m", parent=1))
-    other = [_of_run(span, UUID(int=7)) for span in trace(3)]
-    writer = PostgresWriter(ProjectPool(pool))
-    await SettingsOfProject(ProjectPool(pool)).change(keep_spans=KeptSpans.AGENT)
-    await writer.write_spans(traces_of([*mine, *other]))
-    await project_in(pool)
-    run = root_plan_id(mine[0].trace_id)
-    before = await read_tree(reader, run, Payloads.FULL)
-    now = datetime.now(UTC) + timedelta(days=40_000)
-
-    packing = SpanPacking(ProjectPool(pool), lambda: now, keep=KeptSpans.AGENT)
-    assert sorted(await all_of(packing.merge())) == sorted([run, UUID(int=7)])
-
-    spans = await reader.read_spans(run)
-    assert [span.name for span in spans] == ["invoke_agent planner", "execute_tool m"]
-    assert await read_tree(reader, run, Payloads.FULL) == before
-    assert (await reader.read_revision(Kind.RUN, run)).removed_spans == 1
-    assert (packing.removed_spans, packing.removed_runs) == (4, 1)
-    assert await rows(pool, "SELECT root_plan_id FROM run") == [(run,)]
-    assert await rows(pool, "SELECT count(*) FROM plan_execution_record") == [(1,)]
-    again = await writer.write_spans(traces_of(other))
-    assert again.refused == []

@@ -56,9 +56,6 @@ class Revision:
     span_bytes: int = field(default=0, compare=False)
     """The size of the run's spans. It also grows with spans that change no record. A tree that is
     read has the default."""
-    removed_spans: int = field(default=0, compare=False)
-    """The number of spans that were removed, because the project keeps only the spans of agents,
-    model calls, tool calls and their ancestors."""
 
 
 UNSTORED = Revision(UUID(int=0), 0, datetime.min)

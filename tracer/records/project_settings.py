@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from tracer.redaction.payloads import PayloadPolicy
-
-
-class KeptSpans(StrEnum):
-    """Which spans a project keeps after a run has received no data for some time."""
-
-    ALL = "all"
-    AGENT = "agent"
-    """The spans of agents, model calls and tool calls, and the spans above these spans."""
 
 
 @dataclass(frozen=True)
@@ -26,4 +17,3 @@ class ProjectSettings:
     """The number of runs above which the oldest are deleted; None: no limit."""
     payloads: PayloadPolicy = PayloadPolicy.KEEP
     """How much of a payload is stored. A change affects only payloads that are recorded later."""
-    keep_spans: KeptSpans = KeptSpans.ALL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -17,6 +18,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
+from tests.house import project_files
 from tests.otel.coding_agents.captured import (
     Message,
     messages_of,
@@ -26,6 +28,7 @@ from tests.otel.coding_agents.captured import (
 )
 from tests.otel.projections import Projected, differences
 from tests.profiles import scaled
+from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.logs import LOGS_FIELD, logs_in
 from tracer.otel.otlp.protobuf import bytes_field
 from tracer.records.merge import Fields
@@ -490,3 +493,21 @@ def test_attributes_and_span_links_of_any_type_are_projected(seed: int, name: st
     chance.shuffle(spoiled)
     again = {run.root_plan_id: run for run in projected(spoiled)}
     assert [differences(run, again[run.root_plan_id]) for run in first] == [[]] * len(first)
+
+
+def test_documented_collector_filter_keeps_the_records_and_removes_most_spans() -> None:
+    limits = (project_files.ROOT / "docs" / "explanation" / "limits.md").read_text("utf-8")
+    [pattern] = re.findall(r'IsMatch\(name, "(.+)"\)', limits)
+    for name in ("codex-two-tools", "codex-parallel-subagents"):
+        messages = single(messages_of(name))
+        left = [
+            message
+            for message in messages
+            if not any(re.search(pattern, span.name) for span in sent_spans(message[1]))
+        ]
+
+        assert len(left) < 0.4 * len(messages)
+        found, expected = (
+            [(run.whole_run, run.records) for run in projected(each)] for each in (left, messages)
+        )
+        assert found == expected

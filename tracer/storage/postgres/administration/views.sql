@@ -66,7 +66,6 @@ SELECT
     run.cancel_requested_at,
     run.source,
     run.is_agent_work,
-    run.removed_spans,
     run.run_metadata,
     run.service_name,
     run.service_version,
@@ -102,7 +101,6 @@ COMMENT ON COLUMN trace.runs.failures IS 'The number of think-acts and tool call
 COMMENT ON COLUMN trace.runs.cancel_requested_at IS 'When cancellation of the run was requested.';
 COMMENT ON COLUMN trace.runs.source IS 'The source of the records: `events`, or `spans` (a projection).';
 COMMENT ON COLUMN trace.runs.is_agent_work IS 'False for a trace without agents, models and tools. It is listed only on request.';
-COMMENT ON COLUMN trace.runs.removed_spans IS 'The number of spans that were removed because the project stores spans of agent work only.';
 COMMENT ON COLUMN trace.runs.run_metadata IS 'The metadata of the run, as the text of a JSON object.';
 COMMENT ON COLUMN trace.runs.service_name IS 'The service that executed the run: the resource attribute `service.name`.';
 COMMENT ON COLUMN trace.runs.service_version IS 'The version of the service: `service.version`.';

@@ -13,7 +13,6 @@ from tracer.storage.postgres.projects.periodic_job import (
     for_each_project,
     rest_as_long_as_it_took,
 )
-from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.postgres.spans.packing import SpanPacking
 
 LOOK_SECONDS = 60.0
@@ -38,21 +37,14 @@ class SpanPacker(PeriodicJob):
         super().__init__(look_seconds)
         self._pool = pool
         self._clock = clock
-        self.removed_spans = 0
-        """How many spans were removed because their projects only keep spans of agent work."""
-        self.removed_runs = 0
-        """How many runs were removed because they contained no agent work."""
 
     async def run_once(self) -> None:
         """Merge the spans of all due runs. Pause after each run for as long as it took."""
         await for_each_project(self._pool, self._look_after, "spans_of_project_not_packed")
 
     async def _look_after(self, project: ProjectPool) -> None:
-        settings = await SettingsOfProject(project).read()
-        packing = SpanPacking(project, self._clock, keep=settings.keep_spans)
+        packing = SpanPacking(project, self._clock)
         began = time.monotonic()
         async with aclosing(packing.merge()) as runs:
             async for _ in runs:
                 began = await rest_as_long_as_it_took(began)
-        self.removed_spans += packing.removed_spans
-        self.removed_runs += packing.removed_runs

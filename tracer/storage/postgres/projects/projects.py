@@ -13,7 +13,7 @@ from psycopg.errors import CheckViolation, NumericValueOutOfRange
 from tracer.clock import utc_now
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
-from tracer.records.project_settings import KeptSpans, ProjectSettings
+from tracer.records.project_settings import ProjectSettings
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.storage.postgres.connection.pool import (
     Pool,
@@ -77,7 +77,6 @@ class SettingsChange(TypedDict, total=False):
     keep_days: int | None
     keep_runs: int | None
     payloads: PayloadPolicy
-    keep_spans: KeptSpans
 
 
 class SettingsOfProject:
@@ -137,8 +136,8 @@ class SettingsOfProject:
         row = await cursor.fetchone()
         if row is None:
             return ProjectSettings()
-        keep_days, keep_runs, payloads, keep_spans = row
-        return ProjectSettings(keep_days, keep_runs, PayloadPolicy(payloads), KeptSpans(keep_spans))
+        keep_days, keep_runs, payloads = row
+        return ProjectSettings(keep_days, keep_runs, PayloadPolicy(payloads))
 
 
 _MAKE = """
@@ -146,8 +145,8 @@ INSERT INTO project (project_id, name, created_at)
 SELECT max(project_id) + 1, %(name)s, %(now)s FROM project
 ON CONFLICT ON CONSTRAINT project_has_its_own_name DO NOTHING"""
 
-_SETTINGS = "SELECT keep_days, keep_runs, payloads, keep_spans FROM project WHERE project_id = %s"
+_SETTINGS = "SELECT keep_days, keep_runs, payloads FROM project WHERE project_id = %s"
 
 _CHANGE = """
-UPDATE project SET (keep_days, keep_runs, payloads, keep_spans) = (%s, %s, %s, %s)
+UPDATE project SET (keep_days, keep_runs, payloads) = (%s, %s, %s)
 WHERE project_id = %s"""

@@ -71,7 +71,7 @@ _REVISION = f"SELECT revision FROM run WHERE {_RUN} AND root_plan_id = %(run)s"
 
 _REVISIONS = f"SELECT root_plan_id, revision FROM run WHERE {_RUN} AND root_plan_id = ANY(%(runs)s)"
 
-_STATE = "run.root_plan_id, run.revision, run.recorded_at, run.span_bytes, run.removed_spans"
+_STATE = "run.root_plan_id, run.revision, run.recorded_at, run.span_bytes"
 
 _RUN_OF = {Kind.RUN: f"SELECT {_STATE} FROM run WHERE {_RUN}"} | {
     kind: f"""

@@ -46,7 +46,6 @@ class ProjectRow(TableRow, table=True):
         CheckConstraint(
             "payloads IN ('keep', 'preview', 'drop')", name="project_has_a_payload_policy"
         ),
-        CheckConstraint("keep_spans IN ('all', 'agent')", name="project_keeps_spans"),
     )
 
     # No sequence: a new project gets the next number, under a lock.
@@ -62,9 +61,6 @@ class ProjectRow(TableRow, table=True):
     """If the project has more runs, the oldest are deleted; null: no limit."""
     payloads: str = Field(sa_column_kwargs={"server_default": "keep"})
     """How payloads are stored: `keep`, `preview` (the beginning) or `drop`."""
-    keep_spans: str = Field(sa_column_kwargs={"server_default": "all"})
-    """Which spans are kept when the blocks of a run are merged: `all`, or only those of `agent`
-    work."""
     summed_at: datetime | None = None
     """The roll-ups of tool statistics contain all changes that were committed before this time;
     null before the first pass of the roll-up job has ended."""

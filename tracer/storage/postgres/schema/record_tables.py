@@ -265,8 +265,6 @@ class RunTable(_Stored, Run, table=True):
     """The uncompressed size of the run's blocks in bytes, without pending blocks."""
     settle_at: datetime | None = None
     """When to merge the run's blocks; null if no blocks are left to merge."""
-    removed_spans: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
-    """The number of spans that were removed because the project stores spans of agent work only."""
     summed_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The revision of the run up to which `run_group` counts its tool calls."""
     is_summed: bool = Field(

@@ -2,9 +2,7 @@
 
 Merging combines the blocks of a run when no more spans arrive, and keeps one version of each span.
 It works on one run in a transaction, under the run's advisory lock and the lock of its row. Readers
-see the same spans before and after, so it does not raise the revision of the run. If a project
-keeps the spans of agent work only, merging also *thins* the run: it removes the other spans, or the
-whole run if it is no agent work. The records of a thinned run do not change.
+see the same spans before and after, so it does not raise the revision of the run.
 """
 
 from __future__ import annotations
@@ -21,11 +19,8 @@ from tracer.clock import Clock
 from tracer.logs import get_logger
 from tracer.otel.otlp.blocks import UnreadableBlock, unpack_block
 from tracer.otel.otlp.repacking import Item, PackedBlock, blocks_with, merge_messages
-from tracer.otel.projection.thinning import thinned
-from tracer.records.project_settings import KeptSpans
 from tracer.storage.postgres.connection.pool import PoolConnection, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project, reading
-from tracer.storage.postgres.schema.record_tables import METADATA
 from tracer.storage.postgres.spans.blocks import (
     BLOCK_BYTES,
     CLAIM_RUN,
@@ -72,35 +67,6 @@ UPDATE run SET settle_at = NULL, span_bytes = (
     WHERE project_id = %(project_id)s AND root_plan_id = %(run)s)
 WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
 
-THINNED_BYTES = PART_BYTES // 4
-"""Runs with more uncompressed bytes of spans are not thinned, because thinning projects a run in
-the server's process."""
-
-# A run whose projection failed keeps all spans, because their records are unknown.
-_MAY_BE_THINNED = """
-SELECT FROM run WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
-    AND source = 'spans' AND projected > 0 AND projection_error IS NULL"""
-
-_SESSIONS = """
-SELECT session_run_id FROM otel_session
-WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
-
-_BLOCKS_OF_RUNS = """
-SELECT body FROM otel_block WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)
-ORDER BY root_plan_id, recorded_at, key"""
-
-_NOTE_REMOVED = """
-UPDATE run SET removed_spans = removed_spans + %(removed)s
-WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
-
-# The foreign keys are deferred, so the order is irrelevant.
-_DELETE_RUN = tuple(
-    f"DELETE FROM {table.name} WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"
-    for table in reversed(METADATA.sorted_tables)
-    if "root_plan_id" in table.columns
-)
-"""Delete a run without leaving a tombstone. Later spans of its trace are therefore accepted."""
-
 _GIVE_UP = """
 UPDATE run SET settle_at = NULL
 WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND settle_at IS NOT NULL"""
@@ -119,7 +85,6 @@ class SpanPacking:
         clock: Clock | None = None,
         block_bytes: int = BLOCK_BYTES,
         part_bytes: int = PART_BYTES,
-        keep: KeptSpans = KeptSpans.ALL,
     ) -> None:
         """Connect to the database.
 
@@ -128,13 +93,7 @@ class SpanPacking:
             clock: The clock by which runs are due for merging; None: the database's own clock.
             block_bytes: The largest uncompressed size of a block.
             part_bytes: How many uncompressed bytes of a run are merged at once.
-            keep: Which spans the project keeps of runs that are merged.
         """
-        self._keep = keep
-        self.removed_spans = 0
-        """How many spans were removed, including the spans of removed runs."""
-        self.removed_runs = 0
-        """How many runs were removed because they contained no agent work."""
         self._project = project
         self._clock = clock
         self._block_bytes = block_bytes
@@ -167,14 +126,6 @@ class SpanPacking:
             if not await _is_found(connection, _IS_MERGEABLE, values):
                 return False
             sizes = await _fetched(connection, _BLOCK_SIZES, values)
-            if (
-                self._keep is KeptSpans.AGENT
-                and sum(size for _, size in sizes) <= THINNED_BYTES
-                and await _is_found(connection, _MAY_BE_THINNED, values)
-            ):
-                await self._thin(connection, {**values, "keys": [key for key, _ in sizes]})
-                await connection.execute(_SETTLED, values)
-                return True
             for keys in _parts(sizes, self._part_bytes):
                 await self._merge_blocks(connection, {**values, "keys": keys})
             await connection.execute(_SETTLED, values)
@@ -185,27 +136,6 @@ class SpanPacking:
         old = [(body, recorded_at) for _, body, recorded_at in rows]
         blocks = await asyncio.to_thread(_merged, old, self._block_bytes)
         await self._replace(connection, values, blocks)
-
-    async def _thin(self, connection: PoolConnection, values: dict[str, Any]) -> None:
-        """Merge the blocks of a run, without the spans that are no agent work.
-
-        If no spans remain, remove the run.
-        """
-        rows = await _fetched(connection, _BLOCKS_BY_KEY, values)
-        old = [(body, recorded_at) for _, body, recorded_at in rows]
-        named = {"runs": [run_id for (run_id,) in await _fetched(connection, _SESSIONS, values)]}
-        of_sessions = [
-            body for (body,) in await _fetched(connection, _BLOCKS_OF_RUNS, {**values, **named})
-        ]
-        blocks, removed = await asyncio.to_thread(_thinned, old, of_sessions, self._block_bytes)
-        if blocks:
-            await self._replace(connection, values, blocks)
-            await connection.execute(_NOTE_REMOVED, {**values, "removed": removed})
-        else:
-            for statement in _DELETE_RUN:
-                await connection.execute(statement, values)
-            self.removed_runs += 1
-        self.removed_spans += removed
 
     async def _replace(
         self, connection: PoolConnection, values: dict[str, Any], blocks: list[PackedBlock]
@@ -275,24 +205,6 @@ def _blocks(items: Iterable[Item], max_bytes: int) -> list[PackedBlock]:
 def _merged(blocks: Iterable[tuple[bytes, datetime]], max_bytes: int) -> list[PackedBlock]:
     messages = ((unpack_block(body), recorded_at) for body, recorded_at in blocks)
     return _blocks(merge_messages(messages), max_bytes)
-
-
-def _thinned(
-    blocks: Iterable[tuple[bytes, datetime]], of_sessions: Iterable[bytes], max_bytes: int
-) -> tuple[list[PackedBlock], int]:
-    """Return the blocks of a run after thinning, and the number of removed spans.
-
-    The list of blocks is empty if the run must be removed. If the projection of the run fails, no
-    spans are removed.
-    """
-    items = merge_messages((unpack_block(body), recorded_at) for body, recorded_at in blocks)
-    try:
-        remaining_items = thinned(items, [unpack_block(body) for body in of_sessions])
-    except Exception as error:  # a dialect may raise anything
-        log.warning("run_not_thinned", error=type(error).__name__)
-        remaining_items = items
-    left = [] if remaining_items is None else _blocks(remaining_items, max_bytes)
-    return left, len(items) - len(remaining_items or ())
 
 
 def _parts(sizes: Sequence[tuple[Any, ...]], most: int) -> list[list[bytes]]:

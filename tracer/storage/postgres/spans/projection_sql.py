@@ -187,9 +187,7 @@ due are skipped unless $4 is true."""
 # --- Read ----------------------------------------------------------------------------------------
 
 READ_RUNS = """
-SELECT root_plan_id, projected, projection_version,
-    EXISTS (SELECT FROM project WHERE project_id = $1 AND keep_spans <> 'all')
-FROM run
+SELECT root_plan_id, projected, projection_version FROM run
 WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
     AND source = 'spans'"""
 

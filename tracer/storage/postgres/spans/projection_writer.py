@@ -81,8 +81,6 @@ class StoredSpans:
 
     projected: int = 0
     """The value of `run.projected` when the spans were read."""
-    is_thinned: bool = False
-    """Whether its project keeps only spans of agent work."""
     messages: list[bytes] = field(default_factory=list)
     arrivals: list[datetime] = field(default_factory=list)
     """When each of the messages arrived, in ascending order."""
@@ -142,9 +140,9 @@ def _packed(kind: Kind, row: Row) -> tuple[bytes, int]:
 
 
 def _settle_seconds(stored: StoredSpans, spans: int) -> float | None:
-    """Return after how many seconds to merge or thin the blocks of a run; None: never."""
+    """Return after how many seconds to merge the blocks of a run; None: never."""
     if len(stored.messages) < 2:
-        return SETTLE_SECONDS if stored.is_thinned else None
+        return None
     return 0.0 if stored.spans > 2 * spans else SETTLE_SECONDS
 
 

@@ -381,14 +381,11 @@ class Projector:
         stored_runs: dict[UUID, StoredSpans] = {}
         if not runs:
             return stored_runs, NO_OWN_PRICES
-        # In one snapshot: `tracer pack-spans` moves spans from one table to the other.
         with self._session.in_project(project_id, _ONE_SNAPSHOT):
             prices = self._ask_prices(project_id)
-            for run_id, projected, version, is_thinned in self._session.ask(
-                sql.READ_RUNS, project_id, runs
-            ):
+            for run_id, projected, version in self._session.ask(sql.READ_RUNS, project_id, runs):
                 if version <= PROJECTION_VERSION:
-                    stored_runs[run_id] = StoredSpans(projected, is_thinned)
+                    stored_runs[run_id] = StoredSpans(projected)
             self._read_spans(project_id, stored_runs)
             named: dict[UUID, list[UUID]] = {}
             for run_id, session in self._session.ask(
