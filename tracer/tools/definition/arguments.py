@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,32 +19,17 @@ from tracer.errors import InvalidArguments, RegistrationError
 MAX_BYTES = 512 * 1024
 """The largest size of a schema, as JSON."""
 
-MAX_CHECKS = 10_000
-"""The largest number of subschemas that one value may be checked against."""
-
-_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
-"""Keywords whose subschemas apply to the same value (JSON Schema 2020-12, section 10.2)."""
-
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-
 
 def check_limits(schema: dict[str, Any]) -> None:
     """Check that a schema is within the limits.
 
     Raises:
-        ValueError: The schema is not JSON, is too large or is nested too deeply, or a value would
-            have to be checked against too many subschemas.
+        ValueError: The schema is not JSON, is too large or is nested too deeply.
     """
     try:
         size = len(json.dumps(schema))
         if size > MAX_BYTES:
             raise ValueError(f"the schema has {size} bytes; at most {MAX_BYTES} are allowed")
-        costs = _Costs(schema)
-        if any(costs.of(part) > MAX_CHECKS for part in _subschemas(schema)):
-            raise ValueError(
-                "the references in the schema multiply: one value would be checked against more "
-                f"than {MAX_CHECKS} subschemas"
-            )
     except RecursionError as error:
         raise ValueError("the schema is nested too deeply") from error
     except TypeError as error:
@@ -52,62 +37,6 @@ def check_limits(schema: dict[str, Any]) -> None:
         raise ValueError(
             f"the schema must be JSON: {error}. Write such a value as text."
         ) from error
-
-
-def _subschemas(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield a schema and every object in it, each of which may be a subschema."""
-    if isinstance(value, dict):
-        yield value
-        for each in value.values():
-            yield from _subschemas(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _subschemas(each)
-
-
-class _Costs:
-    """Computes the cost of a subschema: against how many subschemas a value is checked."""
-
-    def __init__(self, root: dict[str, Any]) -> None:
-        self._root = root
-        self._cache: dict[int, int] = {}
-
-    def of(self, schema: Any) -> int:
-        if not isinstance(schema, dict):
-            return 1
-        key = id(schema)
-        if key not in self._cache:
-            self._cache[key] = 0  # a reference back to this schema adds nothing
-            nested = sum(self.of(each) for each in self._in_place(schema))
-            self._cache[key] = min(1 + nested, MAX_CHECKS + 1)
-        return self._cache[key]
-
-    def _in_place(self, schema: dict[str, Any]) -> Iterator[Any]:
-        for keyword in _IN_PLACE:
-            each = schema.get(keyword)
-            if isinstance(each, list):
-                yield from each
-            elif keyword == "dependentSchemas" and isinstance(each, dict):
-                yield from each.values()
-            elif each is not None:
-                yield each
-        for keyword in _REFERENCES:
-            if isinstance(schema.get(keyword), str):
-                yield self._referred(schema[keyword])
-
-    def _referred(self, reference: str) -> Any:
-        """Return the subschema that `$ref` names; None if it is not in this document."""
-        path = reference.removeprefix("#")
-        target: Any = self._root
-        for part in path.split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list) and name.isdecimal() and int(name) < len(target):
-                target = target[int(name)]
-            elif isinstance(target, dict):
-                target = target.get(name)
-            else:
-                return None
-        return target
 
 
 JsonSchema = dict[str, Any]
