@@ -135,6 +135,7 @@ def test_disabled_connection_records_nothing(
     with tracer.connect(NOBODY) as tracing:
         provider.add_span_processor(TracerSpanProcessor(tracing))
         with (
+            tracing.about(user="ann"),
             tracing.plan("Nobody reads this.") as plan,
             provider.get_tracer("agent").start_span("s"),
         ):
