@@ -51,7 +51,8 @@ def page_with_blocks(text: str) -> str:
 
     def block(match: re.Match[str]) -> str:
         commands = [getattr(rows[name], shown) for name in match["names"].split()]
-        note = f"{NOTE}\n\n" if shown == "today" else ""
+        is_ours = any(rows[name].today != rows[name].published for name in match["names"].split())
+        note = f"{NOTE}\n\n" if shown == "today" and is_ours else ""
         lines = "\n".join(commands)
         return f"<!-- install: {match['names']} -->\n{note}```sh\n{lines}\n```\n<!-- /install -->"
 
