@@ -13,15 +13,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "docs" / "contributing" / "releasing.md"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "server/README.md", "clients/typescript/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 BLOCK = re.compile(
     r"<!-- install: (?P<names>[\w -]+) -->\n(?P<text>.*?)<!-- /install -->", re.DOTALL
 )
-NOTE = (
-    "The packages are not published yet. Build them in a clone with `make wheels`, and run these "
-    "commands in its folder:"
-)
+NOTE = """\
+The packages are not published yet. Build them in a clone with `make wheels`. Then run in
+its folder, in a virtual environment:"""
 _ROW = re.compile(r"^\| `([\w-]+)` \| `([^`|]+)` \| `([^`|]+)` \|$", re.MULTILINE)
 _SHOWN = re.compile(r"^The pages show the column \*(today|published)\*\.$", re.MULTILINE)
 
@@ -51,8 +53,8 @@ def page_with_blocks(text: str) -> str:
 
     def block(match: re.Match[str]) -> str:
         commands = [getattr(rows[name], shown) for name in match["names"].split()]
-        note = f"{NOTE}\n\n" if shown == "today" else ""
         lines = "\n".join(commands)
+        note = f"{NOTE}\n\n" if "dist" in lines else ""
         return f"<!-- install: {match['names']} -->\n{note}```sh\n{lines}\n```\n<!-- /install -->"
 
     return BLOCK.sub(block, text)

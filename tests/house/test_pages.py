@@ -25,6 +25,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx2
 import pytest
@@ -34,6 +35,7 @@ from tests.api.commands import serving_here
 from tests.house.project_files import ROOT
 from tests.house.scripted_model import FORMATS, answer_request
 from tests.house.test_distributions import PROGRAMS, build, run
+from tests.servers import ADDRESS
 from tests.tools.http_servers import HttpServer, Received, http_server, reply
 from tests.trees import Node
 
@@ -50,7 +52,7 @@ RECEIVING = ("langfuse", "langsmith", "traceloop", "openlit")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _SAVE = re.compile(r"[Ss]ave (?:this|the program|it) as\s+`([\w.-]+)`")
 _EXPORT = re.compile(r"^export .+$", re.MULTILINE)
-_INSTALL = re.compile(r"\b(?:pip|npm) install |\buvx |\buv (?:add|pip|tool) ")
+_INSTALL = re.compile(r"\b(?:pip|npm|tool) install |\buvx |\buv add ")
 
 
 @dataclass(frozen=True)
@@ -379,27 +381,28 @@ def _ending(node: Node) -> str:
 @asynccontextmanager
 async def _server(reader: Reader, command: str) -> AsyncIterator[str]:
     """Start a server with a page's command, on a free port; give its address."""
-    words = shlex.split(command, comments=True)
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        "--port",
-        "0",
-        cwd=reader.folder,
-        env={**os.environ, **reader.variables, "TRACER_GRPC_PORT": "0"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
+    with TemporaryDirectory() as home:
+        # If this user is root, another one runs Postgres.
+        await asyncio.to_thread(Path(home).chmod, 0o755)
+        settings = {"TRACER_HOME": home, "TRACER_GRPC_PORT": "0"}
+        process = await asyncio.create_subprocess_exec(
+            *(*shlex.split(command, comments=True), "--port", "0"),
+            cwd=reader.folder,
+            env={**os.environ, **reader.variables, **settings},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
         assert process.stdout
         printed = ""
-        while not (found := re.search(r"listens on (http://\S+)", printed)):
+        while not (found := ADDRESS.search(printed)):
             line = await asyncio.wait_for(process.stdout.readline(), 300)
             assert line, printed
             printed += line.decode()
-        yield found[1]
-    finally:
-        process.terminate()
-        await process.communicate()
+        try:
+            yield found[1]
+        finally:
+            process.terminate()
+            await process.communicate()
 
 
 @asynccontextmanager
