@@ -39,8 +39,8 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help programs setup demo serve test test-thorough test-web test-ts watch coverage \
-	check check-python check-web check-ts audit format fields attributes openapi docs data bench screenshots \
-	torture dist lock browser clean
+	check check-python check-web check-ts audit format fields attributes openapi docs docs-install data bench screenshots \
+	torture wheels dist lock browser clean
 
 # Run a command, and report how long it took.
 timed = TIMEFORMAT='$(1): %0R s'; time $(2)
@@ -150,10 +150,18 @@ torture: setup browser #: Run the long forms of tests, or a part: ONLY=postgres,
 		$(if $(ONLY),-k "$(ONLY)") tests/torture tests/recorder/test_over_http.py \
 		tests/journeys/test_live_updates.py tests/api/test_shutdown.py
 
-dist: setup #: Build and check the wheels and source archives in dist/
-	rm -rf dist/*.whl dist/*.tar.gz
-	$(BIN)/hatchling build --directory dist
-	cd server && ../$(BIN)/hatchling build --directory ../dist
+docs-install: setup #: Write the install commands of all pages from docs/contributing/releasing.md
+	$(BIN)/python -m scripts.install_blocks
+
+wheels: setup $(CLIENT_READY) #: Build the packages into dist/, without tests (10 s)
+	rm -rf dist/tracer*lineage*
+	$(BIN)/hatchling build --target wheel --directory dist
+	cd server && ../$(BIN)/hatchling build --target wheel --directory ../dist
+	cd clients/typescript && npm pack --silent --pack-destination ../../dist
+
+dist: wheels #: Build and check the wheels and source archives in dist/
+	$(BIN)/hatchling build --target sdist --directory dist
+	cd server && ../$(BIN)/hatchling build --target sdist --directory ../dist
 	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
 	$(BIN)/pytest -q --thorough tests/house/test_distributions.py
 

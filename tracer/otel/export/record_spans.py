@@ -21,11 +21,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as WireStatus
 
 from tracer.otel.dialects.messages import read_messages
-from tracer.otel.dialects.span_facts import RequestedCall, parsed
+from tracer.otel.dialects.span_facts import RequestedCall
 from tracer.otel.otlp.protobuf_spans import MAX_TIME, Envelope, span_of
 from tracer.otel.otlp.span_fields import RECORD, RUN
 from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.embedded_records import RecordPlace
+from tracer.records.arguments import parsed
 from tracer.records.ids import span_id
 from tracer.records.merge import RULES
 from tracer.records.record_classes import (
