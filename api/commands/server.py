@@ -66,7 +66,7 @@ def serve(
     """Serve the API and the viewer."""
 
     async def run(settings: Settings) -> None:
-        application = load_application(settings)
+        application = None if settings.app is None else load_application(settings)
         async with served(
             settings, application, host, port, migrate, project, first_key, grpc=True
         ) as server:
@@ -97,7 +97,7 @@ def demo(
             if not once:
                 console.print(f"Tracer listens on {server.address}")
             outcome = await run_and_report(
-                server.parts.launcher,
+                await server.parts.opened_launcher(),
                 demonstration.request,
                 identity=Identity(demonstration.token_id),
             )
@@ -157,7 +157,7 @@ async def launcher(
 ) -> AsyncIterator[RunLauncher]:
     """Run a server in this process. Yield the launcher, which starts runs of the application."""
     async with served(_with_thread(settings), application, project=project) as server:
-        yield server.parts.launcher
+        yield await server.parts.opened_launcher()
 
 
 def _with_thread(settings: Settings) -> Settings:

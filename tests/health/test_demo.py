@@ -293,7 +293,7 @@ async def test_session_state_is_kept_for_the_next_run_of_the_session(
     async with served(database_url, tmp_path, health()) as made:
         for _ in range(2):
             with identity(token_id=TOKEN_ID):
-                await made.launcher.run(REQUEST, session_id="s-1")
+                await (await made.opened_launcher()).run(REQUEST, session_id="s-1")
 
     [(state,)] = await fetch(database_url, "SELECT state FROM session_state")
     told = await fetch(
@@ -337,7 +337,7 @@ async def alone(
     home = tmp_path_factory.mktemp("alone")
     with fresh_database(postgres_server_url, _template) as url:
         async with parts(read_settings(home=home), url, health()) as made:
-            yield Alone(made.launcher, url)
+            yield Alone(await made.opened_launcher(), url)
 
 
 async def test_tools_without_a_server_or_caller_fail_with_a_reason(
