@@ -4,13 +4,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
-from health.demo import REQUEST, TOKEN_ID, scripted_model
+from health.demo import LIVE_REQUEST, REQUEST, TOKEN_ID, scripted_model
 from tests.databases import fresh_database
 from tests.health.serving import demonstrated, health, served
 from tracer.assembly import parts
@@ -205,6 +206,13 @@ async def test_tokens_of_the_run_equal_the_sum_of_its_rounds(recorded: str) -> N
     assert of_rounds == totals[:2]
 
 
+async def test_cost_of_the_run_is_known(recorded: str) -> None:
+    found = await fetch(recorded, "SELECT cost_usd, unpriced_calls FROM run")
+
+    # 19,405 tokens at $0.25 and 1,686 tokens at $2 per million
+    assert found == [(Decimal("0.00822325"), 0)]
+
+
 async def test_notes_in_chinese_are_stored_unchanged(recorded: str) -> None:
     found = await fetch(
         recorded,
@@ -319,6 +327,26 @@ async def test_demo_without_a_model_can_run_three_times_concurrently(
         outcomes = await asyncio.gather(*(demonstrated(made) for _ in range(3)))
 
     assert [each.status for each in outcomes] == [Status.SUCCEEDED] * 3
+
+
+@pytest.mark.thorough
+async def test_run_to_watch_reviews_what_the_first_run_recorded(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with served(database_url, tmp_path, health()) as made:
+        await demonstrated(made)
+        with identity(token_id=TOKEN_ID):
+            outcome = await (await made.opened_launcher()).run(LIVE_REQUEST)
+
+    readings = await fetch(
+        database_url,
+        """
+        SELECT root_plan_id, json_array_length(result::json) FROM act_tool_info
+        WHERE name = 'query_blood_pressure' AND status = 'succeeded'
+        """,
+    )
+    assert outcome.status is Status.SUCCEEDED
+    assert {count for root, count in readings if root == outcome.root_plan_id} == {2}
 
 
 @dataclass(frozen=True)
