@@ -204,7 +204,7 @@ def _response_events(answer: JSON) -> Iterator[str]:
             yield event("response.output_item.added", output_index=at, item=item | {"content": []})
             [part] = item["content"]
             place["content_index"] = 0
-            text = {"logprobs": []}
+            text: JSON = {"logprobs": []}
             yield event("response.content_part.added", **place, part=part | {"text": ""})
             yield event("response.output_text.delta", **place, delta=part["text"], **text)
             yield event("response.output_text.done", **place, text=part["text"], **text)
@@ -240,7 +240,7 @@ def _message_events(answer: JSON) -> Iterator[str]:
     yield _sse({"type": "message_start", "message": begun}, "message_start")
     for at, block in enumerate(answer["content"]):
         if block["type"] == "text":
-            empty = {"text": ""}
+            empty: JSON = {"text": ""}
             delta = {"type": "text_delta", "text": block["text"]}
         else:
             empty = {"input": {}}

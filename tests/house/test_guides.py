@@ -2,11 +2,11 @@
 
 Each section is tested alone. TOML and YAML blocks become the files that their first lines name.
 Python blocks run in order: a block with `await` runs in an event loop, any other in a thread
-without one. A comment `# →` gives the value or the output of its line. A block of text is the
-outline of the latest recorded run.
+without one. A comment `# →` gives the value or the output of its line. `test_pages.py` runs the
+pages of get-started.
 
 A section that connects finds a server through `TRACER_URL` and the name `server_url`. At the end of
-a section, its connections are closed, and `uninstall` is called if the section imports it.
+a section, its connections are closed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
-from tests.adapters.outline import outline
-from tests.adapters.recording import PLENTY_SECONDS
 from tests.api.commands import serving_here
 from tests.databases import fresh_database
 from tests.tools.http_servers import Received, http_server, reply
@@ -108,19 +105,9 @@ async def _surroundings(folder: Path) -> AsyncIterator[dict[str, Any]]:
 
 
 def _close(names: dict[str, Any]) -> None:
-    if "uninstall" in names:
-        names["uninstall"]()
     for value in names.values():
         if isinstance(value, Tracing):
             value.close()
-
-
-async def _newest_run(names: dict[str, Any]) -> list[str]:
-    """Return the outline of the run that a section recorded last."""
-    assert await asyncio.to_thread(names["tracing"].flush, PLENTY_SECONDS)
-    async with httpx2.AsyncClient(base_url=names["server_url"], timeout=60) as client:
-        [run] = (await client.get("/api/runs", params={"limit": 1})).json()["items"]
-        return outline((await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json())
 
 
 def _show(value: object, wanted: str) -> None:
@@ -182,8 +169,6 @@ async def test_examples_of_each_guide_section_run(
                 (tmp_path / name[1]).write_text(example.text, encoding="utf-8")
             elif example.language == "python":
                 await _run(example, section.guide, names)
-            elif example.language == "text":
-                assert await _newest_run(names) == example.text.splitlines()
             else:
                 # What is neither run nor read by an example could say anything.
                 assert example.language in ("typescript", "sh")

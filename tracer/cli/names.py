@@ -6,7 +6,7 @@ SERVER_COMMANDS = {
         "Import runs from files that contain JSON lines or OTLP. Files may be compressed with gzip."
     ),
     "prune": "Delete the runs that exceed their project's limits of age and number.",
-    "erase": "Delete one run, or all runs of a subject, with all data.",
+    "erase": "Delete one run, or all runs of a user, with all data.",
     "pack-spans": "Compress the spans that earlier versions of Tracer stored as single rows.",
     "reproject": "Compute the records of runs from their spans again, with this version of Tracer.",
     "psql": "Open psql with read access to one project.",

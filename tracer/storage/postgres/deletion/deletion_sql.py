@@ -23,6 +23,7 @@ _OF_RUNS = f"{_OF_PROJECT} AND root_plan_id = ANY(%(runs)s)"
 # --- Which runs ----------------------------------------------------------------------------------
 
 ANY_RUN = "true"
+OF_RUN = "root_plan_id = %(run)s"
 OF_SUBJECT = is_text("subject", "subject")
 
 _IS_OPEN = "finished_at IS NULL AND status < 'cancelled'"
