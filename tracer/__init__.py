@@ -218,7 +218,7 @@ if not TYPE_CHECKING:
         except ModuleNotFoundError as error:
             if error.name is None or error.name.startswith("tracer."):
                 raise
-            from tracer.errors import missing_extra
+            from tracer.extras import missing_extra
 
             raise missing_extra(f"tracer.{name}", "runtime", error) from error
         return getattr(module, name)

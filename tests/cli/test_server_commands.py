@@ -1,4 +1,4 @@
-"""The `tracer` command without some packages: each command names what it needs."""
+"""The `tracer` command without the server package: server commands name the missing package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import sysconfig
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -32,12 +31,6 @@ def packages_without(folder: Path, *left_out: str) -> Path:
 def client_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages of the extra `cli`, without the server."""
     return packages_without(tmp_path_factory.mktemp("cli"))
-
-
-@pytest.fixture(scope="session")
-def light_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages of an installation without extras."""
-    return packages_without(tmp_path_factory.mktemp("light"), "rich", "typer")
 
 
 def tracer(path: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -86,37 +79,3 @@ def test_spool_command_works_without_the_server_package(client_path: Path, tmp_p
     done = tracer(client_path, tmp_path, "spool", "list", "--json")
 
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
-
-
-def test_version_needs_no_extra(light_path: Path, tmp_path: Path) -> None:
-    done = tracer(light_path, tmp_path, "--version")
-
-    assert (done.returncode, done.stdout) == (0, f"{version('tracer-lineage')}\n"), done.stderr
-
-
-@pytest.mark.parametrize(
-    ("command", "extras"),
-    [("run Hello", "cli,runtime"), ("spool list", "cli"), ("serve", "server"), ("keys", "server")],
-)
-def test_command_without_extras_names_the_extras_that_it_needs(
-    light_path: Path, tmp_path: Path, command: str, extras: str
-) -> None:
-    done = tracer(light_path, tmp_path, *command.split())
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"tracer: `tracer {command.split()[0]}` needs the extra")
-    assert done.stderr.endswith(f": pip install 'tracer-lineage[{extras}]'\n")
-
-
-@pytest.mark.parametrize("arguments", [(), ("--help",), ("unknown",)])
-def test_command_line_without_extras_lists_commands_with_their_extras(
-    light_path: Path, tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
-    done = tracer(light_path, tmp_path, *arguments)
-
-    listed = {line.split()[0]: line.split()[1] for line in done.stderr.splitlines()[1:]}
-    assert listed == {
-        **dict.fromkeys((*SERVER_COMMANDS, *SERVER_GROUPS), "server"),
-        "run": "cli,runtime",
-        "spool": "cli",
-    }

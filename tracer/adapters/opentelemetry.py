@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
-from tracer.errors import missing_extra
+from tracer.extras import missing_extra
 
 try:
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans

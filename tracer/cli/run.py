@@ -9,7 +9,8 @@ import typer
 from tracer.cli.names import EXTRAS
 from tracer.cli.terminal import Project, run_command
 from tracer.context import Identity
-from tracer.errors import ConfigurationError, missing_extra
+from tracer.errors import ConfigurationError
+from tracer.extras import missing_extra
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
 

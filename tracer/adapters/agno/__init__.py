@@ -25,7 +25,7 @@ from typing import Any
 from tracer.client.block import Work, current_work
 from tracer.client.tracing import Tracing
 from tracer.client.work import Plan, ThinkAct, ToolCall
-from tracer.errors import missing_extra
+from tracer.extras import missing_extra
 
 try:
     from agno.agent import _run as agent_runs

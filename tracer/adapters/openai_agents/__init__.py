@@ -22,7 +22,8 @@ from typing import Any
 from tracer.client.block import current_work
 from tracer.client.tracing import Tracing
 from tracer.client.work import ToolCall
-from tracer.errors import ToolError, missing_extra
+from tracer.errors import ToolError
+from tracer.extras import missing_extra
 
 try:
     import agents
