@@ -41,13 +41,11 @@ def run_request(
     async def run(settings: Settings) -> None:
         try:
             from tracer.cli import launching
-            from tracer.runtime.from_settings import load_application
         except ModuleNotFoundError as error:
             needed = missing_extra("tracer run", EXTRAS["run"], error)
             raise ConfigurationError(str(needed)) from error
-        application = load_application(settings)
         identity = Identity(token_id) if token_id else None
-        async with launching.open_launcher(settings, application, project) as launcher:
+        async with launching.open_launcher(settings, project) as launcher:
             outcome = await launching.run_and_report(
                 launcher, request, agent=agent, identity=identity, session_id=session
             )
