@@ -21,16 +21,19 @@ from tracer.storage.embedded import MAJOR_VERSION
 PROGRAM = "import sys; sys.path.append({path!r}); from tracer.cli import main; main()"
 
 
-@pytest.fixture(scope="session")
-def client_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory for `sys.path` with the package `tracer`, its dependencies, and no server."""
-    folder = tmp_path_factory.mktemp("site")
+def packages_without(folder: Path, *left_out: str) -> Path:
+    """Fill a directory for `sys.path` with `tracer` and its dependencies, without some of them."""
     for each in Path(sysconfig.get_path("purelib")).iterdir():
-        # The project's own: the entry points, and the path to `api` and the demonstration.
-        if not each.name.startswith(("tracer", "_editable")):
+        if not each.name.startswith(("tracer_lineage_server", *left_out)):
             (folder / each.name).symlink_to(each)
     (folder / "tracer").symlink_to(ROOT / "tracer")
     return folder
+
+
+@pytest.fixture(scope="session")
+def client_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of the extra `cli`, without the server."""
+    return packages_without(tmp_path_factory.mktemp("cli"))
 
 
 def tracer(path: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

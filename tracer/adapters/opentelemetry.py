@@ -17,14 +17,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
+from tracer.extras import missing_extra
+
 try:
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
     from opentelemetry.sdk.trace import Span as OpenSpan
 except ImportError as error:
-    raise ImportError(
-        "OpenTelemetry's SDK is missing: pip install 'tracer-lineage[otel]'"
-    ) from error
+    raise missing_extra(__name__, "otel", error) from error
 from opentelemetry.context import Context
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 

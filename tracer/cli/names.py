@@ -25,3 +25,6 @@ COMMANDS = {
     "spool": "List, send or delete events that wait on this machine.",
 }
 """Commands that need no server."""
+
+EXTRAS = {"run": "cli,runtime", "spool": "cli"}
+"""The extras that these commands need. All others need `server`."""

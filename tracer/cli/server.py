@@ -21,7 +21,6 @@ from tracer.settings import Settings, read_settings
 from tracer.storage.embedded import is_prepared
 
 if TYPE_CHECKING:  # they need the extra `runtime`
-    from tracer.runtime.application import Application
     from tracer.runtime.launcher import RunLauncher
 
 GROUP = "tracer.server"
@@ -50,15 +49,17 @@ def add_server_commands(commands: typer.Typer, names: dict[str, str]) -> None:
         commands.command(name=name, help=text, cls=ServerCommand)(lambda: None)
 
 
-def server_launcher(
-    settings: Settings, application: Application, project: str
-) -> AbstractAsyncContextManager[RunLauncher]:
-    """Return a launcher that records to a server in this process.
+def server_launcher(settings: Settings, project: str) -> AbstractAsyncContextManager[RunLauncher]:
+    """Return a launcher of the configured application that records to a server in this process.
 
     Raises:
-        ConfigurationError: The server is not installed.
+        ConfigurationError: The server is not installed, or the application cannot be loaded.
     """
     open_launcher = _load("`tracer run` without TRACER_URL", "launcher", is_starting=True)
+    from tracer.runtime.from_settings import load_application
+
+    # After the server, whose package makes the demonstration importable.
+    application = load_application(settings)
     launcher: AbstractAsyncContextManager[RunLauncher] = open_launcher(
         settings, application, project
     )
