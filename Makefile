@@ -5,8 +5,8 @@ SHELL := bash
 PYTHON ?= python3
 WORKERS ?= 2
 PORT ?= 8420
-# Without the developers' tools, `make demo` installs only what a server and `vite build` need.
-ifeq ($(MAKECMDGOALS)$(wildcard .venv/bin/python),demo)
+# Without the developers' tools, these install only what a server and `vite build` need.
+ifeq ($(filter-out demo wheels,$(or $(MAKECMDGOALS),help) $(wildcard .venv/bin/python)),)
 IS_DEMO := yes
 ENVIRONMENT := .venv-demo
 else
@@ -179,11 +179,11 @@ torture: setup browser #: Run the long forms of tests, or a part: ONLY=postgres,
 docs-install: setup #: Write the install commands of all pages from docs/contributing/releasing.md
 	$(BIN)/python -m scripts.install_blocks
 
-wheels: setup $(CLIENT_READY) #: Build the packages into dist/, without tests (10 s)
-	rm -rf dist/tracer*lineage*
-	$(BIN)/hatchling build --target wheel --directory dist
-	cd server && ../$(BIN)/hatchling build --target wheel --directory ../dist
-	cd clients/typescript && npm pack --silent --pack-destination ../../dist
+wheels: setup $(CLIENT_READY) #: Build the packages that pages install into dist/, without tests (10 s)
+	@rm -rf dist/tracer*lineage*
+	@$(BIN)/hatchling build --target wheel --directory dist
+	@cd server && ../$(BIN)/hatchling build --target wheel --directory ../dist
+	@cd clients/typescript && npm pack --silent --pack-destination ../../dist >/dev/null
 
 dist: wheels #: Build and check the wheels and source archives in dist/
 	$(BIN)/hatchling build --target sdist --directory dist
@@ -228,7 +228,7 @@ $(WEB_READY): web/package.json web/package-lock.json
 
 $(CLIENT_READY): clients/typescript/package.json clients/typescript/package-lock.json
 	@$(CHECK_NODE)
-	cd clients/typescript && npm ci --no-audit --no-fund
+	@cd clients/typescript && npm ci --no-audit --no-fund --loglevel error >/dev/null
 	touch $@
 
 $(VIEWER): $(WEB_READY) $(WEB_SOURCES)
