@@ -156,9 +156,7 @@ class NamedCallSchema(BaseModel):
     @classmethod
     def of(cls, call: ExampleCall) -> NamedCallSchema:
         """Return the schema of an example call."""
-        error = None
-        if call.error_type is not None:
-            error = ErrorSchema(type=call.error_type, message=call.error_message, stack=None)
+        error = ErrorSchema.of(call.error_type, call.error_message, stack=None)
         return cls.model_validate({**vars(call), "error": error})
 
 

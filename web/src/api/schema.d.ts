@@ -985,6 +985,11 @@ export interface components {
             reason: string | null;
             /** Errortype */
             errorType: string | null;
+            /**
+             * Errormessage
+             * @description The first 300 characters of the error's message.
+             */
+            errorMessage: string | null;
             /** Startedat */
             startedAt: string | null;
             /** Durationms */
@@ -1096,9 +1101,9 @@ export interface components {
         ErrorSchema: {
             /**
              * Type
-             * @description The error's class or code.
+             * @description The error's class or code; null if none was recorded.
              */
-            type: string;
+            type: string | null;
             /**
              * Message
              * @description The error's message.
@@ -7977,6 +7982,7 @@ export interface operations {
                      *               "status": "failed",
                      *               "reason": "tool_error",
                      *               "errorType": "ValueError",
+                     *               "errorMessage": "no such patient",
                      *               "startedAt": "2026-11-21T22:21:52.462812Z",
                      *               "durationMs": 1000,
                      *               "attempt": 3,
