@@ -32,6 +32,7 @@ _CALL: dict[str, Any] = {
     "status": "failed",
     "startedAt": "2026-11-21T22:21:52.462812Z",
     "durationMs": 1400.0,
+    "reason": "tool_error",
     "error": {"type": "ValueError", "message": "no such patient", "stack": None},
 }
 _AS_OF = "2026-11-21T22:21:30.104296Z"
@@ -150,6 +151,8 @@ class NamedCallSchema(BaseModel):
     status: ShownStatus
     started_at: datetime | None
     duration_ms: float | None
+    reason: str | None
+    """The reason of the call's status, as a code."""
     error: ErrorSchema | None
     """The error, without a stack trace, and with the first 2 kB of its message."""
 

@@ -32,6 +32,7 @@ async def test_statistics_list_the_figures_of_every_tool(api: Api) -> None:
     assert history["stats"] == page["items"][1]
     [failure] = history["latestFailures"]
     assert (failure["toolCallId"], failure["rootPlanId"]) == (str(run.failed_call), str(run.root))
+    assert failure["reason"] == "tool_error"
     assert failure["error"] == {
         "type": "ValueError",
         "message": "the cuff is loose",

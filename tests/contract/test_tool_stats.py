@@ -238,6 +238,7 @@ async def test_history_lists_the_slowest_calls_and_the_latest_failures(store: St
         status="failed",
         started_at=call.started_at,
         duration_ms=1000.0,
+        reason="tool_error",
         error_type="ValueError",
         error_message="x" * 2048,
     )

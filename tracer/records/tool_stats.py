@@ -122,6 +122,7 @@ class ExampleCall:
     """The status as the API shows it, which may be `abandoned`."""
     started_at: datetime | None
     duration_ms: float | None
+    reason: str | None
     error_type: str | None
     error_message: str | None
     """The first 2 kB of the error's message."""

@@ -221,6 +221,7 @@ def _named(ordered: list[ActToolInfo]) -> list[ExampleCall]:
             status=call.shown_status,
             started_at=call.started_at,
             duration_ms=_duration(call),
+            reason=call.reason,
             error_type=call.error_type,
             error_message=None if call.error_message is None else preview(call.error_message),
         )

@@ -1576,6 +1576,7 @@ export interface components {
          *         "message": "no such patient",
          *         "type": "ValueError"
          *       },
+         *       "reason": "tool_error",
          *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
          *       "startedAt": "2026-11-21T22:21:52.462812Z",
          *       "status": "failed",
@@ -1602,6 +1603,11 @@ export interface components {
             startedAt: string | null;
             /** Durationms */
             durationMs: number | null;
+            /**
+             * Reason
+             * @description The reason of the call's status, as a code.
+             */
+            reason: string | null;
             /** @description The error, without a stack trace, and with the first 2 kB of its message. */
             error: components["schemas"]["ErrorSchema"] | null;
         };
@@ -4504,6 +4510,7 @@ export interface components {
          *             "message": "no such patient",
          *             "type": "ValueError"
          *           },
+         *           "reason": "tool_error",
          *           "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
          *           "startedAt": "2026-11-21T22:21:52.462812Z",
          *           "status": "failed",
@@ -4517,6 +4524,7 @@ export interface components {
          *             "message": "no such patient",
          *             "type": "ValueError"
          *           },
+         *           "reason": "tool_error",
          *           "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
          *           "startedAt": "2026-11-21T22:21:52.462812Z",
          *           "status": "failed",

@@ -59,7 +59,7 @@ def _named(status: str) -> str:
     """
     message = payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)["error_message"]
     return f"""SELECT tool_call_id, root_plan_id, {status} AS status, started_at,
-        {DURATION} AS duration_ms, error_type, {message} AS error_message"""
+        {DURATION} AS duration_ms, reason, error_type, {message} AS error_message"""
 
 
 _ENDED = _named("status::text")
