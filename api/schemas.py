@@ -150,7 +150,7 @@ _RUN_EXAMPLE: dict[str, Any] = {
     "costUsd": 0.0121,
     "unpricedCalls": 0,
     "toolCalls": 14,
-    "failures": 1,
+    "failedCalls": 1,
 }
 
 
@@ -203,6 +203,7 @@ class RunPreviewSchema(RunSchema, RunPreview):
         request="Review the week of p-1.",
         answer="All is well.",
         subAgents=3,
+        failures=1,
         handledFailures=1,
         failure=None,
         openCall=None,

@@ -14,7 +14,7 @@ from tracer.records.tool_stats import CallCounts, ExampleCall, ToolStats
 _FIGURES = {
     "calls": 14,
     "succeeded": 11,
-    "failures": 1,
+    "failed": 1,
     "cancelled": 0,
     "abandoned": 1,
     "running": 1,
@@ -45,7 +45,7 @@ _STATS: dict[str, Any] = {
 }
 
 
-_COUNTS: dict[str, Any] = {"at": "2026-11-21T22:00:00Z", "calls": 14, "failures": 1}
+_COUNTS: dict[str, Any] = {"at": "2026-11-21T22:00:00Z", "calls": 14, "failed": 1}
 
 
 class CallFiguresSchema(BaseModel):
@@ -55,7 +55,7 @@ class CallFiguresSchema(BaseModel):
 
     calls: int
     succeeded: int
-    failures: int
+    failed: int
     cancelled: int
     abandoned: int
     """The number of open calls whose recorder's lease expired."""
@@ -97,7 +97,7 @@ class CallCountsSchema(BaseModel):
     at: datetime
     """The start of the interval."""
     calls: int
-    failures: int
+    failed: int
 
 
 class ListedToolStatsSchema(ToolStatsSchema):
@@ -171,7 +171,7 @@ class ToolHistorySchema(BaseModel):
         bucketSeconds=3600,
         buckets=[{"at": "2026-11-21T22:00:00Z", **_FIGURES}],
         slowest=[_CALL],
-        latestFailures=[_CALL],
+        latestFailed=[_CALL],
         latestAbandoned=[],
         asOf=_AS_OF,
     )
@@ -184,7 +184,7 @@ class ToolHistorySchema(BaseModel):
     since 1970."""
     slowest: list[NamedCallSchema]
     """The ten slowest calls."""
-    latest_failures: list[NamedCallSchema]
+    latest_failed: list[NamedCallSchema]
     """The ten failed calls that ended last."""
     latest_abandoned: list[NamedCallSchema]
     """The ten abandoned calls that started last."""

@@ -27,10 +27,10 @@ async def test_statistics_list_the_figures_of_every_tool(api: Api) -> None:
     assert page["items"][1]["failureRate"] == 1.0
     history: Any = await api.read("/api/stats/tools/measure")
     counts = page["items"][1].pop("buckets")
-    assert counts == [{"at": "2026-01-01T12:00:00Z", "calls": 1, "failures": 1}]
+    assert counts == [{"at": "2026-01-01T12:00:00Z", "calls": 1, "failed": 1}]
     assert page["bucketSeconds"] == 1
     assert history["stats"] == page["items"][1]
-    [failure] = history["latestFailures"]
+    [failure] = history["latestFailed"]
     assert (failure["toolCallId"], failure["rootPlanId"]) == (str(run.failed_call), str(run.root))
     assert failure["reason"] == "tool_error"
     assert failure["error"] == {
@@ -46,7 +46,7 @@ async def test_failed_call_without_an_error_type_shows_its_message(api: Api) -> 
     await api.record_spans(spans)
 
     history: Any = await api.read("/api/stats/tools/measure")
-    [failure] = history["latestFailures"]
+    [failure] = history["latestFailed"]
     call: Any = await api.read(f"/api/tool-calls/{failure['toolCallId']}")
 
     assert failure["error"] == {"type": None, "message": "the cuff is loose", "stack": None}

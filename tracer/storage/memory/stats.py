@@ -192,7 +192,7 @@ def _figures(calls: list[ActToolInfo], opened: Opened) -> dict[str, Any]:
     own_times = sorted(d for call in calls for d in [_own_time(call, opened)] if d is not None)
     ended = {
         "succeeded": statuses[Status.SUCCEEDED],
-        "failures": statuses[Status.FAILED],
+        "failed": statuses[Status.FAILED],
         "cancelled": statuses[Status.CANCELLED],
         "abandoned": statuses[ABANDONED],
     }

@@ -428,7 +428,7 @@ export interface paths {
         };
         /**
          * Read Tool History
-         * @description Read one tool's calls over time, with the slowest calls and the latest failures.
+         * @description Read one tool's calls over time, with the slowest calls and the latest failed calls.
          *
          *     Older calls are counted in the background, as explained for the statistics of all tools.
          */
@@ -793,8 +793,8 @@ export interface components {
             calls: number;
             /** Succeeded */
             succeeded: number;
-            /** Failures */
-            failures: number;
+            /** Failed */
+            failed: number;
             /** Cancelled */
             cancelled: number;
             /**
@@ -852,8 +852,8 @@ export interface components {
             at: string;
             /** Calls */
             calls: number;
-            /** Failures */
-            failures: number;
+            /** Failed */
+            failed: number;
         };
         /**
          * CallerSchema
@@ -1426,13 +1426,13 @@ export interface components {
          *         {
          *           "at": "2026-11-21T22:00:00Z",
          *           "calls": 14,
-         *           "failures": 1
+         *           "failed": 1
          *         }
          *       ],
          *       "calls": 14,
          *       "cancelled": 0,
+         *       "failed": 1,
          *       "failureRate": 0.0833,
-         *       "failures": 1,
          *       "latestAt": "2026-11-21T22:21:52.462812Z",
          *       "name": "medication_check",
          *       "ownP50Ms": 20.5,
@@ -1452,8 +1452,8 @@ export interface components {
             calls: number;
             /** Succeeded */
             succeeded: number;
-            /** Failures */
-            failures: number;
+            /** Failed */
+            failed: number;
             /** Cancelled */
             cancelled: number;
             /**
@@ -2619,6 +2619,7 @@ export interface components {
          *       "costUsd": 0.0121,
          *       "deploymentEnvironment": "production",
          *       "durationMs": 5649.188,
+         *       "failedCalls": 1,
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
          *       "handledFailures": 1,
@@ -2675,11 +2676,11 @@ export interface components {
              */
             toolCalls: number;
             /**
-             * Failures
+             * Failedcalls
              * @description The number of think-acts and tool calls that failed.
              * @default 0
              */
-            failures: number;
+            failedCalls: number;
             /**
              * Rootplanid
              * Format: uuid
@@ -2806,6 +2807,13 @@ export interface components {
              */
             subAgents: number;
             /**
+             * Failures
+             * @description The number of failures: failed records without a failed record below them. If one failure
+             *     made several records fail, it is counted once. `failedCalls` counts all failed calls.
+             * @default 0
+             */
+            failures: number;
+            /**
              * Handledfailures
              * @description The number of failures that did not make the run fail.
              * @default 0
@@ -2869,7 +2877,7 @@ export interface components {
          *       "costUsd": 0.0121,
          *       "deploymentEnvironment": "production",
          *       "durationMs": 5649.188,
-         *       "failures": 1,
+         *       "failedCalls": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
          *       "inputTokens": 5120,
          *       "masked": [],
@@ -2922,11 +2930,11 @@ export interface components {
              */
             toolCalls: number;
             /**
-             * Failures
+             * Failedcalls
              * @description The number of think-acts and tool calls that failed.
              * @default 0
              */
-            failures: number;
+            failedCalls: number;
             /**
              * Rootplanid
              * Format: uuid
@@ -3099,6 +3107,7 @@ export interface components {
          *       "costUsd": 0.0121,
          *       "deploymentEnvironment": "production",
          *       "durationMs": 5649.188,
+         *       "failedCalls": 1,
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
          *       "handledFailures": 1,
@@ -3155,11 +3164,11 @@ export interface components {
              */
             toolCalls: number;
             /**
-             * Failures
+             * Failedcalls
              * @description The number of think-acts and tool calls that failed.
              * @default 0
              */
-            failures: number;
+            failedCalls: number;
             /**
              * Rootplanid
              * Format: uuid
@@ -3285,6 +3294,13 @@ export interface components {
              * @default 0
              */
             subAgents: number;
+            /**
+             * Failures
+             * @description The number of failures: failed records without a failed record below them. If one failure
+             *     made several records fail, it is counted once. `failedCalls` counts all failed calls.
+             * @default 0
+             */
+            failures: number;
             /**
              * Handledfailures
              * @description The number of failures that did not make the run fail.
@@ -4490,8 +4506,8 @@ export interface components {
          *           "at": "2026-11-21T22:00:00Z",
          *           "calls": 14,
          *           "cancelled": 0,
+         *           "failed": 1,
          *           "failureRate": 0.0833,
-         *           "failures": 1,
          *           "ownP50Ms": 20.5,
          *           "ownP95Ms": 80.25,
          *           "ownP99Ms": 120,
@@ -4503,7 +4519,7 @@ export interface components {
          *         }
          *       ],
          *       "latestAbandoned": [],
-         *       "latestFailures": [
+         *       "latestFailed": [
          *         {
          *           "durationMs": 1400,
          *           "error": {
@@ -4535,8 +4551,8 @@ export interface components {
          *         "abandoned": 1,
          *         "calls": 14,
          *         "cancelled": 0,
+         *         "failed": 1,
          *         "failureRate": 0.0833,
-         *         "failures": 1,
          *         "latestAt": "2026-11-21T22:21:52.462812Z",
          *         "name": "medication_check",
          *         "ownP50Ms": 20.5,
@@ -4571,10 +4587,10 @@ export interface components {
              */
             slowest: components["schemas"]["NamedCallSchema"][];
             /**
-             * Latestfailures
+             * Latestfailed
              * @description The ten failed calls that ended last.
              */
-            latestFailures: components["schemas"]["NamedCallSchema"][];
+            latestFailed: components["schemas"]["NamedCallSchema"][];
             /**
              * Latestabandoned
              * @description The ten abandoned calls that started last.
@@ -4623,13 +4639,13 @@ export interface components {
          *             {
          *               "at": "2026-11-21T22:00:00Z",
          *               "calls": 14,
-         *               "failures": 1
+         *               "failed": 1
          *             }
          *           ],
          *           "calls": 14,
          *           "cancelled": 0,
+         *           "failed": 1,
          *           "failureRate": 0.0833,
-         *           "failures": 1,
          *           "latestAt": "2026-11-21T22:21:52.462812Z",
          *           "name": "medication_check",
          *           "ownP50Ms": 20.5,
@@ -4669,8 +4685,8 @@ export interface components {
          *       "abandoned": 1,
          *       "calls": 14,
          *       "cancelled": 0,
+         *       "failed": 1,
          *       "failureRate": 0.0833,
-         *       "failures": 1,
          *       "latestAt": "2026-11-21T22:21:52.462812Z",
          *       "name": "medication_check",
          *       "ownP50Ms": 20.5,
@@ -4690,8 +4706,8 @@ export interface components {
             calls: number;
             /** Succeeded */
             succeeded: number;
-            /** Failures */
-            failures: number;
+            /** Failed */
+            failed: number;
             /** Cancelled */
             cancelled: number;
             /**
