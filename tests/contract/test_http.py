@@ -406,14 +406,14 @@ async def test_read_leases_returns_the_lease_of_each_recorder_of_the_run(served:
 async def test_read_tool_stats_counts_the_calls_of_each_tool(served: Served) -> None:
     await served.record_sample()
     items = (await served.get("/api/stats/tools"))["items"]
-    counts = {item["name"]: (item["calls"], item["failures"]) for item in items}
+    counts = {item["name"]: (item["calls"], item["failed"]) for item in items}
     assert counts == {"check": (2, 0), "measure": (1, 1)}
 
 
 async def test_read_tool_history_lists_the_latest_failures_of_the_tool(served: Served) -> None:
     run = await served.record_sample()
     history = await served.get("/api/stats/tools/measure")
-    assert [each["toolCallId"] for each in history["latestFailures"]] == [str(run.failed_call)]
+    assert [each["toolCallId"] for each in history["latestFailed"]] == [str(run.failed_call)]
     assert await served.problem("/api/stats/tools/unknown") == (404, "not_found")
 
 

@@ -196,7 +196,7 @@ async def test_every_record_of_the_demo_run_has_ended(recorded: str) -> None:
 
 async def test_tokens_of_the_run_equal_the_sum_of_its_rounds(recorded: str) -> None:
     [totals] = await fetch(
-        recorded, "SELECT input_tokens, output_tokens, tool_calls, failures FROM run"
+        recorded, "SELECT input_tokens, output_tokens, tool_calls, failed_calls FROM run"
     )
     [of_rounds] = await fetch(
         recorded, "SELECT sum(input_tokens), sum(output_tokens) FROM think_act_record"
