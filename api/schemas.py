@@ -504,6 +504,10 @@ class Readiness(BaseModel):
     projectors: int
     """The number of projectors that are connected to the database, over all servers. A projector
     converts spans to records. Without one, accepted spans are stored and converted later."""
+    application: Literal["none", "loading", "ready", "failed"]
+    """Whether the server can start runs of the application that `TRACER_APP` names. `none`: the
+    variable is not set. `failed`: the application's resources could not be opened. The log contains
+    the reason, and the server tries again every 30 seconds."""
 
 
 class Health(BaseModel):

@@ -137,9 +137,9 @@ class Settings(BaseModel):
         default_factory=default_home,
         description="The directory of the embedded Postgres and the recorder's spool.",
     )
-    app: Annotated[str, AfterValidator(_check_app)] = Field(
-        default="health:application",
-        description="The application whose agents and tools the server may run.",
+    app: Annotated[str, AfterValidator(_check_app)] | None = Field(
+        default=None,
+        description="The application whose agents and tools the server may run; unset: none.",
     )
     hosts: str | None = Field(
         default=None,

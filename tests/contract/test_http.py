@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -73,10 +72,10 @@ class Served(Store):
 
 
 @pytest.fixture
-async def served(database_url: str, tmp_path: Path) -> AsyncIterator[Served]:
+async def served(database_url: str) -> AsyncIterator[Served]:
     async with open_pool(database_url) as pool:
         behind = postgres_stores(pool)()
-        transport = serving(behind, tmp_path)
+        transport = serving(behind)
         async with (
             aclosing(HttpWriter("http://tracer", transport=transport)) as writer,
             httpx2.AsyncClient(base_url="http://tracer", transport=transport) as client,
@@ -263,10 +262,10 @@ async def test_invalid_cursor_is_rejected_as_bad_cursor(served: Served) -> None:
 
 
 async def test_database_without_migrations_gets_schema_out_of_date(
-    empty_database_url: str, tmp_path: Path
+    empty_database_url: str,
 ) -> None:
     async with open_pool(empty_database_url) as pool:
-        transport = serving(postgres_stores(pool)(), tmp_path)
+        transport = serving(postgres_stores(pool)())
         async with aclosing(HttpWriter("http://tracer", transport=transport)) as writer:
             with pytest.raises(SchemaOutOfDate):
                 await writer.write([Moments().plan_started()])

@@ -139,7 +139,9 @@ async def run_both(made: Parts, request: str, **options: Any) -> list[RunOutcome
 
     async def run_one(number: int, token_id: str) -> RunOutcome:
         with identity(token_id=token_id):
-            return await made.launcher.run(request, session_id=f"s-{number}", **options)
+            return await (await made.opened_launcher()).run(
+                request, session_id=f"s-{number}", **options
+            )
 
     return await asyncio.gather(*(run_one(*each) for each in enumerate(USERS)))
 

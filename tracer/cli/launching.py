@@ -20,7 +20,7 @@ from tracer.recorder.spool import spool_for
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.records.status import Status
 from tracer.runtime.application import Application, Surroundings
-from tracer.runtime.from_settings import application_launcher
+from tracer.runtime.from_settings import application_launcher, with_model_of
 from tracer.runtime.launcher import RunLauncher, RunOptions, RunOutcome
 from tracer.settings import Settings
 from tracer.storage.http.writer import HttpWriter
@@ -59,17 +59,17 @@ async def _launcher_over_http(
         for secret in (settings.api_key, settings.database_url)
     )
     redaction = settings.redaction
-    async with aclosing(HttpWriter(url, key, redaction=redaction)) as writer:
-        spool = spool_for(settings.home, url, api_key=key)
-        surroundings = Surroundings(database_url, url, key)
-        async with application_launcher(
-            settings,
-            application,
-            surroundings,
-            Recorder(writer, spool, redaction=redaction),
-            writer,
-        ) as launcher:
-            yield launcher
+    async with (
+        with_model_of(settings, application) as application,
+        aclosing(HttpWriter(url, key, redaction=redaction)) as writer,
+        Recorder(
+            writer, spool_for(settings.home, url, api_key=key), redaction=redaction
+        ) as recorder,
+        application_launcher(
+            application, Surroundings(database_url, url, key), recorder, writer
+        ) as launcher,
+    ):
+        yield launcher
 
 
 async def run_and_report(

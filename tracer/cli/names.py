@@ -11,7 +11,7 @@ SERVER_COMMANDS = {
     "reproject": "Compute the records of runs from their spans again, with this version of Tracer.",
     "psql": "Open psql with read access to one project.",
     "serve": "Serve the API and the viewer.",
-    "demo": "Record a run of the demonstration application, and show it in the viewer.",
+    "demo": "Record runs of the demonstration, and show them in the viewer.",
     "migrate": "Bring the database's schema up to date.",
 }
 SERVER_GROUPS = {

@@ -36,7 +36,8 @@ export interface paths {
          * @description Answer 200 if the database is reachable and its schema is current.
          *
          *     A server is ready even without a projector, the process that converts spans to records. It
-         *     accepts spans, and they are converted later.
+         *     accepts spans, and they are converted later. A server is also ready while its application is
+         *     not: it records and reads, and rejects only requests to start runs.
          */
         get: operations["readyz"];
         put?: never;
@@ -2392,6 +2393,14 @@ export interface components {
              *     converts spans to records. Without one, accepted spans are stored and converted later.
              */
             projectors: number;
+            /**
+             * Application
+             * @description Whether the server can start runs of the application that `TRACER_APP` names. `none`: the
+             *     variable is not set. `failed`: the application's resources could not be opened. The log contains
+             *     the reason, and the server tries again every 30 seconds.
+             * @enum {string}
+             */
+            application: "none" | "loading" | "ready" | "failed";
         };
         /**
          * ReasoningPart
