@@ -77,7 +77,7 @@ def _sample_runs(url: str, key: str) -> dict[str, str]:
     headers = {"Authorization": f"Bearer {key}"}
     with httpx2.Client(base_url=url, headers=headers, timeout=60) as client:
         failed, earlier = client.get("/api/runs").json()["items"]
-        while not client.get("/api/stats/tools/search").json()["latestFailures"]:
+        while not client.get("/api/stats/tools/search").json()["latestFailed"]:
             time.sleep(0.1)
     ids = {"RUN": failed["rootPlanId"], "EARLIER": earlier["rootPlanId"]}
     return ids | {"CALL": failed["failure"]["id"]}
