@@ -1,4 +1,4 @@
-"""`make` names a missing or old program in one sentence, before it installs anything."""
+"""`make` names a missing program before it installs anything, and tests all parts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.house.project_files import ROOT
 COPIED = (
     "Makefile",
     "pyproject.toml",
+    "scripts/run_parts.py",
     "server/pyproject.toml",
     "web/package.json",
     "web/package-lock.json",
@@ -158,4 +159,73 @@ def test_make_reports_missing_python_in_one_sentence(checkout: Path, programs: P
         "Python 3.11 or newer is required; python3 is missing. "
         "Install it, or name another program: make PYTHON=python3.12 demo",
         False,
+    )
+
+
+PARTS = ("ruff check", "ruff format", "mypy", "lint-imports", "web check", "web test")
+TYPESCRIPT_PARTS = ("clients/typescript check", "clients/typescript test")
+
+
+@pytest.mark.parametrize("failing", [None, *PARTS, *TYPESCRIPT_PARTS, "pytest"])
+def test_make_test_runs_every_part_even_if_one_fails(
+    failing: str | None, installed: Path, programs: Path
+) -> None:
+    if failing:
+        (installed / "failing").write_text(failing, encoding="utf-8")
+
+    run = subprocess.run(
+        [programs / "make", "test"],
+        cwd=installed,
+        env={"PATH": str(programs), "HOME": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    started = (installed / "started").read_text(encoding="utf-8").splitlines()
+    assert sorted(started) == sorted([*PARTS, *TYPESCRIPT_PARTS, "pytest"])
+    assert started[-1] == "pytest"
+    failed = 1 if failing else 0
+    assert run.stdout.splitlines()[-1] == f"Parts: {9 - failed} passed, {failed} failed"
+    assert run.stdout.count("FAILED") == failed
+    assert bool(run.returncode) == bool(failing)
+
+
+@pytest.fixture
+def installed(checkout: Path, programs: Path) -> Path:
+    """Return a checkout with stand-ins for all commands that `make test` runs.
+
+    Each adds its name to the file `started`. The one that the file `failing` names fails.
+    """
+    (programs / "cat").symlink_to(shutil.which("cat") or "")
+    _script(programs, "node", "echo v24.1.0")
+    _command(programs, "npm", "$([[ $2 = web ]] && echo web || echo clients/typescript) ${*: -1}")
+    binaries = checkout / ".venv/bin"
+    binaries.mkdir(parents=True)
+    (binaries / "python").symlink_to(sys.executable)
+    _command(binaries, "ruff", "ruff $1")
+    for name in ("mypy", "lint-imports", "pytest"):
+        _command(binaries, name, name)
+    _script(checkout / "scripts", "ensure_browser.sh", "")
+    client = checkout / "clients/typescript"
+    for path in (
+        client / "package.json",
+        client / "package-lock.json",
+        checkout / ".venv/.installed",
+        checkout / "web/node_modules/.installed",
+        client / "node_modules/.installed",
+        checkout / "api/static/index.html",
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return checkout
+
+
+def _command(folder: Path, program: str, name: str) -> None:
+    _script(
+        folder,
+        program,
+        f'name="{name}"\necho "$name" >> started\n'
+        '[[ ! -e failing || "$name" != "$(cat failing)" ]]',
     )
