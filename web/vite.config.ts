@@ -116,6 +116,7 @@ export default defineConfig({
     css: true,
     // For a machine that is busy with other tests.
     testTimeout: 60_000,
+    hookTimeout: 60_000,
     // A fresh environment for each file takes two thirds of the time. No test depends on it.
     isolate: false,
     include: ['src/**/*.test.ts'],
