@@ -64,7 +64,7 @@ def _make(checkout: Path, programs: Path, target: str = "demo") -> tuple[str, bo
         env=environment,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert run.returncode != 0

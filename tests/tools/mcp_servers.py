@@ -73,7 +73,7 @@ class LiveServer:
         """Kill an HTTP server."""
         if self._process is not None:
             self._process.kill()
-            self._process.join(timeout=20)
+            self._process.join(timeout=60)
             self._process.close()
             self._process = None
 
