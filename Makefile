@@ -61,12 +61,14 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help programs port setup demo serve test test-thorough test-web test-ts watch coverage \
-	check check-python check-web check-ts audit format fields attributes openapi docs docs-install data bench screenshots \
+.PHONY: help programs port setup demo serve test test-thorough test-web test-ts test-python \
+	test-python-thorough watch coverage check check-lint check-format check-types check-imports \
+	check-web check-ts audit format fields attributes openapi docs docs-install data bench screenshots \
 	torture wheels dist lock browser clean
 
-# Run a command, and report how long it took.
-timed = TIMEFORMAT='$(1): %0R s'; time $(2)
+# Run all of these targets, even if one fails, and report the result of each.
+RUN_PARTS = $(BIN)/python -m scripts.run_parts
+CHECKS := check-types check-lint check-format check-imports check-web check-ts
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
 # ONLY is a path, a test's id, or else a keyword.
 SELECTED = $(if $(ONLY),$(if $(wildcard $(firstword $(subst ::, ,$(ONLY)))),"$(ONLY)",-k "$(ONLY)"))
@@ -97,13 +99,11 @@ ifdef ONLY
 test test-thorough: setup browser
 	$(PYTEST) $(if $(filter test-thorough,$@),--thorough) $(SELECTED)
 else
-test: setup browser ## Check everything and run the quick tests (5 min), or a part: ONLY=path_or_keyword
-	@$(call timed,Checks and viewer tests,$(MAKE) --no-print-directory --jobs 2 --output-sync check test-web test-ts)
-	@$(call timed,Python tests,$(PYTEST) --durations 10 --durations-min 2)
+test: setup browser ## Check everything and run the quick tests (8 min), or a part: ONLY=path_or_keyword
+	@$(RUN_PARTS) test-web $(CHECKS) test-ts test-python
 
 test-thorough: setup browser ## Run every test, and the audit (25 min); also takes ONLY
-	@$(call timed,Checks and viewer tests,$(MAKE) --no-print-directory --jobs 2 --output-sync check test-web test-ts audit)
-	@$(call timed,Python tests,$(PYTEST) --thorough --durations 10 --durations-min 10)
+	@$(RUN_PARTS) test-web $(CHECKS) test-ts audit test-python-thorough
 endif
 
 test-web: $(WEB_READY)
@@ -112,18 +112,30 @@ test-web: $(WEB_READY)
 test-ts: $(CLIENT_READY)
 	$(if $(CLIENT_READY),npm --prefix clients/typescript test)
 
+test-python: setup browser
+	$(PYTEST) --durations 10 --durations-min 2
+
+test-python-thorough: setup browser
+	$(PYTEST) --thorough --durations 10 --durations-min 10
+
 watch: setup browser ## Rerun the quick tests that a change affects, at each change; also takes ONLY
 	$(BIN)/watchfiles --filter python '$(BIN)/pytest --testmon -q $(SELECTED)' tracer api examples migrations tests
 
 coverage: setup browser #: Run the quick tests and list the lines that none of them ran (10 min)
 	$(PYTEST) --cov
 
-check: check-python check-web check-ts ## Lint, types, import contracts (1 min; seconds when little changed)
+check: $(CHECKS) ## Lint, types, import contracts (1 min; seconds when little changed)
 
-check-python: setup
+check-lint: setup
 	$(BIN)/ruff check
+
+check-format: setup
 	$(BIN)/ruff format --check
+
+check-types: setup
 	$(BIN)/mypy
+
+check-imports: setup
 	$(BIN)/lint-imports
 
 check-web: $(WEB_READY)

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.http.header_limits import MAX_HEADER_BYTES, HeaderLimits
 from tests.servers import tracer_server
+from tests.tools.short_times import long_enough
 
 GET = b"GET / HTTP/1.1\r\nHost: tracer\r\n"
 LONG_SECONDS = 600.0
@@ -146,13 +147,20 @@ async def test_slow_headers_get_408() -> None:
 
 
 async def test_slow_headers_of_a_later_request_get_408() -> None:
-    async with connected(SHORT_SECONDS) as connection:
-        await connection.send(GET + b"\r\n")
-        first = await connection.response()
-        await connection.send(GET)
-        second, _ = await connection.response()
+    statuses: list[int] = []
 
-    assert (first, second) == ((200, b"0"), 408)
+    async def request_twice(header_seconds: float) -> None:
+        statuses.clear()
+        async with connected(header_seconds) as connection:
+            for request in (GET + b"\r\n", GET):
+                await connection.send(request)
+                statuses.append((await connection.response())[0])
+                if statuses == [408]:  # the machine is busy
+                    return
+
+    await long_enough(request_twice, lambda: statuses != [408])
+
+    assert statuses == [200, 408]
 
 
 async def test_connection_without_a_request_is_closed() -> None:

@@ -1,6 +1,7 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { forestOf, nested, plan, step, toolCall } from '../forest/example-tree'
+import { until } from '../../ui/mounting'
 import { mountInRun } from '../forest/mounting'
 
 import RecordDetails from './record-details.vue'
@@ -185,7 +186,7 @@ test.each([
   ] as const) {
     const page = await detailsOf('call', tree, language)
     for (const said of words) {
-      await vi.waitFor(() => expect(page.get('.notice:last-of-type').text()).toContain(said))
+      await until(() => expect(page.get('.notice:last-of-type').text()).toContain(said))
     }
   }
 })
@@ -214,7 +215,7 @@ test('the messages of a think-act are loaded when it is looked at', async () => 
   })
   const page = await detailsOf('round')
 
-  await vi.waitFor(() => expect(page.text()).toContain('How was my week?'))
+  await until(() => expect(page.text()).toContain('How was my week?'))
 })
 
 test('a place that was worked out says from what', async () => {
