@@ -15,6 +15,8 @@ import ast
 import asyncio
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -170,6 +172,43 @@ async def test_examples_of_each_guide_section_run(
             else:
                 # What is neither run nor read by an example could say anything.
                 assert example.language in ("typescript", "sh")
+
+
+def test_whole_program_of_the_tools_guide_prints_its_results(tmp_path: Path) -> None:
+    program = DOCS.parent / "examples" / "tools.py"
+    done = subprocess.run(
+        [sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.stderr == ""
+    assert [line.partition(": ")[::2] for line in done.stdout.splitlines()] == [
+        ("record_pulse", "72 at the left arm"),
+        (
+            "record_pulse",
+            "invalid_arguments: The arguments are invalid. "
+            "beats: Input should be less than or equal to 250.",
+        ),
+        ("update_pulse", "tool_error: You have no record 7. Query first."),
+        (
+            "note",
+            "missing_identity: No caller is set. "
+            "Start the run, or call the tool, inside `with identity(…)`.",
+        ),
+        ("note", "entry 10, attempt 1"),
+        *(("buy", count) for count in "121"),
+        ("book", "booked 5 at attempt 2"),
+        ("transfer", "5 transferred"),
+        ("transfer", "denied: More than 1000 needs a person."),
+        ("add_item", '["salt"]'),
+        ("add_item", '["salt","tea"]'),
+        ("record_pulse", "70 at the left arm"),
+        ("record_pulse", "71 at the left arm"),
+        (
+            "record_pulse",
+            "budget_exhausted: The budget of 2 tool calls is used up. "
+            "Answer with the information that you have.",
+        ),
+    ]
 
 
 @pytest.mark.parametrize("guide", GUIDES)
