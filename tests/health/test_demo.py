@@ -275,10 +275,12 @@ async def test_diary_entries_have_the_callers_user_id_and_records_do_not(recorde
     )
     calls = await fetch(recorded, "SELECT row_to_json(call)::text FROM act_tool_info call")
     rounds = await fetch(recorded, "SELECT row_to_json(round)::text FROM think_act_record round")
+    runs = await fetch(recorded, "SELECT row_to_json(run)::text FROM run")
 
     assert owners == [(TOKEN_ID,)]
     assert TOKEN_ID not in str(calls)
     assert TOKEN_ID not in str(rounds)
+    assert TOKEN_ID not in str(runs)
 
 
 @pytest.mark.thorough
