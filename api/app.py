@@ -118,6 +118,7 @@ def create_app(
             Middleware(SecurityHeaders),
             Middleware(BehindHeader),
             Middleware(ErrorResponses),
+            Middleware(viewer.UnknownPages),
             Middleware(Authentication, access=access),
             Middleware(BodyLimit),
             Middleware(Compression),

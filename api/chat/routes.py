@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
@@ -13,6 +14,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.chat.schemas import ChatAnswer, ChatRequest, shown
 from api.dependencies import Launcher
+from api.http.problems import documented
 from api.schemas import RunSchema
 from tracer.context import identity
 from tracer.records.events import Event, PlanFinished
@@ -77,7 +79,7 @@ async def _started(chat_request: ChatRequest, launcher: Launcher) -> ChatRun:
     return ChatRun(run, stream)
 
 
-@router.post("", response_class=EventSourceResponse)
+@router.post("", response_class=EventSourceResponse, responses=documented(HTTPStatus.CONFLICT))
 async def chat(started: Annotated[ChatRun, Depends(_started)]) -> AsyncIterator[ServerSentEvent]:
     """Send a message to the agents.
 

@@ -130,7 +130,7 @@ async def read_run_histogram(reader: ProjectedReader, wanted: WantedRuns) -> Run
 router.routes.append(Route(f"{router.prefix}/histogram", HTTPEndpoint, include_in_schema=False))
 
 
-@router.post("", status_code=HTTPStatus.ACCEPTED)
+@router.post("", status_code=HTTPStatus.ACCEPTED, responses=documented(HTTPStatus.CONFLICT))
 async def start_run(
     wanted: RunRequest,
     launcher: Launcher,

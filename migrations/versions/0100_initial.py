@@ -64,7 +64,7 @@ CREATE TABLE run (
     output_tokens bigint NOT NULL,
     cost_usd numeric NOT NULL,
     tool_calls bigint NOT NULL,
-    failures bigint NOT NULL,
+    failed_calls bigint NOT NULL,
     source text NOT NULL,
     deleted_at timestamptz,
     is_agent_work boolean NOT NULL DEFAULT true,
@@ -86,7 +86,7 @@ CREATE TABLE run (
     PRIMARY KEY (project_id, root_plan_id),
     CONSTRAINT run_totals_are_counts CHECK (
         input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0 AND tool_calls >= 0 AND
-        failures >= 0 AND unpriced_calls >= 0),
+        failed_calls >= 0 AND unpriced_calls >= 0),
     CONSTRAINT run_has_one_source CHECK (source IN ('events', 'spans'))
 );
 CREATE INDEX run_by_recorded_at
@@ -393,7 +393,7 @@ CREATE TABLE tool_hour (
     tool_type text,
     calls bigint NOT NULL,
     succeeded bigint NOT NULL,
-    failures bigint NOT NULL,
+    failed bigint NOT NULL,
     cancelled bigint NOT NULL,
     abandoned bigint NOT NULL,
     running bigint NOT NULL,
@@ -542,7 +542,7 @@ CREATE TABLE run_group (
     tool_type text,
     calls bigint NOT NULL,
     succeeded bigint NOT NULL,
-    failures bigint NOT NULL,
+    failed bigint NOT NULL,
     cancelled bigint NOT NULL,
     abandoned bigint NOT NULL,
     running bigint NOT NULL,

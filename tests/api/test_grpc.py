@@ -45,7 +45,7 @@ from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.postgres.connection.pool import connection_options
 
 RUN = root_plan_id(bytes.fromhex(TRACE_ID))
-SECONDS = 20
+SECONDS = 60
 
 
 @asynccontextmanager

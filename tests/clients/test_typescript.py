@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ import pytest
 from tests.adapters.outline import outline
 from tests.house.project_files import ROOT
 from tests.servers import start_server
+from tracer.clock import utc_now
 
 pytestmark = pytest.mark.thorough
 
 CLIENT = ROOT / "clients" / "typescript"
 DEADLINE_SECONDS = 120.0
+LEASE_SECONDS = 3
 SDK = ("@opentelemetry/api@^1.9.0", "@opentelemetry/sdk-trace-base@^2.0.0")
 FRAMEWORKS = {
     "ai_sdk": ("ai@7", "@ai-sdk/otel@1", "zod@4", "@opentelemetry/sdk-trace-node@2"),
@@ -75,8 +78,8 @@ def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(database_url: str, tmp_path: Path) -> Iterator[str]:
-    """Run a server whose leases last three seconds, and whose traces may be silent for an hour."""
-    settings = {"TRACER_LEASE_SECONDS": "3", "TRACER_SPAN_IDLE_SECONDS": "3600"}
+    """Run a server whose leases are short, and whose traces may be silent for an hour."""
+    settings = {"TRACER_LEASE_SECONDS": str(LEASE_SECONDS), "TRACER_SPAN_IDLE_SECONDS": "3600"}
     server = start_server(database_url, tmp_path, settings=settings)
     try:
         yield server.address
@@ -120,9 +123,13 @@ async def test_open_tool_call_of_a_killed_process_is_running_then_abandoned(
     with _started(project, source.name, server) as process:
         expected = _paths(RUNNING[program])
         await _until(server, lambda run: _paths(outline(run["tree"])) == expected, process)
-        # Longer than a lease: only heartbeats keep the run alive.
-        await asyncio.sleep(6)
-        assert (await _read(server))["status"] == "running"
+        # Two leases later, only heartbeats keep the run alive.
+        later = utc_now() + 2 * timedelta(seconds=LEASE_SECONDS)
+        await _until(
+            server,
+            lambda run: run["status"] == "running" and run["seenAt"] > later,
+            process,
+        )
         process.send_signal(signal.SIGKILL)
         await asyncio.to_thread(process.wait)
 
@@ -190,7 +197,7 @@ async def _until(url: str, holds: Any, process: subprocess.Popen[bytes] | None =
 
 
 async def _read(url: str) -> Any:
-    """Return the tree and the status of the only run; None if there is none."""
+    """Return the tree, the status and the last heartbeat of the only run; None if there is none."""
     async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
         runs = (await client.get("/api/runs")).json()["items"]
         if not runs:
@@ -198,4 +205,5 @@ async def _read(url: str) -> Any:
         [run] = runs
         path = f"/api/plans/{run['rootPlanId']}/tree"
         tree = (await client.get(path)).raise_for_status().json()
-        return {"tree": tree, "status": run["status"]}
+        seen_at = run["seenAt"] and datetime.fromisoformat(run["seenAt"])
+        return {"tree": tree, "status": run["status"], "seenAt": seen_at}

@@ -63,6 +63,7 @@ async def serving(
         resources=diary.open,
     )
     async with parts(read_settings(home=home), database_url, application) as made:
+        await made.opened_launcher()
         transport = httpx2.ASGITransport(create_app(made))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             yield client

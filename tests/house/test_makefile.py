@@ -1,9 +1,10 @@
-"""`make` names a missing or old program in one sentence, before it installs anything."""
+"""`make` names a missing program before it installs anything, and tests all parts."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.house.project_files import ROOT
 COPIED = (
     "Makefile",
     "pyproject.toml",
+    "scripts/run_parts.py",
     "server/pyproject.toml",
     "web/package.json",
     "web/package-lock.json",
@@ -30,7 +32,8 @@ def checkout(tmp_path: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / name)
     # Empty, so that a check that does not work installs nothing either.
-    (folder / "requirements.lock").touch()
+    for name in ("", "-build", "-runtime"):
+        (folder / f"requirements{name}.lock").touch()
     return folder
 
 
@@ -54,20 +57,21 @@ def _script(folder: Path, name: str, body: str) -> None:
     path.chmod(0o755)
 
 
-def _make(checkout: Path, programs: Path, target: str = "demo") -> tuple[str, bool]:
+def _make(checkout: Path, programs: Path, target: str = "demo", port: int = 0) -> tuple[str, bool]:
     """Run make; return the lines on standard error that are not make's own, and if it passed."""
     environment = {"PATH": str(programs), "HOME": str(checkout)}
     run = subprocess.run(
-        [programs / "make", target],
+        [programs / "make", target, f"PORT={port}"],
         cwd=checkout,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert run.returncode != 0
     assert not os.path.lexists(checkout / ".venv/bin/uv")
+    assert not os.path.lexists(checkout / ".venv-demo")
     assert not os.path.lexists(checkout / "web/node_modules")
     lines = [each for each in run.stderr.splitlines() if not each.startswith("make")]
     return "\n".join(lines), "passed" in run.stdout
@@ -158,4 +162,90 @@ def test_make_reports_missing_python_in_one_sentence(checkout: Path, programs: P
         "Python 3.11 or newer is required; python3 is missing. "
         "Install it, or name another program: make PYTHON=python3.12 demo",
         False,
+    )
+
+
+def test_make_demo_reports_a_port_in_use_before_it_installs_anything(
+    checkout: Path, programs: Path
+) -> None:
+    _script(programs, "node", "echo v24.1.0")
+    _script(programs, "npm", "exit 1")
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = _make(checkout, programs, port=port)
+
+    assert found == (
+        f"Port {port} is in use or invalid. Stop the program that listens on it, or choose another "
+        "port: make demo PORT=8421",
+        False,
+    )
+
+
+PARTS = ("ruff check", "ruff format", "mypy", "lint-imports", "web check", "web test")
+TYPESCRIPT_PARTS = ("clients/typescript check", "clients/typescript test")
+
+
+@pytest.mark.parametrize("failing", [None, *PARTS, *TYPESCRIPT_PARTS, "pytest"])
+def test_make_test_runs_every_part_even_if_one_fails(
+    failing: str | None, installed: Path, programs: Path
+) -> None:
+    if failing:
+        (installed / "failing").write_text(failing, encoding="utf-8")
+
+    run = subprocess.run(
+        [programs / "make", "test"],
+        cwd=installed,
+        env={"PATH": str(programs), "HOME": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    started = (installed / "started").read_text(encoding="utf-8").splitlines()
+    assert sorted(started) == sorted([*PARTS, *TYPESCRIPT_PARTS, "pytest"])
+    assert started[-1] == "pytest"
+    failed = 1 if failing else 0
+    assert run.stdout.splitlines()[-1] == f"Parts: {9 - failed} passed, {failed} failed"
+    assert run.stdout.count("FAILED") == failed
+    assert bool(run.returncode) == bool(failing)
+
+
+@pytest.fixture
+def installed(checkout: Path, programs: Path) -> Path:
+    """Return a checkout with stand-ins for all commands that `make test` runs.
+
+    Each adds its name to the file `started`. The one that the file `failing` names fails.
+    """
+    (programs / "cat").symlink_to(shutil.which("cat") or "")
+    _script(programs, "node", "echo v24.1.0")
+    _command(programs, "npm", "$([[ $2 = web ]] && echo web || echo clients/typescript) ${*: -1}")
+    binaries = checkout / ".venv/bin"
+    binaries.mkdir(parents=True)
+    (binaries / "python").symlink_to(sys.executable)
+    _command(binaries, "ruff", "ruff $1")
+    for name in ("mypy", "lint-imports", "pytest"):
+        _command(binaries, name, name)
+    _script(checkout / "scripts", "ensure_browser.sh", "")
+    client = checkout / "clients/typescript"
+    for path in (
+        client / "package.json",
+        client / "package-lock.json",
+        checkout / ".venv/.installed",
+        checkout / "web/node_modules/.installed",
+        client / "node_modules/.installed",
+        checkout / "api/static/index.html",
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return checkout
+
+
+def _command(folder: Path, program: str, name: str) -> None:
+    _script(
+        folder,
+        program,
+        f'name="{name}"\necho "$name" >> started\n'
+        '[[ ! -e failing || "$name" != "$(cat failing)" ]]',
     )

@@ -32,13 +32,14 @@ async def test_run_header_shows_session_and_subject(
 
     header = page.locator(".run-header")
     await expect(header.get_by_title("Session")).to_have_text("ward-3")
-    await expect(header.get_by_title("Subject")).to_have_text("p-7")
+    await expect(header.get_by_title("User")).to_have_text("p-7")
 
 
 async def test_run_header_links_to_lists_of_related_runs(
     page: Page, site: Site, records: Records
 ) -> None:
     said = {"session": " ward 4&5", "subject": "p-7 字", "tag": "a=b#c"}
+    labels = {"session": "Session", "subject": "User", "tag": "Tag"}
     for number, title in enumerate(("Earlier", "Later")):
         root = new_id()
         started = PlanStarted(
@@ -61,7 +62,7 @@ async def test_run_header_links_to_lists_of_related_runs(
         runs = page.get_by_role("table").get_by_role("link")
         await expect(runs).to_have_text(["Later alike", "Earlier alike"][: 1 + (name != "tag")])
         await page.get_by_role("button", name="More filters").click()
-        field = page.get_by_role("dialog").get_by_label(name.capitalize(), exact=True)
+        field = page.get_by_role("dialog").get_by_label(labels[name], exact=True)
         await expect(field).to_have_value(value)
 
 

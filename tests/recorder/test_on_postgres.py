@@ -26,7 +26,7 @@ async def titles(database_url: str) -> list[str]:
 async def test_row_is_committed_when_record_returns(database_url: str, spool: Spool) -> None:
     async with (
         open_pool(database_url) as pool,
-        Recorder(PostgresWriter(ProjectPool(pool)), spool, patience=30) as recorder,
+        Recorder(PostgresWriter(ProjectPool(pool)), spool, patience=60) as recorder,
     ):
         await recorder.record(plan_started(recorder, title="Weekly review"))
 
@@ -37,7 +37,7 @@ async def test_row_is_committed_when_record_returns(database_url: str, spool: Sp
 async def test_concurrent_calls_share_transactions(database_url: str, spool: Spool) -> None:
     async with (
         open_pool(database_url) as pool,
-        Recorder(PostgresWriter(ProjectPool(pool)), spool, patience=30) as recorder,
+        Recorder(PostgresWriter(ProjectPool(pool)), spool, patience=60) as recorder,
     ):
         await recorder.record(plan_started(recorder))
         before = await transactions(database_url)

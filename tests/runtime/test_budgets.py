@@ -14,8 +14,10 @@ import pytest
 from tests.runtime.reviews import review_template
 from tests.runtime.runs import Bench, application, bench, everything, script
 from tests.tools.service_bench import service
+from tests.tools.short_times import long_enough
 from tests.trees import Node, TreeRows
 from tracer.runtime.chat_model import Generation
+from tracer.runtime.launcher import RunOutcome
 from tracer.runtime.plan import StepTemplate
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
@@ -319,19 +321,30 @@ async def test_sub_plan_without_remaining_tokens_fails_only_the_call_that_opened
 
 
 async def test_run_and_sub_plan_each_end_at_their_own_time_limit(open_run: OpenRun) -> None:
+    begun = asyncio.Event()
+
     @tool
     async def hang() -> None:
         await asyncio.Event().wait()
 
+    @tool
+    async def hang_after_review() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
     review = subplan_tool(review_template(budget=BudgetLimits(seconds=0.05)))
     scripts = [
-        script("Go", [call("review", {"week": 1})], [call("hang")]),
+        script("Go", [call("review", {"week": 1})], [call("hang_after_review")]),
         script("Review week 1.", [call("hang")]),
     ]
-    limits = BudgetLimits(seconds=1.5)
-    on = await open_run(ScriptedModel(scripts), [hang, review], budget=limits)
 
-    outcome = await on.launcher.run("Go", agent="worker")
+    async def go(seconds: float) -> tuple[Bench, RunOutcome]:
+        tools = [hang, hang_after_review, review]
+        limits = BudgetLimits(seconds=seconds)
+        on = await open_run(ScriptedModel(scripts), tools, budget=limits)
+        return on, await on.launcher.run("Go", agent="worker")
+
+    on, outcome = await long_enough(go, begun.is_set)
 
     rows = await on.rows(outcome.root_plan_id)
     assert (outcome.status, outcome.reason) == ("failed", "timed_out")

@@ -115,24 +115,29 @@ async def test_retry_keeps_the_id_of_the_call_and_increments_its_attempts(
 async def test_run_timeout_bounds_the_token_resolver(
     open_bench: OpenBench, instructions: str
 ) -> None:
+    begun = asyncio.Event()
+
     async def hangs(token_id: str) -> str:
+        begun.set()
         await asyncio.Event().wait()
         return token_id
 
-    on = await open_bench(
-        Application(
-            name="tests",
-            agents=(Agent("worker", instructions),),
-            model=ScriptedModel([]),
-            token_resolver=hangs,
-            run_timeout=1.0,
-            history_characters=0,
+    async def ask(seconds: float) -> tuple[Bench, RunOutcome]:
+        on = await open_bench(
+            Application(
+                name="tests",
+                agents=(Agent("worker", instructions),),
+                model=ScriptedModel([]),
+                token_resolver=hangs,
+                run_timeout=seconds,
+                history_characters=0,
+            )
         )
-    )
+        return on, await on.launcher.run(
+            "Ask", agent="worker", session_id="s", identity=Identity("token")
+        )
 
-    outcome = await on.launcher.run(
-        "Ask", agent="worker", session_id="s", identity=Identity("token")
-    )
+    on, outcome = await long_enough(ask, begun.is_set)
 
     rows = await on.rows(outcome.root_plan_id)
     for each in (rows.steps[0], rows.plans[0]):

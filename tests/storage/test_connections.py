@@ -69,13 +69,22 @@ def everything(
     ]
 
 
+async def until_available(reader: PostgresReader) -> None:
+    async with asyncio.timeout(PLENTY_SECONDS):
+        while True:
+            try:
+                return await reader.check()
+            except StoreUnavailable:
+                continue
+
+
 async def test_outage_is_reported_within_seconds_and_ends_without_a_restart(
     postgres_server_url: str, database_url: str
 ) -> None:
     async with open_pool(database_url, answer_seconds=1) as pool:
         writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         sessions = PostgresSessions(ProjectPool(pool))
-        await reader.check()
+        await until_available(reader)
         with down(postgres_server_url, database_url):
             before = time.monotonic()
             outcomes = await asyncio.gather(
@@ -85,13 +94,7 @@ async def test_outage_is_reported_within_seconds_and_ends_without_a_restart(
             assert all(isinstance(o, StoreUnavailable) and o.__cause__ for o in outcomes)
             assert time.monotonic() - before < 20, "of 30 s, if nobody had said so"
         # The first to ask may still come too early.
-        async with asyncio.timeout(PLENTY_SECONDS):
-            while True:
-                try:
-                    await reader.check()
-                    break
-                except StoreUnavailable:
-                    continue
+        await until_available(reader)
         assert (await writer.write(sample_run().events)).refused == []
 
 

@@ -63,7 +63,7 @@ async def test_reaper_skips_rows_that_a_writer_has_locked(store: Living, databas
     held, free = await in_flight(store, recorder_id), await in_flight(store, recorder_id)
     async with await psycopg.AsyncConnection.connect(database_url) as writer:
         await writer.execute("SELECT FROM run WHERE root_plan_id = %s FOR UPDATE", [held.root])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await store.pass_time(60)
         assert (await statuses(store, free))["run"] == "abandoned"
         assert (await statuses(store, held))["run"] == "running"

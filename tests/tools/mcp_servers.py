@@ -47,7 +47,8 @@ class LiveServer:
             way: dict[str, Any] = {"command": sys.executable, "args": args}
         else:
             way = {"url": f"http://127.0.0.1:{self.noted('port')[-1]}/mcp"}
-        given = {"name": "tests", "protocol": self._protocol, "timeout": 60, "connect_timeout": 200}
+        limits = {"timeout": 600, "connect_timeout": 600}
+        given = {"name": "tests", "protocol": self._protocol, **limits}
         return McpConfig.model_validate(given | way | options)
 
     def noted(self, what: str) -> list[str]:
@@ -73,7 +74,7 @@ class LiveServer:
         """Kill an HTTP server."""
         if self._process is not None:
             self._process.kill()
-            self._process.join(timeout=20)
+            self._process.join(timeout=60)
             self._process.close()
             self._process = None
 

@@ -152,7 +152,7 @@ async def test_connection_uses_the_address_that_was_checked() -> None:
 
     async with http_server(lambda _: reply(body="here")) as server:
         backend = GuardedBackend(["inner.example"], look_up)
-        stream = await backend.connect_tcp("inner.example", server.port, timeout=5)
+        stream = await backend.connect_tcp("inner.example", server.port, timeout=60)
         assert stream.get_extra_info("server_addr") == ("127.0.0.1", server.port)
         await stream.aclose()
     assert asked == ["inner.example"]
@@ -162,7 +162,7 @@ async def test_next_address_of_a_host_is_tried_if_one_does_not_answer() -> None:
     async with http_server(lambda _: reply(body="here")) as server:
         # Nothing listens on the first: the server is on one address of the loopback network.
         backend = GuardedBackend(["inner.example"], _answering("127.0.0.9", "127.0.0.1"))
-        stream = await backend.connect_tcp("inner.example", server.port, timeout=5)
+        stream = await backend.connect_tcp("inner.example", server.port, timeout=60)
         assert stream.get_extra_info("server_addr") == ("127.0.0.1", server.port)
         await stream.aclose()
 

@@ -186,7 +186,7 @@ async def test_server_is_notified_of_a_call_that_timed_out(connected: Connected)
     took = time.monotonic() - started
     await connected.live.until_noted("cancelled", cancelled + 1)
 
-    assert took < 30  # of 60 s
+    assert took < 300  # of 600 s
 
 
 async def test_tool_list_is_read_again_after_a_change_notification(connected: Connected) -> None:
@@ -227,7 +227,7 @@ async def test_calls_after_a_server_process_died_share_one_new_process(tmp_path:
         calls = (tools["number"].run({"n": n}, some_context()) for n in range(15, 20))
         answers = await asyncio.gather(*calls)
 
-    assert took < 30  # of 60 s
+    assert took < 300  # of 600 s
     assert answers == [str(n) for n in range(15, 20)]
     assert len(set(live.noted("pid"))) == 2
 
@@ -251,7 +251,7 @@ async def test_next_call_after_an_http_server_died_works(tmp_path: Path, protoco
         # The client has not noticed this restart.
         answers += [await tools["number"].run({"n": n}, some_context()) for n in (18, 19)]
 
-    assert took < 30  # of 60 s
+    assert took < 300  # of 600 s
     assert answers == ["20", "18", "19"]
 
 

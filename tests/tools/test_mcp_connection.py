@@ -67,18 +67,18 @@ async def test_server_that_cannot_be_started_is_logged(
 
 async def test_program_that_does_not_speak_mcp_fails_immediately() -> None:
     config = McpConfig(
-        name="absent", command=sys.executable, args=("-c", "print('hello')"), connect_timeout=120
+        name="absent", command=sys.executable, args=("-c", "print('hello')"), connect_timeout=600
     )
     started = time.monotonic()
     async with nothing_left_behind(), McpServer(config) as server:
         assert await server.tools() == ()
 
-    assert time.monotonic() - started < 60  # of 120 s
+    assert time.monotonic() - started < 300  # of 600 s
 
 
 async def test_silent_server_times_out() -> None:
     config = McpConfig(
-        name="silent", command=sys.executable, args=SILENT, connect_timeout=0.5, timeout=60
+        name="silent", command=sys.executable, args=SILENT, connect_timeout=0.5, timeout=600
     )
     started = time.monotonic()
     async with nothing_left_behind(), McpServer(config) as server:
@@ -86,11 +86,11 @@ async def test_silent_server_times_out() -> None:
         with pytest.raises(ToolUnavailable, match=r"did not answer within 0\.5 s"):
             await server.call("any", {}, some_context())
 
-    assert time.monotonic() - started < 30  # of 60 s
+    assert time.monotonic() - started < 300  # of 600 s
 
 
 async def test_connecting_is_bounded_by_the_deadline_of_the_call() -> None:
-    config = McpConfig(name="silent", command=sys.executable, args=SILENT, connect_timeout=60)
+    config = McpConfig(name="silent", command=sys.executable, args=SILENT, connect_timeout=600)
     async with nothing_left_behind():
         server = McpServer(config)
         started = time.monotonic()
@@ -99,7 +99,7 @@ async def test_connecting_is_bounded_by_the_deadline_of_the_call() -> None:
         took = time.monotonic() - started
         await server.aclose()  # While it still connects.
 
-    assert took < 30  # of 60 s
+    assert took < 300  # of 600 s
 
 
 async def test_mcp_server_that_starts_later_is_connected(tmp_path: Path) -> None:

@@ -79,14 +79,14 @@ async def test_calls_of_a_killed_server_are_recorded_as_unavailable(
         started = time.monotonic()
         others = [asyncio.create_task(on.tools.call("slow")) for _ in range(3)]
         await live.until_noted("call slow", 3)
-        killed = await on.tools.call("die", timeout=60)
+        killed = await on.tools.call("die", timeout=600)
         others_ended = [await each for each in others]
         took = time.monotonic() - started
         await live.start()
         after = await on.tools.call("number", {"n": 20})
         rows = [await on.row(each) for each in (killed, *others_ended)]
 
-    assert took < 30  # of 60 s
+    assert took < 300  # of 600 s
     assert [(each["status"], each["reason"]) for each in rows] == [("failed", "unavailable")] * 4
     assert [each["attempt"] for each in rows] == [1] * 4
     assert "was lost before the tool responded" in killed.for_model

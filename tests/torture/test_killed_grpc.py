@@ -20,7 +20,7 @@ from tests.torture.lengths import KILLS
 from tracer.otel.otlp.encode import encode_protobuf
 
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-SECONDS = 20
+SECONDS = 60
 
 
 @pytest.mark.thorough

@@ -41,6 +41,8 @@ export class Receiver {
       const parts: Buffer[] = []
       request.on('data', (part: Buffer) => parts.push(part))
       request.on('end', async () => {
+        // Two seconds after an open span has been stored, its run is renewed: not in a quick test.
+        if (request.url?.endsWith('/lease')) return void response.end('{"leaseSeconds":60}')
         receiver.requests.push(request)
         const isCompressed = request.headers['content-encoding'] === 'gzip'
         const body = Buffer.concat(parts)

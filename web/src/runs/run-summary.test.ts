@@ -2,6 +2,7 @@
 import { expect, test } from 'vitest'
 import type { Run } from '../api/shapes'
 import { mountWith } from '../ui/mounting'
+import { useNow } from '../ui/now'
 import RunSummary from './run-summary.vue'
 
 function summaryOf(fields: Partial<Run>, language: 'en' | 'zh-CN' = 'en') {
@@ -14,7 +15,8 @@ async function lineOf(fields: Partial<Run>, language: 'en' | 'zh-CN' = 'en') {
 }
 
 test('the line of an abandoned run has its status as a word, which is explained', async () => {
-  const seenAt = new Date(Date.now() - 90_000_000).toISOString()
+  // By the component's clock, which ticks once a second. Half an hour from the next full hour.
+  const seenAt = new Date(useNow().value - 91_800_000).toISOString()
   const openCall = { name: 'check', kind: 'toolCall' } as Run['openCall']
   const line = await lineOf({ status: 'abandoned', seenAt })
 

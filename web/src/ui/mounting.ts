@@ -1,7 +1,7 @@
 /** Puts components into a page with everything that they ask for, for tests. */
 import { QueryClient, VueQueryPlugin } from '@tanstack/vue-query'
 import { mount } from '@vue/test-utils'
-import { onTestFinished } from 'vitest'
+import { onTestFinished, vi } from 'vitest'
 import type { Component } from 'vue'
 import { createMemoryHistory, createRouter } from 'vue-router'
 import { createLanguages, loadLanguage, type Language } from '../i18n/languages'
@@ -35,4 +35,9 @@ export async function mountWith(
   // What it asks the server again and again would reach the next test's.
   onTestFinished(() => page.unmount())
   return page
+}
+
+/** Waits until a check passes. `vi.waitFor` alone gives up after a second: too soon if the machine is busy. */
+export function until(check: () => void): Promise<void> {
+  return vi.waitFor(check, 50_000)
 }

@@ -1,6 +1,7 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { forestOf, nested, plan, step, toolCall } from '../forest/example-tree'
+import { until } from '../../ui/mounting'
 import { mountInRun } from '../forest/mounting'
 
 import RecordDetails from './record-details.vue'
@@ -61,6 +62,18 @@ test('a hand-off leads to the step that made it', async () => {
 
   expect(page.text()).toContain('Handed off by: agent step')
   expect(targets(page)['Go to the step']).toBe('/runs/root?select=step')
+})
+
+test('an error without a type shows its message, and one without a message its type', async () => {
+  for (const error of [
+    { type: null, message: 'the cuff is loose', stack: null },
+    { type: 'the cuff is loose', message: null, stack: null },
+  ]) {
+    const call = toolCall('call', { status: 'failed', error })
+    const page = await detailsOf('call', plan('root', { unplaced: [call] }))
+
+    expect(page.findAll('.recorded').map((each) => each.text())).toContain('the cuff is loose')
+  }
 })
 
 test('a failed call shows its error, and a call that ended late its late end', async () => {
@@ -173,7 +186,7 @@ test.each([
   ] as const) {
     const page = await detailsOf('call', tree, language)
     for (const said of words) {
-      await vi.waitFor(() => expect(page.get('.notice:last-of-type').text()).toContain(said))
+      await until(() => expect(page.get('.notice:last-of-type').text()).toContain(said))
     }
   }
 })
@@ -202,7 +215,7 @@ test('the messages of a think-act are loaded when it is looked at', async () => 
   })
   const page = await detailsOf('round')
 
-  await vi.waitFor(() => expect(page.text()).toContain('How was my week?'))
+  await until(() => expect(page.text()).toContain('How was my week?'))
 })
 
 test('a place that was worked out says from what', async () => {

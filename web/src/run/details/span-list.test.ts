@@ -1,6 +1,7 @@
 // @vitest-environment happy-dom
 import { afterEach, expect, test, vi } from 'vitest'
 import { plan } from '../forest/example-tree'
+import { until } from '../../ui/mounting'
 import { mountInRun } from '../forest/mounting'
 import SpanList from './span-list.vue'
 
@@ -51,7 +52,7 @@ async function listOf(rootPlanId: string, language: 'en' | 'zh-CN' = 'en') {
 }
 
 async function opened(page: Awaited<ReturnType<typeof listOf>>) {
-  await vi.waitFor(() => expect(page.find('details').exists()).toBe(true))
+  await until(() => expect(page.find('details').exists()).toBe(true))
   const details = page.get('details')
   ;(details.element as HTMLDetailsElement).open = true
   await details.trigger('toggle')
@@ -61,7 +62,7 @@ test('a run without spans shows nothing of them', async () => {
   const asked = serve([])
   const page = await listOf('without')
 
-  await vi.waitFor(() => expect(asked).toHaveLength(1))
+  await until(() => expect(asked).toHaveLength(1))
   expect(page.find('details').exists()).toBe(false)
 })
 
@@ -69,11 +70,11 @@ test('the spans of a record are loaded when they are opened, with every attribut
   const attributes = { 'gen_ai.agent.name': 'nurse', 'my.own': { deep: [1, 2] } }
   const asked = serve([span('a1', attributes)])
   const page = await listOf('with')
-  await vi.waitFor(() => expect(page.find('details').exists()).toBe(true))
+  await until(() => expect(page.find('details').exists()).toBe(true))
   expect(asked).toHaveLength(1)
 
   await opened(page)
-  await vi.waitFor(() => expect(page.text()).toContain('invoke_agent nurse'))
+  await until(() => expect(page.text()).toContain('invoke_agent nurse'))
 
   expect(asked.at(-1)!.searchParams.get('recordId')).toBe('step')
   for (const said of ['my.own', 'deep', 'error: the cuff is loose', 'by-hand 1.0', 'a1', '1.5s']) {
@@ -85,10 +86,10 @@ test('more spans come a page at a time', async () => {
   serve([span('a1', {})], [span('b2', {})])
   const page = await listOf('pages')
   await opened(page)
-  await vi.waitFor(() => expect(page.find('button.outlined').exists()).toBe(true))
+  await until(() => expect(page.find('button.outlined').exists()).toBe(true))
   await page.get('button.outlined').trigger('click')
 
-  await vi.waitFor(() => expect(page.text()).toContain('b2'))
+  await until(() => expect(page.text()).toContain('b2'))
   expect(page.text()).toContain('a1')
   expect(page.find('button.outlined').exists()).toBe(false)
 })
@@ -101,7 +102,7 @@ test('it speaks Chinese, and says when the record has none', async () => {
   const page = await listOf('chinese', 'zh-CN')
   await opened(page)
 
-  await vi.waitFor(() => expect(page.text()).toContain('该节点没有对应的 span'))
+  await until(() => expect(page.text()).toContain('该节点没有对应的 span'))
   expect(page.get('summary').text()).toBe('原始 span')
 })
 
@@ -111,7 +112,7 @@ test('the log records of a span are shown with it', async () => {
   const page = await listOf('with-logs')
 
   await opened(page)
-  await vi.waitFor(() => expect(page.text()).toContain('Log records of span 1'))
+  await until(() => expect(page.text()).toContain('Log records of span 1'))
   expect(page.text()).toContain('user_prompt')
   expect(page.text()).not.toContain('other')
 })

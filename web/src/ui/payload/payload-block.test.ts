@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { expect, test, vi } from 'vitest'
 import type { Outcome } from '../../api/outcome'
-import { mountWith } from '../mounting'
+import { mountWith, until } from '../mounting'
 import PayloadBlock, { type Payload } from './payload-block.vue'
 
 function show(payload: Partial<Payload>) {
@@ -52,7 +52,7 @@ test('search hits in JSON are expanded and marked in turn', async () => {
 
   await field.setValue('W399')
   expect(page.text()).toContain('1 of 1')
-  await vi.waitFor(() => expect(page.findAll('mark').map((mark) => mark.text())).toEqual(['w399']))
+  await until(() => expect(page.findAll('mark').map((mark) => mark.text())).toEqual(['w399']))
   await field.setValue('"w1')
   expect(page.text()).toContain('1 of 111')
   await field.trigger('keydown', { key: 'Enter' })
@@ -68,7 +68,7 @@ test('text is copied whole, though only its start was loaded', async () => {
   const page = await show({ text: 'all', bytes: 9, truncated: true, loadWhole })
 
   await button(page, 'Copy: Result').trigger('click')
-  await vi.waitFor(() => expect(page.text()).toContain('Copied'))
+  await until(() => expect(page.text()).toContain('Copied'))
   expect(copied).toEqual(['all of it'])
   vi.unstubAllGlobals()
 })
@@ -80,7 +80,7 @@ test('a text that the tree cut is loaded whole on demand', async () => {
 
   expect(page.text()).toContain('The first part of 70kB.')
   await button(page, 'Load all of it').trigger('click')
-  await vi.waitFor(() => expect(lines(page)).toEqual(['{', '"a": "whole"', '}']))
+  await until(() => expect(lines(page)).toEqual(['{', '"a": "whole"', '}']))
   expect(page.text()).not.toContain('The first part')
 })
 
@@ -89,7 +89,7 @@ test('a text that fails to load shows the reason and a retry button', async () =
   const page = await show({ text: 'cut', bytes: 9, truncated: true, loadWhole: async () => answer })
 
   await button(page, 'Load all of it').trigger('click')
-  await vi.waitFor(() => expect(page.get('[role=alert]').text()).toContain('does not answer'))
+  await until(() => expect(page.get('[role=alert]').text()).toContain('does not answer'))
   expect(button(page, 'Load all of it').attributes('disabled')).toBeUndefined()
 })
 
@@ -109,7 +109,7 @@ test('an empty text differs from a missing one', async () => {
 test('a payload over 64 kB is loaded on demand', async () => {
   const loadWhole = vi.fn(async () => ({ ok: true, value: '{"whole":true}' }) as const)
   const page = await show({ text: '{"wh', bytes: 65_536, truncated: true, loadWhole })
-  await vi.waitFor(() => expect(lines(page)).toEqual(['{', '"whole": true', '}']))
+  await until(() => expect(lines(page)).toEqual(['{', '"whole": true', '}']))
 
   await show({ text: '{"wh', bytes: 65_537, truncated: true, loadWhole })
   expect(loadWhole).toHaveBeenCalledTimes(1)
