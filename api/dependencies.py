@@ -20,7 +20,7 @@ from api.observability.self_tracing import SelfTracing
 from api.run_events import StreamSettings
 from api.span_index import SpanIndexCache
 from tracer.assembly import Parts
-from tracer.errors import ConfigurationError, NotAllowed
+from tracer.errors import ConfigurationError, NoApplication, NotAllowed
 from tracer.records.access import Caller, Scope, lacking
 from tracer.runtime.launcher import CancelRequestReader, RunLauncher
 from tracer.storage.postgres.project_stores import ProjectStore
@@ -150,11 +150,13 @@ async def _watch(parts: AllParts, caller: Reading) -> RunWatch:
 
 
 async def _launcher(parts: AllParts, caller: Administering) -> RunLauncher:
+    if parts.application is None:
+        raise NoApplication
     if caller.project_id != parts.project_id:
         raise NotAllowed(
             "The agents of this server belong to another project. Use a key of that project."
         )
-    return parts.launcher
+    return parts.application.launcher
 
 
 async def _keys(parts: AllParts, caller: Administering) -> ApiKeys:

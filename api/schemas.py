@@ -77,12 +77,19 @@ class ErrorSchema(BaseModel):
 
     model_config = read_config(type="ValueError", message="no such patient", stack=None)
 
-    type: str
-    """The error's class or code."""
+    type: str | None
+    """The error's class or code; null if none was recorded."""
     message: str | None
     """The error's message."""
     stack: str | None
     """The stack trace, if there is one."""
+
+    @classmethod
+    def of(cls, kind: str | None, message: str | None, stack: str | None) -> Self | None:
+        """Return an error; None if it has no type, no message and no stack trace."""
+        if kind is None and message is None and stack is None:
+            return None
+        return cls(type=kind, message=message, stack=stack)
 
 
 class ShownRecord(Record):
@@ -112,9 +119,7 @@ class ShownOutcome(ShownRecord, Outcome):
     @property
     def error(self) -> ErrorSchema | None:
         """The error; null if there is none."""
-        if self.error_type is None:
-            return None
-        return ErrorSchema(type=self.error_type, message=self.error_message, stack=self.error_stack)
+        return ErrorSchema.of(self.error_type, self.error_message, self.error_stack)
 
 
 _RUN_EXAMPLE: dict[str, Any] = {
@@ -145,7 +150,7 @@ _RUN_EXAMPLE: dict[str, Any] = {
     "costUsd": 0.0121,
     "unpricedCalls": 0,
     "toolCalls": 14,
-    "failures": 1,
+    "failedCalls": 1,
 }
 
 
@@ -198,6 +203,7 @@ class RunPreviewSchema(RunSchema, RunPreview):
         request="Review the week of p-1.",
         answer="All is well.",
         subAgents=3,
+        failures=1,
         handledFailures=1,
         failure=None,
         openCall=None,
@@ -504,6 +510,10 @@ class Readiness(BaseModel):
     projectors: int
     """The number of projectors that are connected to the database, over all servers. A projector
     converts spans to records. Without one, accepted spans are stored and converted later."""
+    application: Literal["none", "loading", "ready", "failed"]
+    """Whether the server can start runs of the application that `TRACER_APP` names. `none`: the
+    variable is not set. `failed`: the application's resources could not be opened. The log contains
+    the reason, and the server tries again every 30 seconds."""
 
 
 class Health(BaseModel):

@@ -11,8 +11,9 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import Match
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tracer.logs import get_logger
 
@@ -25,6 +26,7 @@ PAGES = (
     "/",
     "/runs",
     "/runs/{root_plan_id}",
+    "/plans/{plan_id}",
     "/tool-calls/{tool_call_id}",
     "/tools",
     "/compare/{left}",
@@ -74,13 +76,9 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
         app: The application. Call this after its API routes are added.
         built: The folder with the built viewer. Without one, the page shows how to build it.
     """
-    index = built / "index.html"
 
     async def page(_: Request) -> Response:
-        if not index.is_file():
-            log.warning("viewer_not_built", expected=str(index))
-            return HTMLResponse(MISSING, headers=HEADERS)
-        return FileResponse(index, headers=HEADERS)
+        return _page(built)
 
     for path in PAGES:
         app.add_route(path, page, methods=["GET"], include_in_schema=False)
@@ -94,12 +92,49 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
     app.mount("/assets", assets, name="assets")
 
 
+def _page(built: Path, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    index = built / "index.html"
+    if not index.is_file():
+        log.warning("viewer_not_built", expected=str(index))
+        return HTMLResponse(MISSING, status, HEADERS)
+    return FileResponse(index, status, HEADERS)
+
+
+class UnknownPages:
+    """Middleware that answers a browser with the viewer's page if no route has the address.
+
+    The page shows that the address does not exist, and leads to the list of runs. It contains no
+    project data, so it needs no caller. Requests of other programs and addresses of the API get
+    problem details.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        answer: ASGIApp = _page(BUILT, HTTPStatus.NOT_FOUND) if _is_unknown(scope) else self._app
+        await answer(scope, receive, send)
+
+
+def _is_unknown(scope: Scope) -> bool:
+    if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
+        return False
+    path = scope["path"]
+    if is_of_the_viewer(path) or f"{path}/".startswith(("/api/", "/v1/")):
+        return False
+    if "text/html" not in Headers(scope=scope).get("accept", ""):
+        return False
+    return all(each.matches(scope)[0] is Match.NONE for each in scope["app"].router.routes)
+
+
 def is_of_the_viewer(path: str) -> bool:
     """Return whether a path is a page or file of the viewer. Such files contain no project data."""
     return (
         path.startswith("/assets/")
         or path.removeprefix("/") in FILES
-        or _PAGE.fullmatch(path) is not None
+        # Starlette redirects to the path without the slash.
+        or _PAGE.fullmatch(path.rstrip("/") or "/") is not None
     )
 
 

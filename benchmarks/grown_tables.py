@@ -39,7 +39,7 @@ RETURN (CASE WHEN i % 5000 = 3 THEN 'running' WHEN (i * 31 + number * 17) % 50 =
 _RUNS = """
 INSERT INTO run (project_id, root_plan_id, status, started_at, finished_at, recorded_at, revision,
     title, agent_name, session_id, subject, tags, source, input_tokens, output_tokens, cost_usd,
-    tool_calls, failures, projection_version)
+    tool_calls, failed_calls, projection_version)
 SELECT 1, pg_temp.id_of(0, i, 0), pg_temp.ended(i, 0), at, at + interval '9 minutes', at, 90,
     'Review of week ' || i % 52 || ' for patient p-' || i % 9973, 'planner_' || i % 5,
     'conversation-' || i / 4, 'p-' || i % 9973, '{}',

@@ -52,7 +52,8 @@ HEAD = """# Attributes
 Tracer computes records (plans, steps, think-acts, tool calls) from the attributes of OpenTelemetry
 spans and log records. This page lists the attributes that Tracer reads, and the fields of records
 that their values determine. All other attributes are stored with the span and shown with it.
-`make attributes` writes this page from `tracer/otel/dialects`.
+
+<!-- `make attributes` writes this page from `tracer/otel/dialects`. -->
 
 Each section is a convention for the names of attributes. If several conventions recognize a span,
 Tracer uses the first one on this page. If several attributes of a convention determine the same

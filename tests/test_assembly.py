@@ -73,7 +73,7 @@ async def answer(
 ) -> str | None:
     """Return what an application answers if `TRACER_MODEL` is `model`."""
     async with parts(read_settings(home=home, model=model), database_url, application) as made:
-        return (await made.launcher.run("Who?", agent="worker")).summary
+        return (await (await made.opened_launcher()).run("Who?", agent="worker")).summary
 
 
 OPENAI = "openai:gpt-test"
@@ -104,7 +104,7 @@ async def test_demonstration_uses_the_model_of_the_environment(
     diary = health_application(Diary())
     async with parts(read_settings(home=tmp_path, model=OPENAI), database_url, diary) as made:
         with identity(token_id="user-p-1"):
-            outcome = await made.launcher.run("Who?", agent="nurse")
+            outcome = await (await made.opened_launcher()).run("Who?", agent="nurse")
     assert outcome.summary == "openai"
 
 

@@ -163,6 +163,20 @@ def test_dir_loads_no_large_library() -> None:
     assert run.stdout.split() == []
 
 
+@pytest.mark.parametrize("adapter", ["agno", "langchain", "openai_agents", "pydantic_ai"])
+def test_framework_adapter_loads_nothing_of_the_extra_otel(adapter: str) -> None:
+    program = (
+        f"import sys, tracer.adapters.{adapter};"
+        "unwanted = 'tracer.otel.', 'google.';"
+        "print(*[name for name in sys.modules if f'{name}.'.startswith(unwanted)])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert run.stdout.split() == []
+
+
 def test_guides_and_examples_import_public_names_only() -> None:
     shown = [
         each

@@ -16,11 +16,11 @@ def _empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def test_default_settings_use_the_demonstration_and_an_embedded_database() -> None:
+def test_default_settings_have_no_application_and_an_embedded_database() -> None:
     settings = read_settings()
     assert settings.database_url is None
     assert settings.model is None
-    assert settings.app == "health:application"
+    assert settings.app is None
     assert settings.home.is_absolute()
 
 

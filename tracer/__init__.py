@@ -218,11 +218,9 @@ if not TYPE_CHECKING:
         except ModuleNotFoundError as error:
             if error.name is None or error.name.startswith("tracer."):
                 raise
-            raise ModuleNotFoundError(
-                f"`tracer.{name}` needs the package {error.name!r}: "
-                "pip install 'tracer-lineage[runtime]'",
-                name=error.name,
-            ) from error
+            from tracer.extras import missing_extra
+
+            raise missing_extra(f"tracer.{name}", "runtime", error) from error
         return getattr(module, name)
 
     def __dir__() -> list[str]:

@@ -10,16 +10,19 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
-from tracer.errors import ConfigurationError
+from tracer.errors import ConfigurationError, NoApplication
 from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import spool_for
 from tracer.records.access import Caller, Scope
 from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
+from tracer.records.sessions import SessionStates
 from tracer.runtime.application import Application, Surroundings
-from tracer.runtime.from_settings import application_launcher
-from tracer.runtime.launcher import RunLauncher
+from tracer.runtime.from_settings import application_launcher, with_model_of
+from tracer.runtime.launcher import RunLauncher, RunReader
+from tracer.runtime.served_application import ServedApplication
 from tracer.settings import Settings
 from tracer.storage.embedded.postgres import (
     LOOK_SECONDS,
@@ -67,8 +70,8 @@ class Parts:
 
     reader: TraceReader
     writer: TraceWriter
-    launcher: RunLauncher
-    """Runs the application."""
+    application: ServedApplication | None
+    """Runs the application; None if the server runs no application."""
     watch: RunWatch
     """Wakes the event streams of a run when the run may have changed."""
     project_id: int = DEFAULT_PROJECT_ID
@@ -97,6 +100,17 @@ class Parts:
     backlog: Backlog | None = None
     """Measures the accepted spans that are not projected yet. If there are too many, it rejects
     further spans."""
+
+    async def opened_launcher(self) -> RunLauncher:
+        """Wait until the application's resources are open, and return its launcher.
+
+        Raises:
+            NoApplication: The server runs no application.
+            ApplicationUnavailable: The resources could not be opened.
+        """
+        if self.application is None:
+            raise NoApplication
+        return await self.application.opened()
 
     def end_watching(self) -> None:
         """End the event streams of all runs, because the server is about to stop."""
@@ -143,7 +157,7 @@ async def database(
 async def parts(
     settings: Settings,
     database_url: str,
-    application: Application,
+    application: Application | None,
     server_url: str | None = None,
     project: str = DEFAULT_PROJECT,
     on_commit: OnCommit = lambda _written, _seconds, _items: None,
@@ -154,7 +168,8 @@ async def parts(
         settings: The settings. They contain the model for an application that does not choose one,
             and the directory of the recorder's spool.
         database_url: The URL of a Postgres whose schema is up to date.
-        application: The application to run.
+        application: The application to run; None to run no application. Its resources open in the
+            background.
         server_url: The server's own address; None if no server runs.
         project: The project to which the application's runs belong.
         on_commit: Called after each batch of writes.
@@ -192,19 +207,20 @@ async def parts(
             RollupJob(pool) as rollup_job,
             SpanPacker(pool) as span_packer,
             Reprojector(pool),
-            application_launcher(
+            recorder,
+            _served(
                 settings,
                 application,
                 surroundings,
                 recorder,
                 store.reader,
                 PostgresSessions(ProjectPool(pool, project_id), redactor=WriteRedactor(redaction)),
-            ) as launcher,
+            ) as served_application,
         ):
             yield Parts(
                 reader=store.reader,
                 writer=store.writer,
-                launcher=launcher,
+                application=served_application,
                 watch=store.watch,
                 project_id=project_id,
                 stores=stores,
@@ -219,6 +235,27 @@ async def parts(
                 projections=projections,
                 backlog=backlog,
             )
+
+
+@asynccontextmanager
+async def _served(
+    settings: Settings,
+    application: Application | None,
+    surroundings: Surroundings,
+    recorder: Recorder,
+    reader: RunReader,
+    sessions: SessionStates,
+) -> AsyncIterator[ServedApplication | None]:
+    """Choose the model of the application, and open its resources in the background."""
+    if application is None:
+        yield None
+        return
+    async with with_model_of(settings, application) as application:
+        open_launcher = partial(
+            application_launcher, application, surroundings, recorder, reader, sessions
+        )
+        async with ServedApplication().opening(open_launcher) as served:
+            yield served
 
 
 def _server_pool(settings: Settings, database_url: str) -> Pool:

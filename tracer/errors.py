@@ -33,7 +33,9 @@
     │  └─ PlanCycle
     ├─ PlanningError         the planner's answer was not a valid plan
     ├─ ModelError            the model could not be reached, or its response not be used
-    └─ RunNotActive          the run has ended already
+    ├─ RunNotActive          the run has ended already
+    ├─ NoApplication         the server runs no application
+    └─ ApplicationUnavailable  the server's application is loading, or failed to open
 
 The exceptions are independent of HTTP. `api/http/problems.py` maps each of them to a status and a
 stable code. The docstring of a class is its default message.
@@ -257,3 +259,11 @@ class ModelError(TracerError):
 
 class RunNotActive(TracerError):
     """The run has ended already, so it cannot be cancelled."""
+
+
+class NoApplication(TracerError):
+    """This server runs no application. Set TRACER_APP to MODULE:NAME and restart the server."""
+
+
+class ApplicationUnavailable(TracerError):
+    """The server's application is loading. Send the request again later."""

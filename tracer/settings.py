@@ -128,13 +128,18 @@ class Settings(BaseModel):
     disabled: bool = Field(
         default=False, description="Whether `tracer.connect()` records nothing: 1 turns it off."
     )
+    announce: bool = Field(
+        default=True,
+        description="Whether a program that records prints the address of its first stored run to "
+        "standard error, if that is a terminal: 0 turns it off.",
+    )
     home: Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())] = Field(
         default_factory=default_home,
         description="The directory of the embedded Postgres and the recorder's spool.",
     )
-    app: Annotated[str, AfterValidator(_check_app)] = Field(
-        default="health:application",
-        description="The application whose agents and tools the server may run.",
+    app: Annotated[str, AfterValidator(_check_app)] | None = Field(
+        default=None,
+        description="The application whose agents and tools the server may run; unset: none.",
     )
     hosts: str | None = Field(
         default=None,

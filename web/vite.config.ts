@@ -1,7 +1,6 @@
 import { gzipSync } from 'node:zlib'
 import vue from '@vitejs/plugin-vue'
-import type { Plugin, Rolldown } from 'vite'
-import { defineConfig } from 'vitest/config'
+import { defineConfig, type Plugin, type Rolldown } from 'vite'
 
 const API = 'http://127.0.0.1:8420'
 
@@ -110,15 +109,5 @@ export default defineConfig({
   server: {
     host: '127.0.0.1',
     proxy: { '/api': API, '/healthz': API, '/readyz': API },
-  },
-  test: {
-    // A test reads the style sheets; by default they would be empty.
-    css: true,
-    // For a machine that is busy with other tests.
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
-    // A fresh environment for each file takes two thirds of the time. No test depends on it.
-    isolate: false,
-    include: ['src/**/*.test.ts'],
   },
 })

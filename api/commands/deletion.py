@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 from uuid import UUID
@@ -17,6 +18,7 @@ from tracer.settings import Settings
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion, PurgeResult
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.write_redaction import WriteRedactor
+from tracer.store import Erasure
 
 
 def prune(
@@ -99,26 +101,56 @@ def _deleted(runs: int, records: int, spans: int) -> str:
 
 
 def erase(
-    subject: Annotated[
-        str | None, typer.Option(help="Delete all runs whose `subject` is this.")
+    user: Annotated[
+        str | None,
+        typer.Option(help="Delete all runs of this user: those whose `subject` is the user."),
     ] = None,
     run_id: Annotated[
         UUID | None, typer.Option("--run", metavar="ROOT_PLAN_ID", help="The run to delete.")
     ] = None,
     project: Project = DEFAULT_PROJECT,
+    is_confirmed: Annotated[
+        bool, typer.Option("--yes", help="Do not ask. Required outside of a terminal.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the runs, and delete nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete one run, or all runs of a subject, with all data.
+    """Delete one run, or all runs of a user, with all data.
 
-    The command then counts the rows of these runs that remain in the database. If any remain, it
-    exits with 1.
+    The command asks for confirmation, unless `--yes` is passed. After the deletion, it counts the
+    rows of these runs that remain in the database. If any remain, it exits with 1.
     """
+    runs: list[UUID] = []
 
-    async def run(settings: Settings) -> None:
-        if subject and run_id is not None:
-            raise BadRequest("--subject and --run exclude each other. Pass one of them.")
-        if not subject and run_id is None:
-            raise BadRequest("Name a subject with --subject or a run with --run.")
+    async def find(settings: Settings) -> None:
+        if user and run_id is not None:
+            raise BadRequest("--user and --run exclude each other. Pass one of them.")
+        if not user and run_id is None:
+            raise BadRequest("Name a user with --user or a run with --run.")
+        if is_confirmed and not dry_run:
+            return
+        if not dry_run and not sys.stdin.isatty():
+            console.print(
+                "tracer: Nothing was deleted, because standard input is not a terminal that could"
+                " confirm it. Pass --yes to delete without a question, or --dry-run to list the"
+                " runs.",
+                style="red",
+            )
+            raise typer.Exit(2)
+        async with (
+            assembly.database(settings) as url,
+            assembly.deletion(url, project) as deletion,
+            assembly.reprojection(url, project) as reprojection,
+        ):
+            with console.status("Looking for the runs …"):
+                unprojected = await reprojection.settle() if user else []
+                runs.extend(await deletion.find_runs(_stored(user, settings), run_id))
+        if dry_run:
+            _print_foreseen(runs, unprojected, as_json)
+
+    async def delete(settings: Settings) -> None:
         async with (
             assembly.database(settings) as url,
             assembly.deletion(url, project) as deletion,
@@ -128,23 +160,55 @@ def erase(
                 if run_id is not None:
                     done = await deletion.erase_run(run_id)
                 else:
-                    kept_as = WriteRedactor(settings.redaction).subject(subject or "")
-                    done = await deletion.erase_subject(kept_as, reprojection.settle)
-        if as_json:
-            typer.echo(orjson.dumps(asdict(done)).decode())
-        else:
-            console.print(
-                f"{_deleted(done.runs, done.records, done.spans)}"
-                f" {counted(done.left, 'row')} of them remain in the database."
-            )
-            if done.unprojected:
-                console.print(
-                    "The spans of these runs could not be projected, so their subject is unknown:"
-                    f" {', '.join(map(str, done.unprojected))}. Run `tracer reproject RUN …` and"
-                    " erase the subject again, or delete a run with `tracer erase --run RUN`.",
-                    markup=False,
-                )
-        if done.left or done.unprojected:
-            raise typer.Exit(1)
+                    subject = _stored(user, settings) or ""
+                    done = await deletion.erase_subject(subject, reprojection.settle)
+        _print_erasure(done, as_json)
 
-    run_command(run)
+    run_command(find)
+    if dry_run:
+        return
+    if not is_confirmed:  # outside of the event loop, so that Ctrl-C ends the question
+        of_user = f"{counted(len(runs), 'run')} of the user {user!r}"
+        what = of_user if run_id is None else f"the run {run_id}"
+        typer.confirm(f"Delete {what} with all data?", abort=True, err=True)
+    run_command(delete)
+
+
+def _stored(user: str | None, settings: Settings) -> str | None:
+    """Return a user as the field `subject` stores it."""
+    return WriteRedactor(settings.redaction).subject(user) if user else None
+
+
+def _print_foreseen(runs: list[UUID], unprojected: list[UUID], as_json: bool) -> None:
+    if as_json:
+        typer.echo(orjson.dumps({"wouldDelete": runs, "unprojected": unprojected}).decode())
+    else:
+        for each in runs:
+            typer.echo(each)
+        console.print(_in_words({"wouldDelete": len(runs)}))
+        _print_unprojected(unprojected)
+    if unprojected:
+        raise typer.Exit(1)
+
+
+def _print_erasure(done: Erasure, as_json: bool) -> None:
+    if as_json:
+        typer.echo(orjson.dumps(asdict(done)).decode())
+    else:
+        console.print(
+            f"{_deleted(done.runs, done.records, done.spans)}"
+            f" {counted(done.left, 'row')} of them remain in the database."
+        )
+        _print_unprojected(done.unprojected)
+    if done.left or done.unprojected:
+        raise typer.Exit(1)
+
+
+def _print_unprojected(runs: list[UUID]) -> None:
+    if runs:
+        console.print(
+            "The spans of these runs could not be projected, so their user is unknown:"
+            f" {', '.join(map(str, runs))}. Run `tracer reproject RUN …` and"
+            " erase the user again, or delete a run with `tracer erase --run RUN`.",
+            markup=False,
+        )

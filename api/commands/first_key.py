@@ -6,7 +6,9 @@ Once this key exists, the server rejects requests without a key.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+from tracer.records.access import Scope
 
 
 def first_key_notice(closed: Sequence[str]) -> str:
@@ -26,8 +28,19 @@ def first_key_notice(closed: Sequence[str]) -> str:
             "These projects have runs and no key yet. They cannot be read or recorded to until "
             "each has one:"
         )
-        lines += [
-            f"  tracer keys create NAME --scope admin --project {shlex.quote(each)}"
-            for each in closed
-        ]
+        lines += [f"  {_create_admin_key(each)}" for each in closed]
     return "\n".join(lines)
+
+
+def unreadable_notice(project: str, scopes: Collection[Scope]) -> str | None:
+    """Return a warning if a first key with these scopes cannot read; None if it can."""
+    if Scope.READ in scopes or Scope.ADMIN in scopes:
+        return None
+    return (
+        "This key cannot read, and the server has no other key: the viewer and the API now reject "
+        f"every reader. Create a key that can read: {_create_admin_key(project)}"
+    )
+
+
+def _create_admin_key(project: str) -> str:
+    return f"tracer keys create NAME --scope admin --project {shlex.quote(project)}"

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from api.commands.first_key import first_key_notice
+from api.commands.first_key import first_key_notice, unreadable_notice
 from tracer import assembly
 from tracer.assembly import KeyRing
 from tracer.cli.terminal import AsJson, Project, console, run_command
@@ -44,19 +44,23 @@ def create(
     Once a server has its first key, it rejects requests without a key in every project.
     """
     must_ask = False
+    warning = None
 
     async def run(settings: Settings) -> None:
-        nonlocal must_ask
+        nonlocal must_ask, warning
         async with _key_ring(settings) as ring:
             if not must_ask:
                 closed = await ring.closed_by_first_key(project)
                 if closed is not None:
                     console.print(first_key_notice(closed), markup=False)
+                    warning = unreadable_notice(project, scopes)
                 must_ask = bool(closed) and not is_confirmed
                 if must_ask:
                     _check_terminal()
                     return
             new = await (await ring.made(project)).create(name, scopes)
+        if warning is not None:
+            console.print(warning, style="yellow", markup=False)
         if as_json:
             _print_json({**_shown(new.key), "secret": new.secret})
             return

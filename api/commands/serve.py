@@ -70,7 +70,7 @@ class Served:
 @asynccontextmanager
 async def served(
     settings: Settings,
-    application: Application,
+    application: Application | None,
     host: str = DEFAULT_HOST,
     port: int = FREE_PORT,
     migrated: bool = True,
@@ -78,13 +78,14 @@ async def served(
     first_key: bool = False,
     grpc: bool = False,
 ) -> AsyncIterator[Served]:
-    """Run a server for an application inside a `with` block.
+    """Run a server inside a `with` block.
 
     The application's tools can send requests to the server, too.
 
     Args:
         settings: The settings of the environment.
-        application: The application.
+        application: The application; None to run no application. Its resources open in the
+            background.
         host: The address to listen on.
         port: The port to listen on. With 0, the system selects a free port.
         migrated: Whether to bring the database schema up to date first.

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -18,7 +19,7 @@ from api.commands.deletion import erase, prune
 from api.commands.keys import keys
 from api.commands.prices import prices
 from api.commands.projects import projects
-from api.commands.serve import DEFAULT_HOST, FREE_PORT, served
+from api.commands.serve import DEFAULT_HOST, FREE_PORT, Served, served
 from api.commands.spans import pack_spans, reproject
 from api.commands.transfer import export_run, import_files
 from tracer import assembly
@@ -26,6 +27,9 @@ from tracer.cli.launching import check_outcome, print_outcome, run_and_report
 from tracer.cli.run import AsJson
 from tracer.cli.terminal import TERMINATED, Project, console, run_command
 from tracer.context import Identity
+from tracer.logs import configure_logs
+from tracer.records.access import Caller, Scope
+from tracer.records.events import Event, PlanStarted
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.runtime.application import Application
 from tracer.runtime.from_settings import load_application, named
@@ -66,7 +70,7 @@ def serve(
     """Serve the API and the viewer."""
 
     async def run(settings: Settings) -> None:
-        application = load_application(settings)
+        application = None if settings.app is None else load_application(settings)
         async with served(
             settings, application, host, port, migrate, project, first_key, grpc=True
         ) as server:
@@ -81,25 +85,31 @@ def serve(
 @commands.command()
 def demo(
     once: Annotated[
-        bool, typer.Option("--once", help="Record the run, print its root plan id and exit.")
+        bool, typer.Option("--once", help="Record one run, print its root plan id and exit.")
     ] = False,
     as_json: AsJson = False,
     host: Host = DEFAULT_HOST,
     port: Port = DEFAULT_PORT,
 ) -> None:
-    """Record a run of the demonstration application, and show it in the viewer."""
+    """Record runs of the demonstration, and show them in the viewer."""
 
     async def run(settings: Settings) -> None:
-        demonstration = load_demonstration()
+        if not once:
+            configure_logs("WARNING")  # the links must not be lost among lines about requests
+        application = named("health:application")
+        assert isinstance(application, Application)
+        script: Any = import_module("health.demo")
+        caller = Identity(script.TOKEN_ID)
         async with served(
-            _with_thread(settings), demonstration.application, host, FREE_PORT if once else port
+            _with_thread(settings), application, host, FREE_PORT if once else port
         ) as server:
             if not once:
                 console.print(f"Tracer listens on {server.address}")
+                _show(server, "A run that failed, two sub-agents deep", await _failure(server))
+            launcher = await server.parts.opened_launcher()
+            events: list[Event] = []
             outcome = await run_and_report(
-                server.parts.launcher,
-                demonstration.request,
-                identity=Identity(demonstration.token_id),
+                launcher, script.REQUEST, identity=caller, observe=events.extend
             )
             if as_json:
                 print_outcome(outcome)
@@ -108,11 +118,31 @@ def demo(
             if once:
                 check_outcome(outcome)
                 return
-            console.print(f"The demonstration run: {server.address}/runs/{outcome.root_plan_id}")
+            sub_plans = (each for each in events if isinstance(each, PlanStarted) and each.depth)
+            first = next((f"?select={each.tool_call_id}" for each in sub_plans), "")
+            _show(server, "A run with parallel sub-agents", f"{outcome.root_plan_id}{first}")
+            with script.live_pace():
+                live = await launcher.start(script.LIVE_REQUEST, identity=caller)
+            _show(server, "A run to watch, for two minutes", live.root_plan_id)
             console.print("Stop with Ctrl-C.")
             await asyncio.shield(server.serving)
 
     run_command(run, terminated=TERMINATED if once else 0)
+
+
+async def _failure(server: Served) -> UUID:
+    """Record the demonstration's failed run, as another program does: over HTTP."""
+    billing: Any = import_module("health.billing")
+    parts = server.parts
+    assert parts.authenticator is not None
+    program = Caller(parts.project_id, DEFAULT_PROJECT, frozenset({Scope.RECORD}))
+    key = parts.authenticator.own_key(program)
+    root_plan_id: UUID = await asyncio.to_thread(billing.record_failure, server.address, key)
+    return root_plan_id
+
+
+def _show(server: Served, what: str, run: object) -> None:
+    console.print(f"{what}: {server.address}/runs/{run}", markup=False)
 
 
 @commands.command()
@@ -157,7 +187,7 @@ async def launcher(
 ) -> AsyncIterator[RunLauncher]:
     """Run a server in this process. Yield the launcher, which starts runs of the application."""
     async with served(_with_thread(settings), application, project=project) as server:
-        yield server.parts.launcher
+        yield await server.parts.opened_launcher()
 
 
 def _with_thread(settings: Settings) -> Settings:
@@ -168,24 +198,3 @@ def _with_thread(settings: Settings) -> Settings:
     if settings.projectors is not None:
         return settings
     return settings.model_copy(update={"projectors": "thread"})
-
-
-@dataclass(frozen=True)
-class Demonstration:
-    """The demonstration application, and a request to it."""
-
-    application: Application
-    request: str
-    """The request that the scripted model answers."""
-    token_id: str
-    """The identity of the caller."""
-
-
-def load_demonstration() -> Demonstration:
-    """Load the demonstration from the package `health`."""
-    application = named("health:application")
-    request, token_id = named("health.demo:REQUEST"), named("health.demo:TOKEN_ID")
-    assert isinstance(application, Application)
-    assert isinstance(request, str)
-    assert isinstance(token_id, str)
-    return Demonstration(application, request, token_id)

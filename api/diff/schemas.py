@@ -58,6 +58,8 @@ class ComparedRecord(BaseModel):
     status: ShownStatus
     reason: str | None
     error_type: str | None
+    error_message: str | None
+    """The first 300 characters of the error's message."""
     started_at: datetime | None
     duration_ms: float | None
     attempt: int | None
@@ -123,7 +125,7 @@ def _example() -> dict[str, Any]:
         }
 
     def side(record_id: str, name: str, **more: Any) -> dict[str, Any]:
-        outcome = {"status": "succeeded", "reason": None, "errorType": None}
+        outcome = {"status": "succeeded", "reason": None, "errorType": None, "errorMessage": None}
         said: dict[str, Any] = {"name": name, "calls": [], "model": None}
         shown = {"id": record_id, **said, **outcome, **at, "attempt": None, "totals": totals}
         return shown | more
@@ -139,6 +141,7 @@ def _example() -> dict[str, Any]:
             status="failed",
             reason="tool_error",
             errorType="ValueError",
+            errorMessage="no such patient",
         ),
         "change": "changed",
         "differs": ["outcome", "result", "attempts"],

@@ -36,6 +36,11 @@ PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
     errors.UnknownHost: (HTTPStatus.MISDIRECTED_REQUEST, "unknown_host"),
     errors.TooFast: (HTTPStatus.TOO_MANY_REQUESTS, "too_fast"),
     errors.RunNotActive: (HTTPStatus.CONFLICT, "run_not_active"),
+    errors.NoApplication: (HTTPStatus.CONFLICT, "no_application"),
+    errors.ApplicationUnavailable: (
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "application_unavailable",
+    ),
     errors.TooBusy: (HTTPStatus.SERVICE_UNAVAILABLE, "too_busy"),
     errors.StoreUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable"),
     errors.SchemaOutOfDate: (HTTPStatus.SERVICE_UNAVAILABLE, "schema_out_of_date"),

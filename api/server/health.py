@@ -24,11 +24,15 @@ async def readyz(parts: AllParts) -> Readiness:
     """Answer 200 if the database is reachable and its schema is current.
 
     A server is ready even without a projector, the process that converts spans to records. It
-    accepts spans, and they are converted later.
+    accepts spans, and they are converted later. A server is also ready while its application is
+    not: it records and reads, and rejects only requests to start runs.
     """
     await parts.reader.check()
     projectors = 0 if parts.backlog is None else await parts.backlog.count_projectors()
     is_walled = parts.stores is not None and await parts.stores.is_walled()
     return Readiness(
-        status="ok", row_level_security="on" if is_walled else "off", projectors=projectors
+        status="ok",
+        row_level_security="on" if is_walled else "off",
+        projectors=projectors,
+        application="none" if parts.application is None else parts.application.state,
     )

@@ -51,7 +51,7 @@ async def read_tool_stats(
 async def read_tool_history(
     name: ToolName, reader: ProjectedReader, period: Period
 ) -> ToolHistorySchema:
-    """Read one tool's calls over time, with the slowest calls and the latest failures.
+    """Read one tool's calls over time, with the slowest calls and the latest failed calls.
 
     Older calls are counted in the background, as explained for the statistics of all tools.
     """
@@ -61,7 +61,7 @@ async def read_tool_history(
         bucket_seconds=history.bucket_seconds,
         buckets=[CallBucketSchema.model_validate(bucket) for bucket in history.buckets],
         slowest=[NamedCallSchema.of(call) for call in history.slowest],
-        latest_failures=[NamedCallSchema.of(call) for call in history.latest_failures],
+        latest_failed=[NamedCallSchema.of(call) for call in history.latest_failed],
         latest_abandoned=[NamedCallSchema.of(call) for call in history.latest_abandoned],
         as_of=history.as_of,
     )

@@ -14,7 +14,7 @@ from tracer.records.tool_stats import CallCounts, ExampleCall, ToolStats
 _FIGURES = {
     "calls": 14,
     "succeeded": 11,
-    "failures": 1,
+    "failed": 1,
     "cancelled": 0,
     "abandoned": 1,
     "running": 1,
@@ -32,6 +32,7 @@ _CALL: dict[str, Any] = {
     "status": "failed",
     "startedAt": "2026-11-21T22:21:52.462812Z",
     "durationMs": 1400.0,
+    "reason": "tool_error",
     "error": {"type": "ValueError", "message": "no such patient", "stack": None},
 }
 _AS_OF = "2026-11-21T22:21:30.104296Z"
@@ -44,7 +45,7 @@ _STATS: dict[str, Any] = {
 }
 
 
-_COUNTS: dict[str, Any] = {"at": "2026-11-21T22:00:00Z", "calls": 14, "failures": 1}
+_COUNTS: dict[str, Any] = {"at": "2026-11-21T22:00:00Z", "calls": 14, "failed": 1}
 
 
 class CallFiguresSchema(BaseModel):
@@ -54,7 +55,7 @@ class CallFiguresSchema(BaseModel):
 
     calls: int
     succeeded: int
-    failures: int
+    failed: int
     cancelled: int
     abandoned: int
     """The number of open calls whose recorder's lease expired."""
@@ -96,7 +97,7 @@ class CallCountsSchema(BaseModel):
     at: datetime
     """The start of the interval."""
     calls: int
-    failures: int
+    failed: int
 
 
 class ListedToolStatsSchema(ToolStatsSchema):
@@ -150,15 +151,15 @@ class NamedCallSchema(BaseModel):
     status: ShownStatus
     started_at: datetime | None
     duration_ms: float | None
+    reason: str | None
+    """The reason of the call's status, as a code."""
     error: ErrorSchema | None
     """The error, without a stack trace, and with the first 2 kB of its message."""
 
     @classmethod
     def of(cls, call: ExampleCall) -> NamedCallSchema:
         """Return the schema of an example call."""
-        error = None
-        if call.error_type is not None:
-            error = ErrorSchema(type=call.error_type, message=call.error_message, stack=None)
+        error = ErrorSchema.of(call.error_type, call.error_message, stack=None)
         return cls.model_validate({**vars(call), "error": error})
 
 
@@ -170,7 +171,7 @@ class ToolHistorySchema(BaseModel):
         bucketSeconds=3600,
         buckets=[{"at": "2026-11-21T22:00:00Z", **_FIGURES}],
         slowest=[_CALL],
-        latestFailures=[_CALL],
+        latestFailed=[_CALL],
         latestAbandoned=[],
         asOf=_AS_OF,
     )
@@ -183,7 +184,7 @@ class ToolHistorySchema(BaseModel):
     since 1970."""
     slowest: list[NamedCallSchema]
     """The ten slowest calls."""
-    latest_failures: list[NamedCallSchema]
+    latest_failed: list[NamedCallSchema]
     """The ten failed calls that ended last."""
     latest_abandoned: list[NamedCallSchema]
     """The ten abandoned calls that started last."""

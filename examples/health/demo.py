@@ -1,4 +1,4 @@
-"""The demonstration: a request, and a script that replaces the model.
+"""The demonstration: two requests, and a script that replaces the model.
 
 Only the model is replaced. The plan, the calls, the rejected reading, the time from the MCP server,
 the request to the server and the records are real. The script does not depend on the tools'
@@ -7,7 +7,11 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from decimal import Decimal
 
 import orjson
 
@@ -32,6 +36,12 @@ I just measured 152 over 95 with a pulse of 78, and five minutes later 88 over 1
 knee on Monday: besides lisinopril 10 mg every morning and ginkgo 120 mg every evening I take \
 ibuprofen 400 mg 3 times a day since then. I feel dizzy when I get up (起床时头晕)."""
 
+LIVE_REQUEST = "Review my week again, and tell me what to do."
+"""The request of the run that is watched while it runs."""
+
+LIVE_SECONDS_PER_TOKEN = 0.15
+"""With this pace, a run of `LIVE_REQUEST` takes two minutes."""
+
 _TO_RECORD = (
     "Record: blood pressure 152 over 95 with a pulse of 78, then 88 over 146, both measured just "
     "now; a knee twisted on Monday; lisinopril 10 mg every morning, ginkgo 120 mg every evening, "
@@ -46,6 +56,19 @@ def scripted_model() -> ScriptedModel:
     return ScriptedModel(_scripts(times=1))
 
 
+_seconds_per_token: ContextVar[float] = ContextVar("seconds_per_token", default=0.0)
+
+
+@contextmanager
+def live_pace() -> Iterator[None]:
+    """Let the scripted model answer as slowly as a model, in the runs that start in this block."""
+    token = _seconds_per_token.set(LIVE_SECONDS_PER_TOKEN)
+    try:
+        yield
+    finally:
+        _seconds_per_token.reset(token)
+
+
 class DemonstrationModel:
     """Answers the requests of the demonstration, any number of times, and no others.
 
@@ -55,7 +78,8 @@ class DemonstrationModel:
     name = "scripted"
 
     def __init__(self) -> None:
-        self._scripted = ScriptedModel(_scripts(times=None), name=self.name)
+        live = Script([_plan_review()], request=LIVE_REQUEST, agent="planner", times=None)
+        self._scripted = ScriptedModel([*_scripts(times=None), live], name=self.name)
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Generation:
         """Return the next answer of the demonstration; see `ChatModel`.
@@ -64,12 +88,14 @@ class DemonstrationModel:
             ModelError: The conversation is not part of the demonstration.
         """
         try:
-            return await self._scripted.complete(messages, tools)
+            answer = await self._scripted.complete(messages, tools)
         except ModelError as error:
             raise ModelError(
                 "The demonstration follows a script, which does not contain this request. Set "
                 "TRACER_MODEL, for example to openai:gpt-5-mini, and OPENAI_API_KEY to use a model."
             ) from error
+        await asyncio.sleep(_seconds_per_token.get() * (answer.output_tokens or 0))
+        return answer
 
 
 def _scripts(times: int | None) -> list[Script]:
@@ -119,15 +145,21 @@ def _turn(
 ) -> Turn:
     """Return an answer: tokens in and out, text, and calls as (tool, arguments, provider's id)."""
     chosen: list[ChosenCall] = [call(*each) for each in calls]
-    return Turn(text=text, calls=chosen, input_tokens=tokens[0], output_tokens=tokens[1])
+    # The prices of gpt-5-mini: $0.25 and $2 per million tokens.
+    cost = Decimal(tokens[0] + 8 * tokens[1]) / 4_000_000
+    return Turn(text, chosen, input_tokens=tokens[0], output_tokens=tokens[1], cost_usd=cost)
+
+
+_REVIEW_STEP = {"agent": "coordinator", "request": _TO_REVIEW}
 
 
 def _plan() -> Turn:
-    steps = [
-        {"agent": "nurse", "request": _TO_RECORD},
-        {"agent": "coordinator", "request": _TO_REVIEW},
-    ]
+    steps = [{"agent": "nurse", "request": _TO_RECORD}, _REVIEW_STEP]
     return _turn((612, 148), orjson.dumps({"steps": steps}).decode())
+
+
+def _plan_review() -> Turn:
+    return _turn((478, 52), orjson.dumps({"steps": [_REVIEW_STEP]}).decode())
 
 
 # Providers repeat their ids, leave them empty or send none: all of it happens here.

@@ -43,6 +43,7 @@ class Scripted(OpenAIResponsesModel):
     ("client", "provider"),
     [
         (AsyncOpenAI(api_key="none"), "openai"),
+        (AsyncOpenAI(api_key="none", base_url="https://api.groq.com/openai/v1"), "groq"),
         (AsyncOpenAI(api_key="none", base_url="http://127.0.0.1:1/v1"), None),
         (
             AsyncAzureOpenAI(

@@ -22,9 +22,9 @@ of one project ([Security](../explanation/security.md#analysts)).
 The key of a record consists of its id, `root_plan_id` and `project_id`. In a query, join records by
 their id and `root_plan_id`.
 
-`make data` generates this page from the comments in the database. To change a text, edit
+<!-- `make data` generates this page from the comments in the database. To change a text, edit
 `tracer/records/record_classes.py`, `tracer/storage/postgres/schema/` or
-`tracer/storage/postgres/administration/views.sql`.
+`tracer/storage/postgres/administration/views.sql`. -->
 """
 
 RELATIONS = """

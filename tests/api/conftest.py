@@ -32,6 +32,7 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import ScriptedModel
+from tracer.runtime.served_application import ServedApplication
 from tracer.storage.postgres.connection.notifications import notifications
 from tracer.storage.postgres.connection.pool import ANSWER_SECONDS, connection_options, open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
@@ -132,7 +133,9 @@ async def serving_parts(
                     poll_seconds=0.02,
                 ) as launcher,
             ):
-                yield Parts(reader, writer, launcher, watch, projection=projection)
+                yield Parts(
+                    reader, writer, ServedApplication(launcher), watch, projection=projection
+                )
 
 
 @asynccontextmanager

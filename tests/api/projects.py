@@ -35,6 +35,7 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import ScriptedModel
+from tracer.runtime.served_application import ServedApplication
 from tracer.storage.postgres.connection.pool import Pool, open_pool, pooled_connection
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.project_stores import ProjectStores
@@ -177,7 +178,7 @@ async def two_projects(
             parts = Parts(
                 store.reader,
                 store.writer,
-                launcher,
+                ServedApplication(launcher),
                 store.watch,
                 stores=stores,
                 authenticator=Authenticator(pool, known_seconds=known_seconds),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -85,7 +86,11 @@ def test_invalid_setting_is_reported_in_a_sentence_that_names_it(
     ]
     failures = []
     for variable, value, expected in cases:
-        environment = {"TRACER_DATABASE_URL": unreachable, variable: value}
+        environment = {
+            "TRACER_APP": "tests.api.ward:application",
+            "TRACER_DATABASE_URL": unreachable,
+            variable: value,
+        }
         done = tracer(tmp_path, "run", "hello", **environment)
         if done.code != 1 or expected not in done.stderr or "Traceback" in done.stderr:
             failures.append(
@@ -108,34 +113,36 @@ def test_serve_on_a_port_in_use_names_the_option_that_changes_it(
 
 
 @pytest.mark.thorough
-def test_demo_process_serves_its_run_and_exits_0_on_sigterm(
+def test_demo_process_serves_three_runs_and_exits_0_on_sigterm(
     database_url: str, tmp_path: Path
 ) -> None:
-    log = tmp_path / "log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tracer.cli", "demo", "--json", "--port", "0"],
-            env={
-                **os.environ,
-                "TRACER_DATABASE_URL": database_url,
-                "TRACER_HOME": str(tmp_path),
-            },
-            stdout=subprocess.PIPE,
-            stderr=output,
-            text=True,
-        )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tracer.cli", "demo", "--json", "--port", "0"],
+        env={**os.environ, "TRACER_DATABASE_URL": database_url, "TRACER_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
+    assert process.stderr is not None
     root_plan_id = json.loads(process.stdout.readline())["rootPlanId"]
-    address = ADDRESS.search(log.read_text())
+    log = "".join(iter(process.stderr.readline, "Stop with Ctrl-C.\n"))
+    address = ADDRESS.search(log)
     assert address is not None
+    links = re.findall(r"/runs/([0-9a-f-]+)(?:\?select=([0-9a-f-]+))?", log)
 
-    run = httpx2.get(f"{address[1]}/api/runs/{root_plan_id}", timeout=60).json()
+    runs = httpx2.get(f"{address[1]}/api/runs", timeout=60).json()["items"]
+    opener = httpx2.get(f"{address[1]}/api/tool-calls/{links[1][1]}", timeout=60).json()
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=60)
 
-    assert run["status"] == "succeeded"
+    assert [run["rootPlanId"] for run in reversed(runs)] == [run for run, _ in links]
+    assert [run["status"] for run in runs] == ["running", "succeeded", "failed"]
+    assert {run["unpricedCalls"] for run in runs} == {0}
+    assert links[1][0] == root_plan_id
+    assert opener["name"] == "weekly_review"
     assert process.returncode == 0
-    assert "Traceback" not in log.read_text()
+    assert "Traceback" not in log + rest
 
 
 def test_server_process_prints_its_address_and_exits_0_on_sigterm(

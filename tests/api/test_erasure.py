@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
+from uuid import UUID
+
+import pytest
 
 from tests.api.commands import Result, Tracer
+from tests.api.commands import tracer as tracer_command
 from tests.api.conftest import Api
 from tests.api.projects import two_projects
 from tests.contract.moments import Moments
@@ -90,10 +98,10 @@ def test_erase_and_prune_commands_report_how_many_runs_they_delete(
     def command(line: str) -> Result:
         return tracer(tmp_path, *line.split(), TRACER_DATABASE_URL=database_url)
 
-    both = command(f"erase --run {single.root} --subject p-1")
-    erased = command(f"erase --run {single.root}")
-    counted = command("erase --subject p-1 --json")
-    none = command("erase --subject=")
+    both = command(f"erase --run {single.root} --user p-1")
+    erased = command(f"erase --yes --run {single.root}")
+    counted = command("erase --yes --user p-1 --json")
+    none = command("erase --user=")
     foreseen = command("prune --older-than 0 --dry-run --json")
     pruned = command("prune --older-than 0")
 
@@ -108,9 +116,63 @@ def test_erase_and_prune_commands_report_how_many_runs_they_delete(
         "left": 0,
         "unprojected": [],
     }
-    assert "--subject" in none.stderr
+    assert "--user" in none.stderr
     assert json.loads(foreseen.stdout) == [{"project": "default", "wouldDelete": 1}]
     assert "default: Deleted 1 run with 1 record" in pruned.stderr
+
+
+def test_erase_command_deletes_nothing_without_confirmation(
+    tracer: Tracer, database_url: str, tmp_path: Path
+) -> None:
+    runs = [rich_run(calls=1, subject="p-1") for _ in range(2)]
+    asyncio.run(written(database_url, [event for _, events in runs for event in events]))
+    ids = [str(run.root) for run, _ in runs]
+
+    def command(line: str) -> Result:
+        return tracer(tmp_path, *line.split(), TRACER_DATABASE_URL=database_url)
+
+    unconfirmed = command("erase --user p-1")
+    foreseen = command("erase --user p-1 --dry-run --json")
+    listed = command(f"erase --run {ids[0]} --dry-run")
+    absent = command(f"erase --run {UUID(int=7)} --dry-run")
+
+    assert (unconfirmed.code, unconfirmed.stdout) == (2, "")
+    assert "--yes" in unconfirmed.stderr
+    assert foreseen.code == 0
+    assert json.loads(foreseen.stdout) == {"wouldDelete": sorted(ids), "unprojected": []}
+    assert (listed.code, listed.stdout) == (0, f"{ids[0]}\n")
+    assert "1 run would be deleted." in listed.stderr
+    assert absent.code == 1
+    assert json.loads(command("erase --user p-1 --yes --json").stdout)["runs"] == 2
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, 1), ("y", 0, 0)])
+def test_erase_command_asks_on_a_terminal(
+    answer: str, code: int, left: int, database_url: str, tmp_path: Path
+) -> None:
+    _, events = rich_run(calls=1, subject="p-1")
+    asyncio.run(written(database_url, events))
+    ours, terminal = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+
+    erased = subprocess.run(
+        [sys.executable, "-m", "tracer.cli", "erase", "--user", "p-1"],
+        env={**os.environ, "TRACER_HOME": str(tmp_path), "TRACER_DATABASE_URL": database_url},
+        stdin=terminal,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    os.close(terminal)
+    os.close(ours)
+    foreseen = tracer_command(
+        tmp_path, "erase", "--user", "p-1", "--dry-run", "--json", TRACER_DATABASE_URL=database_url
+    )
+
+    assert erased.returncode == code, erased.stderr
+    assert "Delete 1 run of the user 'p-1' with all data?" in erased.stderr
+    assert len(json.loads(foreseen.stdout)["wouldDelete"]) == left
 
 
 async def written(database_url: str, events: list[Event]) -> None:

@@ -102,6 +102,27 @@ def test_first_key_of_the_only_project_with_runs_needs_no_confirmation(
     assert KEY.fullmatch(done.stdout.strip())
 
 
+@pytest.mark.parametrize(
+    ("scope", "next_command"),
+    [("record", "tracer keys create NAME --scope admin --project ward"), ("read", None)],
+)
+def test_first_key_that_cannot_read_is_followed_by_a_warning(
+    tracer: Tracer, database_url: str, tmp_path: Path, scope: str, next_command: str | None
+) -> None:
+    def create(*arguments: str) -> str:
+        command = ("keys", "create", "recorder", "--project", "ward", *arguments)
+        done = tracer(tmp_path, *command, TRACER_DATABASE_URL=database_url)
+        assert done.code == 0, done.stderr
+        assert KEY.fullmatch(done.stdout.strip())
+        return done.stderr
+
+    first, second = create("--scope", scope), create("--scope", "record")
+
+    assert ("This key cannot read" in first) == (next_command is not None)
+    assert next_command is None or next_command in first
+    assert "This key cannot read" not in second
+
+
 @pytest.mark.parametrize(("answer", "projects"), [(b"n\n", []), (b"y\n", ["ward"])])
 @pytest.mark.thorough
 def test_terminal_asks_before_the_first_key_locks_out_another_project(

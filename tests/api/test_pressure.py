@@ -57,7 +57,7 @@ class Busy:
 async def busy(home: Path, intake: Intake) -> AsyncIterator[Busy]:
     store = CommandedStore()
     async with parts_without_database(home) as parts:
-        app = create_app(Parts(parts.reader, store, parts.launcher, parts.watch), intake)
+        app = create_app(Parts(parts.reader, store, parts.application, parts.watch), intake)
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
             yield Busy(client, store)

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from tests.api.conftest import Api
 from tests.contract.moments import Moments
+from tests.otel.made_traces import agent, spans_from, tool
 from tests.sample_runs import START, sample_run
 
 
@@ -26,17 +27,30 @@ async def test_statistics_list_the_figures_of_every_tool(api: Api) -> None:
     assert page["items"][1]["failureRate"] == 1.0
     history: Any = await api.read("/api/stats/tools/measure")
     counts = page["items"][1].pop("buckets")
-    assert counts == [{"at": "2026-01-01T12:00:00Z", "calls": 1, "failures": 1}]
+    assert counts == [{"at": "2026-01-01T12:00:00Z", "calls": 1, "failed": 1}]
     assert page["bucketSeconds"] == 1
     assert history["stats"] == page["items"][1]
-    [failure] = history["latestFailures"]
+    [failure] = history["latestFailed"]
     assert (failure["toolCallId"], failure["rootPlanId"]) == (str(run.failed_call), str(run.root))
+    assert failure["reason"] == "tool_error"
     assert failure["error"] == {
         "type": "ValueError",
         "message": "the cuff is loose",
         "stack": None,
     }
     assert [bucket["calls"] for bucket in history["buckets"]] == [1]
+
+
+async def test_failed_call_without_an_error_type_shows_its_message(api: Api) -> None:
+    spans = spans_from(agent(1, "nurse"), tool(2, "measure", parent=1, failed="the cuff is loose"))
+    await api.record_spans(spans)
+
+    history: Any = await api.read("/api/stats/tools/measure")
+    [failure] = history["latestFailed"]
+    call: Any = await api.read(f"/api/tool-calls/{failure['toolCallId']}")
+
+    assert failure["error"] == {"type": None, "message": "the cuff is loose", "stack": None}
+    assert call["error"] == failure["error"]
 
 
 async def test_time_range_includes_its_start_and_excludes_its_end(api: Api) -> None:

@@ -120,12 +120,12 @@ async def test_otlp_export_uses_the_encoding_of_the_accept_header(api: Api) -> N
     [("*/*", "application/x-protobuf"), ("application/json", "application/json")],
 )
 async def test_otlp_export_gives_the_same_tree_on_another_server(
-    api: Api, tmp_path: Path, accepted: str, media_type: str
+    api: Api, accepted: str, media_type: str
 ) -> None:
     run = await api.record(sample_run())
     path = f"/api/runs/{run.root}/export?format=otlp"
     file = (await api.client.get(path, headers={"Accept": accepted})).content
-    transport = serving(memory_stores()(), tmp_path)
+    transport = serving(memory_stores()())
     async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as other:
         posted = await other.post("/v1/traces", content=file, headers={"Content-Type": media_type})
         again = await other.get(path, headers={"Accept": accepted})

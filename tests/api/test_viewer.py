@@ -10,13 +10,21 @@ from fastapi import FastAPI
 
 from api import viewer
 from tests.api.conftest import Api
+from tests.api.projects import two_projects
 
 RUN = "01a20033-9dce-7364-82b8-37c32d771382"
 
 
 async def test_viewer_pages_have_a_strict_content_security_policy(api: Api) -> None:
     index = await api.get("/")
-    for path in (f"/runs/{RUN}", "/tool-calls/x", "/tools", f"/compare/{RUN}", "/compare/a/b"):
+    for path in (
+        f"/runs/{RUN}",
+        f"/plans/{RUN}",
+        "/tool-calls/x",
+        "/tools",
+        f"/compare/{RUN}",
+        "/compare/a/b",
+    ):
         page = await api.get(path)
 
         assert page.status_code == 200
@@ -28,6 +36,28 @@ async def test_viewer_pages_have_a_strict_content_security_policy(api: Api) -> N
         assert {"base-uri 'none'", "frame-ancestors 'none'"} <= set(policy)
         assert page.headers["x-content-type-options"] == "nosniff"
         assert page.headers["referrer-policy"] == "no-referrer"
+
+
+async def test_browser_gets_the_page_for_an_address_that_does_not_exist(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with two_projects(database_url, tmp_path) as doors:
+        index = await doors.client.get("/")
+        html = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+        for path in ("/nothing", f"/runs/{RUN}/more", "/plans"):
+            page = await doors.client.get(path, headers=html)
+            assert (page.status_code, page.content) == (404, index.content)
+            assert page.headers["content-security-policy"]
+        for path, headers in (
+            ("/nothing", {}),
+            ("/api/nothing", html),
+            ("/api", html),
+            ("/v1/nothing", html),
+            ("/api/runs", html),
+        ):
+            problem = await doors.client.get(path, headers=headers)
+            assert problem.json()["code"] == "not_identified", path
+        assert (await doors.client.get("/runs/", headers=html)).status_code == 307
 
 
 async def test_viewer_files_are_served_under_their_file_names(api: Api) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -12,22 +13,27 @@ import pytest
 from typer.main import get_group
 
 from api.commands.server import commands
+from tests.api.commands import tracer as tracer_here
 from tests.house.project_files import ROOT
 from tracer.cli.names import SERVER_COMMANDS, SERVER_GROUPS
+from tracer.storage.embedded import MAJOR_VERSION
 
 PROGRAM = "import sys; sys.path.append({path!r}); from tracer.cli import main; main()"
 
 
-@pytest.fixture(scope="session")
-def client_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory for `sys.path` with the package `tracer`, its dependencies, and no server."""
-    folder = tmp_path_factory.mktemp("site")
+def packages_without(folder: Path, *left_out: str) -> Path:
+    """Fill a directory for `sys.path` with `tracer` and its dependencies, without some of them."""
     for each in Path(sysconfig.get_path("purelib")).iterdir():
-        # The project's own: the entry points, and the path to `api` and the demonstration.
-        if not each.name.startswith(("tracer", "_editable")):
+        if not each.name.startswith(("tracer_lineage_server", *left_out)):
             (folder / each.name).symlink_to(each)
     (folder / "tracer").symlink_to(ROOT / "tracer")
     return folder
+
+
+@pytest.fixture(scope="session")
+def client_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of the extra `cli`, without the server."""
+    return packages_without(tmp_path_factory.mktemp("cli"))
 
 
 def tracer(path: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -76,3 +82,21 @@ def test_spool_command_works_without_the_server_package(client_path: Path, tmp_p
     done = tracer(client_path, tmp_path, "spool", "list", "--json")
 
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+@pytest.mark.parametrize("name", ["serve", "demo"])
+def test_first_start_of_the_embedded_database_is_announced_at_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRACER_DATABASE_URL", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = (name, "--port", str(taken.getsockname()[1]))
+        first = tracer_here(tmp_path, *command)
+        helped = tracer_here(tmp_path, name, "--help")
+        elsewhere = tracer_here(tmp_path, *command, TRACER_DATABASE_URL="postgresql://a@b/c")
+        (tmp_path / f"postgres-{MAJOR_VERSION}" / "data").mkdir(parents=True)
+        again = tracer_here(tmp_path, *command)
+
+    line = "Preparing the embedded PostgreSQL, first start\n"
+    assert first.stderr.startswith(line)
+    assert [line in each.stderr for each in (helped, elsewhere, again)] == [False] * 3

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pty
+import re
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import httpx2
@@ -131,6 +135,7 @@ def test_disabled_connection_records_nothing(
     with tracer.connect(NOBODY) as tracing:
         provider.add_span_processor(TracerSpanProcessor(tracing))
         with (
+            tracing.about(user="ann"),
             tracing.plan("Nobody reads this.") as plan,
             provider.get_tracer("agent").start_span("s"),
         ):
@@ -177,3 +182,166 @@ def test_public_names_are_exported() -> None:
     assert [getattr(tracer, name).__name__ for name in tracer.__all__] == tracer.__all__
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         tracer.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+# --- The line about the first stored run ---------------------------------------------------------
+
+MANY_RUNS = """\
+import sys, threading
+import tracer
+from opentelemetry.sdk.trace import TracerProvider
+from tracer.adapters.opentelemetry import TracerSpanProcessor
+
+def work(tracing):
+    for _ in range(3):
+        with tracing.plan("one"):
+            pass
+
+with tracer.connect() as tracing, tracer.connect() as other:
+    threads = [threading.Thread(target=work, args=[each]) for each in (tracing, other) * 2]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    provider = TracerProvider()
+    provider.add_span_processor(TracerSpanProcessor(tracing))
+    provider.get_tracer("t").start_span("late").end()
+    provider.force_flush()
+"""
+
+A_SPAN = """\
+import tracer
+from opentelemetry.sdk.trace import TracerProvider
+from tracer.adapters.opentelemetry import TracerSpanProcessor
+
+with tracer.connect() as tracing:
+    provider = TracerProvider()
+    provider.add_span_processor(TracerSpanProcessor(tracing))
+    span = provider.get_tracer("t").start_span("measure")
+    span.end()
+    provider.force_flush()
+"""
+
+BEFORE_THE_SERVER = """\
+import time
+import tracer
+
+with tracer.connect() as tracing:
+    with tracing.plan("one"):
+        pass
+    print("spooled", flush=True)
+    input()
+    while not tracing.counts.drained:
+        time.sleep(0.01)
+"""
+
+
+def terminal_output(
+    source: str,
+    url: str,
+    home: Path,
+    when_spooled: Callable[[], object] = lambda: None,
+    **settings: str,
+) -> str:
+    """Run a program whose standard error is a terminal. Return what it writes there."""
+    ours, terminal = pty.openpty()
+    program = subprocess.Popen(
+        [sys.executable, "-c", source],
+        env={**os.environ, "TRACER_URL": url, "TRACER_HOME": str(home), **settings},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+    )
+    os.close(terminal)
+
+    def read() -> bytes:
+        output = b""
+        with suppress(OSError):  # on Linux, once the program has ended
+            while chunk := os.read(ours, 4096):
+                output += chunk
+        return output
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        assert program.stdout is not None
+        if program.stdout.readline():
+            when_spooled()
+        try:
+            program.communicate(b"\n", timeout=120)
+        finally:
+            program.kill()
+        output = reading.result().decode().replace("\r\n", "\n")
+    os.close(ours)
+    assert program.returncode == 0, output
+    return output
+
+
+@asynccontextmanager
+async def serving(database_url: str, home: Path) -> AsyncIterator[str]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        async with (
+            serving_parts(database_url, home, ScriptedModel([])) as parts,
+            listening(parts, listener),
+        ):
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("source", [MANY_RUNS, A_SPAN], ids=["many runs", "a span"])
+async def test_program_prints_the_address_of_its_first_run_once_to_a_terminal(
+    source: str, database_url: str, tmp_path: Path
+) -> None:
+    async with serving(database_url, tmp_path) as url:
+        output = await asyncio.to_thread(terminal_output, source, url, tmp_path / "home")
+
+        assert re.fullmatch(rf"tracer: recording to {url}/runs/([0-9a-f-]{{36}})\n", output)
+        run = output.strip().rpartition("/")[2]
+        async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
+            assert (await client.get(f"/api/runs/{run}")).status_code == 200
+
+
+async def test_address_is_printed_after_the_spool_is_delivered(
+    database_url: str, tmp_path: Path
+) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        spooled = threading.Event()
+        running = asyncio.create_task(
+            asyncio.to_thread(
+                terminal_output, BEFORE_THE_SERVER, url, tmp_path / "home", spooled.set
+            )
+        )
+        await asyncio.to_thread(spooled.wait, 120)
+        async with (
+            serving_parts(database_url, tmp_path, ScriptedModel([])) as parts,
+            listening(parts, listener),
+        ):
+            output = await running
+
+    assert output.count(f"tracer: recording to {url}/runs/") == 1
+
+
+async def test_address_is_not_printed_if_the_setting_turns_it_off(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with serving(database_url, tmp_path) as url:
+        output = await asyncio.to_thread(
+            terminal_output, MANY_RUNS, url, tmp_path / "home", TRACER_ANNOUNCE="0"
+        )
+
+    assert output == ""
+
+
+async def test_address_is_not_printed_to_a_pipe(database_url: str, tmp_path: Path) -> None:
+    async with serving(database_url, tmp_path) as url:
+        ended = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", MANY_RUNS],
+            env={**os.environ, "TRACER_URL": url, "TRACER_HOME": str(tmp_path / "home")},
+            capture_output=True,
+            check=True,
+            timeout=120,
+        )
+
+    assert (ended.stdout, ended.stderr) == (b"", b"")

@@ -10,7 +10,6 @@ covers that path with one test per method and per refusal code.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -48,13 +47,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-async def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NewStore]:
+async def new_store(request: pytest.FixtureRequest) -> AsyncIterator[NewStore]:
     kind, when = request.param
     if kind == "memory":
         yield memory_stores(when)
         return
     async with open_pool(request.getfixturevalue("database_url")) as pool:
-        yield http_stores(pool, tmp_path) if kind == "http" else postgres_stores(pool, when)
+        yield http_stores(pool) if kind == "http" else postgres_stores(pool, when)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from tests.contract.moments import START
 from tests.contract.stores import Projecting, Store, projecting, serving
@@ -81,8 +80,8 @@ async def postgres_living(
     return projecting(store, when)
 
 
-async def http_living(pool: Pool, folder: Path) -> Living:
+async def http_living(pool: Pool) -> Living:
     """Return a store in an empty database that is written to over HTTP."""
     behind = await postgres_living(pool, when=Projecting.ON_DEMAND)
-    writer = HttpWriter("http://tracer", transport=serving(behind, folder))
+    writer = HttpWriter("http://tracer", transport=serving(behind))
     return projecting(replace(behind, writer=writer), Projecting.AFTER_WRITES)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import count
-from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -21,14 +20,8 @@ from tracer.clock import Clock, stepping_clock
 from tracer.lineage.tree import Payloads
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import Span
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
 from tracer.records.events import Event
 from tracer.records.record_classes import Record
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
-from tracer.runtime.launcher import RunLauncher
-from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.http.writer import HttpWriter
 from tracer.storage.memory.store import MemoryStore
 from tracer.storage.postgres.connection.pool import Pool
@@ -136,25 +129,22 @@ def postgres_stores(
     return new_store
 
 
-def http_stores(pool: Pool, folder: Path) -> NewStore:
+def http_stores(pool: Pool) -> NewStore:
     """Return stores that are written to over HTTP, each through a server of its own."""
     new_postgres_store = postgres_stores(pool, Projecting.ON_DEMAND)
 
     def new_store() -> Store:
         behind = new_postgres_store()
-        writer = HttpWriter("http://tracer", transport=serving(behind, folder))
+        writer = HttpWriter("http://tracer", transport=serving(behind))
         return projecting(replace(behind, writer=writer), Projecting.AFTER_WRITES)
 
     return new_store
 
 
-def serving(store: Store, folder: Path) -> httpx2.ASGITransport:
+def serving(store: Store) -> httpx2.ASGITransport:
     """Return what carries requests to a server of `store` in this process; it runs no agents."""
-    idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
-    recorder = Recorder(store.writer, Spool(folder / "spool.sqlite3"))
-    launcher = RunLauncher(idle, recorder, store.reader)
     watch = RunWatch(store.reader)
-    parts = Parts(store.reader, store.writer, launcher, watch, projection=store.projection)
+    parts = Parts(store.reader, store.writer, None, watch, projection=store.projection)
     return httpx2.ASGITransport(create_app(parts))
 
 

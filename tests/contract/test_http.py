@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -73,10 +72,10 @@ class Served(Store):
 
 
 @pytest.fixture
-async def served(database_url: str, tmp_path: Path) -> AsyncIterator[Served]:
+async def served(database_url: str) -> AsyncIterator[Served]:
     async with open_pool(database_url) as pool:
         behind = postgres_stores(pool)()
-        transport = serving(behind, tmp_path)
+        transport = serving(behind)
         async with (
             aclosing(HttpWriter("http://tracer", transport=transport)) as writer,
             httpx2.AsyncClient(base_url="http://tracer", transport=transport) as client,
@@ -263,10 +262,10 @@ async def test_invalid_cursor_is_rejected_as_bad_cursor(served: Served) -> None:
 
 
 async def test_database_without_migrations_gets_schema_out_of_date(
-    empty_database_url: str, tmp_path: Path
+    empty_database_url: str,
 ) -> None:
     async with open_pool(empty_database_url) as pool:
-        transport = serving(postgres_stores(pool)(), tmp_path)
+        transport = serving(postgres_stores(pool)())
         async with aclosing(HttpWriter("http://tracer", transport=transport)) as writer:
             with pytest.raises(SchemaOutOfDate):
                 await writer.write([Moments().plan_started()])
@@ -407,14 +406,14 @@ async def test_read_leases_returns_the_lease_of_each_recorder_of_the_run(served:
 async def test_read_tool_stats_counts_the_calls_of_each_tool(served: Served) -> None:
     await served.record_sample()
     items = (await served.get("/api/stats/tools"))["items"]
-    counts = {item["name"]: (item["calls"], item["failures"]) for item in items}
+    counts = {item["name"]: (item["calls"], item["failed"]) for item in items}
     assert counts == {"check": (2, 0), "measure": (1, 1)}
 
 
 async def test_read_tool_history_lists_the_latest_failures_of_the_tool(served: Served) -> None:
     run = await served.record_sample()
     history = await served.get("/api/stats/tools/measure")
-    assert [each["toolCallId"] for each in history["latestFailures"]] == [str(run.failed_call)]
+    assert [each["toolCallId"] for each in history["latestFailed"]] == [str(run.failed_call)]
     assert await served.problem("/api/stats/tools/unknown") == (404, "not_found")
 
 

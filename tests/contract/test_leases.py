@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -40,14 +39,14 @@ RUN_OF_SPANS = UUID(TRACE_ID)
     ],
     ids="-".join,
 )
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Living]:
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Living]:
     kind, when = request.param
     if kind == "memory":
         yield await memory_living(when=when)
         return
     async with open_pool(request.getfixturevalue("database_url")) as pool:
         if kind == "http":
-            yield await http_living(pool, tmp_path)
+            yield await http_living(pool)
         else:
             yield await postgres_living(pool, when=when)
 

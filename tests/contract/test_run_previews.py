@@ -78,6 +78,7 @@ async def test_preview_of_a_nested_failure_contains_only_its_origin(store: Store
 
     assert (shown.title, shown.request, shown.answer) == ("ask billing", "ask billing", None)
     assert (shown.sub_agents, shown.failures, shown.handled_failures) == (2, 1, 0)
+    assert shown.failed_calls == 3
     assert shown.failure is not None
     assert (shown.failure.kind, shown.failure.id) == (Kind.TOOL_CALL, deepest.call)
     assert (shown.failure.name, shown.failure.depth) == ("http_get", 2)

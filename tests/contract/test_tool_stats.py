@@ -79,7 +79,7 @@ async def test_statistics_count_calls_of_each_status_separately(store: Store) ->
 
     found = await stats(store)
 
-    assert (found.calls, found.succeeded, found.failures, found.cancelled) == (6, 3, 1, 1)
+    assert (found.calls, found.succeeded, found.failed, found.cancelled) == (6, 3, 1, 1)
     assert (found.running, found.abandoned, found.failure_rate) == (1, 0, 0.25)
     every = await store.reader.read_tool_stats(EVER)
     assert [each.name for each in every.items] == ["measure", "weigh"]
@@ -216,7 +216,7 @@ async def test_tool_history_omits_empty_buckets(store: Store) -> None:
     )
 
 
-async def test_history_lists_the_slowest_calls_and_the_latest_failures(store: Store) -> None:
+async def test_history_lists_the_slowest_calls_and_the_latest_failed_calls(store: Store) -> None:
     failure: dict[str, Any] = {"status": Status.FAILED, "reason": Reason.TOOL_ERROR}
     error = ErrorInfo(type="ValueError", message="x" * 5000)
     slow = [await record_call(store, seconds=seconds) for seconds in range(20, 35)]
@@ -229,8 +229,8 @@ async def test_history_lists_the_slowest_calls_and_the_latest_failures(store: St
     history = await store.reader.read_tool_history("measure", EVER)
 
     assert [call.tool_call_id for call in history.slowest] == slow[:4:-1]
-    assert [call.tool_call_id for call in history.latest_failures] == failed[:1:-1]
-    latest = history.latest_failures[0]
+    assert [call.tool_call_id for call in history.latest_failed] == failed[:1:-1]
+    latest = history.latest_failed[0]
     call = (await store.reader.read_tool_call(failed[-1])).call
     assert latest == ExampleCall(
         tool_call_id=call.tool_call_id,
@@ -238,6 +238,7 @@ async def test_history_lists_the_slowest_calls_and_the_latest_failures(store: St
         status="failed",
         started_at=call.started_at,
         duration_ms=1000.0,
+        reason="tool_error",
         error_type="ValueError",
         error_message="x" * 2048,
     )

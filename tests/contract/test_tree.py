@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from tests.contract.moments import START, Moments
 from tests.contract.stores import Store, tree
+from tests.otel.made_traces import agent, spans_from, tool
 from tests.sample_runs import sample_run
 from tests.trees import Node, read_tree
 from tracer.errors import RecordNotFound
@@ -49,6 +52,23 @@ async def test_tree_row_of_a_failed_call_has_its_start_duration_and_error(store:
     assert failed["startedAt"].tzinfo is not None
     assert failed["startedAt"].utcoffset() == START.utcoffset()
     assert rows.revision == await store.reader.read_revision(Kind.RUN, run.root)
+
+
+async def test_error_without_a_type_is_shown_with_its_message(store: Store) -> None:
+    spans = spans_from(agent(1, "nurse"), tool(2, "measure", parent=1, failed="the cuff is loose"))
+    await store.record_spans(spans)
+    run_id = UUID(bytes=spans[0].trace_id)
+    digest = sha256(b"the cuff is loose").hexdigest()
+    expected: list[tuple[Payloads, str | None]] = [
+        (Payloads.NONE, None),
+        (Payloads.PREVIEW, "the cuff is loose"),
+        (Payloads.FULL, "the cuff is loose"),
+        (Payloads.DIGEST, digest),
+        (Payloads.COMPARED, "the cuff is loose"),
+    ]
+    for payloads, message in expected:
+        [call] = (await read_tree(store.reader, run_id, payloads)).tool_calls
+        assert call["error"] == {"type": None, "message": message, "stack": None}, payloads
 
 
 async def test_siblings_are_sorted_by_position_then_id(store: Store) -> None:

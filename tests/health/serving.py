@@ -50,7 +50,7 @@ async def served(database_url: str, home: Path, application: Application) -> Asy
 async def demonstrated(made: Parts) -> RunOutcome:
     """Run the demonstration's request for its user."""
     with identity(token_id=TOKEN_ID):
-        return await made.launcher.run(REQUEST)
+        return await (await made.opened_launcher()).run(REQUEST)
 
 
 class _Server(uvicorn.Server):

@@ -15,7 +15,7 @@ async def test_every_tool_of_an_agent_is_registered_after_the_servers_connect(
     application = health()
     async with served(database_url, tmp_path, application) as made:
         for agent in application.agents:
-            found = agent.tools_now(made.launcher.tools.registry)
+            found = agent.tools_now((await made.opened_launcher()).tools.registry)
 
             assert list(found) == list(agent.tools), agent.name
 

@@ -1,4 +1,5 @@
-"""The caller's identity appears only in the diary: two users run, and all output is searched.
+"""The caller's identity appears only in the diary and as the run's user: two users run, and all
+output is searched.
 
 The users' tokens and ids are canaries: text that occurs nowhere else. The model forges ids. Tools
 raise errors that contain the user's id, also in a thread. A hook raises one that contains the
@@ -139,13 +140,19 @@ async def run_both(made: Parts, request: str, **options: Any) -> list[RunOutcome
 
     async def run_one(number: int, token_id: str) -> RunOutcome:
         with identity(token_id=token_id):
-            return await made.launcher.run(request, session_id=f"s-{number}", **options)
+            return await (await made.opened_launcher()).run(
+                request, session_id=f"s-{number}", **options
+            )
 
     return await asyncio.gather(*(run_one(*each) for each in enumerate(USERS)))
 
 
+_ROW = "row::text || row_to_json(row)::text"
+_WITHOUT_USER = "(to_jsonb(row) - 'subject')::text"
+
+
 async def everything_stored(database_url: str) -> dict[str, str]:
-    """Return the rows of each table as text, by the table's name, without the diary.
+    """Return the rows of each table as text, without the diary and the users of the runs.
 
     Blocks of spans are unpacked.
     """
@@ -156,8 +163,9 @@ async def everything_stored(database_url: str) -> dict[str, str]:
         )
         texts = {}
         for names in await found.fetchall():
-            query = sql.SQL("SELECT row::text || row_to_json(row)::text FROM {} row")
-            rows = await connection.execute(query.format(sql.Identifier(*names)))
+            query = sql.SQL("SELECT {} FROM {} row")
+            columns = sql.SQL(_WITHOUT_USER if names[1] == "run" else _ROW)
+            rows = await connection.execute(query.format(columns, sql.Identifier(*names)))
             texts[names[1]] = "\n".join(text for (text,) in await rows.fetchall())
     texts["otel_block"] += stored_spans(database_url).decode("latin-1")
     return texts
@@ -173,7 +181,7 @@ async def fetch(database_url: str, query: str) -> list[Any]:
         return await (await connection.execute(query.encode())).fetchall()
 
 
-async def test_user_id_of_the_caller_is_stored_only_in_the_diary(
+async def test_user_id_of_the_caller_is_stored_only_in_the_diary_and_as_the_user_of_the_run(
     database_url: str, tmp_path: Path, logged: io.StringIO
 ) -> None:
     scripted = ScriptedModel(
@@ -222,6 +230,8 @@ async def test_user_id_of_the_caller_is_stored_only_in_the_diary(
         if (at := text.find(canary)) >= 0
     ]
     assert found == []
+    subjects = await fetch(database_url, "SELECT subject, count(*) FROM run GROUP BY 1 ORDER BY 1")
+    assert sorted(subjects) == sorted((each, 2) for each in USERS.values())
     # The canaries were in the output, and were replaced.
     assert searched["act_tool_info"].count("[hidden]") > 8
     assert "tool_breaks" in searched["logs"]

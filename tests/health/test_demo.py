@@ -4,13 +4,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
-from health.demo import REQUEST, TOKEN_ID, scripted_model
+from health.demo import LIVE_REQUEST, REQUEST, TOKEN_ID, scripted_model
 from tests.databases import fresh_database
 from tests.health.serving import demonstrated, health, served
 from tracer.assembly import parts
@@ -195,7 +196,7 @@ async def test_every_record_of_the_demo_run_has_ended(recorded: str) -> None:
 
 async def test_tokens_of_the_run_equal_the_sum_of_its_rounds(recorded: str) -> None:
     [totals] = await fetch(
-        recorded, "SELECT input_tokens, output_tokens, tool_calls, failures FROM run"
+        recorded, "SELECT input_tokens, output_tokens, tool_calls, failed_calls FROM run"
     )
     [of_rounds] = await fetch(
         recorded, "SELECT sum(input_tokens), sum(output_tokens) FROM think_act_record"
@@ -203,6 +204,13 @@ async def test_tokens_of_the_run_equal_the_sum_of_its_rounds(recorded: str) -> N
 
     assert totals == (19_405, 1_686, 31, 1)
     assert of_rounds == totals[:2]
+
+
+async def test_cost_of_the_run_is_known(recorded: str) -> None:
+    found = await fetch(recorded, "SELECT cost_usd, unpriced_calls FROM run")
+
+    # 19,405 tokens at $0.25 and 1,686 tokens at $2 per million
+    assert found == [(Decimal("0.00822325"), 0)]
 
 
 async def test_notes_in_chinese_are_stored_unchanged(recorded: str) -> None:
@@ -267,10 +275,12 @@ async def test_diary_entries_have_the_callers_user_id_and_records_do_not(recorde
     )
     calls = await fetch(recorded, "SELECT row_to_json(call)::text FROM act_tool_info call")
     rounds = await fetch(recorded, "SELECT row_to_json(round)::text FROM think_act_record round")
+    runs = await fetch(recorded, "SELECT row_to_json(run)::text FROM run")
 
     assert owners == [(TOKEN_ID,)]
     assert TOKEN_ID not in str(calls)
     assert TOKEN_ID not in str(rounds)
+    assert TOKEN_ID not in str(runs)
 
 
 @pytest.mark.thorough
@@ -293,7 +303,7 @@ async def test_session_state_is_kept_for_the_next_run_of_the_session(
     async with served(database_url, tmp_path, health()) as made:
         for _ in range(2):
             with identity(token_id=TOKEN_ID):
-                await made.launcher.run(REQUEST, session_id="s-1")
+                await (await made.opened_launcher()).run(REQUEST, session_id="s-1")
 
     [(state,)] = await fetch(database_url, "SELECT state FROM session_state")
     told = await fetch(
@@ -321,6 +331,26 @@ async def test_demo_without_a_model_can_run_three_times_concurrently(
     assert [each.status for each in outcomes] == [Status.SUCCEEDED] * 3
 
 
+@pytest.mark.thorough
+async def test_run_to_watch_reviews_what_the_first_run_recorded(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with served(database_url, tmp_path, health()) as made:
+        await demonstrated(made)
+        with identity(token_id=TOKEN_ID):
+            outcome = await (await made.opened_launcher()).run(LIVE_REQUEST)
+
+    readings = await fetch(
+        database_url,
+        """
+        SELECT root_plan_id, json_array_length(result::json) FROM act_tool_info
+        WHERE name = 'query_blood_pressure' AND status = 'succeeded'
+        """,
+    )
+    assert outcome.status is Status.SUCCEEDED
+    assert {count for root, count in readings if root == outcome.root_plan_id} == {2}
+
+
 @dataclass(frozen=True)
 class Alone:
     """The application without a server and without a caller."""
@@ -337,7 +367,7 @@ async def alone(
     home = tmp_path_factory.mktemp("alone")
     with fresh_database(postgres_server_url, _template) as url:
         async with parts(read_settings(home=home), url, health()) as made:
-            yield Alone(made.launcher, url)
+            yield Alone(await made.opened_launcher(), url)
 
 
 async def test_tools_without_a_server_or_caller_fail_with_a_reason(

@@ -46,7 +46,9 @@ async def test_seed_000_stores_a_blood_pressure_for_a_hidden_user_id(
 
     async with parts(read_settings(home=tmp_path), database_url, health(model)) as made:
         with identity(token_id=USER):
-            outcome = await made.launcher.run(SAID, agent="nurse", session_id=SESSION)
+            outcome = await (await made.opened_launcher()).run(
+                SAID, agent="nurse", session_id=SESSION
+            )
 
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         found = await connection.execute(

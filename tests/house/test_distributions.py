@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import tracer
 from tests.house.project_files import ROOT, project_files
 
 MAX_PACKAGES = 20
@@ -132,29 +135,137 @@ def test_client_installation_stays_within_its_size_limits(
     run(python, "-c", "import tracer; tracer.connect('http://127.0.0.1:1').close()", cwd=tmp_path)
 
 
-NEEDED = {
-    "cli": "import tracer.cli.main",
-    "otel": "import tracer.adapters.opentelemetry, tracer.otel.otlp.redact_spans",
-    "runtime": "import tracer; [getattr(tracer, name) for name in tracer.__all__]",
+LIGHT = {
+    "BadRequest",
+    "BasicAuth",
+    "BearerAuth",
+    "BudgetLimits",
+    "Chosen",
+    "ConfigurationError",
+    "Denied",
+    "HeaderAuth",
+    "HttpWriter",
+    "IdentityUnavailable",
+    "InvalidArguments",
+    "InvalidResult",
+    "MissingIdentity",
+    "ModelError",
+    "Recorder",
+    "RegistrationError",
+    "RestConfig",
+    "RunContext",
+    "SessionState",
+    "Spool",
+    "StateConflict",
+    "Status",
+    "StoreUnavailable",
+    "ToolContext",
+    "ToolError",
+    "ToolUnavailable",
+    "TracerError",
+    "Tracing",
+    "UnknownTool",
+    "connect",
+    "identity",
 }
-"""What each extra of the client makes work."""
+"""What works without extras."""
+
+WORKS = {
+    "agno": {"adapters.agno"},
+    "langchain": {"adapters.langchain"},
+    "openai-agents": {"adapters.openai_agents"},
+    "pydantic-ai": {"adapters.pydantic_ai"},
+    "cli": {"cli.spools"},
+    "otel": {"MemoryStore", "adapters.opentelemetry"},
+    "runtime": set(tracer.__all__) - LIGHT,
+    "langchain,runtime": {"adapters.langchain.from_langchain", "adapters.langchain.to_langchain"},
+}
+"""What each extra makes work: names of `tracer`."""
+
+WORKS["server"] = {"assembly", *WORKS["cli"], *WORKS["otel"], *WORKS["runtime"]}
+
+COMMANDS = {
+    "--version": "",
+    "spool list": "cli",
+    "run Hello": "cli,runtime",
+    "export --help": "server",
+    "serve --help": "server",
+}
+"""A command of each kind, and the extra that it needs."""
+
+NOT_IN_SCRIPT = "The demonstration follows a script, which does not contain this request."
+
+PAGES = {"langchain": ["langchain"]}
+"""Packages that a page installs along with an extra."""
+
+NEEDS = re.compile(r"^`tracer\.(.*?)` needs .* pip install 'tracer-lineage\[(.*?)\]'")
+"""The error for a name whose extra is missing."""
+
+TRY_NAMES = """
+import importlib, json, sys
+
+def error_of(name):
+    path, _, last = ("tracer." + name).rpartition(".")
+    try:
+        module = importlib.import_module(path)
+        if not hasattr(module, last):
+            importlib.import_module(f"{path}.{last}")
+    except ImportError as error:
+        return str(error)
+
+print(json.dumps({name: error_of(name) for name in sys.argv[1:]}))
+"""
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("extra", "program"), NEEDED.items(), ids=NEEDED)
-def test_each_pip_extra_installs_the_packages_that_its_program_needs(
-    extra: str, program: str, client_wheel: Path, tmp_path: Path
+@pytest.mark.parametrize("extra", ["", *WORKS, "agno,langchain,openai-agents,pydantic-ai,server"])
+def test_environment_with_an_extra_has_what_the_extra_makes_work(
+    extra: str, client_wheel: Path, server_wheel: Path, database_url: str, tmp_path: Path
 ) -> None:
     python = tmp_path / "environment" / "bin" / "python"
     uv = PROGRAMS / "uv"
     run(uv, "venv", "--quiet", "--python", sys.executable, tmp_path / "environment")
-    install = (uv, "pip", "install", "--quiet", "--python", python)
-    run(*install, client_wheel)
-    before = subprocess.run(
-        [python, "-c", program], cwd=tmp_path, check=False, stderr=subprocess.DEVNULL
-    )
-    run(*install, f"{client_wheel}[{extra}]")
+    extras = set(extra.split(",")) - {""}
+    packages = [each for name in extras for each in PAGES.get(name, [])]
+    if "server" in extras:
+        packages.append(str(server_wheel))
+        extras |= {"cli", "otel", "runtime"}
+    client = f"{client_wheel}[{extra}]" if extra else client_wheel
+    run(uv, "pip", "install", "--quiet", "--python", python, client, *packages)
     run(uv, "pip", "check", "--python", python)
+    expected = LIGHT.union(
+        *(names for each, names in WORKS.items() if set(each.split(",")) <= extras)
+    )
 
-    assert before.returncode != 0
-    run(python, "-c", program, cwd=tmp_path)
+    errors = json.loads(
+        run(python, "-c", TRY_NAMES, *sorted(LIGHT.union(*WORKS.values())), cwd=tmp_path)
+    )
+
+    assert {name: errors[name] for name in expected if errors[name] is not None} == {}
+    for name, error in errors.items():
+        if error is not None and name not in ("assembly", "cli.spools"):  # these are private
+            [(feature, needed)] = NEEDS.findall(error)
+            assert f"{name}.".startswith(f"{feature}."), error
+            assert feature in WORKS[needed], error
+    for command, needed in COMMANDS.items():
+        done = subprocess.run(
+            [python.with_name("tracer"), *command.split()],
+            cwd=tmp_path,
+            env={
+                **{key: text for key, text in os.environ.items() if not key.startswith("TRACER_")},
+                "TRACER_APP": "health:application",
+                "TRACER_DATABASE_URL": database_url,
+                "TRACER_HOME": str(tmp_path / "home"),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        if set(needed.split(",")) - {""} <= extras:
+            if command == "run Hello":  # only the server's distribution has an application
+                assert "server" not in extras or NOT_IN_SCRIPT in done.stderr, done.stderr
+            else:
+                assert done.returncode == 0, done.stderr
+        elif done.returncode:  # a framework may bring the packages of another extra
+            assert f"pip install 'tracer-lineage[{needed}]'" in done.stderr, command

@@ -2,11 +2,11 @@
 
 Each section is tested alone. TOML and YAML blocks become the files that their first lines name.
 Python blocks run in order: a block with `await` runs in an event loop, any other in a thread
-without one. A comment `# →` gives the value or the output of its line. A block of text is the
-outline of the latest recorded run.
+without one. A comment `# →` gives the value or the output of its line. `test_pages.py` runs the
+pages of get-started.
 
 A section that connects finds a server through `TRACER_URL` and the name `server_url`. At the end of
-a section, its connections are closed, and `uninstall` is called if the section imports it.
+a section, its connections are closed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import ast
 import asyncio
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
-from tests.adapters.outline import outline
-from tests.adapters.recording import PLENTY_SECONDS
 from tests.api.commands import serving_here
 from tests.databases import fresh_database
 from tests.tools.http_servers import Received, http_server, reply
@@ -43,12 +42,6 @@ GUIDES = (
     "explanation/seeds.md",
     "guides/recording.md",
     "guides/prices.md",
-    *sorted(
-        f"get-started/{page.name}"
-        for page in (DOCS / "get-started").glob("*.md")
-        # Settings of programs, and examples that need an environment each (test_other_tools).
-        if page.name not in ("coding-agents.md", "other-tools.md")
-    ),
 )
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -112,19 +105,9 @@ async def _surroundings(folder: Path) -> AsyncIterator[dict[str, Any]]:
 
 
 def _close(names: dict[str, Any]) -> None:
-    if "uninstall" in names:
-        names["uninstall"]()
     for value in names.values():
         if isinstance(value, Tracing):
             value.close()
-
-
-async def _newest_run(names: dict[str, Any]) -> list[str]:
-    """Return the outline of the run that a section recorded last."""
-    assert await asyncio.to_thread(names["tracing"].flush, PLENTY_SECONDS)
-    async with httpx2.AsyncClient(base_url=names["server_url"], timeout=60) as client:
-        [run] = (await client.get("/api/runs", params={"limit": 1})).json()["items"]
-        return outline((await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json())
 
 
 def _show(value: object, wanted: str) -> None:
@@ -186,11 +169,46 @@ async def test_examples_of_each_guide_section_run(
                 (tmp_path / name[1]).write_text(example.text, encoding="utf-8")
             elif example.language == "python":
                 await _run(example, section.guide, names)
-            elif example.language == "text":
-                assert await _newest_run(names) == example.text.splitlines()
             else:
                 # What is neither run nor read by an example could say anything.
                 assert example.language in ("typescript", "sh")
+
+
+def test_whole_program_of_the_tools_guide_prints_its_results(tmp_path: Path) -> None:
+    program = DOCS.parent / "examples" / "tools.py"
+    done = subprocess.run(
+        [sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.stderr == ""
+    assert [line.partition(": ")[::2] for line in done.stdout.splitlines()] == [
+        ("record_pulse", "72 at the left arm"),
+        (
+            "record_pulse",
+            "invalid_arguments: The arguments are invalid. "
+            "beats: Input should be less than or equal to 250.",
+        ),
+        ("update_pulse", "tool_error: You have no record 7. Query first."),
+        (
+            "note",
+            "missing_identity: No caller is set. "
+            "Start the run, or call the tool, inside `with identity(…)`.",
+        ),
+        ("note", "entry 10, attempt 1"),
+        *(("buy", count) for count in "121"),
+        ("book", "booked 5 at attempt 2"),
+        ("transfer", "5 transferred"),
+        ("transfer", "denied: More than 1000 needs a person."),
+        ("add_item", '["salt"]'),
+        ("add_item", '["salt","tea"]'),
+        ("record_pulse", "70 at the left arm"),
+        ("record_pulse", "71 at the left arm"),
+        (
+            "record_pulse",
+            "budget_exhausted: The budget of 2 tool calls is used up. "
+            "Answer with the information that you have.",
+        ),
+    ]
 
 
 @pytest.mark.parametrize("guide", GUIDES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,8 @@ def checkout(tmp_path: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / name)
     # Empty, so that a check that does not work installs nothing either.
-    (folder / "requirements.lock").touch()
+    for name in ("", "-build", "-runtime"):
+        (folder / f"requirements{name}.lock").touch()
     return folder
 
 
@@ -55,11 +57,11 @@ def _script(folder: Path, name: str, body: str) -> None:
     path.chmod(0o755)
 
 
-def _make(checkout: Path, programs: Path, target: str = "demo") -> tuple[str, bool]:
+def _make(checkout: Path, programs: Path, target: str = "demo", port: int = 0) -> tuple[str, bool]:
     """Run make; return the lines on standard error that are not make's own, and if it passed."""
     environment = {"PATH": str(programs), "HOME": str(checkout)}
     run = subprocess.run(
-        [programs / "make", target],
+        [programs / "make", target, f"PORT={port}"],
         cwd=checkout,
         env=environment,
         capture_output=True,
@@ -69,6 +71,7 @@ def _make(checkout: Path, programs: Path, target: str = "demo") -> tuple[str, bo
     )
     assert run.returncode != 0
     assert not os.path.lexists(checkout / ".venv/bin/uv")
+    assert not os.path.lexists(checkout / ".venv-demo")
     assert not os.path.lexists(checkout / "web/node_modules")
     lines = [each for each in run.stderr.splitlines() if not each.startswith("make")]
     return "\n".join(lines), "passed" in run.stdout
@@ -158,6 +161,23 @@ def test_make_reports_missing_python_in_one_sentence(checkout: Path, programs: P
     assert _make(checkout, programs) == (
         "Python 3.11 or newer is required; python3 is missing. "
         "Install it, or name another program: make PYTHON=python3.12 demo",
+        False,
+    )
+
+
+def test_make_demo_reports_a_port_in_use_before_it_installs_anything(
+    checkout: Path, programs: Path
+) -> None:
+    _script(programs, "node", "echo v24.1.0")
+    _script(programs, "npm", "exit 1")
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = _make(checkout, programs, port=port)
+
+    assert found == (
+        f"Port {port} is in use or invalid. Stop the program that listens on it, or choose another "
+        "port: make demo PORT=8421",
         False,
     )
 

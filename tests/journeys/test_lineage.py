@@ -77,6 +77,18 @@ async def test_link_to_a_tool_call_opens_its_run_with_the_call_selected(
     await expect(selected(page)).to_have_attribute("data-key", str(call))
 
 
+async def test_link_to_a_sub_plan_opens_its_run_with_the_plan_selected(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run())
+    plan = run.sub_plans[1]
+    for folder in ("runs", "plans"):
+        await page.goto(f"{site.address}/{folder}/{plan}")
+
+        await page.wait_for_url(f"**/runs/{run.root}?select={plan}")
+        await expect(details(page)).to_contain_text("Triggered by tool: check")
+
+
 async def test_failed_call_shows_its_error_and_provider_id(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -101,7 +113,8 @@ async def test_details_of_a_round_show_thought_tokens_and_messages(
 
 async def test_page_of_an_unknown_id_says_so_and_links_to_the_list(page: Page, site: Site) -> None:
     unknown: UUID = new_id()
-    for path in (f"/runs/{unknown}", f"/tool-calls/{unknown}", "/runs/nonsense"):
+    paths = ("runs", "plans", "tool-calls", "nothing")
+    for path in (*(f"/{folder}/{unknown}" for folder in paths), "/runs/nonsense", "/nothing"):
         await page.goto(site.address + path)
         await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
     await page.get_by_role("link", name="To the run list").click()

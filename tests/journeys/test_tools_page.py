@@ -113,7 +113,7 @@ async def test_a_tools_slowest_and_failed_calls_lead_to_their_runs(
     await expect(slowest.first.get_by_role("link")).to_have_attribute(
         "href", f"/runs/{await _run_of(site, slow)}?select={slow}"
     )
-    failures = page.get_by_role("region", name="Latest failures").get_by_role("listitem")
+    failures = page.get_by_role("region", name="Latest failed calls").get_by_role("listitem")
     await expect(failures).to_have_count(1)
     await expect(failures).to_contain_text("Broken: the pump is dry")
     await failures.get_by_role("link").click()
@@ -138,7 +138,7 @@ async def test_a_tools_charts_can_be_read_as_a_table(
     await page.keyboard.press("Enter")
     table = page.get_by_role("region", name="As a table")
     await expect(table.get_by_role("columnheader")).to_have_text(
-        ["From", "Calls", "Failures", "Abandoned", "p50", "p95", "p99", "own p95"]
+        ["From", "Calls", "Failed", "Abandoned", "p50", "p95", "p99", "own p95"]
     )
     await expect(table.get_by_role("row").last).to_contain_text("3s")
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.contract.generated_runs import forests
 from tests.contract.moments import START, Moments
 from tests.contract.stores import memory_stores
+from tests.otel.made_traces import TRACE_ID, agent, spans_from, tool
 from tests.profiles import scaled
 from tests.sample_runs import SampleRun, sample_run
 from tests.trees import plain
@@ -24,6 +25,7 @@ from tracer.lineage.digests import digest_of
 from tracer.lineage.new_messages import new_messages
 from tracer.lineage.nodes import PlanNode
 from tracer.lineage.tree import Payloads, build_tree
+from tracer.otel.otlp.spans import Span
 from tracer.records.events import ChosenToolCall, Event, ThoughtRecorded, ToolCallFinished
 from tracer.records.ids import new_id, sequential_ids
 from tracer.records.status import Reason, Status
@@ -193,6 +195,25 @@ async def test_diff_shows_status_and_result_of_a_call_that_failed_in_one_run() -
     diff = diff_trees(*await trees(one.events, events))
 
     assert changes(diff) == [("toolCall", "check", "changed", ["outcome", "result"])]
+
+
+async def test_diff_shows_errors_of_which_only_the_messages_differ() -> None:
+    def failing(message: str) -> list[Span]:
+        return spans_from(agent(1, "nurse"), tool(2, "measure", parent=1, failed=message))
+
+    found = []
+    for message in ("the cuff is loose", "é" * 400):
+        store = memory_stores()()
+        await store.record_spans(failing(message))
+        run_id = UUID(TRACE_ID)
+        rows = await store.reader.read_tree(run_id, Payloads.COMPARED)
+        found.append(build_tree(rows, str(run_id)))
+    diff = diff_trees(*found)
+
+    [call] = [entry for entry in walked(diff) if entry["kind"] == "toolCall"]
+    assert call["differs"] == ["outcome"]
+    errors = [(call[side]["errorType"], call[side]["errorMessage"]) for side in ("left", "right")]
+    assert errors == [(None, "the cuff is loose"), (None, "é" * 300)]
 
 
 async def test_diff_shows_a_call_with_other_arguments_as_changed() -> None:

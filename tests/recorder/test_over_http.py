@@ -152,7 +152,7 @@ def expected(runs: list[SampleRun]) -> list[tuple[Any, ...]]:
 def kept(database_url: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
-            "SELECT root_plan_id, status::text, tool_calls, failures,"
+            "SELECT root_plan_id, status::text, tool_calls, failed_calls,"
             " (SELECT count(*) FROM plan_execution_record p"
             "  WHERE p.root_plan_id = run.root_plan_id AND p.status = 'succeeded'),"
             " (SELECT count(*) FROM agent_execution_record s"

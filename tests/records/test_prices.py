@@ -10,22 +10,41 @@ from typing import Any
 
 import pytest
 
-from tracer.records.prices import ALWAYS, ModelPrice, OwnPrices, TokenUsage, cost_of, text_price
+from tracer.records.prices import (
+    ALWAYS,
+    ModelPrice,
+    OwnPrices,
+    TokenUsage,
+    cost_of,
+    provider_at,
+    text_price,
+)
 
-OPENAI = "https://api.openai.com/v1"
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 A_CENT = TokenUsage(1000, 10)
 
 
 def test_cost_of_a_known_model_is_computed_from_the_price_list() -> None:
-    assert cost_of(A_CENT, "gpt-5-mini", address=OPENAI) == Decimal("0.00027")
     assert cost_of(A_CENT, "gpt-5-mini", provider="openai", at=THEN) == Decimal("0.00027")
     assert cost_of(A_CENT, "gpt-5-mini", at=THEN) == Decimal("0.00027")
 
 
+@pytest.mark.parametrize(
+    ("base_url", "provider"),
+    [
+        ("https://api.openai.com/v1", "openai"),
+        ("https://api.groq.com/openai/v1/", "groq"),
+        ("https://ours.openai.azure.com/openai/v1", "azure"),
+        ("http://127.0.0.1:4000/v1", None),
+        ("", None),
+    ],
+)
+def test_provider_is_found_by_the_address_of_its_api(base_url: str, provider: str | None) -> None:
+    assert provider_at(base_url) == provider
+
+
 def test_cost_of_an_unknown_model_is_none() -> None:
-    assert cost_of(A_CENT, "my-own-model", address=OPENAI) is None
-    assert cost_of(A_CENT, "gpt-5-mini", address="http://127.0.0.1:1/v1") is None
+    assert cost_of(A_CENT, "my-own-model", provider="openai") is None
     assert cost_of(A_CENT, "gpt-5-mini", provider="ollama", at=THEN) is None
     assert cost_of(A_CENT, "gpt-5-mini" * 100, at=THEN) is None
 

@@ -3,6 +3,7 @@
 import json
 import traceback
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -224,6 +225,18 @@ def test_missing_api_key_error_names_the_variable_to_set(monkeypatch: Any) -> No
         OpenAIModel("gpt-test")
 
 
+async def test_call_of_a_listed_model_through_a_proxy_has_a_cost_and_no_provider(
+    server: ChatServer,
+) -> None:
+    with serving(server):
+        model = OpenAIModel("claude-sonnet-4-5", base_url=server.base_url, api_key=KEY)
+        answer = await model.complete(ASKED, [])
+        await model.aclose()
+
+    assert (answer.input_tokens, answer.output_tokens) == (11, 7)
+    assert (answer.provider, answer.cost_usd) == (None, Decimal("0.000138"))
+
+
 async def test_parameters_are_sent_and_recorded_with_tools_and_finish_reasons(
     open_bench: OpenBench,
 ) -> None:
@@ -248,7 +261,7 @@ async def test_parameters_are_sent_and_recorded_with_tools_and_finish_reasons(
         await on.reader.read_think_act(UUID(each["thinkActId"])) for each in rows.think_acts
     ]
     assert (first.parameters, first.finish_reasons) == ('{"temperature": 0.2}', ["tool_calls"])
-    assert (first.provider, last.finish_reasons) == ("127.0.0.1", ["stop"])
+    assert last.finish_reasons == ["stop"]
     [offered] = json.loads(first.offered_tools or "")
     assert (offered["name"], offered["description"]) == ("measure", "Measure.")
     assert (last.offered_tools, last.offered_tools_from) == (

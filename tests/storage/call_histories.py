@@ -302,7 +302,7 @@ class CallHistory:
             longest = other.slowest[0].duration_ms if other.slowest else None
             for percentile in (other.stats.p99_ms, other.stats.own_p99_ms):
                 assert percentile is None or (longest is not None and percentile <= longest)
-            assert other.latest_failures == history.latest_failures
+            assert other.latest_failed == history.latest_failed
             assert other.latest_abandoned == history.latest_abandoned
 
     async def read(self, within: TimeRange) -> tuple[ToolStatsPage, dict[str, ToolHistory]]:

@@ -18,7 +18,7 @@ LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 _RUN = """
 INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, source, tags,
-    input_tokens, output_tokens, cost_usd, tool_calls, failures)
+    input_tokens, output_tokens, cost_usd, tool_calls, failed_calls)
 VALUES (%s, %s, 'unknown', %s, 1, 'spans', '{}', 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING"""
 
 

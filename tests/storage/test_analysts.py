@@ -341,7 +341,7 @@ async def test_an_unknown_project_or_analyst_is_rejected(pool: Pool) -> None:
 YEARS = """
 SET session_replication_role = replica;
 INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, started_at, tags,
-    source, input_tokens, output_tokens, cost_usd, tool_calls, failures)
+    source, input_tokens, output_tokens, cost_usd, tool_calls, failed_calls)
 SELECT 2, gen_random_uuid(), 'succeeded', at, 1, at, '{}', 'events', 0, 0, 0, 0, 0
 FROM generate_series('2020-01-01'::timestamptz, '2025-12-31', '1 day') AS at;
 INSERT INTO plan_execution_record (project_id, root_plan_id, plan_id, parent_plan_id,

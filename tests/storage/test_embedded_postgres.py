@@ -14,6 +14,7 @@ import pytest
 from tests.databases import MEMORY, open_directory
 from tests.torture.private_postgres import kill_postgres
 from tracer.errors import StoreUnavailable
+from tracer.storage.embedded import MAJOR_VERSION
 from tracer.storage.embedded import postgres as embedded_postgres
 from tracer.storage.embedded.postgres import start_embedded_postgres
 
@@ -136,7 +137,7 @@ TRUST = "local all all trust\n"
 
 
 def test_trust_authentication_of_an_older_version_is_replaced_by_passwords(used_home: Path) -> None:
-    rules = used_home / f"postgres-{embedded_postgres.MAJOR_VERSION}" / "data" / "pg_hba.conf"
+    rules = used_home / f"postgres-{MAJOR_VERSION}" / "data" / "pg_hba.conf"
     rules.write_text(TRUST)
     with start_embedded_postgres(used_home) as server:
         with psycopg.connect(server.url) as connection:
@@ -195,9 +196,7 @@ def test_killed_server_restarts_with_committed_data(used_home: Path) -> None:
 def test_server_with_an_empty_pid_file_restarts(used_home: Path) -> None:
     with start_embedded_postgres(used_home) as server:
         kill_postgres(used_home)
-        (used_home / f"postgres-{embedded_postgres.MAJOR_VERSION}/data/postmaster.pid").write_text(
-            ""
-        )
+        (used_home / f"postgres-{MAJOR_VERSION}/data/postmaster.pid").write_text("")
         server.revive()
         assert _answer(server.url) == "here"
 
@@ -224,7 +223,7 @@ def test_pg_environment_variables_are_ignored(
 
 
 def test_startup_failure_of_embedded_postgres_is_reported_with_its_reason(used_home: Path) -> None:
-    data = used_home / f"postgres-{embedded_postgres.MAJOR_VERSION}" / "data"
+    data = used_home / f"postgres-{MAJOR_VERSION}" / "data"
     (data / "postgresql.conf").write_text("nonsense = 1\n")
     with pytest.raises(StoreUnavailable, match=r"nonsense.*TRACER_DATABASE_URL"):
         start_embedded_postgres(used_home)

@@ -29,7 +29,7 @@ DAY = datetime(2026, 3, 4, tzinfo=UTC)
 
 MANY = """
 INSERT INTO run (project_id, root_plan_id, status, started_at, recorded_at, revision, tags,
-    input_tokens, output_tokens, cost_usd, tool_calls, failures, source)
+    input_tokens, output_tokens, cost_usd, tool_calls, failed_calls, source)
 SELECT 1, gen_random_uuid(), 'succeeded', at, at, 1, '{}', 0, 0, 0, 0, 0, 'events'
 FROM generate_series(1, 1200) AS i, CAST(now() + i * interval '1 second' AS timestamptz) AS at"""
 

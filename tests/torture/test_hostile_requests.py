@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import random
 from collections import Counter
-from pathlib import Path
 
 import httpx2
 import psutil
@@ -47,14 +46,14 @@ def seeds() -> list[Seed]:
     ]
 
 
-async def tortured(new_store: NewStore, folder: Path, count: int, seed: int) -> Counter[int]:
+async def tortured(new_store: NewStore, count: int, seed: int) -> Counter[int]:
     """Send so many bodies to a server with an empty store, and return how often it said what."""
     chance = random.Random(seed)
     good = seeds()
     # Each form alike, however many seeds it has.
     forms = sorted({(each.path, each.media_type) for each in good})
     statuses: Counter[int] = Counter()
-    transport = serving(new_store(), folder)
+    transport = serving(new_store())
     async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
         for number in range(count):
             form = chance.choice(forms)
@@ -76,11 +75,11 @@ def memory() -> int:
     return psutil.Process().memory_info().rss
 
 
-async def test_hostile_bodies_neither_crash_the_server_nor_stay_in_memory(tmp_path: Path) -> None:
+async def test_hostile_bodies_neither_crash_the_server_nor_stay_in_memory() -> None:
     statuses: Counter[int] = Counter()
     sizes: list[int] = []
     for seed in range(-(-BODIES // CHUNK)):
-        statuses += await tortured(memory_stores(), tmp_path, min(CHUNK, BODIES), seed)
+        statuses += await tortured(memory_stores(), min(CHUNK, BODIES), seed)
         sizes.append(memory())
 
     # What a process needs for the first time, it keeps.
@@ -97,8 +96,8 @@ async def test_hostile_bodies_neither_crash_the_server_nor_stay_in_memory(tmp_pa
 
 
 async def test_hostile_bodies_do_not_crash_the_server_with_postgres(
-    database_url: str, tmp_path: Path
+    database_url: str,
 ) -> None:
     async with open_pool(database_url) as pool:
-        statuses = await tortured(postgres_stores(pool), tmp_path, BODIES // 10, seed=-1)
+        statuses = await tortured(postgres_stores(pool), BODIES // 10, seed=-1)
     lengths.say("hostile bodies over Postgres", answers=dict(sorted(statuses.items())))

@@ -17,17 +17,18 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
+from tracer.extras import missing_extra
+
 try:
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
     from opentelemetry.sdk.trace import Span as OpenSpan
 except ImportError as error:
-    raise ImportError(
-        "OpenTelemetry's SDK is missing: pip install 'tracer-lineage[otel]'"
-    ) from error
+    raise missing_extra(__name__, "otel", error) from error
 from opentelemetry.context import Context
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
+from tracer.client.about import current_about
 from tracer.client.connection import Connection
 from tracer.client.otel_context import suppress_instrumentation
 from tracer.logs import get_logger
@@ -62,6 +63,8 @@ class TracerSpanProcessor(SpanProcessor):
     The processor never blocks the agent and never raises. While the store does not answer, the
     processor retries. If the queue is full, the processor first drops starts of spans, then the
     oldest spans. It logs the number of dropped spans. `shutdown` does not close the connection.
+
+    Spans that start in a block of the connection's `about` get its user and session as attributes.
     """
 
     def __init__(
@@ -110,11 +113,20 @@ class TracerSpanProcessor(SpanProcessor):
         try:
             context = span.context
             if context.trace_flags.sampled and not self._is_stopped:
+                self._add_about(span, parent_context)
                 with self._lock:
                     self._starts[context.trace_id, context.span_id] = span
                     self._span_added()
         except Exception as error:
             log.error("span_not_taken", error=error_location(error))
+
+    def _add_about(self, span: OpenSpan, parent_context: Context | None) -> None:
+        about = current_about(self._connection, parent_context)
+        for name, value in (
+            () if about is None else (("user.id", about.user), ("session.id", about.session))
+        ):
+            if value is not None and name not in (span.attributes or ()):
+                span.set_attribute(name, value)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Queue the end of a span. If the span's start is still queued, only the end is sent."""

@@ -7,25 +7,35 @@ PACKAGES = ("rich", "typer")
 
 
 def main() -> None:
-    """Run the command. If the extra `cli` is not installed, list the commands instead."""
+    """Run the command. Without the extra `cli`, print the version, or the extra that is missing."""
     try:
         from tracer.cli.main import run
     except ModuleNotFoundError as error:
         if error.name not in PACKAGES:
             raise
-        sys.exit(_what_to_install())
+        sys.exit(_run_without_packages(sys.argv[1:]))
     run()
 
 
-def _what_to_install() -> str:
-    from tracer.cli.names import COMMANDS, SERVER_COMMANDS, SERVER_GROUPS
+def _run_without_packages(arguments: list[str]) -> str | None:
+    """Print the version if the arguments ask for it. Return any other answer."""
+    from importlib.metadata import version
 
-    listed = {**SERVER_COMMANDS, **SERVER_GROUPS, **COMMANDS}
+    from tracer.cli.names import COMMANDS, EXTRAS, SERVER_COMMANDS, SERVER_GROUPS
+    from tracer.extras import what_to_install
+
+    if arguments == ["--version"]:
+        print(version("tracer-lineage"))
+        return None
+    commands = {**SERVER_COMMANDS, **SERVER_GROUPS, **COMMANDS}
+    extras = {name: EXTRAS.get(name, "server") for name in commands}
+    command = arguments[0] if arguments else ""
+    if command in commands:
+        return f"tracer: {what_to_install(f'tracer {command}', extras[command])}"
+    width = max(map(len, commands)) + 2
     return "\n".join(
         [
-            "tracer: The command is not installed. `pip install 'tracer-lineage[cli]'` installs "
-            f"{' and '.join(f'`{name}`' for name in COMMANDS)}, and `pip install "
-            "'tracer-lineage[server]'` installs all of it:",
-            *(f"  {name:<12}{text}" for name, text in listed.items()),
+            "tracer: Each command needs an extra, such as pip install 'tracer-lineage[server]'.",
+            *(f"  {name:<{width}}{extras[name]:<13}{text}" for name, text in commands.items()),
         ]
     )

@@ -20,26 +20,28 @@ from tracer.recorder.spool import spool_for
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.records.status import Status
 from tracer.runtime.application import Application, Surroundings
-from tracer.runtime.from_settings import application_launcher
+from tracer.runtime.from_settings import application_launcher, load_application, with_model_of
 from tracer.runtime.launcher import RunLauncher, RunOptions, RunOutcome
 from tracer.settings import Settings
 from tracer.storage.http.writer import HttpWriter
 
 
-def open_launcher(
-    settings: Settings, application: Application, project: str
-) -> AbstractAsyncContextManager[RunLauncher]:
-    """Return a launcher that records to the server at `TRACER_URL`.
+def open_launcher(settings: Settings, project: str) -> AbstractAsyncContextManager[RunLauncher]:
+    """Return a launcher of the configured application that records to the server at `TRACER_URL`.
 
     If `TRACER_URL` is not set, the launcher records to a server in this process.
+
+    Raises:
+        ConfigurationError: The application cannot be loaded, the server is needed and not
+            installed, or the key determines the project.
     """
     if settings.url is None:
-        return server_launcher(settings, application, project)
+        return server_launcher(settings, project)
     if project != DEFAULT_PROJECT:
         raise ConfigurationError(
             "TRACER_URL is set, so the API key determines the project. Omit --project."
         )
-    return _launcher_over_http(settings, settings.url, application)
+    return _launcher_over_http(settings, settings.url, load_application(settings))
 
 
 @asynccontextmanager
@@ -59,17 +61,17 @@ async def _launcher_over_http(
         for secret in (settings.api_key, settings.database_url)
     )
     redaction = settings.redaction
-    async with aclosing(HttpWriter(url, key, redaction=redaction)) as writer:
-        spool = spool_for(settings.home, url, api_key=key)
-        surroundings = Surroundings(database_url, url, key)
-        async with application_launcher(
-            settings,
-            application,
-            surroundings,
-            Recorder(writer, spool, redaction=redaction),
-            writer,
-        ) as launcher:
-            yield launcher
+    async with (
+        with_model_of(settings, application) as application,
+        aclosing(HttpWriter(url, key, redaction=redaction)) as writer,
+        Recorder(
+            writer, spool_for(settings.home, url, api_key=key), redaction=redaction
+        ) as recorder,
+        application_launcher(
+            application, Surroundings(database_url, url, key), recorder, writer
+        ) as launcher,
+    ):
+        yield launcher
 
 
 async def run_and_report(

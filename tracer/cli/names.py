@@ -6,12 +6,12 @@ SERVER_COMMANDS = {
         "Import runs from files that contain JSON lines or OTLP. Files may be compressed with gzip."
     ),
     "prune": "Delete the runs that exceed their project's limits of age and number.",
-    "erase": "Delete one run, or all runs of a subject, with all data.",
+    "erase": "Delete one run, or all runs of a user, with all data.",
     "pack-spans": "Compress the spans that earlier versions of Tracer stored as single rows.",
     "reproject": "Compute the records of runs from their spans again, with this version of Tracer.",
     "psql": "Open psql with read access to one project.",
     "serve": "Serve the API and the viewer.",
-    "demo": "Record a run of the demonstration application, and show it in the viewer.",
+    "demo": "Record runs of the demonstration, and show them in the viewer.",
     "migrate": "Bring the database's schema up to date.",
 }
 SERVER_GROUPS = {
@@ -25,3 +25,6 @@ COMMANDS = {
     "spool": "List, send or delete events that wait on this machine.",
 }
 """Commands that need no server."""
+
+EXTRAS = {"run": "cli,runtime", "spool": "cli"}
+"""The extras that these commands need. All others need `server`."""

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from tracer.cli.names import EXTRAS
 from tracer.cli.terminal import Project, run_command
 from tracer.context import Identity
 from tracer.errors import ConfigurationError
+from tracer.extras import missing_extra
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
 
@@ -39,15 +41,11 @@ def run_request(
     async def run(settings: Settings) -> None:
         try:
             from tracer.cli import launching
-            from tracer.runtime.from_settings import load_application
         except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"`tracer run` needs packages that are not installed ({error}). Install them with "
-                "`pip install 'tracer-lineage[cli,runtime]'`."
-            ) from error
-        application = load_application(settings)
+            needed = missing_extra("tracer run", EXTRAS["run"], error)
+            raise ConfigurationError(str(needed)) from error
         identity = Identity(token_id) if token_id else None
-        async with launching.open_launcher(settings, application, project) as launcher:
+        async with launching.open_launcher(settings, project) as launcher:
             outcome = await launching.run_and_report(
                 launcher, request, agent=agent, identity=identity, session_id=session
             )

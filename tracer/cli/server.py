@@ -15,15 +15,18 @@ import typer
 from typer.core import TyperCommand
 from typer.main import get_group
 
-from tracer.cli.terminal import report_errors
+from tracer.cli.terminal import console, report_errors
 from tracer.errors import ConfigurationError
+from tracer.settings import Settings, read_settings
+from tracer.storage.embedded import is_prepared
 
 if TYPE_CHECKING:  # they need the extra `runtime`
-    from tracer.runtime.application import Application
     from tracer.runtime.launcher import RunLauncher
-    from tracer.settings import Settings
 
 GROUP = "tracer.server"
+
+SERVING = ("serve", "demo")
+"""The commands that start a server."""
 
 
 class ServerCommand(TyperCommand):
@@ -34,7 +37,8 @@ class ServerCommand(TyperCommand):
     ) -> Any:
         """Load the server's command of the same name, and return the context of that command."""
         with report_errors():
-            commands = _load(f"`tracer {self.name}`", "commands")
+            is_starting = self.name in SERVING and "--help" not in args
+            commands = _load(f"`tracer {self.name}`", "commands", is_starting)
         command = get_group(commands).commands[str(self.name)]
         return command.make_context(info_name, args, parent, **extra)
 
@@ -45,23 +49,31 @@ def add_server_commands(commands: typer.Typer, names: dict[str, str]) -> None:
         commands.command(name=name, help=text, cls=ServerCommand)(lambda: None)
 
 
-def server_launcher(
-    settings: Settings, application: Application, project: str
-) -> AbstractAsyncContextManager[RunLauncher]:
-    """Return a launcher that records to a server in this process.
+def server_launcher(settings: Settings, project: str) -> AbstractAsyncContextManager[RunLauncher]:
+    """Return a launcher of the configured application that records to a server in this process.
 
     Raises:
-        ConfigurationError: The server is not installed.
+        ConfigurationError: The server is not installed, or the application cannot be loaded.
     """
-    open_launcher = _load("`tracer run` without TRACER_URL", "launcher")
+    open_launcher = _load("`tracer run` without TRACER_URL", "launcher", is_starting=True)
+    from tracer.runtime.from_settings import load_application
+
+    # After the server, whose package makes the demonstration importable.
+    application = load_application(settings)
     launcher: AbstractAsyncContextManager[RunLauncher] = open_launcher(
         settings, application, project
     )
     return launcher
 
 
-def _load(feature: str, name: str) -> Any:
+def _load(feature: str, name: str, is_starting: bool) -> Any:
     """Return the object that the server registers as the entry point `name`.
+
+    Args:
+        feature: The feature that needs the object.
+        name: The entry point.
+        is_starting: Whether a server starts. If this is the first start of the embedded Postgres,
+            a line announces it, because the import alone takes seconds on a busy machine.
 
     Raises:
         ConfigurationError: The server is not installed. The message states that `feature` needs it.
@@ -69,6 +81,8 @@ def _load(feature: str, name: str) -> Any:
     missing = ""
     for entry in entry_points(group=GROUP, name=name):
         try:
+            if is_starting:
+                _announce_first_start()
             return entry.load()
         except ModuleNotFoundError as error:
             missing = f" ({error})"
@@ -76,3 +90,10 @@ def _load(feature: str, name: str) -> Any:
         f"{feature} needs the server, which is not installed{missing}. Install it with "
         "`pip install 'tracer-lineage[server]'`."
     )
+
+
+def _announce_first_start() -> None:
+    settings = read_settings()
+    addresses = (settings.url, settings.database_url, settings.direct_database_url)
+    if not any(addresses) and not is_prepared(settings.home):
+        console.print("Preparing the embedded PostgreSQL, first start")

@@ -65,7 +65,7 @@ def connect(
         )
     else:
         destination = settings.url or LOCAL_SERVER
-        open_writer = partial(_http_writer, destination, key or None, redaction)
+        open_writer = partial(_http_writer, destination, key or None, redaction, settings.announce)
     carry_work_into_threads()
     return Tracing(
         open_writer,
@@ -95,11 +95,13 @@ def _with_address(settings: Settings, url: str) -> Settings:
 
 @asynccontextmanager
 async def _http_writer(
-    url: str, api_key: str | None, redaction: Redaction
+    url: str, api_key: str | None, redaction: Redaction, announces: bool
 ) -> AsyncIterator[TraceWriter]:
+    from tracer.client.announcing_writer import AnnouncingWriter
     from tracer.storage.http.writer import HttpWriter
 
-    async with aclosing(HttpWriter(url, api_key, redaction=redaction)) as writer:
+    writer_class = AnnouncingWriter if announces else HttpWriter
+    async with aclosing(writer_class(url, api_key, redaction=redaction)) as writer:
         yield writer
 
 

@@ -23,11 +23,13 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args
 
 from opentelemetry import trace
 
+from tracer.client.about import About, about_bound, current_about
 from tracer.client.block import Work, current_work, is_finalizing, text_of
 from tracer.client.connection import Connection
 from tracer.client.work import Plan, Step, ThinkAct, ToolCall
@@ -262,6 +264,30 @@ class Tracing(Connection):
     count.
     """
 
+    def about(
+        self,
+        *,
+        user: str | None = None,
+        session: str | None = None,
+        tags: Iterable[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> AbstractContextManager[None]:
+        """Return a `with` block that states for whom the runs are that start inside.
+
+        The block applies to each way of recording with this connection: blocks, the decorator, the
+        adapters and the span processor. Values that a framework or `plan` receives for one run take
+        precedence. A run that has already started does not change. Blocks can be nested: the inner
+        user and session replace the outer ones, tags are added, and metadata is merged.
+
+        Args:
+            user: The user for whom the runs are made: the `subject` of their records.
+            session: The id of the conversation.
+            tags: Labels.
+            metadata: Metadata, stored as JSON.
+        """
+        outer = current_about(self) or About()
+        return about_bound(self, outer.within(user, session, tags, metadata))
+
     def plan(
         self,
         title: str | None = None,
@@ -286,14 +312,17 @@ class Tracing(Connection):
             steps: The steps that are known in advance, in order. Each is a pair of the agent's name
                 and its request. Work outside of these steps belongs to an additional step.
             session_id: The id of the conversation; for a root plan only.
-            subject: The person or thing that the run is about; for a root plan only.
+            subject: The user for whom the run is made; for a root plan only.
             tags: Labels; for a root plan only.
             metadata: Metadata of the run, stored as JSON; for a root plan only.
             within: The work that contains the plan.
         """
+        opener = self._opener(within)
+        if opener is None and (about := current_about(self)) is not None:
+            subject, session_id, tags, metadata = about.within(subject, session_id, tags, metadata)
         return Plan(
             self,
-            self._opener(within),
+            opener,
             title=title,
             request=request,
             agent=agent,

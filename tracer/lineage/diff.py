@@ -1,7 +1,8 @@
 """Compare two runs: align their trees, and list the differences of matching records.
 
 Both trees are read with `Payloads.COMPARED`: long texts are replaced by digests, and texts with
-equal digests are equal. All functions are pure. A comparison of n siblings takes O(n log n) time.
+equal digests are equal. Only messages of errors are complete. All functions are pure. A comparison
+of n siblings takes O(n log n) time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from tracer.lineage.digests import beginning_of
 from tracer.lineage.new_messages import new_messages
 from tracer.lineage.nodes import Node, PlanNode, StepNode, ThinkActNode, ToolCallNode
 from tracer.records.merge import RULES
+from tracer.records.run_previews import PREVIEW_CHARACTERS
+from tracer.text import beginning
 
 T = TypeVar("T")
 
@@ -406,7 +409,7 @@ def _side(node: Node) -> Entry:
         "model": _model(node),
         "status": node.status,
         "reason": node.reason,
-        "errorType": None if node.error is None else node.error["type"],
+        **_error(node),
         "startedAt": node.started_at,
         "durationMs": node.duration_ms,
         "attempt": _attempt(node),
@@ -438,6 +441,15 @@ def _differences(left: Node, right: Node, told: tuple[Messages, Messages]) -> li
 def _outcome(node: Node) -> tuple[str | None, ...]:
     error = node.error or {"type": None, "message": None}
     return node.status, node.reason, error["type"], error["message"]
+
+
+def _error(node: Node) -> Entry:
+    error = node.error or {"type": None, "message": None}
+    message = error["message"]
+    return {
+        "errorType": error["type"],
+        "errorMessage": None if message is None else beginning(message, PREVIEW_CHARACTERS),
+    }
 
 
 def _took_longer(one: float | None, other: float | None) -> bool:

@@ -53,8 +53,8 @@ class Row(Struct, rename="camel", tag_field="kind", gc=False):
     masked: list[str] | None
     """Paths of masks; None if nothing is masked."""
     error: dict[str, str | None] | None
-    """The keys `type`, `message` and `stack`. In trees that are read with `Payloads.NONE`,
-    `message` and `stack` are None."""
+    """The keys `type`, `message` and `stack`; None if none of them was recorded. In trees that are
+    read with `Payloads.NONE`, `message` and `stack` are None."""
 
 
 # Rows: `make fields` writes them.

@@ -40,7 +40,8 @@ class Payloads(StrEnum):
     DIGEST = "digest"
     """The SHA-256, in hexadecimal."""
     COMPARED = "compared"
-    """The result of `tracer.lineage.digests.digest_of`, for the comparison of two runs."""
+    """The result of `tracer.lineage.digests.digest_of`, for the comparison of two runs. Messages of
+    errors are complete, and stack traces are omitted."""
 
 
 @dataclass(frozen=True)

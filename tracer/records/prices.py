@@ -14,6 +14,7 @@ from tracer.records.status import Status
 
 if TYPE_CHECKING:
     from genai_prices import Usage
+    from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo, Provider
 
 MOST_TOKENS = 2**40
@@ -185,7 +186,6 @@ def cost_of(
     model: str,
     *,
     provider: str | None = None,
-    address: str | None = None,
     at: datetime | None = None,
 ) -> Decimal | None:
     """Return the cost of a response in US dollars, by the price list of `genai-prices`.
@@ -193,17 +193,15 @@ def cost_of(
     Args:
         usage: The token counts of the response.
         model: The name of the model that responded.
-        provider: The model's provider. If both `provider` and `address` are None, the provider is
-            derived from the model's name.
-        address: The URL of the provider's API.
+        provider: The model's provider; None: it is derived from the model's name.
         at: The time of the request, because prices change. The default is now.
 
     Returns:
         The cost; None if the list has no price for the model.
     """
-    if max(len(model), len(provider or ""), len(address or "")) > _MAX_NAME:
+    if max(len(model), len(provider or "")) > _MAX_NAME:
         return None
-    match = _find(model, provider, address)
+    match = _find(model, provider)
     if match is None:
         return None
     listed, seller = match
@@ -272,19 +270,32 @@ def _usage(usage: TokenUsage) -> Usage:
     )
 
 
+@lru_cache(maxsize=64)
+def provider_at(base_url: str) -> str | None:
+    """Return the provider whose API has this URL, by the price list; None if the list has none.
+
+    A proxy or a server of one's own has no provider: its models are priced by their names.
+    """
+    try:
+        return _price_list().find_provider(None, None, base_url).id
+    except LookupError:
+        return None
+
+
 @lru_cache(maxsize=1024)
-def _find(
-    model: str, provider: str | None, address: str | None
-) -> tuple[ModelInfo, Provider] | None:
+def _find(model: str, provider: str | None) -> tuple[ModelInfo, Provider] | None:
+    provider_name = _PROVIDERS.get(provider, provider) if provider else None
+    try:
+        seller, match = _price_list().find_provider_model(model, None, provider_name, None)
+    except LookupError:
+        return None
+    return match, seller
+
+
+def _price_list() -> DataSnapshot:
     # Imported when first needed, because the library takes a third of a second to load.
     from genai_prices.data import providers
     from genai_prices.data_snapshot import DataSnapshot
 
     # Not the library's own snapshot, whose cache of names grows without limit.
-    listed = DataSnapshot(providers=providers, from_auto_update=False)
-    provider_name = _PROVIDERS.get(provider, provider) if provider else None
-    try:
-        seller, match = listed.find_provider_model(model, None, provider_name, address)
-    except LookupError:
-        return None
-    return match, seller
+    return DataSnapshot(providers=providers, from_auto_update=False)

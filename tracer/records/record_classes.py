@@ -122,7 +122,7 @@ class Totals(_Fields):
     """The number of model calls that succeeded or used tokens, but have an unknown cost."""
     tool_calls: Int64 = 0
     """The number of tool calls, including the items of batches."""
-    failures: Int64 = 0
+    failed_calls: Int64 = 0
     """The number of think-acts and tool calls that failed."""
 
     @property

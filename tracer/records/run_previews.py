@@ -59,7 +59,8 @@ class RunPreview(Run):
     sub_agents: int = 0
     """The number of plans below the root plan."""
     failures: int = 0
-    """The number of failures. If one failure made several records fail, it is counted once."""
+    """The number of failures: failed records without a failed record below them. If one failure
+    made several records fail, it is counted once. `failedCalls` counts all failed calls."""
     handled_failures: int = 0
     """The number of failures that did not make the run fail."""
     failure: RunFailure | None = None

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 LISTED = 10
-"""How many of the slowest calls, and of the latest failures, are listed."""
+"""How many of the slowest calls, and of the latest failed calls, are listed."""
 
 _MOST_BUCKETS = 60
 
@@ -44,7 +44,7 @@ class CallFigures:
 
     calls: int
     succeeded: int
-    failures: int
+    failed: int
     cancelled: int
     abandoned: int
     """The number of open calls whose recorder's lease has expired."""
@@ -62,8 +62,8 @@ class CallFigures:
     @property
     def failure_rate(self) -> float | None:
         """The share of failed calls among failed and succeeded calls; None if there are none."""
-        ended = self.succeeded + self.failures
-        return self.failures / ended if ended else None
+        ended = self.succeeded + self.failed
+        return self.failed / ended if ended else None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class CallCounts:
     at: datetime
     """The start of the bucket."""
     calls: int
-    failures: int
+    failed: int
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,7 @@ class ExampleCall:
     """The status as the API shows it, which may be `abandoned`."""
     started_at: datetime | None
     duration_ms: float | None
+    reason: str | None
     error_type: str | None
     error_message: str | None
     """The first 2 kB of the error's message."""
@@ -138,7 +139,7 @@ class ToolHistory:
     """The time buckets in order. Empty buckets are omitted."""
     slowest: list[ExampleCall] = field(default_factory=list)
     """The calls with the longest durations."""
-    latest_failures: list[ExampleCall] = field(default_factory=list)
+    latest_failed: list[ExampleCall] = field(default_factory=list)
     """The failed calls that ended last."""
     latest_abandoned: list[ExampleCall] = field(default_factory=list)
     """The abandoned calls that started last."""

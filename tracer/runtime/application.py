@@ -9,13 +9,14 @@ from datetime import tzinfo
 from typing import Any
 
 from tracer.clock import time_zone
-from tracer.context import ToolContext
-from tracer.errors import BadRequest, ConfigurationError, LineageError
+from tracer.context import ToolContext, token_of
+from tracer.errors import BadRequest, ConfigurationError, LineageError, ToolError
 from tracer.runtime.agent import Agent
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.instructions import Instructions
 from tracer.tools.call.active_run import ActiveRun, TokenResolver, token_is_user_id
 from tracer.tools.call.budget import BudgetLimits
+from tracer.tools.definition.hidden_parameters import Secrets
 from tracer.tools.definition.toolkit import Toolkit, common_state
 from tracer.tools.registry import ToolRegistry
 
@@ -64,6 +65,9 @@ class Application:
     """The tools that agents name, and the MCP servers."""
     token_resolver: TokenResolver = token_is_user_id
     """Returns the user that a caller's token belongs to."""
+    record_user: bool = False
+    """Whether a run records the caller's user id even if it is the caller's token, as with the
+    default token resolver. Any other user id is always recorded, as the run's `subject`."""
     session_state: Mapping[str, Any] = field(default_factory=dict)
     """The initial state of a conversation. Toolkits may add keys (`initial_state`)."""
     time_zone: str = "UTC"
@@ -170,6 +174,22 @@ class ApplicationRun(ActiveRun):
             ],
             zone=application.zone,
         )
+
+    async def recorded_user(self) -> str | None:
+        """Return the caller's user id for the run's record; None if there is none to record.
+
+        A user id that contains the caller's token is returned only if the application asks for it.
+        """
+        if self.identity is None:
+            return None
+        try:
+            user = await self.user()
+        except ToolError:
+            return None  # calls that need the user fail with the reason
+        secrets, token = Secrets(), token_of(self.identity)
+        secrets.add(token)
+        is_secret = user.user_id == token or secrets.scrub(user.user_id) != user.user_id
+        return None if is_secret and not self.application.record_user else user.user_id
 
 
 def application_run_of(context: ToolContext) -> ApplicationRun:

@@ -6,7 +6,7 @@ import importlib
 import operator
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 
 from tracer.errors import ConfigurationError
 from tracer.logs import get_logger
@@ -21,18 +21,11 @@ log = get_logger(__name__)
 
 
 @asynccontextmanager
-async def application_launcher(
-    settings: Settings,
-    application: Application,
-    surroundings: Surroundings,
-    recorder: Recorder,
-    reader: RunReader,
-    sessions: SessionStates | None = None,
-) -> AsyncIterator[RunLauncher]:
-    """Yield the launcher of an application, with its model and resources opened.
+async def with_model_of(settings: Settings, application: Application) -> AsyncIterator[Application]:
+    """Yield the application with its own model, or with the model that `TRACER_MODEL` names.
 
     Raises:
-        ConfigurationError: The application has no model, or its resources cannot be opened.
+        ConfigurationError: The application has no model.
     """
     async with AsyncExitStack() as stack:
         configured: ChatModel | None = None
@@ -44,12 +37,35 @@ async def application_launcher(
             )
         elif settings.model is not None:
             configured = await stack.enter_async_context(configured_model(settings.model))
-        application = application.with_model(configured)
-        if application.resources is not None:
-            await stack.enter_async_context(application.resources(surroundings))
-        await stack.enter_async_context(recorder)
-        launcher = RunLauncher(application, recorder, reader, sessions=sessions)
-        yield await stack.enter_async_context(launcher)
+        yield application.with_model(configured)
+
+
+@asynccontextmanager
+async def application_launcher(
+    application: Application,
+    surroundings: Surroundings,
+    recorder: Recorder,
+    reader: RunReader,
+    sessions: SessionStates | None = None,
+) -> AsyncIterator[RunLauncher]:
+    """Open the resources of an application that has a model, and yield its launcher.
+
+    Args:
+        application: The application; see `with_model_of`.
+        surroundings: The environment of the resources.
+        recorder: Records the runs. It must be open.
+        reader: Reads requests to cancel runs, and the earlier runs of a session.
+        sessions: Stores the state of sessions; by default in memory.
+
+    Raises:
+        Exception: The resources cannot be opened.
+    """
+    resources = application.resources
+    async with (
+        nullcontext() if resources is None else resources(surroundings),
+        RunLauncher(application, recorder, reader, sessions=sessions) as launcher,
+    ):
+        yield launcher
 
 
 @asynccontextmanager
@@ -70,8 +86,14 @@ def load_application(settings: Settings) -> Application:
     """Return the application that `TRACER_APP` names as `module:name`.
 
     Raises:
-        ConfigurationError: The module or name does not exist, or it is no `Application`.
+        ConfigurationError: `TRACER_APP` is not set, the module or name does not exist, or it is no
+            `Application`.
     """
+    if settings.app is None:
+        raise ConfigurationError(
+            "TRACER_APP names no application. Set it to MODULE:NAME, for example to "
+            "health:application, the demonstration."
+        )
     if "" not in sys.path:
         # As `python -m` does: finds modules in the directory that the command was started in.
         sys.path.insert(0, "")

@@ -66,7 +66,8 @@ class RunOptions(TypedDict, total=False):
     """A title, and the steps to carry out, each as (agent or None, request). If set, the planner is
     not used."""
     subject: str | None
-    """The person or thing that the run is about."""
+    """The user for whom the run is made. By default the caller's user id, unless it is the token
+    (`Application.record_user`)."""
     tags: Sequence[str]
     """Labels by which runs can be filtered."""
     identity: Identity | None

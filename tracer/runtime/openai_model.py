@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from openai import AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletion, ChatCompletionMessageToolCallUnion
 
 from tracer.errors import ConfigurationError, ModelError
-from tracer.records.prices import TokenUsage, cost_of, token_count
+from tracer.records.prices import TokenUsage, cost_of, provider_at, token_count
 from tracer.runtime.chat_model import (
     ChosenCall,
     Generation,
@@ -118,10 +117,10 @@ def _generation(completion: ChatCompletion, base_url: str) -> Generation:
     cached = token_count(getattr(details, "cached_tokens", None))
     token_details = getattr(usage, "completion_tokens_details", None)
     reasoning = token_count(getattr(token_details, "reasoning_tokens", None))
-    cost = None
+    provider, cost = provider_at(base_url), None
     if model is not None and input_tokens is not None and output_tokens is not None:
         counts = TokenUsage(input_tokens, output_tokens, cached or 0, reasoning=reasoning or 0)
-        cost = cost_of(counts, model, address=base_url)
+        cost = cost_of(counts, model, provider=provider)
     return Generation(
         text=_text(message.content) or _text(getattr(message, "refusal", None)),
         tool_calls=tuple(_chosen(each) for each in message.tool_calls or ()),
@@ -130,16 +129,10 @@ def _generation(completion: ChatCompletion, base_url: str) -> Generation:
         output_tokens=output_tokens,
         cost_usd=cost,
         finish_reason=_text(choice.finish_reason) or None,
-        provider=_provider(base_url),
+        provider=provider,
         cache_read_tokens=cached,
         reasoning_tokens=reasoning,
     )
-
-
-def _provider(base_url: str) -> str | None:
-    """Return the provider's name for a base URL: OpenAI, or the host name of another server."""
-    host = urlsplit(base_url).hostname
-    return "openai" if host == "api.openai.com" else host
 
 
 def _chosen(call: ChatCompletionMessageToolCallUnion) -> ChosenCall:

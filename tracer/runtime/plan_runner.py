@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID
 
@@ -20,13 +20,16 @@ from tracer.runtime.chat_model import Message
 from tracer.runtime.plan import PlanStep, PlanSteps
 from tracer.runtime.planner import planner_agent, read_plan
 from tracer.runtime.think_act_loop import Task, run_step
-from tracer.tasks import has_passed, seconds_left
+from tracer.tasks import capped_deadline, has_passed, seconds_left
 from tracer.tools.definition.results import Ending, failed, model_view, succeeded, timed_out
 
 log = get_logger(__name__)
 
 EARLIER_RESULT_CHARACTERS = 16_000
 """How much of each earlier step's result an agent receives."""
+
+USER_SECONDS = 5.0
+"""How long after its start a run still waits for the token resolver to record its user."""
 
 
 class StepFailed(TracerError):
@@ -124,7 +127,7 @@ class PlanRunner:
                     await run.record(self.start)
                 finally:
                     self.started.set()
-                self.ending = await self._run_steps()
+                self.ending = await self._run_and_record_user()
             except asyncio.CancelledError:
                 self.ending = run.cancelled()
                 raise
@@ -134,6 +137,31 @@ class PlanRunner:
             finally:
                 await run.record(self._end())
         return self.ending
+
+    async def _run_and_record_user(self) -> Ending:
+        """Run the steps. Meanwhile, find the caller's user, and record it in the root plan."""
+        if self._context.parent_plan_id is not None or self._details.subject is not None:
+            return await self._run_steps()
+        recording = asyncio.create_task(self._record_user())
+        try:
+            ending = await self._run_steps()
+            await asyncio.wait({recording})
+        finally:
+            recording.cancel()
+        return ending
+
+    async def _record_user(self) -> None:
+        """Record the start again, with the user. The first record does not wait for the user."""
+        deadline = capped_deadline(self._context.deadline, USER_SECONDS)
+        try:
+            async with asyncio.timeout(seconds_left(deadline)):
+                user = await self._run.recorded_user()
+        except TimeoutError:
+            log.warning("user_not_recorded")
+            return
+        if user is not None:
+            self._details = replace(self._details, subject=user)
+            await self._run.record(self._start())
 
     async def _run_steps(self) -> Ending:
         history: Sequence[Message] = ()

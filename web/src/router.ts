@@ -29,10 +29,15 @@ export const router = createRouter({
       props: true,
     },
     {
-      path: '/tool-calls/:toolCallId',
+      path: '/plans/:id',
+      component: () => import('./run/record-view.vue'),
+      props: ({ params }) => ({ what: 'plan', id: params.id }),
+    },
+    {
+      path: '/tool-calls/:id',
       name: 'toolCall',
-      component: () => import('./run/tool-call-view.vue'),
-      props: true,
+      component: () => import('./run/record-view.vue'),
+      props: ({ params }) => ({ what: 'toolCall', id: params.id }),
     },
     { path: '/:path(.*)*', name: 'notFound', component: NotFoundView, props: { what: 'page' } },
   ],

@@ -314,7 +314,7 @@ def test_agent_fails_if_its_last_model_call_failed(signals: tuple[str, ...]) -> 
     assert (agent["status"], agent["summary"]) == (Status.FAILED, None)
     assert agent["error_message"] == "The prompt is too odd."
     assert seen.runs[0].whole_run["status"] in (Status.SUCCEEDED, Status.RUNNING)
-    assert seen.runs[0].whole_run["failures"] == 1
+    assert seen.runs[0].whole_run["failed_calls"] == 1
 
 
 def test_call_that_the_user_did_not_permit_is_denied() -> None:

@@ -24,10 +24,10 @@ from tests.otel.coding_agents.captured import (
 from tests.otel.made_traces import TRACE_ID, body_of, made
 from tests.otel.projections import Projected, differences, project_messages, split
 from tracer.otel.dialects.opencode import IN_FLIGHT, SCOPE
-from tracer.otel.dialects.texts import canonical
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_logs import decode_logs_json
+from tracer.records.arguments import canonical
 from tracer.records.merge import Fields
 from tracer.records.record_classes import Kind
 from tracer.records.status import Status

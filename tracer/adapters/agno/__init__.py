@@ -22,27 +22,29 @@ from functools import partial
 from inspect import isasyncgen, isgenerator, signature
 from typing import Any
 
-from tracer.adapters.hooks import (
-    Uninstall,
-    async_items_within,
-    current_while,
-    items_within,
-    log_errors,
-    read_prices,
-    uninstall_all,
-    wrap,
-)
 from tracer.client.block import Work, current_work
 from tracer.client.tracing import Tracing
 from tracer.client.work import Plan, ThinkAct, ToolCall
+from tracer.extras import missing_extra
 
 try:
     from agno.agent import _run as agent_runs
     from agno.models import base as models
     from agno.team import _run as team_runs
     from agno.tools import function as functions
+
+    from tracer.adapters.hooks import (
+        Uninstall,
+        async_items_within,
+        current_while,
+        items_within,
+        log_errors,
+        read_prices,
+        uninstall_all,
+        wrap,
+    )
 except ImportError as error:
-    raise ImportError("Agno is not installed: pip install 'tracer-lineage[agno]'") from error
+    raise missing_extra(__name__, "agno", error) from error
 
 try:
     from agno.models.openai.chat import OpenAIChat

@@ -275,9 +275,11 @@ def agent_run(tracing: Tracing, arguments: Mapping[str, Any]) -> AgnoRun:
     plan = tracing.plan(
         agent=name,
         request=arguments.get("input") or (requested and requested.input_content_string()),
-        session_id=context.session_id,
+        # An agent without a session creates one and keeps it, for all users.
+        session_id=context.session_id if context.session_id != owner.session_id else None,
         subject=context.user_id,
     )
+    plan.session_id = plan.session_id or context.session_id
     plan.start()
     return AgnoRun(tracing, plan, context.run_id, output)
 

@@ -6,8 +6,13 @@ runtime, and `to_langchain` does the reverse. The two converters need the extra 
 
 from typing import TYPE_CHECKING
 
-from tracer.adapters.hooks import renamed
-from tracer.adapters.langchain.runs import RecordingHandler, install
+from tracer.extras import missing_extra
+
+try:
+    from tracer.adapters.hooks import renamed
+    from tracer.adapters.langchain.runs import RecordingHandler, install
+except ImportError as error:
+    raise missing_extra(__name__, "langchain", error) from error
 
 if TYPE_CHECKING:
     from tracer.adapters.langchain.tools import from_langchain, to_langchain
@@ -22,11 +27,7 @@ else:
         try:
             from tracer.adapters.langchain import tools
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"`{name}` needs the package {error.name!r}: "
-                "pip install 'tracer-lineage[langchain,runtime]'",
-                name=error.name,
-            ) from error
+            raise missing_extra(f"{__name__}.{name}", "langchain,runtime", error) from error
         return getattr(tools, name)
 
 

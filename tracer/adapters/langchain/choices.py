@@ -12,7 +12,7 @@ from langchain_core.messages import BaseMessage
 from tracer.adapters.langchain.messages import ToolReply, answered_in
 from tracer.client.block import text_of
 from tracer.client.work import Step, ToolCall
-from tracer.otel.dialects.texts import same_arguments
+from tracer.records.arguments import same_arguments
 from tracer.records.status import Reason
 
 Path = tuple[UUID, ...]

@@ -19,13 +19,8 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-try:
-    from langchain_core.callbacks import BaseCallbackHandler
-    from langchain_core.tracers import context as langchain_context
-except ImportError as error:  # pragma: no cover
-    raise ImportError(
-        "LangChain is not installed: pip install 'tracer-lineage[langchain]'."
-    ) from error
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.tracers import context as langchain_context
 
 from tracer.adapters.hooks import Uninstall, log_errors, read_prices, uninstall_all
 from tracer.adapters.langchain.messages import (

@@ -19,18 +19,11 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-from tracer.adapters.hooks import (
-    Uninstall,
-    current_while,
-    log_errors,
-    read_prices,
-    uninstall_all,
-    wrap,
-)
 from tracer.client.block import current_work
 from tracer.client.tracing import Tracing
 from tracer.client.work import ToolCall
 from tracer.errors import ToolError
+from tracer.extras import missing_extra
 
 try:
     import agents
@@ -42,10 +35,17 @@ try:
     from agents.models.openai_chatcompletions import OpenAIChatCompletionsModel
     from agents.models.openai_responses import OpenAIResponsesModel
     from agents.run_internal import run_loop, tool_execution
+
+    from tracer.adapters.hooks import (
+        Uninstall,
+        current_while,
+        log_errors,
+        read_prices,
+        uninstall_all,
+        wrap,
+    )
 except ImportError as error:
-    raise ImportError(
-        "The OpenAI Agents SDK is not installed: pip install 'tracer-lineage[openai-agents]'"
-    ) from error
+    raise missing_extra(__name__, "openai-agents", error) from error
 
 from tracer.adapters.openai_agents.items import finish_reason_of
 from tracer.adapters.openai_agents.run import OpenAIRun, agent_run

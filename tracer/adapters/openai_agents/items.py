@@ -10,12 +10,10 @@ from openai import AsyncAzureOpenAI, AsyncOpenAI
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
-from tracer.records.prices import TokenUsage
+from tracer.records.prices import TokenUsage, provider_at
 
 LOCAL = ("computer", "local_shell", "shell", "apply_patch")
 """OpenAI's own tools that run in this process. The provider runs OpenAI's other tools."""
-
-_OPENAI_HOST = "api.openai.com"
 
 _RESULTS = ("output", "outputs", "result", "results")
 _NOT_ARGUMENTS = (
@@ -72,7 +70,7 @@ def tools_of(agent: Any) -> list[dict[str, Any]]:
 
 
 def provider_of(model: Any) -> str | None:
-    """Return the OpenTelemetry name of a model's provider; None if the provider is unknown.
+    """Return the name of a model's provider; None if the provider is unknown.
 
     Args:
         model: The SDK's object for the model.
@@ -80,9 +78,7 @@ def provider_of(model: Any) -> str | None:
     client = getattr(model, "_client", None)
     if isinstance(client, AsyncAzureOpenAI):
         return "azure.ai.openai"
-    if isinstance(client, AsyncOpenAI) and client.base_url.host == _OPENAI_HOST:
-        return "openai"
-    return None
+    return provider_at(str(client.base_url)) if isinstance(client, AsyncOpenAI) else None
 
 
 def finish_reason_of(response: Any) -> str | None:

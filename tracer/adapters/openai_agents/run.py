@@ -117,7 +117,9 @@ class OpenAIRun:
             self.unless_sensitive(items.text_of_answer(response.output)),
             input_tokens=usage and usage.input,
             output_tokens=usage and usage.output,
-            cost_usd=cost_of(usage, thought.model) if usage and thought.model else None,
+            cost_usd=cost_of(usage, thought.model, provider=items.provider_of(self.model))
+            if usage and thought.model
+            else None,
             cache_read_tokens=(usage and usage.cache_read) or None,
             cache_written_tokens=(usage and usage.cache_written) or None,
             reasoning_tokens=(usage and usage.reasoning) or None,

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
+from tracer.extras import missing_extra
+
 try:
     from pydantic_ai import Agent
     from pydantic_ai.capabilities import Instrumentation
@@ -37,13 +39,12 @@ try:
         ToolRetryError,
     )
     from pydantic_ai.messages import ToolCallPart, ToolReturn
+
+    from tracer.adapters.hooks import Uninstall, log_errors, read_prices, renamed, wrap
 except ImportError as error:
-    raise ImportError(
-        "pydantic-ai is not installed: pip install 'tracer-lineage[pydantic-ai]'"
-    ) from error
+    raise missing_extra(__name__, "pydantic-ai", error) from error
 from pydantic import ValidationError
 
-from tracer.adapters.hooks import Uninstall, log_errors, read_prices, renamed, wrap
 from tracer.adapters.pydantic_ai.run import PydanticAIRun, arguments_of
 from tracer.client.tracing import Tracing
 from tracer.client.work import ToolCall

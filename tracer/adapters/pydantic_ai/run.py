@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
 from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.messages import (
@@ -43,9 +44,13 @@ class PydanticAIRun:
     def start(self, ctx: Any) -> None:
         """Start the plan."""
         name = (ctx.agent.name if ctx.agent else None) or "agent"
+        conversation = ctx.conversation_id
         plan = self._tracing.plan(
-            agent=name, request=_asked(ctx.prompt), session_id=ctx.conversation_id
+            agent=name,
+            request=_asked(ctx.prompt),
+            session_id=None if _is_generated(conversation) else conversation,
         )
+        plan.session_id = plan.session_id or conversation
         plan.start()
         self.plan = plan
         plan.own_step  # noqa: B018 - reading it starts the step
@@ -229,6 +234,14 @@ def _end_native(call: ToolCall, part: NativeToolCallPart, parts: Sequence[Any]) 
                 call.finish(each.content)
             return
     call.finish()
+
+
+def _is_generated(conversation_id: str | None) -> bool:
+    """Return whether pydantic-ai created the id. It creates a UUIDv7 for each new conversation."""
+    try:
+        return UUID(conversation_id).version == 7
+    except (TypeError, ValueError):
+        return False
 
 
 def _asked(prompt: Any) -> str | None:

@@ -33,10 +33,10 @@ from tracer.otel.dialects.span_facts import (
     count,
     first,
     first_text,
-    parsed,
 )
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import STATUS_ERROR, Attributes, ReadableSpan
+from tracer.records.arguments import parsed
 from tracer.records.prices import usd
 
 SCOPE = "com.anthropic.claude_code"

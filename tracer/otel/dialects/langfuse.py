@@ -17,17 +17,9 @@ from tracer.otel.dialects.observed import (
     observed_model,
     observed_tool,
 )
-from tracer.otel.dialects.span_facts import (
-    WRAPPER,
-    Role,
-    SpanFacts,
-    count,
-    first,
-    first_text,
-    parsed,
-    text,
-)
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first, first_text, text
 from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.arguments import parsed
 from tracer.records.prices import usd
 
 _PREFIX = "langfuse.observation."

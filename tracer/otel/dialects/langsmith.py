@@ -20,18 +20,10 @@ from tracer.otel.dialects.observed import (
     observed_tool,
 )
 from tracer.otel.dialects.run_spans import SlimSpan
-from tracer.otel.dialects.span_facts import (
-    WRAPPER,
-    Role,
-    SpanFacts,
-    count,
-    first,
-    first_text,
-    parsed,
-    text,
-)
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first, first_text, text
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import STATUS_ERROR, ReadableSpan
+from tracer.records.arguments import parsed
 
 SCOPE = "langsmith"
 _KIND = "langsmith.span.kind"

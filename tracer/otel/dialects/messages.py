@@ -14,7 +14,8 @@ import orjson
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
-from tracer.otel.dialects.span_facts import RequestedCall, parsed, text
+from tracer.otel.dialects.span_facts import RequestedCall, text
+from tracer.records.arguments import parsed
 
 _ROLES: dict[str | None, str] = {
     "human": "user",

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from tracer.otel.dialects.genai import finish_reasons, offered_tools_of
 from tracer.otel.dialects.messages import all_calls, first_request, last_answer, read_messages
-from tracer.otel.dialects.span_facts import Role, SpanFacts, parsed, text
-from tracer.otel.dialects.texts import strings_in
+from tracer.otel.dialects.span_facts import Role, SpanFacts, text
 from tracer.otel.dialects.tool_messages import unwrapped_result
+from tracer.records.arguments import parsed, strings_in
 
 _CONVERSATIONS = ("messages", "input", "choices", "generations", "output")
 """The keys of lists of messages in the requests and answers of providers and of LangChain."""

@@ -26,9 +26,10 @@ from typing import Any, NamedTuple
 
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, parsed, text
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, text
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import SPAN_ID_BYTES, STATUS_ERROR
+from tracer.records.arguments import parsed
 
 SCOPE = "opencode"
 

@@ -22,18 +22,10 @@ from tracer.otel.dialects.messages import (
     last_answer,
     read_messages,
 )
-from tracer.otel.dialects.span_facts import (
-    WRAPPER,
-    Role,
-    SpanFacts,
-    count,
-    first,
-    first_text,
-    parsed,
-    text,
-)
+from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first, first_text, text
 from tracer.otel.dialects.tool_messages import unwrapped_result
 from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.arguments import parsed
 from tracer.records.prices import usd
 
 KIND = "openinference.span.kind"

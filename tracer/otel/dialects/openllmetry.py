@@ -8,9 +8,10 @@ from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import first_request, last_answer, read_messages
 from tracer.otel.dialects.observed import returned
-from tracer.otel.dialects.span_facts import Role, SpanFacts, first, first_text, parsed, text
+from tracer.otel.dialects.span_facts import Role, SpanFacts, first, first_text, text
 from tracer.otel.dialects.tool_messages import unwrapped_result
 from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.arguments import parsed
 
 KIND = "traceloop.span.kind"
 _ROLES = {"workflow": Role.WORKFLOW, "agent": Role.AGENT, "tool": Role.TOOL, "task": Role.CHAIN}

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from tracer.records.prices import token_count
-from tracer.text import nests_too_deep
 
 
 class Role(StrEnum):
@@ -162,13 +161,3 @@ def count(value: Any) -> int | None:
     if isinstance(value, float):
         value = int(value) if value.is_integer() and abs(value) < 2**63 else None
     return token_count(value)
-
-
-def parsed(value: Any) -> Any:
-    """Return the value of JSON text. Other values and invalid JSON are returned unchanged."""
-    if not isinstance(value, str) or value[:1] not in ("{", "[", '"') or nests_too_deep(value):
-        return value
-    try:
-        return orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return value

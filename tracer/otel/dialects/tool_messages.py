@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracer.otel.dialects.messages import read_messages
-from tracer.otel.dialects.span_facts import parsed, text
+from tracer.otel.dialects.span_facts import text
+from tracer.records.arguments import parsed
 
 _MARKS = ("tool_call_id", "status")
 _MARKS_OF_OUTPUT = ("blocks", "raw_output", "is_error")

@@ -21,10 +21,10 @@ from tracer.otel.dialects.span_facts import (
     count,
     first,
     first_text,
-    parsed,
     text,
 )
 from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.arguments import parsed
 
 _SCOPE_OF_GENAI = "gen_ai"
 """The scope of the package `@ai-sdk/otel` (version 7 of the SDK). Its spans follow the GenAI

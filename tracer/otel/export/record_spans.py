@@ -21,11 +21,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as WireStatus
 
 from tracer.otel.dialects.messages import read_messages
-from tracer.otel.dialects.span_facts import RequestedCall, parsed
+from tracer.otel.dialects.span_facts import RequestedCall
 from tracer.otel.otlp.protobuf_spans import MAX_TIME, Envelope, span_of
 from tracer.otel.otlp.span_fields import RECORD, RUN
 from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.embedded_records import RecordPlace
+from tracer.records.arguments import parsed
 from tracer.records.ids import span_id
 from tracer.records.merge import RULES
 from tracer.records.record_classes import (
@@ -178,14 +179,14 @@ def _span(envelope: Envelope, kind: Kind, record: Record, attributes: Attributes
         text = record.error_message or record.reason or record.status.value
         wire.status.CopyFrom(WireStatus(code=WireStatus.STATUS_CODE_ERROR, message=text))
         attributes["error.type"] = record.error_type or record.reason or record.status.value
-    if record.error_type is not None or record.error_message is not None:
-        exception = {
-            "exception.type": record.error_type,
-            "exception.message": record.error_message,
-            "exception.stacktrace": record.error_stack,
-        }
+    exception = {
+        "exception.type": record.error_type,
+        "exception.message": record.error_message,
+        "exception.stacktrace": record.error_stack,
+    }
+    if pairs := _pairs(exception):
         event = wire.events.add(name="exception", time_unix_nano=end or start)
-        event.attributes.extend(_pairs(exception))
+        event.attributes.extend(pairs)
     wire.attributes.extend(_pairs(attributes))
     return span_of(envelope, wire)
 

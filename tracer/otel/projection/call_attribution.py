@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.span_facts import RequestedCall, Role
-from tracer.otel.dialects.texts import canonical, strings_in
 from tracer.otel.projection.agents import is_within_tool
+from tracer.records.arguments import canonical, strings_in
 
 LARGE_CHARACTERS = 2000
 MOST_COPIES = 10

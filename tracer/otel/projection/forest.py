@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts
-from tracer.otel.dialects.texts import Canonical
+from tracer.records.arguments import Canonical
 
 NODES = (Role.AGENT, Role.MODEL, Role.TOOL)
 """Roles of spans that become records."""

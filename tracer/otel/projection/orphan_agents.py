@@ -14,8 +14,8 @@ from math import inf
 
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.span_facts import Role
-from tracer.otel.dialects.texts import Texts
 from tracer.otel.projection.agents import Agents, AgentWork
+from tracer.records.arguments import Texts
 
 BY_TEXT = "the agent's first message equals an argument of the call"
 BY_CALLER = "the call with its first message opened an agent that was running all the while"

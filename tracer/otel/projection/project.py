@@ -69,7 +69,7 @@ PROJECTED_FIELDS: dict[Kind, tuple[str, ...]] = {
 
 TOTALS = (
     *("input_tokens", "output_tokens", "cost_usd", "unpriced_calls"),
-    *("tool_calls", "failures"),
+    *("tool_calls", "failed_calls"),
 )
 """The sums over the rounds and tool calls of a run."""
 
@@ -201,7 +201,7 @@ def totals_of(records: Mapping[Kind, Mapping[UUID, Fields]]) -> Fields:
             for each in rounds
         ),
         "tool_calls": len(calls),
-        "failures": sum(each["status"] is Status.FAILED for each in (*rounds, *calls)),
+        "failed_calls": sum(each["status"] is Status.FAILED for each in (*rounds, *calls)),
     }
 
 

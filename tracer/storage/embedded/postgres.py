@@ -32,10 +32,10 @@ import psutil
 
 from tracer.errors import StoreUnavailable
 from tracer.logs import get_logger
+from tracer.storage.embedded import cluster_directory
 
 log = get_logger(__name__)
 
-MAJOR_VERSION = 18
 SERVICE_USER = "tracer-postgres"
 START_SECONDS = 300  # replaying the log of a crashed server takes as long as it takes
 STOP_SECONDS = 60
@@ -155,7 +155,7 @@ class _Cluster:
     """The directory of one server: its data, socket, log and locks."""
 
     def __init__(self, home: Path, service: pwd.struct_passwd | None, package: Path | None) -> None:
-        self.directory = home / f"postgres-{MAJOR_VERSION}"
+        self.directory = cluster_directory(home)
         self.service = service  # None: the server runs as whom we run as
         self._package = package
         self._make_directory()

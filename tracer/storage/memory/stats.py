@@ -192,7 +192,7 @@ def _figures(calls: list[ActToolInfo], opened: Opened) -> dict[str, Any]:
     own_times = sorted(d for call in calls for d in [_own_time(call, opened)] if d is not None)
     ended = {
         "succeeded": statuses[Status.SUCCEEDED],
-        "failures": statuses[Status.FAILED],
+        "failed": statuses[Status.FAILED],
         "cancelled": statuses[Status.CANCELLED],
         "abandoned": statuses[ABANDONED],
     }
@@ -221,6 +221,7 @@ def _named(ordered: list[ActToolInfo]) -> list[ExampleCall]:
             status=call.shown_status,
             started_at=call.started_at,
             duration_ms=_duration(call),
+            reason=call.reason,
             error_type=call.error_type,
             error_message=None if call.error_message is None else preview(call.error_message),
         )

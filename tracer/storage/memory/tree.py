@@ -103,12 +103,14 @@ def _row(made: type[SomeRow], record: AnyRecord, payloads: Payloads) -> SomeRow:
     if record.started_at and record.finished_at:
         values["duration_ms"] = (record.finished_at - record.started_at) / _MILLISECOND
     values["error"] = None
-    if record.error_type is not None:
-        of_errors = Payloads.DIGEST if payloads is Payloads.COMPARED else payloads
+    if (record.error_type, record.error_message, record.error_stack) != (None, None, None):
+        is_compared = payloads is Payloads.COMPARED
+        of_messages = Payloads.FULL if is_compared else payloads
+        of_stacks = Payloads.NONE if is_compared else payloads
         values["error"] = {
             "type": record.error_type,
-            "message": _shown(record.error_message, of_errors),
-            "stack": _shown(record.error_stack, of_errors),
+            "message": _shown(record.error_message, of_messages),
+            "stack": _shown(record.error_stack, of_stacks),
         }
     for field in ROWS[made.kind].__struct_fields__:
         if field not in values:

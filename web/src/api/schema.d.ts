@@ -36,7 +36,8 @@ export interface paths {
          * @description Answer 200 if the database is reachable and its schema is current.
          *
          *     A server is ready even without a projector, the process that converts spans to records. It
-         *     accepts spans, and they are converted later.
+         *     accepts spans, and they are converted later. A server is also ready while its application is
+         *     not: it records and reads, and rejects only requests to start runs.
          */
         get: operations["readyz"];
         put?: never;
@@ -428,7 +429,7 @@ export interface paths {
         };
         /**
          * Read Tool History
-         * @description Read one tool's calls over time, with the slowest calls and the latest failures.
+         * @description Read one tool's calls over time, with the slowest calls and the latest failed calls.
          *
          *     Older calls are counted in the background, as explained for the statistics of all tools.
          */
@@ -793,8 +794,8 @@ export interface components {
             calls: number;
             /** Succeeded */
             succeeded: number;
-            /** Failures */
-            failures: number;
+            /** Failed */
+            failed: number;
             /** Cancelled */
             cancelled: number;
             /**
@@ -852,8 +853,8 @@ export interface components {
             at: string;
             /** Calls */
             calls: number;
-            /** Failures */
-            failures: number;
+            /** Failed */
+            failed: number;
         };
         /**
          * CallerSchema
@@ -985,6 +986,11 @@ export interface components {
             reason: string | null;
             /** Errortype */
             errorType: string | null;
+            /**
+             * Errormessage
+             * @description The first 300 characters of the error's message.
+             */
+            errorMessage: string | null;
             /** Startedat */
             startedAt: string | null;
             /** Durationms */
@@ -1096,9 +1102,9 @@ export interface components {
         ErrorSchema: {
             /**
              * Type
-             * @description The error's class or code.
+             * @description The error's class or code; null if none was recorded.
              */
-            type: string;
+            type: string | null;
             /**
              * Message
              * @description The error's message.
@@ -1421,13 +1427,13 @@ export interface components {
          *         {
          *           "at": "2026-11-21T22:00:00Z",
          *           "calls": 14,
-         *           "failures": 1
+         *           "failed": 1
          *         }
          *       ],
          *       "calls": 14,
          *       "cancelled": 0,
+         *       "failed": 1,
          *       "failureRate": 0.0833,
-         *       "failures": 1,
          *       "latestAt": "2026-11-21T22:21:52.462812Z",
          *       "name": "medication_check",
          *       "ownP50Ms": 20.5,
@@ -1447,8 +1453,8 @@ export interface components {
             calls: number;
             /** Succeeded */
             succeeded: number;
-            /** Failures */
-            failures: number;
+            /** Failed */
+            failed: number;
             /** Cancelled */
             cancelled: number;
             /**
@@ -1571,6 +1577,7 @@ export interface components {
          *         "message": "no such patient",
          *         "type": "ValueError"
          *       },
+         *       "reason": "tool_error",
          *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
          *       "startedAt": "2026-11-21T22:21:52.462812Z",
          *       "status": "failed",
@@ -1597,6 +1604,11 @@ export interface components {
             startedAt: string | null;
             /** Durationms */
             durationMs: number | null;
+            /**
+             * Reason
+             * @description The reason of the call's status, as a code.
+             */
+            reason: string | null;
             /** @description The error, without a stack trace, and with the first 2 kB of its message. */
             error: components["schemas"]["ErrorSchema"] | null;
         };
@@ -2392,6 +2404,14 @@ export interface components {
              *     converts spans to records. Without one, accepted spans are stored and converted later.
              */
             projectors: number;
+            /**
+             * Application
+             * @description Whether the server can start runs of the application that `TRACER_APP` names. `none`: the
+             *     variable is not set. `failed`: the application's resources could not be opened. The log contains
+             *     the reason, and the server tries again every 30 seconds.
+             * @enum {string}
+             */
+            application: "none" | "loading" | "ready" | "failed";
         };
         /**
          * ReasoningPart
@@ -2608,6 +2628,7 @@ export interface components {
          *       "costUsd": 0.0121,
          *       "deploymentEnvironment": "production",
          *       "durationMs": 5649.188,
+         *       "failedCalls": 1,
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
          *       "handledFailures": 1,
@@ -2664,11 +2685,11 @@ export interface components {
              */
             toolCalls: number;
             /**
-             * Failures
+             * Failedcalls
              * @description The number of think-acts and tool calls that failed.
              * @default 0
              */
-            failures: number;
+            failedCalls: number;
             /**
              * Rootplanid
              * Format: uuid
@@ -2795,6 +2816,13 @@ export interface components {
              */
             subAgents: number;
             /**
+             * Failures
+             * @description The number of failures: failed records without a failed record below them. If one failure
+             *     made several records fail, it is counted once. `failedCalls` counts all failed calls.
+             * @default 0
+             */
+            failures: number;
+            /**
              * Handledfailures
              * @description The number of failures that did not make the run fail.
              * @default 0
@@ -2858,7 +2886,7 @@ export interface components {
          *       "costUsd": 0.0121,
          *       "deploymentEnvironment": "production",
          *       "durationMs": 5649.188,
-         *       "failures": 1,
+         *       "failedCalls": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
          *       "inputTokens": 5120,
          *       "masked": [],
@@ -2911,11 +2939,11 @@ export interface components {
              */
             toolCalls: number;
             /**
-             * Failures
+             * Failedcalls
              * @description The number of think-acts and tool calls that failed.
              * @default 0
              */
-            failures: number;
+            failedCalls: number;
             /**
              * Rootplanid
              * Format: uuid
@@ -3088,6 +3116,7 @@ export interface components {
          *       "costUsd": 0.0121,
          *       "deploymentEnvironment": "production",
          *       "durationMs": 5649.188,
+         *       "failedCalls": 1,
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
          *       "handledFailures": 1,
@@ -3144,11 +3173,11 @@ export interface components {
              */
             toolCalls: number;
             /**
-             * Failures
+             * Failedcalls
              * @description The number of think-acts and tool calls that failed.
              * @default 0
              */
-            failures: number;
+            failedCalls: number;
             /**
              * Rootplanid
              * Format: uuid
@@ -3274,6 +3303,13 @@ export interface components {
              * @default 0
              */
             subAgents: number;
+            /**
+             * Failures
+             * @description The number of failures: failed records without a failed record below them. If one failure
+             *     made several records fail, it is counted once. `failedCalls` counts all failed calls.
+             * @default 0
+             */
+            failures: number;
             /**
              * Handledfailures
              * @description The number of failures that did not make the run fail.
@@ -4479,8 +4515,8 @@ export interface components {
          *           "at": "2026-11-21T22:00:00Z",
          *           "calls": 14,
          *           "cancelled": 0,
+         *           "failed": 1,
          *           "failureRate": 0.0833,
-         *           "failures": 1,
          *           "ownP50Ms": 20.5,
          *           "ownP95Ms": 80.25,
          *           "ownP99Ms": 120,
@@ -4492,13 +4528,14 @@ export interface components {
          *         }
          *       ],
          *       "latestAbandoned": [],
-         *       "latestFailures": [
+         *       "latestFailed": [
          *         {
          *           "durationMs": 1400,
          *           "error": {
          *             "message": "no such patient",
          *             "type": "ValueError"
          *           },
+         *           "reason": "tool_error",
          *           "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
          *           "startedAt": "2026-11-21T22:21:52.462812Z",
          *           "status": "failed",
@@ -4512,6 +4549,7 @@ export interface components {
          *             "message": "no such patient",
          *             "type": "ValueError"
          *           },
+         *           "reason": "tool_error",
          *           "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
          *           "startedAt": "2026-11-21T22:21:52.462812Z",
          *           "status": "failed",
@@ -4522,8 +4560,8 @@ export interface components {
          *         "abandoned": 1,
          *         "calls": 14,
          *         "cancelled": 0,
+         *         "failed": 1,
          *         "failureRate": 0.0833,
-         *         "failures": 1,
          *         "latestAt": "2026-11-21T22:21:52.462812Z",
          *         "name": "medication_check",
          *         "ownP50Ms": 20.5,
@@ -4558,10 +4596,10 @@ export interface components {
              */
             slowest: components["schemas"]["NamedCallSchema"][];
             /**
-             * Latestfailures
+             * Latestfailed
              * @description The ten failed calls that ended last.
              */
-            latestFailures: components["schemas"]["NamedCallSchema"][];
+            latestFailed: components["schemas"]["NamedCallSchema"][];
             /**
              * Latestabandoned
              * @description The ten abandoned calls that started last.
@@ -4610,13 +4648,13 @@ export interface components {
          *             {
          *               "at": "2026-11-21T22:00:00Z",
          *               "calls": 14,
-         *               "failures": 1
+         *               "failed": 1
          *             }
          *           ],
          *           "calls": 14,
          *           "cancelled": 0,
+         *           "failed": 1,
          *           "failureRate": 0.0833,
-         *           "failures": 1,
          *           "latestAt": "2026-11-21T22:21:52.462812Z",
          *           "name": "medication_check",
          *           "ownP50Ms": 20.5,
@@ -4656,8 +4694,8 @@ export interface components {
          *       "abandoned": 1,
          *       "calls": 14,
          *       "cancelled": 0,
+         *       "failed": 1,
          *       "failureRate": 0.0833,
-         *       "failures": 1,
          *       "latestAt": "2026-11-21T22:21:52.462812Z",
          *       "name": "medication_check",
          *       "ownP50Ms": 20.5,
@@ -4677,8 +4715,8 @@ export interface components {
             calls: number;
             /** Succeeded */
             succeeded: number;
-            /** Failures */
-            failures: number;
+            /** Failed */
+            failed: number;
             /** Cancelled */
             cancelled: number;
             /**
@@ -7977,6 +8015,7 @@ export interface operations {
                      *               "status": "failed",
                      *               "reason": "tool_error",
                      *               "errorType": "ValueError",
+                     *               "errorMessage": "no such patient",
                      *               "startedAt": "2026-11-21T22:21:52.462812Z",
                      *               "durationMs": 1000,
                      *               "attempt": 3,

@@ -1,6 +1,7 @@
 /** The long strings of two compared records: the input and the output of each. */
 import { readPlan, readStep, readThinkAct, readToolCall } from '../api/client'
 import type { Outcome } from '../api/outcome'
+import { errorText } from '../lib/payload-text'
 import { planIdOf, roundBefore, type DiffRow } from './diff-rows'
 import { toldText } from './told-text'
 
@@ -54,6 +55,6 @@ function textsOf<Whole extends { error: { type: string | null; message: string |
   if (!answer.ok) return answer
   const [input, output] = of(answer.value)
   const { error } = answer.value
-  const message = error && [error.type, error.message].filter(Boolean).join(': ')
-  return { ok: true, value: { input, output, error: message } }
+  const shown = error && errorText(error.type, error.message)
+  return { ok: true, value: { input, output, error: shown } }
 }

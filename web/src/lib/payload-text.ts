@@ -15,6 +15,11 @@ export function visibleText(text: string): string {
   })
 }
 
+/** The type and the message of an error, as far as they were recorded. */
+export function errorText(type: string | null, message: string | null): string {
+  return [type, message].filter(Boolean).join(': ')
+}
+
 /** Removes the marks of Markdown's headings, tables, bold text, code and links, for a short form. */
 export function withoutMarkdown(text: string): string {
   return text

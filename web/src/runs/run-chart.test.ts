@@ -14,7 +14,7 @@ const counted = {
 test('the chart has a bar for every interval from the first run to the last', () => {
   const bins = binsOf(counted, null, null)
 
-  expect(bins.map((bin) => [bin.runs, bin.failures])).toEqual([
+  expect(bins.map((bin) => [bin.runs, bin.failed])).toEqual([
     [3, 1],
     [0, 0],
     [0, 0],

@@ -5,7 +5,7 @@ export interface Bin {
   from: number
   to: number
   runs: number
-  failures: number
+  failed: number
 }
 
 /**
@@ -23,11 +23,11 @@ export function binsOf(histogram: RunHistogram, from: number | null, to: number 
     from: first + index * length,
     to: first + (index + 1) * length,
     runs: 0,
-    failures: 0,
+    failed: 0,
   }))
   histogram.bins.forEach((counted, index) => {
     const bin = bins[(starts[index]! - first) / length]
-    if (bin) Object.assign(bin, { runs: counted.runs, failures: counted.failed })
+    if (bin) Object.assign(bin, { runs: counted.runs, failed: counted.failed })
   })
   return bins
 }

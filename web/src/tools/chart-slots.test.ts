@@ -3,7 +3,7 @@ import type { CallBucket } from '../api/shapes'
 import { slotsOf, stackOf } from './chart-slots'
 
 function bucket(at: string): CallBucket {
-  return { at, calls: 7, succeeded: 3, failures: 1, cancelled: 2, abandoned: 1 } as CallBucket
+  return { at, calls: 7, succeeded: 3, failed: 1, cancelled: 2, abandoned: 1 } as CallBucket
 }
 
 const HOUR = 3_600_000

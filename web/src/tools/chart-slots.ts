@@ -65,6 +65,6 @@ export type Part = (typeof PARTS)[number]
 /** The height that the stack reaches with each part, in the order of `PARTS`. */
 export function stackOf(bucket: CallBucket | null): number[] {
   if (bucket === null) return PARTS.map(() => 0)
-  const { calls, succeeded, failures, abandoned } = bucket
-  return [calls, calls - failures, calls - failures - abandoned, succeeded]
+  const { calls, succeeded, failed, abandoned } = bucket
+  return [calls, calls - failed, calls - failed - abandoned, succeeded]
 }

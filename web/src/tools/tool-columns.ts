@@ -12,7 +12,7 @@ import type { ListedToolStats } from '../api/shapes'
 export const COLUMNS = [
   'name',
   'calls',
-  'failures',
+  'failed',
   'failureRate',
   'abandoned',
   'p50Ms',

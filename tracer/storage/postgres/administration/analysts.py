@@ -243,6 +243,14 @@ async def _create(connection: PoolConnection, role: str, password: str) -> None:
             sql.Identifier(role), sql.Literal(CONNECTIONS), sql.Literal(verifier.decode())
         )
     )
+    # Postgres's default, after the schema of the views.
+    await _on_roles(
+        connection,
+        'ALTER ROLE {} IN DATABASE {} SET search_path = {}, "$user", public',
+        role,
+        connection.info.dbname,
+        VIEWS_SCHEMA,
+    )
 
 
 async def _drop(connection: PoolConnection, role: str) -> None:
@@ -268,8 +276,8 @@ async def _end_sessions(connection: PoolConnection, role: str, everywhere: bool 
     await connection.execute(_END_SESSIONS, [TERMINATION_MS, role, everywhere])
 
 
-async def _on_roles(connection: PoolConnection, statement: str, *roles: str) -> None:
-    await connection.execute(sql.SQL(statement).format(*map(sql.Identifier, roles)))
+async def _on_roles(connection: PoolConnection, statement: str, *names: str) -> None:
+    await connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
 async def _one(connection: PoolConnection, query: str, name: str) -> tuple[Any, ...] | None:

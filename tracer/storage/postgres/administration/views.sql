@@ -62,7 +62,7 @@ SELECT
     run.output_tokens,
     CASE WHEN run.cost_usd <> 0 OR run.unpriced_calls = 0 THEN run.cost_usd END AS cost_usd,
     run.tool_calls,
-    run.failures,
+    run.failed_calls,
     run.cancel_requested_at,
     run.source,
     run.is_agent_work,
@@ -98,7 +98,7 @@ COMMENT ON COLUMN trace.runs.input_tokens IS 'The input tokens of all models.';
 COMMENT ON COLUMN trace.runs.output_tokens IS 'The output tokens of all models.';
 COMMENT ON COLUMN trace.runs.cost_usd IS 'The sum of the known costs of model calls in US dollars; null if some are unknown and the others are zero.';
 COMMENT ON COLUMN trace.runs.tool_calls IS 'The number of tool calls, including the items of batches.';
-COMMENT ON COLUMN trace.runs.failures IS 'The number of think-acts and tool calls that failed.';
+COMMENT ON COLUMN trace.runs.failed_calls IS 'The number of think-acts and tool calls that failed.';
 COMMENT ON COLUMN trace.runs.cancel_requested_at IS 'When cancellation of the run was requested.';
 COMMENT ON COLUMN trace.runs.source IS 'The source of the records: `events`, or `spans` (a projection).';
 COMMENT ON COLUMN trace.runs.is_agent_work IS 'False for a trace without agents, models and tools. It is listed only on request.';
@@ -581,7 +581,7 @@ SELECT
     part.plan_id,
     sum(part.think_acts)::bigint AS think_acts,
     sum(part.tool_calls)::bigint AS tool_calls,
-    sum(part.failures)::bigint AS failures,
+    sum(part.failed_calls)::bigint AS failed_calls,
     sum(part.input_tokens)::bigint AS input_tokens,
     sum(part.output_tokens)::bigint AS output_tokens,
     CASE WHEN sum(part.cost_usd) <> 0 OR sum(part.unpriced_calls) = 0 THEN sum(part.cost_usd) END AS cost_usd,
@@ -590,7 +590,7 @@ SELECT
     sum(part.unpriced_calls)::bigint AS unpriced_calls
 FROM (
     SELECT each.project_id, each.root_plan_id, step.plan_id, 1 AS think_acts, 0 AS tool_calls,
-        CASE WHEN each.status = 'failed' THEN 1 ELSE 0 END AS failures,
+        CASE WHEN each.status = 'failed' THEN 1 ELSE 0 END AS failed_calls,
         coalesce(each.input_tokens, 0) AS input_tokens,
         coalesce(each.output_tokens, 0) AS output_tokens,
         coalesce(each.cost_usd, 0) AS cost_usd,
@@ -624,7 +624,7 @@ COMMENT ON COLUMN trace.plan_costs.root_plan_id IS 'The id of the run, which is 
 COMMENT ON COLUMN trace.plan_costs.plan_id IS 'The plan; null for records without a known plan.';
 COMMENT ON COLUMN trace.plan_costs.think_acts IS 'The number of rounds.';
 COMMENT ON COLUMN trace.plan_costs.tool_calls IS 'The number of tool calls.';
-COMMENT ON COLUMN trace.plan_costs.failures IS 'The number of these rounds and calls that failed.';
+COMMENT ON COLUMN trace.plan_costs.failed_calls IS 'The number of these rounds and calls that failed.';
 COMMENT ON COLUMN trace.plan_costs.input_tokens IS 'The input tokens of all models.';
 COMMENT ON COLUMN trace.plan_costs.output_tokens IS 'The output tokens of all models.';
 COMMENT ON COLUMN trace.plan_costs.cost_usd IS 'The sum of the known costs of model calls in US dollars; null if some are unknown and the others are zero.';
@@ -639,7 +639,7 @@ SELECT
     part.agent_name,
     sum(part.think_acts)::bigint AS think_acts,
     sum(part.tool_calls)::bigint AS tool_calls,
-    sum(part.failures)::bigint AS failures,
+    sum(part.failed_calls)::bigint AS failed_calls,
     sum(part.input_tokens)::bigint AS input_tokens,
     sum(part.output_tokens)::bigint AS output_tokens,
     CASE WHEN sum(part.cost_usd) <> 0 OR sum(part.unpriced_calls) = 0 THEN sum(part.cost_usd) END AS cost_usd,
@@ -648,7 +648,7 @@ SELECT
     sum(part.unpriced_calls)::bigint AS unpriced_calls
 FROM (
     SELECT each.project_id, each.root_plan_id, step.agent_name, 1 AS think_acts, 0 AS tool_calls,
-        CASE WHEN each.status = 'failed' THEN 1 ELSE 0 END AS failures,
+        CASE WHEN each.status = 'failed' THEN 1 ELSE 0 END AS failed_calls,
         coalesce(each.input_tokens, 0) AS input_tokens,
         coalesce(each.output_tokens, 0) AS output_tokens,
         coalesce(each.cost_usd, 0) AS cost_usd,
@@ -682,7 +682,7 @@ COMMENT ON COLUMN trace.agent_costs.root_plan_id IS 'The id of the run, which is
 COMMENT ON COLUMN trace.agent_costs.agent_name IS 'The agent; null for records without a known agent.';
 COMMENT ON COLUMN trace.agent_costs.think_acts IS 'The number of rounds.';
 COMMENT ON COLUMN trace.agent_costs.tool_calls IS 'The number of tool calls.';
-COMMENT ON COLUMN trace.agent_costs.failures IS 'The number of these rounds and calls that failed.';
+COMMENT ON COLUMN trace.agent_costs.failed_calls IS 'The number of these rounds and calls that failed.';
 COMMENT ON COLUMN trace.agent_costs.input_tokens IS 'The input tokens of all models.';
 COMMENT ON COLUMN trace.agent_costs.output_tokens IS 'The output tokens of all models.';
 COMMENT ON COLUMN trace.agent_costs.cost_usd IS 'The sum of the known costs of model calls in US dollars; null if some are unknown and the others are zero.';

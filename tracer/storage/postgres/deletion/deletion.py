@@ -80,6 +80,25 @@ class PostgresDeletion:
         self._clock = clock
         self._max_rows = max_rows
 
+    async def find_runs(self, subject: str | None, root_plan_id: UUID | None) -> list[UUID]:
+        """Return the ids of a subject's runs, or of one run, that `erase_…` would delete.
+
+        Args:
+            subject: The subject, as it is stored; None: find the run.
+            root_plan_id: The run.
+
+        Raises:
+            RecordNotFound: The run does not exist, or it was deleted before.
+            StoreUnavailable: The database does not answer.
+        """
+        which = sql.OF_RUN if subject is None else sql.OF_SUBJECT
+        values = {"subject": subject, "run": root_plan_id}
+        with store_errors():
+            runs = [each async for page in self._pages(which, values) for each in page]
+        if subject is None and not runs:
+            raise RecordNotFound("run", root_plan_id)
+        return runs
+
     async def erase_run(self, root_plan_id: UUID) -> Erasure:
         """Delete a run with all its data, and count the rows that remain.
 

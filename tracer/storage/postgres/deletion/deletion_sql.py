@@ -23,6 +23,7 @@ _OF_RUNS = f"{_OF_PROJECT} AND root_plan_id = ANY(%(runs)s)"
 # --- Which runs ----------------------------------------------------------------------------------
 
 ANY_RUN = "true"
+OF_RUN = "root_plan_id = %(run)s"
 OF_SUBJECT = is_text("subject", "subject")
 
 _IS_OPEN = "finished_at IS NULL AND status < 'cancelled'"
@@ -126,7 +127,7 @@ def soft_delete(which: str) -> str:
     title = NULL, agent_name = NULL, session_id = NULL, tags = NULL, masked = NULL,
     traceparent = NULL, cancel_requested_at = NULL, run_metadata = NULL,
     service_name = NULL, service_version = NULL, deployment_environment = NULL, input_tokens = 0,
-    output_tokens = 0, cost_usd = 0, unpriced_calls = 0, tool_calls = 0, failures = 0,
+    output_tokens = 0, cost_usd = 0, unpriced_calls = 0, tool_calls = 0, failed_calls = 0,
     projected = 0, projection_version = 0, projection_error = NULL, next_projection_at = NULL,
     span_bytes = 0, settle_at = NULL, removed_spans = 0
     WHERE {_OF_RUNS} AND {which} RETURNING root_plan_id"""

@@ -180,7 +180,7 @@ def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
         "duration_ms": _DURATION,
         "masked": "nullif(masked, '{}')",  # earlier programs stored empty lists
         "forged_arguments": "coalesce(forged_arguments, '{}')",
-        "error": "CASE WHEN error_type IS NOT NULL THEN"
+        "error": f"CASE WHEN num_nonnulls(error_type, {', '.join(_ERROR_TEXTS)}) > 0 THEN"
         f" json_build_object('type', error_type, 'message', {message}, 'stack', {stack}) END",
     }
     row = {}
@@ -207,9 +207,10 @@ def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
     """
     row: dict[str, str] = {}
     if payloads is not Payloads.NONE:
-        of_errors = Payloads.DIGEST if payloads is Payloads.COMPARED else payloads
-        row |= {field: _SHOWN[of_errors].format(field) for field in _ERROR_TEXTS}
+        row |= {field: _SHOWN[payloads].format(field) for field in _ERROR_TEXTS}
         row |= {field: _SHOWN[payloads].format(field) for field in PAYLOAD_FIELDS[kind]}
+    if payloads is Payloads.COMPARED:
+        row |= {"error_message": "error_message", "error_stack": "NULL"}
     for field in PAYLOAD_FIELDS[kind]:
         row[f"{field}_bytes"] = _SIZE.format(field)
         row[f"{field}_truncated"] = f"coalesce({_CUT[payloads].format(field)}, false)"

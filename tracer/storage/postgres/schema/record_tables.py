@@ -210,7 +210,7 @@ class RunTable(_Stored, Run, table=True):
     __table_args__ = (
         CheckConstraint(
             "input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0"
-            " AND tool_calls >= 0 AND failures >= 0 AND unpriced_calls >= 0",
+            " AND tool_calls >= 0 AND failed_calls >= 0 AND unpriced_calls >= 0",
             name="run_totals_are_counts",
         ),
         CheckConstraint("source IN ('events', 'spans')", name="run_has_one_source"),

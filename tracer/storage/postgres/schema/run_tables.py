@@ -174,7 +174,7 @@ class _Figures(TableRow):
     """The number of calls."""
     succeeded: Int64
     """The number of calls that succeeded."""
-    failures: Int64
+    failed: Int64
     """The number of calls that failed."""
     cancelled: Int64
     """The number of calls that were cancelled."""

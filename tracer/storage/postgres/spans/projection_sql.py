@@ -66,7 +66,7 @@ def _later(moment: str, interval: str) -> str:
 
 INSERT_RUNS = """
 INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, source,
-    is_agent_work, input_tokens, output_tokens, cost_usd, tool_calls, failures)
+    is_agent_work, input_tokens, output_tokens, cost_usd, tool_calls, failed_calls)
 SELECT $1, root_plan_id, 'unknown', coalesce($2, statement_timestamp()), 1, 'spans', false,
     0, 0, 0, 0, 0
 FROM unnest($3::uuid[]) AS incoming (root_plan_id)

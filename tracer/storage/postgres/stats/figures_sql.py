@@ -32,14 +32,14 @@ FAILED_AT = f"coalesce(finished_at, {START})"
 COUNTS = f"""
     count(*) AS calls,
     count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
-    count(*) FILTER (WHERE {IS_FAILED}) AS failures,
+    count(*) FILTER (WHERE {IS_FAILED}) AS failed,
     count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
     count(*) FILTER (WHERE {IS_OPEN} AND abandoned_at IS NOT NULL) AS abandoned,
     count(*) FILTER (WHERE {IS_OPEN} AND abandoned_at IS NULL) AS running,
     coalesce(sum(sub_plans), 0)::bigint AS sub_plans"""
 """The number of calls by outcome, and of the sub-plans that they opened."""
 
-COUNTED = ("calls", "succeeded", "failures", "cancelled", "abandoned", "running", "sub_plans")
+COUNTED = ("calls", "succeeded", "failed", "cancelled", "abandoned", "running", "sub_plans")
 """The columns of `COUNTS`. They are combined by their sums."""
 
 _GREATEST = ("tool_type", "latest_at", "greatest_ms", "failed_at")

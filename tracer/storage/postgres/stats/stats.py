@@ -59,7 +59,7 @@ def _named(status: str) -> str:
     """
     message = payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)["error_message"]
     return f"""SELECT tool_call_id, root_plan_id, {status} AS status, started_at,
-        {DURATION} AS duration_ms, error_type, {message} AS error_message"""
+        {DURATION} AS duration_ms, reason, error_type, {message} AS error_message"""
 
 
 _ENDED = _named("status::text")
@@ -81,7 +81,7 @@ def slowest(calls: str) -> str:
     return f"{_ENDED} {calls} ORDER BY duration_ms DESC, {_LATER} LIMIT %(most)s"
 
 
-def latest_failures(calls: str) -> str:
+def latest_failed(calls: str) -> str:
     """Return a query for the `most` calls that failed last. All `calls` have failed."""
     return f"{_ENDED} {calls} ORDER BY {FAILED_AT} DESC, {_LATER} LIMIT %(most)s"
 
@@ -95,7 +95,7 @@ IS_ABANDONED = f"{IS_OPEN} AND {abandoned_at('act_tool_info')} IS NOT NULL"
 
 
 def named(row: dict[str, Any]) -> ExampleCall:
-    """Return an example call from a row of `slowest`, `latest_failures` or `latest_abandoned`."""
+    """Return an example call from a row of `slowest`, `latest_failed` or `latest_abandoned`."""
     message = row.pop("error_message")
     return ExampleCall(**row, error_message=None if message is None else preview(message))
 
@@ -158,7 +158,7 @@ async def read_history_of_tool(
         int(width.total_seconds()),
         [CallBucket(at=row["at"], **_figures(row)) for row in buckets],
         await source.named(slowest, HAS_TAKEN, "greatest_ms"),
-        await source.named(latest_failures, IS_FAILED, "failed_at"),
+        await source.named(latest_failed, IS_FAILED, "failed_at"),
         await source.named(latest_abandoned, IS_ABANDONED, "CASE WHEN abandoned > 0 THEN hour END"),
         source.as_of,
     )
@@ -239,16 +239,16 @@ class _Source:
         at = "date_bin(%(width)s, {}, 'epoch') AS at"
         parts = [
             f"""SELECT name COLLATE "C" AS name, {at.format(START)}, 1 AS calls,
-                CASE WHEN {IS_FAILED} THEN 1 ELSE 0 END AS failures
+                CASE WHEN {IS_FAILED} THEN 1 ELSE 0 END AS failed
             {self._from_calls(self.live)}"""
         ]
         if self.stored is not None:
             parts.append(
-                f"""SELECT tool_name COLLATE "C", {at.format("hour")}, calls, failures
+                f"""SELECT tool_name COLLATE "C", {at.format("hour")}, calls, failed
                 FROM {self._from_hours()}"""
             )
         query = f"""
-        SELECT name, at, sum(calls)::bigint AS calls, sum(failures)::bigint AS failures
+        SELECT name, at, sum(calls)::bigint AS calls, sum(failed)::bigint AS failed
         FROM ({" UNION ALL ".join(parts)}) AS part GROUP BY name, at ORDER BY name, at"""
         return await self._rows(query, width=width)
 

@@ -284,7 +284,7 @@ def _lock_runs() -> str:
     values = merge.values()
     return f"""
     INSERT INTO run AS stored (project_id, root_plan_id, status, recorded_at, revision, source,
-        input_tokens, output_tokens, cost_usd, tool_calls, failures, {", ".join(values)})
+        input_tokens, output_tokens, cost_usd, tool_calls, failed_calls, {", ".join(values)})
     SELECT $1, root_plan_id, 'unknown', $2, 1, 'events', 0, 0, 0, 0, 0,
         {", ".join(values.values())}
     FROM json_to_recordset($3) AS incoming ({merge.incoming_columns()})
@@ -379,7 +379,9 @@ def _changed(kind: Kind, rows: str, locked: str) -> str:
     )"""
 
 
-_FAILED = "(new.status = 'failed')::int - coalesce(old.status = 'failed', false)::int AS failures"
+_FAILED = (
+    "(new.status = 'failed')::int - coalesce(old.status = 'failed', false)::int AS failed_calls"
+)
 _NUMBERS = ("input_tokens", "output_tokens", "cost_usd")
 
 _RETURNING = {
@@ -395,8 +397,8 @@ _RETURNING = {
 """The values of each changed row that the run's totals need."""
 
 _COUNTED = {
-    Kind.THINK_ACT: (*_NUMBERS, "unpriced_calls", "failures"),
-    Kind.TOOL_CALL: ("tool_calls", "failures"),
+    Kind.THINK_ACT: (*_NUMBERS, "unpriced_calls", "failed_calls"),
+    Kind.TOOL_CALL: ("tool_calls", "failed_calls"),
 }
 """The columns whose sums are stored in the run."""
 

@@ -64,6 +64,18 @@ test('a hand-off leads to the step that made it', async () => {
   expect(targets(page)['Go to the step']).toBe('/runs/root?select=step')
 })
 
+test('an error without a type shows its message, and one without a message its type', async () => {
+  for (const error of [
+    { type: null, message: 'the cuff is loose', stack: null },
+    { type: 'the cuff is loose', message: null, stack: null },
+  ]) {
+    const call = toolCall('call', { status: 'failed', error })
+    const page = await detailsOf('call', plan('root', { unplaced: [call] }))
+
+    expect(page.findAll('.recorded').map((each) => each.text())).toContain('the cuff is loose')
+  }
+})
+
 test('a failed call shows its error, and a call that ended late its late end', async () => {
   const call = toolCall('call', {
     status: 'cancelled',

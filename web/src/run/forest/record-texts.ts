@@ -68,15 +68,18 @@ function modelGist(record: ThinkActNode, row: Row): string {
     .filter(isRecord)
     .flatMap((child) => (child.record.kind === 'toolCall' ? [gist(child.record.name, 40)] : []))
   const calls = chosen.length > 0 ? `→ ${[...new Set(chosen)].join(', ')}` : ''
-  return (
-    [calls, gist(record.thought)].filter(Boolean).join('  ') || gist(record.error?.message ?? null)
-  )
+  return [calls, gist(record.thought)].filter(Boolean).join('  ') || gist(errorOf(record))
 }
 
 function outcome(record: TreeNode): string {
-  if (record.error?.message) return gist(record.error.message, 80)
+  const error = errorOf(record)
+  if (error) return gist(error, 80)
   if (record.kind === 'plan') return gist(record.summary, 80)
   return record.kind === 'step' || record.kind === 'toolCall' ? gist(record.result, 80) : ''
+}
+
+function errorOf({ error }: TreeNode): string | null {
+  return error && (error.message || error.type)
 }
 
 function joined(what: string, outcome: string): string {

@@ -45,6 +45,21 @@ test('unusual properties of a record are marked and explained', async () => {
   expect((await show({})).find('.reason').exists()).toBe(false)
 })
 
+test('a failed row shows the message of its error, or else its type', async () => {
+  for (const error of [
+    { type: null, message: 'the cuff is loose', stack: null },
+    { type: 'the cuff is loose', message: null, stack: null },
+  ]) {
+    const call = toolCall('call', { status: 'failed', error })
+    const round = thinkAct('round', { status: 'failed', thought: null, error })
+    const agent = step('step', { thinkActs: [round], toolCalls: [call] })
+    for (const key of ['call', 'round']) {
+      const row = await showRow(key, plan('root', { agentExecutions: [agent] }))
+      expect(row.text()).toContain('the cuff is loose')
+    }
+  }
+})
+
 test('a closed row says how many failures and hits are below it', async () => {
   const text = (await show({}, { failures: 1, hits: 1200 })).text()
 

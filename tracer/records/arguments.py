@@ -6,7 +6,17 @@ from typing import Any
 
 import orjson
 
-from tracer.otel.dialects.span_facts import parsed
+from tracer.text import nests_too_deep
+
+
+def parsed(value: Any) -> Any:
+    """Return the value of JSON text. Other values and invalid JSON are returned unchanged."""
+    if not isinstance(value, str) or value[:1] not in ("{", "[", '"') or nests_too_deep(value):
+        return value
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return value
 
 
 def canonical(arguments: str | None) -> bytes | None:

@@ -1,0 +1,223 @@
+"""A server's application: none, loading, ready and failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api import ward
+from tests.api.commands import tracer
+from tests.api.conftest import client_of as client_without_host
+from tracer.assembly import Parts, parts
+from tracer.errors import ApplicationUnavailable, ConfigurationError, StoreUnavailable
+from tracer.runtime.application import Application, Surroundings
+from tracer.runtime.launcher import RunLauncher
+from tracer.runtime.served_application import ServedApplication
+from tracer.settings import read_settings
+
+REQUESTS = {
+    "/api/runs": {"request": "How is p-1?", "agent": "nurse"},
+    "/api/v1/chat": {"message": "How is p-1?", "userId": "u-1", "agent": "nurse"},
+}
+
+
+def ward_with(
+    resources: Callable[[Surroundings], AbstractAsyncContextManager[object]],
+) -> Application:
+    return Application(
+        name="ward",
+        agents=ward.application.agents,
+        model=ward.application.model,
+        resources=resources,
+    )
+
+
+@asynccontextmanager
+async def client_for(
+    database_url: str, home: Path, application: Application | None
+) -> AsyncIterator[httpx2.AsyncClient]:
+    async with (
+        parts(read_settings(home=home), database_url, application) as made,
+        client_of(made) as client,
+    ):
+        yield client
+
+
+@asynccontextmanager
+async def client_of(made: Parts) -> AsyncIterator[httpx2.AsyncClient]:
+    async with client_without_host(made) as client:
+        client.headers["host"] = "127.0.0.1"
+        yield client
+
+
+async def application_state(client: httpx2.AsyncClient) -> str:
+    answer = await client.get("/readyz")
+    assert answer.status_code == 200, answer.text
+    state: str = answer.json()["application"]
+    return state
+
+
+async def started(client: httpx2.AsyncClient) -> dict[str, tuple[int, str, str]]:
+    """Return status, code and detail of each way to start a run."""
+    answers: dict[str, Any] = {
+        path: await client.post(path, json=body) for path, body in REQUESTS.items()
+    }
+    return {
+        path: (each.status_code, each.json()["code"], each.json()["detail"])
+        for path, each in answers.items()
+    }
+
+
+async def test_server_without_an_application_names_the_setting(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with client_for(database_url, tmp_path, None) as client:
+        assert await application_state(client) == "none"
+        found = await started(client)
+
+    detail = (
+        "This server runs no application. Set TRACER_APP to MODULE:NAME and restart the server."
+    )
+    assert found == dict.fromkeys(REQUESTS, (409, "no_application", detail))
+
+
+async def test_server_answers_while_its_application_opens_its_resources(
+    database_url: str, tmp_path: Path
+) -> None:
+    answers = asyncio.Event()
+
+    @asynccontextmanager
+    async def slow(_: Surroundings) -> AsyncIterator[None]:
+        await answers.wait()
+        yield
+
+    async with (
+        parts(read_settings(home=tmp_path), database_url, ward_with(slow)) as made,
+        client_of(made) as client,
+    ):
+        assert await application_state(client) == "loading"
+        refused = await client.post("/api/runs", json=REQUESTS["/api/runs"])
+        found = await started(client)
+        answers.set()
+        await made.opened_launcher()
+        state = await application_state(client)
+        accepted = await client.post("/api/runs", json=REQUESTS["/api/runs"])
+
+    detail = "The server's application is loading. Send the request again later."
+    assert found == dict.fromkeys(REQUESTS, (503, "application_unavailable", detail))
+    assert refused.headers["retry-after"] == "1"
+    assert (state, accepted.status_code) == ("ready", 202)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (StoreUnavailable("The diary does not answer."), "The diary does not answer."),
+        (RuntimeError("password=hunter2"), "RuntimeError."),
+    ],
+)
+async def test_failed_application_is_reported_without_secrets(
+    database_url: str, tmp_path: Path, error: Exception, reason: str
+) -> None:
+    @asynccontextmanager
+    async def broken(_: Surroundings) -> AsyncIterator[None]:
+        if error:
+            raise error
+        yield
+
+    async with (
+        parts(read_settings(home=tmp_path), database_url, ward_with(broken)) as made,
+        client_of(made) as client,
+    ):
+        with pytest.raises(ApplicationUnavailable):
+            await made.opened_launcher()
+        assert await application_state(client) == "failed"
+        found = await started(client)
+
+    for status, code, detail in found.values():
+        assert (status, code) == (503, "application_unavailable")
+        assert f"cannot be opened: {reason} " in detail
+        assert "hunter2" not in detail
+
+
+async def test_failed_application_is_opened_again(database_url: str, tmp_path: Path) -> None:
+    async with parts(read_settings(home=tmp_path), database_url, ward.application) as made:
+        launcher = await made.opened_launcher()
+        attempts: list[int] = []
+        is_second = asyncio.Event()
+
+        @asynccontextmanager
+        async def second_time() -> AsyncIterator[RunLauncher]:
+            attempts.append(len(attempts))
+            if len(attempts) == 1:
+                raise StoreUnavailable
+            is_second.set()
+            yield launcher
+
+        async with ServedApplication().opening(second_time, retry_seconds=0) as application:
+            with pytest.raises(ApplicationUnavailable):
+                await application.opened()
+            await is_second.wait()
+            assert application.state == "ready"
+
+
+async def test_server_stops_while_its_application_is_loading(
+    database_url: str, tmp_path: Path
+) -> None:
+    cancelled = asyncio.Event()
+    opening = asyncio.Event()
+
+    @asynccontextmanager
+    async def hanging(_: Surroundings) -> AsyncIterator[None]:
+        opening.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        yield
+
+    async with parts(read_settings(home=tmp_path), database_url, ward_with(hanging)):
+        await opening.wait()
+
+    assert cancelled.is_set()
+
+
+async def test_resources_close_when_the_server_stops(database_url: str, tmp_path: Path) -> None:
+    closed = asyncio.Event()
+
+    @asynccontextmanager
+    async def closing(_: Surroundings) -> AsyncIterator[None]:
+        yield
+        closed.set()
+        raise ConfigurationError("not closed well")
+
+    with pytest.raises(ConfigurationError, match="not closed well"):
+        async with parts(read_settings(home=tmp_path), database_url, ward_with(closing)) as made:
+            await made.opened_launcher()
+
+    assert closed.is_set()
+
+
+def test_wrong_application_ends_the_start(database_url: str, tmp_path: Path) -> None:
+    done = tracer(
+        tmp_path,
+        *("serve", "--port", "0"),
+        TRACER_APP="nowhere:application",
+        TRACER_DATABASE_URL=database_url,
+    )
+
+    assert done.code == 1
+    assert "TRACER_APP names 'nowhere:application', which cannot be loaded" in done.stderr
+
+
+def test_run_without_an_application_names_the_setting(tmp_path: Path) -> None:
+    done = tracer(tmp_path, "run", "How is p-1?", TRACER_APP="", TRACER_URL="http://127.0.0.1:1")
+
+    assert done.code == 1
+    assert "TRACER_APP names no application. Set it to MODULE:NAME" in done.stderr

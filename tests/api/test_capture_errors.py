@@ -1,0 +1,87 @@
+"""A failed call of a captured run shows its message in the tree, whatever else its error lacks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.api.conftest import Api
+from tests.otel import captured as frameworks
+from tests.otel.coding_agents import captured as coding_agents
+from tests.otel.projections import Projected
+from tests.otel.sdks import captured as sdks
+from tracer.records.record_classes import Kind
+from tracer.records.status import Status
+
+WITHOUT_MESSAGE = {
+    "claude-code-denied-content-on": 1,  # a call that the user denied: its reason is `denied`
+    "mastra-failing": 1,  # the round's span has no error; that of its agent has
+}
+
+
+def _runs() -> Iterator[tuple[str, Path, list[Projected]]]:
+    for name in frameworks.NAMES:
+        runs = frameworks.projected(frameworks.spans_of(name))
+        yield name, frameworks.CAPTURES / name, runs
+    for name in sdks.NAMES:
+        yield name, sdks.CAPTURES / name, frameworks.projected(sdks.spans_of(name))
+    for folder in sorted(coding_agents.CAPTURES.iterdir()):
+        messages = coding_agents.messages_of(folder.name)
+        yield folder.name, folder, coding_agents.projected(messages)
+
+
+def _requests(folder: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Yield the path, the media type and the body of each request of spans or log records."""
+    listed = folder / "requests.json"
+    sent = json.loads(listed.read_text()) if listed.is_file() else []
+    by_file = {each["file"]: (each["path"], each["headers"]["content-type"]) for each in sent}
+    for file in sorted(folder.glob("[0-9]*")):
+        name = file.name.removesuffix(".gz")
+        media_type = "application/json" if ".json" in name else "application/x-protobuf"
+        path, media_type = by_file.get(name, ("/v1/traces", media_type))
+        if path != "/v1/metrics":
+            body = file.read_bytes()
+            yield path, media_type, gzip.decompress(body) if file.suffix == ".gz" else body
+
+
+def _recorded(runs: Iterable[Projected]) -> dict[str, str | None]:
+    return {
+        str(record_id): record["error_message"]
+        for run in runs
+        for kind in (Kind.THINK_ACT, Kind.TOOL_CALL)
+        for record_id, record in run.records[kind].items()
+        if record["status"] is Status.FAILED
+    }
+
+
+def _shown(node: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """Yield the id of each failed round and call of a tree, and the message that it shows."""
+    if node["kind"] in ("thinkAct", "toolCall") and node["status"] == "failed":
+        yield node[f"{node['kind']}Id"], node["error"] and node["error"]["message"]
+    for children in ("agentExecutions", "thinkActs", "toolCalls", "subPlans", "unplaced"):
+        for child in node.get(children, ()):
+            yield from _shown(child)
+
+
+async def test_failed_calls_of_every_capture_show_their_message(api: Api) -> None:
+    without_message: dict[str, int] = {}
+    for name, folder, runs in _runs():
+        recorded = _recorded(runs)
+        if not recorded:
+            continue
+        for path, media_type, body in _requests(folder):
+            headers = {"Content-Type": media_type}
+            answer = await api.client.post(path, content=body, headers=headers)
+            assert answer.status_code == 200, (name, answer.text)
+        await api.project()
+        shown: dict[str, str | None] = {}
+        for run in runs:
+            tree: Any = await api.read(f"/api/plans/{run.root_plan_id}/tree", payloads="full")
+            shown |= _shown(tree)
+        assert shown == recorded, name
+        if missing := list(shown.values()).count(None):
+            without_message[name] = missing
+    assert without_message == WITHOUT_MESSAGE
