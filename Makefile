@@ -67,7 +67,7 @@ endef
 	torture wheels dist lock browser clean
 
 # Run all of these targets, even if one fails, and report the result of each.
-RUN_PARTS = $(BIN)/python -m scripts.run_parts
+RUN_PARTS = $(BIN)/python -m scripts.run_parts $(MAKE)
 CHECKS := check-types check-lint check-format check-imports check-web check-ts
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
 # ONLY is a path, a test's id, or else a keyword.
