@@ -62,12 +62,12 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help programs port setup demo serve test test-thorough test-web test-ts test-python \
-	test-python-thorough watch coverage check check-lint check-format check-types check-imports \
-	check-web check-ts audit format fields attributes openapi docs docs-install data bench screenshots \
+	test-python-thorough watch coverage check check-lint check-format check-types check-imports check-web \
+	check-ts audit format fields attributes openapi docs docs-install data bench screenshots \
 	torture wheels dist lock browser clean
 
 # Run all of these targets, even if one fails, and report the result of each.
-RUN_PARTS = $(BIN)/python -m scripts.run_parts
+RUN_PARTS = $(BIN)/python -m scripts.run_parts $(MAKE)
 CHECKS := check-types check-lint check-format check-imports check-web check-ts
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
 # ONLY is a path, a test's id, or else a keyword.

@@ -22,8 +22,8 @@ BLOCK = re.compile(
     r"<!-- install: (?P<names>[\w -]+) -->\n(?P<text>.*?)<!-- /install -->", re.DOTALL
 )
 NOTE = """\
-The packages are not published yet. Build them in a clone with `make wheels`. Then run in
-its folder, in a virtual environment:"""
+The packages are not published yet. Build them in a clone: `make wheels`. Then run in the clone's
+folder, in a virtual environment with uv (`pip install uv`):"""
 _ROW = re.compile(r"^\| `([\w-]+)` \| `([^`|]+)` \| `([^`|]+)` \|$", re.MULTILINE)
 _SHOWN = re.compile(r"^The pages show the column \*(today|published)\*\.$", re.MULTILINE)
 

@@ -117,8 +117,10 @@ def demo(
             if once:
                 check_outcome(outcome)
                 return
-            sub_plans = (each for each in events if isinstance(each, PlanStarted) and each.depth)
-            first = next((f"?select={each.tool_call_id}" for each in sub_plans), "")
+            # The page opens the path to the record that is selected: to the parallel sub-agents.
+            sub_plans = [each for each in events if isinstance(each, PlanStarted) and each.depth]
+            deepest = max(sub_plans, key=lambda each: each.depth, default=None)
+            first = "" if deepest is None else f"?select={deepest.tool_call_id}"
             _show(server, "A run with parallel sub-agents", f"{outcome.root_plan_id}{first}")
             with script.live_pace():
                 live = await launcher.start(script.LIVE_REQUEST, identity=caller)

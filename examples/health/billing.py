@@ -18,6 +18,7 @@ _PAYMENTS = "All payments of customer-42 in October"
 _STATEMENT = "Statement of October"
 
 SECONDS_PER_TOKEN = 0.005
+TIMEOUT_SECONDS = 0.5
 
 
 def record_failure(url: str, api_key: str) -> UUID:
@@ -64,8 +65,9 @@ def _answer_as_ledger(tracing: Tracing) -> None:
             tracing, _STATEMENT, "Fetching the statement.", {"http_get": {"url": url}}, (132, 11)
         )
         with get:
+            time.sleep(TIMEOUT_SECONDS)
             raise TimeoutError(
-                "bank.example did not answer within 30 s: GET /api/v2/statements (attempt 3 of 3)"
+                f"bank.example did not answer within {TIMEOUT_SECONDS} s: GET /api/v2/statements"
             )
 
 
