@@ -93,7 +93,7 @@ async def test_grpc_accepts_all_signals_with_and_without_compression(
     assert (await parts.reader.read_run(RUN)).agent_name == "planner"
     assert [each.name for each in await parts.reader.read_logs(RUN)] == ["asked"]
     counted = metrics.text(()).decode()
-    assert 'tracer_ingest_stored_total{source="logs",way="logs"} 1.0' in counted
+    assert 'tracer_ingest_stored_total{source="logs"} 1.0' in counted
     place = 'method="POST",route="/opentelemetry.proto.collector.trace.v1.TraceService/Export"'
     assert f'tracer_http_requests_total{{{place},status="200"}} 1.0' in counted
 
