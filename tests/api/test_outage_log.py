@@ -168,8 +168,9 @@ async def test_outage_log_line_names_a_host_that_cannot_be_resolved(
 
 
 def test_unreachable_database_is_logged_once_without_its_password(
-    home: Path, caplog: pytest.LogCaptureFixture
+    home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tracer.storage.postgres.connection.pool.ANSWER_SECONDS", 1.0)
     url = "postgresql://someone:s3cret@127.0.0.1:1/traces"
     with library.connect(url) as tracing:
         for _ in range(3):

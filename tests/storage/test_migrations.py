@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -304,7 +305,11 @@ def test_error_names_the_rights_that_a_user_lacks(empty_database_url: str) -> No
 @pytest.mark.parametrize(
     ("url", "error", "said"),
     [
-        ("postgresql://u:hidden@127.0.0.1:1/x", StoreUnavailable, "port 1 failed: Connection"),
+        (
+            "postgresql://u:hidden@127.0.0.1:{port}/x",
+            StoreUnavailable,
+            "failed: Connection refused",
+        ),
         ("postgresql://127.0.0.1:1/x?nonsense=1", ConfigurationError, "postgresql://USER"),
         ("postgresql:///x?host=/nowhere", StoreUnavailable, "/nowhere"),
     ],
@@ -312,7 +317,9 @@ def test_error_names_the_rights_that_a_user_lacks(empty_database_url: str) -> No
 def test_unreachable_database_is_reported_with_the_reason(
     url: str, error: type[TracerError], said: str
 ) -> None:
-    with pytest.raises(error) as told:
-        upgrade(url)
+    with socket.socket() as bound:  # it does not listen, and no other program can
+        bound.bind(("127.0.0.1", 0))
+        with pytest.raises(error) as told:
+            upgrade(url.format(port=bound.getsockname()[1]))
     assert said in str(told.value)
     assert "hidden" not in str(told.value)

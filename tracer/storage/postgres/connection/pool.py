@@ -212,8 +212,16 @@ def libpq_url(url: str) -> str:
     return f"{scheme.partition('+')[0]}{separator}{rest}"
 
 
-def connection_options(url: str, answer_seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+def _seconds(answer_seconds: float | None) -> float:
+    return ANSWER_SECONDS if answer_seconds is None else answer_seconds
+
+
+def connection_options(url: str, answer_seconds: float | None = None) -> dict[str, Any]:
     """Return the arguments with which psycopg connects to the database at `url`.
+
+    Args:
+        url: See `open_pool`.
+        answer_seconds: See `open_pool`.
 
     Raises:
         ConfigurationError: `url` is no address of a Postgres.
@@ -226,7 +234,7 @@ def connection_options(url: str, answer_seconds: float = ANSWER_SECONDS) -> dict
             "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
         ) from error
     defaults = {
-        "connect_timeout": max(1, round(answer_seconds)),
+        "connect_timeout": max(1, round(_seconds(answer_seconds))),
         "application_name": "tracer",
         **_VANISHED,
     }
@@ -237,7 +245,7 @@ def open_pool(
     url: str,
     *,
     max_size: int = 10,
-    answer_seconds: float = ANSWER_SECONDS,
+    answer_seconds: float | None = None,
     has_sessions: bool = True,
     is_quiet: bool = False,
 ) -> Pool:
@@ -248,7 +256,8 @@ def open_pool(
     Args:
         url: `postgresql://…` or `postgres://…`, with SQLAlchemy's `+psycopg` or without.
         max_size: The most connections that are open at once.
-        answer_seconds: How long to wait for a connection before the store counts as unavailable.
+        answer_seconds: How long to wait for a connection before the store counts as unavailable;
+            None: `ANSWER_SECONDS`.
         has_sessions: Whether a connection has the same backend from one transaction to the next.
             This is false behind a transaction-mode PgBouncer. Statements are then not prepared.
         is_quiet: Whether the pool does not log each failed attempt to connect. A recorder logs
@@ -257,6 +266,7 @@ def open_pool(
     Raises:
         ConfigurationError: `url` is no address of a Postgres.
     """
+    answer_seconds = _seconds(answer_seconds)
     options = connection_options(url, answer_seconds)
     kwargs = {**options, **({} if has_sessions else {"prepare_threshold": None})}
     pool = Pool(
