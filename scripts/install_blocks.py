@@ -23,7 +23,9 @@ BLOCK = re.compile(
 )
 NOTE = """\
 The packages are not published yet. Build them in a clone: `make wheels`. Then run in the clone's
-folder, in a virtual environment with uv (`pip install uv`):"""
+folder, in a virtual environment (`python3 -m venv env && . env/bin/activate && pip install uv`):"""
+SECOND = "In another terminal, in the same folder and environment:"
+"""Stands after the command of the server, which does not end."""
 _ROW = re.compile(r"^\| `([\w-]+)` \| `([^`|]+)` \| `([^`|]+)` \|$", re.MULTILINE)
 _SHOWN = re.compile(r"^The pages show the column \*(today|published)\*\.$", re.MULTILINE)
 
@@ -53,9 +55,9 @@ def page_with_blocks(text: str) -> str:
 
     def block(match: re.Match[str]) -> str:
         commands = [getattr(rows[name], shown) for name in match["names"].split()]
-        lines = "\n".join(commands)
-        note = f"{NOTE}\n\n" if "dist" in lines else ""
-        return f"<!-- install: {match['names']} -->\n{note}```sh\n{lines}\n```\n<!-- /install -->"
+        note = f"{NOTE}\n\n" if any("dist" in each for each in commands) else ""
+        fences = f"\n\n{SECOND}\n\n".join(f"```sh\n{each}\n```" for each in commands)
+        return f"<!-- install: {match['names']} -->\n{note}{fences}\n<!-- /install -->"
 
     return BLOCK.sub(block, text)
 
