@@ -184,7 +184,11 @@ async def test_calls_that_cannot_run_record_their_errors(tmp_path: Path) -> None
     assert (calls[4]["arguments"], errors[4]["message"]) == ('{"text": ', "It ends too early.")
 
 
-async def test_retry_by_middleware_is_another_attempt_of_the_same_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize("max_concurrency", [None, 1])
+async def test_retry_by_middleware_is_another_attempt_of_the_same_call(
+    max_concurrency: int | None, tmp_path: Path
+) -> None:
+    """With `max_concurrency=1`, the first call is retried before the second one starts."""
     tries: list[str] = []
 
     @tool
@@ -205,7 +209,7 @@ async def test_retry_by_middleware_is_another_attempt_of_the_same_call(tmp_path:
         middleware=[ToolRetryMiddleware(max_retries=1, initial_delay=0, jitter=False)],
     )
     with recorded(tmp_path) as store:
-        await agent.ainvoke(ask("go"))
+        await agent.ainvoke(ask("go"), {"max_concurrency": max_concurrency})
         calls = calls_of(await tree_of(store))
 
     assert [fields(call, "arguments", "status", "attempt", "result") for call in calls] == [

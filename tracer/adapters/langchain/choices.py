@@ -95,9 +95,12 @@ class Choices:
         for calls in named:
             if call_id is not None:
                 calls = [call for call in calls if call.provider_call_id == call_id]
-            equal = [call for call in calls if same_arguments(call.arguments, arguments)]
-            if matches := equal or (calls if call_id is not None else []):
-                return matches[0]
+            for call in calls:
+                if same_arguments(call.arguments, arguments):
+                    return call
+            if call_id is not None and calls:
+                # Two calls of a round may have one id: a retry of the first one is not the second.
+                return self._retried(name, arguments, call_id, place) or calls[0]
         unstarted = [call for calls in named for call in calls]
         if call_id is None and len(unstarted) == 1:
             return unstarted[0]
