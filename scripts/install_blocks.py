@@ -25,7 +25,7 @@ NOTE = """\
 The packages are not published yet. Build them in a clone: `make wheels`. Then run in the clone's
 folder, in a virtual environment (`python3 -m venv env && . env/bin/activate && pip install uv`):"""
 SECOND = "In another terminal, in the same folder and environment:"
-"""Stands after the command of the server, which does not end."""
+"""Follows the command of the server, which does not end."""
 _ROW = re.compile(r"^\| `([\w-]+)` \| `([^`|]+)` \| `([^`|]+)` \|$", re.MULTILINE)
 _SHOWN = re.compile(r"^The pages show the column \*(today|published)\*\.$", re.MULTILINE)
 

@@ -22,7 +22,12 @@ from tracer.adapters import agno, langchain, openai_agents, pydantic_ai
 from tracer.client.tracing import Tracing
 from tracer.store import RunFilter
 
-ABOUT = {"user": "ann", "session": "s-1", "tags": ["beta"], "metadata": {"plan": "pro"}}
+ABOUT: dict[str, Any] = {
+    "user": "ann",
+    "session": "s-1",
+    "tags": ["beta"],
+    "metadata": {"plan": "pro"},
+}
 ANN = ("ann", "s-1", ["beta"], {"plan": "pro"})
 
 Start = Callable[[], Awaitable[Any]]
@@ -139,7 +144,7 @@ async def test_run_of_a_framework_has_the_values_of_the_block(
     with recording(tmp_path) as (tracing, store):
         uninstall = install(tracing)
         try:
-            with tracing.about(**ABOUT):  # type: ignore[arg-type]
+            with tracing.about(**ABOUT):
                 await start()
         finally:
             uninstall()
@@ -174,7 +179,7 @@ def test_spans_that_start_in_the_block_have_its_user_and_session(tmp_path: Path)
         tracer = provider.get_tracer("t")
         with (
             tracer.start_as_current_span("request"),
-            store.tracing.about(**ABOUT),  # type: ignore[arg-type]
+            store.tracing.about(**ABOUT),
             tracer.start_as_current_span("agent", attributes={"user.id": "bob"}),
         ):
             tracer.start_span("chat").end()

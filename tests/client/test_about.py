@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
@@ -152,13 +152,13 @@ async def test_values_of_an_abandoned_generator_do_not_reach_its_reader(
 ) -> None:
     tracing, store = recorded
 
-    def answers() -> Iterator[str]:
+    def answers() -> Generator[str]:
         with tracing.about(user="ann"):
             yield "one"
 
     generator = answers()
     next(generator)
-    await asyncio.to_thread(generator.close)  # type: ignore[attr-defined]
+    await asyncio.to_thread(generator.close)
     with tracing.plan("the reader's"):
         pass
 

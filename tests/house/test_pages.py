@@ -4,13 +4,13 @@ A page's install block begins a section; the section ends before the next instal
 section, the commands of the block install into a new environment, from wheels of this checkout and
 from the index. Then its blocks are used in order:
 
-* The paragraph "Save this as `NAME`" stands before the text of a file.
+* The paragraph "Save this as `NAME`" precedes the text of a file.
 * Commands (`sh`) run in the folder of the files. Variables that they export stay set.
-* The paragraph "It prints:" stands before the output of these commands.
-* The paragraph "The run's tree:" stands before the outline of the run that they recorded last.
-* A paragraph with "Fragment of" stands before a block that is not run.
+* The paragraph "It prints:" precedes the output of these commands.
+* The paragraph "The run's tree:" precedes the outline of the run that they recorded last.
+* A paragraph with "Fragment of" precedes a block that is not run.
 
-In a page's output and in its names of files to install, `…` stands for anything. The model is
+In a page's output and in its names of files to install, `…` matches any text. The model is
 `tests/house/scripted_model.py`.
 """
 
@@ -210,7 +210,7 @@ async def test_opentelemetry_page_works_with_the_server_of_the_wheel(
 async def test_published_command_installs_from_an_index(
     name: str, complete_dist: Path, tmp_path: Path, model: HttpServer
 ) -> None:
-    """npm's packages come from its own registry only: the tarball stands for the package there."""
+    """npm's packages come from its own registry only: the tarball replaces the package there."""
     reader = _reader(tmp_path, complete_dist, "", model)
     (tmp_path / "dist").unlink()
     async with _index(complete_dist) as address:

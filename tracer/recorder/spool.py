@@ -10,11 +10,10 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
@@ -259,25 +258,17 @@ class Spool:
 
     def _oldest(self, limit: int, skip: int) -> list[tuple[UUID, Event | None]]:
         events: list[tuple[UUID, Event | None]] = []
-        size = 0
-        for place, spool_id in list(islice(self._waiting(), skip, skip + limit)):
-            row = self._database().execute("SELECT body FROM event WHERE place = ?", (place,))
-            for (body,) in row.fetchall():  # no row if another process removed it
-                events.append((spool_id, _event(body)))
-                size += len(body)
-            if size >= BATCH_BYTES:
-                break
-        return events
-
-    def _waiting(self) -> Iterator[tuple[int, UUID]]:
-        """Yield the position and id of the events that are not removed, the oldest first."""
         if self._is_missing():
-            return
-        # Without the bodies, which may be gigabytes if many rows are skipped.
-        rows = self._database().execute("SELECT place, id FROM event ORDER BY place")
-        with closing(rows):
-            for place, spool_id in rows:
-                yield place, UUID(bytes=spool_id)
+            return events
+        query = "SELECT id, body FROM event ORDER BY place LIMIT ? OFFSET ?"
+        size = 0
+        with closing(self._database().execute(query, (limit, skip))) as rows:
+            for spool_id, body in rows:
+                events.append((UUID(bytes=spool_id), _event(body)))
+                size += len(body)
+                if size >= BATCH_BYTES:
+                    break
+        return events
 
     def _count(self) -> int:
         if self._is_missing():

@@ -106,7 +106,7 @@ class ServedApplication:
                     raise  # while closing
                 # Messages of other errors may quote a password.
                 self._failure = (
-                    str(error) if isinstance(error, TracerError) else (f"{type(error).__name__}.")
+                    str(error) if isinstance(error, TracerError) else f"{type(error).__name__}."
                 )
                 log.error("application_not_opened", exc_info=error)
             self._attempted.set()

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from tracer.clock import Clock
 from tracer.logs import get_logger
 from tracer.otel.otlp.blocks import UnreadableBlock, unpack_block
-from tracer.otel.otlp.repacking import Item, PackedBlock, blocks_with, merge_messages
+from tracer.otel.otlp.repacking import PackedBlock, blocks_with, merge_messages
 from tracer.storage.postgres.connection.pool import PoolConnection, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project, reading
 from tracer.storage.postgres.spans.blocks import (
@@ -144,7 +144,10 @@ class SpanPacking:
         before, after = set(values["keys"]), {block.key for block in blocks}
         if before != after:
             await connection.execute(_DELETE_BLOCKS, {**values, "keys": list(before - after)})
-            await _insert(connection, [each for each in blocks if each.key not in before], values)
+            for block in blocks:
+                if block.key not in before:
+                    block_values = values_of(block, values["project_id"], values["run"])
+                    await connection.execute(INSERT_BLOCK, block_values)
 
     async def _is_done(self, work: Awaitable[bool], run: UUID) -> bool:
         try:
@@ -186,25 +189,9 @@ async def _fetched(
     return await (await connection.execute(query, values, binary=True)).fetchall()
 
 
-async def _insert(
-    connection: PoolConnection, blocks: Iterable[PackedBlock], values: dict[str, Any]
-) -> int:
-    """Store blocks, and return the sum of their sizes."""
-    size = 0
-    for block in blocks:
-        block_values = values_of(block, values["project_id"], values["run"])
-        await connection.execute(INSERT_BLOCK, block_values)
-        size += block.size
-    return size
-
-
-def _blocks(items: Iterable[Item], max_bytes: int) -> list[PackedBlock]:
-    return list(blocks_with(items, max_bytes))
-
-
 def _merged(blocks: Iterable[tuple[bytes, datetime]], max_bytes: int) -> list[PackedBlock]:
     messages = ((unpack_block(body), recorded_at) for body, recorded_at in blocks)
-    return _blocks(merge_messages(messages), max_bytes)
+    return list(blocks_with(merge_messages(messages), max_bytes))
 
 
 def _parts(sizes: Sequence[tuple[Any, ...]], most: int) -> list[list[bytes]]:
