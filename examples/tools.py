@@ -83,7 +83,7 @@ class Cart:
         return len(self.items)
 
 
-@tool(max_attempts=3, timeout=10, concurrency="ledger")
+@tool(max_attempts=3, timeout=10, max_parallel=1)
 async def book(amount: int, context: ToolContext) -> str:
     """Book an amount."""
     if context.attempt == 1:

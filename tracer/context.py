@@ -94,8 +94,8 @@ class ToolContext:
     """The number of this attempt of the call, from 1."""
     agent: object = field(default=None, repr=False, compare=False)
     """The agent that makes the call; None if no agent makes it."""
-    held_limits: frozenset[str] = frozenset()
-    """The concurrency limits that this call and its ancestors count against."""
+    holds_limit: bool = False
+    """Whether this call or one of its ancestors counts against a concurrency limit."""
     path: tuple[PlanOnPath, ...] = ()
     """The sub-plans from the root plan down to the plan that makes the call."""
     run: object = field(default=None, repr=False, compare=False)

@@ -86,7 +86,7 @@ def hooked_application(doors: Doors) -> Application:
             raise ConnectionError("away")
         return "there"
 
-    @tool(concurrency="ledger", hooks=[hook_async, doors.hook])
+    @tool(max_parallel=1, hooks=[hook_async, doors.hook])
     def in_thread(user_id: UserId, state: SessionState) -> str:
         """Counts in a thread."""
         state.increment("visits")

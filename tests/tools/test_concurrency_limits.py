@@ -75,24 +75,6 @@ async def test_exclusive_call_waits_for_earlier_calls_and_delays_later_ones(tmp_
     assert [each["result"] for each in rows] == ["a", "b", "c", "d", "e"]
 
 
-async def test_calls_of_one_concurrency_group_are_serial_and_others_parallel(
-    tmp_path: Path,
-) -> None:
-    room, outside = Room(), Room()
-    tools = [
-        visiting(room, "read", concurrency="ledger"),
-        visiting(room, "write", concurrency="ledger"),
-        visiting(outside, "other"),
-    ]
-    async with service(tmp_path, *tools) as on, asyncio.timeout(PATIENCE):
-        await asyncio.gather(
-            *(on.tools.call(each.name) for each in tools for _ in range(4))  # runs of their own
-        )
-
-    assert room.most == 1
-    assert outside.most == 4
-
-
 async def test_concurrency_limit_of_a_tool_applies_across_runs(tmp_path: Path) -> None:
     room = Room()
     async with service(tmp_path, visiting(room, "visit", max_parallel=3)) as on:
@@ -154,20 +136,18 @@ async def test_limit_of_a_run_counts_calls_of_batches_sub_plans_and_tools(
 
 
 @pytest.mark.parametrize("name", ["outer", "outer_in_thread"])
-async def test_nested_call_shares_the_slot_of_the_call_that_made_it(
-    tmp_path: Path, name: str
-) -> None:
-    @tool(concurrency="ledger", max_parallel=1)
+async def test_nested_calls_of_a_limited_call_wait_for_no_slot(tmp_path: Path, name: str) -> None:
+    @tool(max_parallel=1)
     async def inner(depth: int) -> Any:
         if depth == 0:
             return "deep"
         return (await on.launcher.tools.call("inner", {"depth": depth - 1})).result
 
-    @tool(concurrency="ledger")
+    @tool(max_parallel=1)
     async def outer() -> Any:
         return (await on.launcher.tools.call("inner", {"depth": 3})).result
 
-    @tool(concurrency="ledger")
+    @tool(max_parallel=1)
     def outer_in_thread() -> Any:
         return on.launcher.tools.call_sync("inner", {"depth": 3}).result
 
@@ -184,9 +164,9 @@ async def test_nested_call_shares_the_slot_of_the_call_that_made_it(
 
 
 @pytest.mark.parametrize(
-    ("options", "limits"), [({"concurrency": "ledger"}, {}), ({}, {"max_parallel_calls": 1})]
+    ("options", "limits"), [({"max_parallel": 1}, {}), ({}, {"max_parallel_calls": 1})]
 )
-async def test_sub_plan_shares_the_slots_of_the_call_that_opened_it(
+async def test_calls_of_a_limited_calls_sub_plan_wait_for_no_slot(
     tmp_path: Path, options: dict[str, Any], limits: dict[str, Any]
 ) -> None:
     review = subplan_tool(review_template())
@@ -229,12 +209,9 @@ def holding(let_go: asyncio.Event, held: asyncio.Event, **options: Any) -> Tool:
     return hold
 
 
-@pytest.mark.parametrize("options", [{"concurrency": "ledger"}, {"max_parallel": 1}])
-async def test_call_that_waits_for_a_slot_times_out_and_takes_none(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
+async def test_call_that_waits_for_a_slot_times_out_and_takes_none(tmp_path: Path) -> None:
     let_go, held = asyncio.Event(), asyncio.Event()
-    async with service(tmp_path, holding(let_go, held, **options)) as on:
+    async with service(tmp_path, holding(let_go, held, max_parallel=1)) as on:
         first = asyncio.create_task(on.tools.call("hold"))
         await held.wait()
         late = await on.tools.call("hold", timeout=0.02)

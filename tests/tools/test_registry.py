@@ -159,7 +159,12 @@ def test_function_with_parameters_that_cannot_be_filled_is_rejected() -> None:
 
 def test_tool_that_could_never_run_is_rejected() -> None:
     fitting: dict[str, Any] = {"name": "a", "description": "", "parameters": {}, "run": named}
-    options: list[dict[str, Any]] = [{"max_attempts": 0}, {"max_parallel": 0}, {"name": ""}]
+    options: list[dict[str, Any]] = [
+        {"max_attempts": 0},
+        {"max_parallel": 0},
+        {"name": ""},
+        {"concurrency": "ledger"},
+    ]
     failures = not_rejected(RegistrationError, lambda each: Tool(**(fitting | each)), options)
     assert failures == []
 

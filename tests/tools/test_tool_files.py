@@ -53,7 +53,7 @@ def test_tool_has_every_setting_of_the_tool_file(tmp_path: Path) -> None:
         tags = ["maths"]
         timeout = 3
         max_attempts = 2
-        concurrency = "calculator"
+        concurrency = "exclusive"
         max_parallel = 4
         hooks = ["operator:itemgetter", "first"]
 
@@ -68,7 +68,7 @@ def test_tool_has_every_setting_of_the_tool_file(tmp_path: Path) -> None:
     [found] = registry.tagged("maths")
     assert (found.name, found.description) == ("sum", "Sum up.")
     assert (found.timeout, found.max_attempts) == (3, 2)
-    assert (found.concurrency, found.max_parallel) == ("calculator", 4)
+    assert (found.concurrency, found.max_parallel) == ("exclusive", 4)
     assert [getattr(each, "name", None) for each in found.hooks] == ["_first", "_first"]
     assert found.parameters["properties"] == {"a": {"type": "integer"}}
 

@@ -48,7 +48,7 @@ class PlanContext:
     deadline: float | None = None
     identity: Identity | None = field(default=None, repr=False)
     path: tuple[PlanOnPath, ...] = ()
-    held_limits: frozenset[str] = frozenset()
+    holds_limit: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +229,7 @@ class PlanRunner:
             identity=self._context.identity,
             thread_id=self._run.thread_id,
             path=self._context.path,
-            held_limits=self._context.held_limits,
+            holds_limit=self._context.holds_limit,
             run=self._run,
         )
         return await run_step(self._run, context, task)

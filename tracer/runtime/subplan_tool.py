@@ -90,7 +90,7 @@ async def _run_sub_plan(
             deadline=capped_deadline(timeout, limits.seconds if limits else None),
             identity=context.identity,
             path=(*context.path, here),
-            held_limits=context.held_limits,
+            holds_limit=context.holds_limit,
         ),
         PlanDetails(
             title=plan.title,

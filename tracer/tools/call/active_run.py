@@ -57,7 +57,7 @@ class ToolResources:
     threads: ThreadContextManager = field(default_factory=ThreadContextManager)
     http: HttpClients = field(default_factory=HttpClients)
     concurrency_limits: dict[str, asyncio.Semaphore] = field(default_factory=dict)
-    """Semaphores of concurrency groups and of tools with `max_parallel`, by limit name."""
+    """Semaphores of tools with `max_parallel`, by the name of the tool."""
     grace_seconds: float = GRACE_SECONDS
     """How many seconds a cancelled call may take to end. A call that takes longer is recorded as
     ended and still running."""

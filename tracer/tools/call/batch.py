@@ -16,21 +16,14 @@ from tracer.errors import BudgetExhausted, UnknownTool
 from tracer.logs import get_logger, lineage_bound
 from tracer.records.events import Event, LateEndNoted, ToolCallFinished, ToolCallStarted
 from tracer.records.status import Reason, Status
-from tracer.tasks import capped_deadline, seconds_left
+from tracer.tasks import seconds_left
 from tracer.tools.call.active_run import ActiveRun
 from tracer.tools.call.invocation import CallNotes, call_tool, late_ending
 from tracer.tools.definition.hooks import Hook
 from tracer.tools.definition.results import Ending, failed, timed_out
-from tracer.tools.definition.tool import EXCLUSIVE, PARALLEL, Tool
+from tracer.tools.definition.tool import EXCLUSIVE, Tool
 
 log = get_logger(__name__)
-
-NESTED_WAIT_SECONDS = 30.0
-"""How many seconds a nested call waits for its concurrency limits. Bounds a deadlock of two calls
-that each hold what the other one needs."""
-
-RUN_LIMIT = "run"
-"""The name of the limit on a run's parallel calls."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -83,17 +76,7 @@ def mark_started(calls: Sequence[Call], run: ActiveRun, max_parallel: int) -> No
         return
     first_group = next(_parallel_groups(calls), [])
     for call in first_group[:max_parallel]:
-        call.has_started = not isinstance(call.tool, Tool) or not _limits_of(call.tool)
-
-
-def _limits_of(tool: Tool) -> dict[str, int]:
-    """Return a tool's concurrency limits: how many calls may run at once, by the limit's name."""
-    limits: dict[str, int] = {}
-    if tool.concurrency not in (PARALLEL, EXCLUSIVE):
-        limits[f"group {tool.concurrency}"] = 1
-    if tool.max_parallel is not None:
-        limits[f"tool {tool.name}"] = tool.max_parallel
-    return limits
+        call.has_started = not isinstance(call.tool, Tool) or call.tool.max_parallel is None
 
 
 def _parallel_groups(calls: Sequence[Call]) -> Iterator[list[Call]]:
@@ -168,13 +151,9 @@ class CallBatch:
     async def _run_call(self, call: Call) -> None:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._slots)
-            deadline = self._context.deadline
-            if self._context.held_limits:
-                # Avoids a deadlock: two nested calls could each hold what the other needs.
-                deadline = capped_deadline(deadline, NESTED_WAIT_SECONDS)
             try:
-                async with asyncio.timeout(seconds_left(deadline)):
-                    held_limits = await self._acquire_limits(call, stack)
+                async with asyncio.timeout(seconds_left(self._context.deadline)):
+                    holds_limit = await self._acquire_limits(call, stack)
             except TimeoutError:
                 call.ending = timed_out("The time limit expired before it was the call's turn.")
             if not call.has_started and not (call.ending and self._is_announced):
@@ -182,33 +161,25 @@ class CallBatch:
                 await self._run.record(self._started(call))
             if call.ending is None:
                 with lineage_bound(tool_call_id=call.tool_call_id):
-                    call.ending = await self._invoke(call, held_limits)
+                    call.ending = await self._invoke(call, holds_limit)
             await self._run.record(self._finished(call))
 
-    async def _acquire_limits(self, call: Call, stack: AsyncExitStack) -> frozenset[str]:
-        """Wait for the call's concurrency limits, and return the limits that it then holds.
-
-        The result includes limits that the call's ancestors hold.
-        """
-        held_limits = self._context.held_limits
+    async def _acquire_limits(self, call: Call, stack: AsyncExitStack) -> bool:
+        """Wait for the call's concurrency limits. Return whether it or an ancestor holds one."""
+        # A nested call takes none: the call around it waits for it, and may hold what it needs.
         # A tool that makes calls of its own takes none: its calls would wait for its limits.
-        if isinstance(call.tool, Tool) and not call.tool.ends_by_itself:
-            # The run's limit first: nested calls skip it, and then wait only for the other ones.
-            if self._run.slots is not None and RUN_LIMIT not in held_limits:
-                await stack.enter_async_context(self._run.slots)
-                held_limits |= {RUN_LIMIT}
-            for name, limit in _limits_of(call.tool).items():
-                # An ancestor may hold the limit already. It waits for this call, so waiting for the
-                # limit would be a deadlock.
-                if name not in held_limits:
-                    limits = self._run.resources.concurrency_limits
-                    semaphore = limits.setdefault(name, asyncio.Semaphore(limit))
-                    await stack.enter_async_context(semaphore)
-                    held_limits |= {name}
-        return held_limits
+        if self._context.holds_limit or not isinstance(call.tool, Tool) or call.tool.ends_by_itself:
+            return self._context.holds_limit
+        if self._run.slots is not None:
+            await stack.enter_async_context(self._run.slots)
+        if call.tool.max_parallel is not None:
+            limits = self._run.resources.concurrency_limits
+            limit = limits.setdefault(call.tool.name, asyncio.Semaphore(call.tool.max_parallel))
+            await stack.enter_async_context(limit)
+        return self._run.slots is not None or call.tool.max_parallel is not None
 
-    async def _invoke(self, call: Call, held_limits: frozenset[str]) -> Ending:
-        context = replace(self._context, tool_call_id=call.tool_call_id, held_limits=held_limits)
+    async def _invoke(self, call: Call, holds_limit: bool) -> Ending:
+        context = replace(self._context, tool_call_id=call.tool_call_id, holds_limit=holds_limit)
         if isinstance(call.tool, UnknownTool):
             return failed(call.tool)
         try:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PositiveFloat, PositiveInt
 
-from tracer.tools.definition.tool import Tool
+from tracer.tools.definition.tool import Concurrency, Tool
 from tracer.tools.executors.rest.config import RestConfig
 
 
@@ -34,7 +34,7 @@ class ToolEntry(BaseModel):
     tags: list[str] = []
     timeout: PositiveFloat | None = None
     max_attempts: PositiveInt = Tool.max_attempts
-    concurrency: str = Tool.concurrency
+    concurrency: Concurrency = Tool.concurrency
     max_parallel: PositiveInt | None = None
     hooks: list[str] = []
     """Each is a name in the `functions` of `read_tools`, or `module:name`."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,8 +23,9 @@ from tracer.tools.definition.hidden_parameters import (
 from tracer.tools.definition.hooks import Hook, hooks_of
 from tracer.tools.definition.signature import hidden_parameters, signature_of
 
-PARALLEL = "parallel"
-EXCLUSIVE = "exclusive"
+Concurrency = Literal["parallel", "exclusive"]
+PARALLEL: Concurrency = "parallel"
+EXCLUSIVE: Concurrency = "exclusive"
 
 HookFunction = Callable[..., Any] | Hook
 
@@ -53,7 +54,7 @@ class ToolOptions(TypedDict, total=False):
     max_attempts: int
     tags: Iterable[str]
     hooks: Sequence[HookFunction]
-    concurrency: str
+    concurrency: Concurrency
     max_parallel: int | None
     hidden: Mapping[str, Any]
 
@@ -80,11 +81,12 @@ class Tool:
     """Labels by which tools can be selected."""
     hooks: Sequence[HookFunction] = ()
     """The hooks around the tool, the first outermost. An agent's own hooks are outside of these."""
-    concurrency: str = PARALLEL
-    """`parallel`; `exclusive`: no other call of the same round (or item of the same batch call)
-    runs at the same time; or the name of a group: only one call of the group runs at a time."""
+    concurrency: Concurrency = PARALLEL
+    """`exclusive`: no other call of the same round (or item of the same batch call) runs at the
+    same time."""
     max_parallel: int | None = None
-    """How many calls of the tool run at once in this process. Other calls wait as `pending`."""
+    """How many calls of the tool run at once in this process. Other calls wait as `pending`. A call
+    that another call makes is not counted if that call counts against a limit itself."""
     hidden: Mapping[str, Any] = field(default_factory=dict)
     """The parameters that the runtime fills, by name: `{"user_id": UserId}`. They are removed from
     `parameters`, so the model does not see them."""
@@ -108,6 +110,11 @@ class Tool:
             raise RegistrationError(f"The tool {self.name!r} needs max_attempts of at least 1.")
         if self.max_parallel is not None and self.max_parallel < 1:
             raise RegistrationError(f"The tool {self.name!r} needs max_parallel of at least 1.")
+        if self.concurrency not in (PARALLEL, EXCLUSIVE):
+            raise RegistrationError(
+                f"The tool {self.name!r} has an unknown concurrency, {self.concurrency!r}. Use "
+                "'parallel' or 'exclusive'."
+            )
         if self.ends_by_itself and (self.concurrency != PARALLEL or self.max_parallel):
             # A limited call that makes limited calls could wait for itself.
             raise RegistrationError(
