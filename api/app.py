@@ -34,7 +34,6 @@ from api.middleware.etags import ETags
 from api.middleware.request_log import RequestLog
 from api.middleware.security_headers import SecurityHeaders
 from api.observability.metrics import Metrics
-from api.observability.self_tracing import SelfTracing
 from api.otlp import routes as otlp
 from api.plans import routes as plans
 from api.prices import routes as prices
@@ -81,7 +80,6 @@ def create_app(
     parts: Parts | None = None,
     intake: Intake | None = None,
     access: Access | None = None,
-    spans: SelfTracing | None = None,
     stream_settings: StreamSettings = DEFAULT_SETTINGS,
     metrics: Metrics | None = None,
 ) -> FastAPI:
@@ -94,13 +92,11 @@ def create_app(
             `Intake`.
         access: Decides which callers may use the server. By default, the authenticator of `parts`
             decides.
-        spans: Creates the server's own OpenTelemetry spans. By default, none are created.
         stream_settings: Limits and waiting times of the event streams of runs.
         metrics: The server's counters. The default is a new `Metrics`.
     """
     if access is None:
         access = Access(authenticator=None if parts is None else parts.authenticator)
-    spans = spans or SelfTracing()
     metrics = metrics or Metrics()
     app = FastAPI(
         title="Tracer",
@@ -114,7 +110,7 @@ def create_app(
         generate_unique_id_function=_operation_id,
         # The outermost middleware first.
         middleware=[
-            Middleware(RequestLog, metrics=metrics, spans=spans),
+            Middleware(RequestLog, metrics=metrics),
             Middleware(SecurityHeaders),
             Middleware(BehindHeader),
             Middleware(ErrorResponses),
@@ -127,7 +123,6 @@ def create_app(
     )
     app.state.parts = parts
     app.state.intake = intake or Intake()
-    app.state.spans = spans
     app.state.stream_settings = stream_settings
     app.state.metrics = metrics
     app.state.span_indexes = SpanIndexCache()

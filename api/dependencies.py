@@ -16,7 +16,6 @@ from api.freshness import Freshness, freshness_of, up_to_date
 from api.http.intake import Intake
 from api.middleware.authentication import CheckCaller
 from api.observability.metrics import Metrics
-from api.observability.self_tracing import SelfTracing
 from api.run_events import StreamSettings
 from api.span_index import SpanIndexCache
 from tracer.assembly import Parts
@@ -78,11 +77,8 @@ def _from_state(name: str, kind: type[Value]) -> Callable[[Request], Awaitable[V
 parts_of = _from_state("parts", Parts)
 intake_of = _from_state("intake", Intake)
 metrics_of = _from_state("metrics", Metrics)
-self_tracing_of = _from_state("spans", SelfTracing)
 
 AllParts = Annotated[Parts, Depends(parts_of)]
-Spans = Annotated[SelfTracing, Depends(self_tracing_of)]
-"""Makes the server's own spans."""
 
 
 async def _store(parts: Parts, caller: Caller) -> Parts | ProjectStore:
@@ -96,15 +92,14 @@ async def _store(parts: Parts, caller: Caller) -> Parts | ProjectStore:
     return await parts.stores.of(caller.project_id)
 
 
-async def _projected_reader(parts: AllParts, caller: Reading, spans: Spans) -> TraceReader:
-    return spans.around((await _store(parts, caller)).reader)
+async def _projected_reader(parts: AllParts, caller: Reading) -> TraceReader:
+    return (await _store(parts, caller)).reader
 
 
 async def reader_for(
     request: Request,
     parts: AllParts,
     caller: Reading,
-    spans: Spans,
     fresh: Annotated[
         bool,
         Query(
@@ -120,8 +115,7 @@ async def reader_for(
     """
     store, freshness = await _store(parts, caller), freshness_of(request)
     freshness.is_wanted = fresh
-    projection = None if store.projection is None else spans.around(store.projection)
-    return up_to_date(spans.around(store.reader), projection, freshness)
+    return up_to_date(store.reader, store.projection, freshness)
 
 
 async def projection_for(parts: AllParts, caller: Recording) -> SpanProjection | None:
@@ -140,9 +134,9 @@ async def _cancel_requests(parts: AllParts, caller: Recording) -> CancelRequestR
     return (await _store(parts, caller)).reader
 
 
-async def writer_for(parts: AllParts, caller: Recording, spans: Spans) -> TraceWriter:
+async def writer_for(parts: AllParts, caller: Recording) -> TraceWriter:
     """Return the writer of the caller's project."""
-    return spans.around((await _store(parts, caller)).writer)
+    return (await _store(parts, caller)).writer
 
 
 async def _watch(parts: AllParts, caller: Reading) -> RunWatch:

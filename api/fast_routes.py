@@ -23,7 +23,6 @@ from api.dependencies import (
     parts_of,
     projection_for,
     reader_for,
-    self_tracing_of,
     writer_for,
 )
 from api.freshness import freshness_of
@@ -88,7 +87,7 @@ async def _record(request: Request, received: Received) -> Response:
     intake, metrics = await intake_of(request), await metrics_of(request)
     if received is METRICS:
         return await otlp.record(request, received, None, None, intake, metrics)
-    writer = await writer_for(parts, caller, await self_tracing_of(request))
+    writer = await writer_for(parts, caller)
     projection = await projection_for(parts, caller)
     return await otlp.record(request, received, writer, projection, intake, metrics)
 
@@ -105,7 +104,7 @@ async def _read_tree(request: Request) -> Response:
     plan_id = request.path_params["planId"]
     bind_request_ids(plan_id=plan_id)
     caller, parts = await _READING(request), await parts_of(request)
-    reader = await reader_for(request, parts, caller, await self_tracing_of(request))
+    reader = await reader_for(request, parts, caller)
     conditional = ConditionalRequest(request, Response(), request.headers.get("if-none-match"))
     payloads = _PAYLOADS[request.scope["query_string"]]
     fresh = freshness_of(request)

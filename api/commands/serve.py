@@ -20,7 +20,6 @@ from api.commands.first_key import first_key_notice
 from api.http.proxies import VARIABLE, behind_proxies
 from api.middleware.authentication import Access, is_loopback
 from api.observability.metrics import Metrics
-from api.observability.self_tracing import SelfTracing, self_tracing
 from api.otlp.grpc_server import GrpcAddress, grpc_serving
 from tracer import assembly
 from tracer.assembly import Parts
@@ -102,15 +101,12 @@ async def served(
             assembly.parts(
                 settings, url, application, address, project, metrics.note_commit
             ) as parts,
-            self_tracing(os.environ) as spans,
         ):
             if first_key:
                 await _make_first_key(parts, project)
             await _check_address(parts, host)
             address_of_grpc = _address_of_grpc(settings, host) if grpc else None
-            async with _serving(
-                settings, parts, listener, spans, metrics, address_of_grpc
-            ) as serving:
+            async with _serving(settings, parts, listener, metrics, address_of_grpc) as serving:
                 yield Served(parts, address, *serving)
 
 
@@ -151,14 +147,13 @@ async def _serving(
     settings: Settings,
     parts: Parts,
     listener: socket.socket,
-    spans: SelfTracing,
     metrics: Metrics,
     address_of_grpc: GrpcAddress | None,
 ) -> AsyncIterator[tuple[Task[None], int | None]]:
     """Run a server inside a `with` block. Yield its task, and its gRPC port (None without gRPC)."""
     hosts = None if settings.hosts is None else frozenset(_hosts(settings.hosts))
     access = Access(parts.authenticator, hosts)
-    app = create_app(parts, access=access, spans=spans, metrics=metrics)
+    app = create_app(parts, access=access, metrics=metrics)
     config = uvicorn.Config(
         behind_proxies(app, os.environ.get(VARIABLE, "")),
         proxy_headers=False,  # `behind_proxies` is stricter

@@ -1,11 +1,9 @@
-"""Give each request an id, a line in the log, metrics and a span.
+"""Give each request an id, a line in the log, and metrics.
 
 This is the outermost middleware, so that it also covers rejected requests. It reports nothing that
 a client may choose freely: no path, query or body, only ids and templates of paths.
 
-Existing libraries are not suitable. `asgi-correlation-id` cannot use the trace id of a
-`traceparent`. OpenTelemetry's ASGI instrumentation (0.66b2) writes path and query into the span of
-a request. It also enters the span with `use_span`, which by default records the text of exceptions.
+`asgi-correlation-id` is not suitable, because it cannot use the trace id of a `traceparent`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.http.log_entry import ENTRY, LogEntry
 from api.observability.metrics import Metrics
-from api.observability.self_tracing import SelfTracing, end_request
 from api.viewer import is_of_the_viewer
 from tracer.logs import get_logger, request_bound
 from tracer.records.access import Caller
@@ -52,12 +49,11 @@ _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})
 
 
 class RequestLog:
-    """Middleware that logs, counts and traces requests."""
+    """Middleware that logs and counts requests."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, spans: SelfTracing) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
-        self._spans = spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -82,12 +78,10 @@ class RequestLog:
             await send(message)
 
         method = scope["method"] if scope["method"] in METHODS else OTHER_METHOD
-        scheme = scope.get("scheme", "http")  # ASGI's default
         begin = time.perf_counter()
         with (
             request_bound(entry.request_id),
             self._metrics.requests_in_progress.track_inprogress(),
-            self._spans.of_request(method, scheme, scope["headers"]) as span,
         ):
             try:
                 await self._app(scope, counted_receive, counted_send)
@@ -99,8 +93,6 @@ class RequestLog:
             finally:
                 route = _route(scope)
                 self._write(scope, entry, method, route, time.perf_counter() - begin)
-                if span is not None:
-                    end_request(span, method, route, entry.status)
 
     def _write(
         self, scope: Scope, entry: LogEntry, method: str, route: str | None, seconds: float
