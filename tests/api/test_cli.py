@@ -174,7 +174,7 @@ def test_demo_process_serves_three_runs_and_exits_0_on_sigterm(
     assert [run["status"] for run in runs] == ["running", "succeeded", "failed"]
     assert {run["unpricedCalls"] for run in runs} == {0}
     assert links[1][0] == root_plan_id
-    assert opener["name"] == "weekly_review"
+    assert opener["name"] == "interaction_check"
     assert process.returncode == 0
     assert "Traceback" not in log + rest
 
