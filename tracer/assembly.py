@@ -84,16 +84,6 @@ class Parts:
     """Authenticates callers; None: every request may do everything."""
     recorder: Recorder | None = None
     """Records the work of the application's agents."""
-    reaper: Reaper | None = None
-    leases: PostgresReaper | None = None
-    """The database access of `reaper`. It counts the runs with expired leases, and the runs
-    whose recorders reported again later."""
-    pruner: Pruner | None = None
-    """Deletes the runs that exceed their project's limits, and counts them."""
-    span_packer: SpanPacker | None = None
-    """Packs spans. Removes the spans that projects do not store, and counts the removed spans."""
-    rollup_job: RollupJob | None = None
-    """Computes the hourly roll-ups of tool calls, and counts the hours that it has computed."""
     projections: ProjectionCounts | None = None
     """Counts the work of this server's projectors."""
     backlog: Backlog | None = None
@@ -159,7 +149,7 @@ async def parts(
     application: Application | None,
     server_url: str | None = None,
     project: str = DEFAULT_PROJECT,
-    on_commit: OnCommit = lambda _written, _seconds, _items: None,
+    on_commit: OnCommit = lambda _written, _seconds: None,
 ) -> AsyncIterator[Parts]:
     """Yield the components that serve a project and run an application.
 
@@ -197,14 +187,13 @@ async def parts(
         store = await stores.of(project_id)
         spool = spool_for(settings.home, database_url, project_id=project_id)
         recorder = Recorder(store.recorder_writer, spool, redaction=redaction)
-        leases = PostgresReaper(pool, stores.notify.written)
         async with (
             projectors(database_url, settings.projectors, terms) as projections,
             Backlog(pool, settings.backlog_bytes) as backlog,
-            Reaper(leases, terms) as reaper,
-            Pruner(pool, stores.notify.written) as pruner,
-            RollupJob(pool) as rollup_job,
-            SpanPacker(pool) as span_packer,
+            Reaper(PostgresReaper(pool, stores.notify.written), terms),
+            Pruner(pool, stores.notify.written),
+            RollupJob(pool),
+            SpanPacker(pool),
             Reprojector(pool),
             recorder,
             _served(
@@ -226,11 +215,6 @@ async def parts(
                 projection=store.projection,
                 authenticator=authenticator,
                 recorder=recorder,
-                reaper=reaper,
-                leases=leases,
-                pruner=pruner,
-                span_packer=span_packer,
-                rollup_job=rollup_job,
                 projections=projections,
                 backlog=backlog,
             )

@@ -100,7 +100,6 @@ class RequestLog:
         self._metrics.note_request(
             (method, route or NO_ROUTE, str(entry.status)),
             None if entry.is_stream else seconds,
-            entry.received,
             entry.problem,
         )
         if route in PROBES and entry.status == HTTPStatus.OK:

@@ -43,11 +43,6 @@ class Metrics:
             "Duration of responses, without streams of live updates.",
             ["method", "route"],
         )
-        self.request_bytes = counter(
-            "tracer_http_request_bytes",
-            "Bytes of request bodies as received, before decompression.",
-            ["method", "route"],
-        )
         self.requests_in_progress = Gauge(
             "tracer_http_requests_in_progress",
             "Requests in progress, including streams.",
@@ -78,20 +73,14 @@ class Metrics:
             "Duration of writing a batch of events, or of spans and log records.",
             ["written"],
         )
-        self.committed = counter(
-            "tracer_commit_items",
-            "Events and spans in written batches, including the server's own.",
-            ["written"],
-        )
 
         # Looking up a label costs as much as counting.
         self._requests_of = cache(self.requests.labels)
         self._seconds_of = cache(self.request_seconds.labels)
-        self._bytes_of = cache(self.request_bytes.labels)
         self._stored_by = cache(self.stored.labels)
 
     def note_request(
-        self, labels: RequestLabels, seconds: float | None, received: int, problem: str | None
+        self, labels: RequestLabels, seconds: float | None, problem: str | None
     ) -> None:
         """Count a request.
 
@@ -99,14 +88,11 @@ class Metrics:
             labels: The method, the route template and the status.
             seconds: The duration of the response. None for a stream, because its client decides how
                 long it lasts.
-            received: The size of the request's body in bytes.
             problem: The error code, if the response is an error.
         """
         self._requests_of(*labels).inc()
         if seconds is not None:
             self._seconds_of(*labels[:2]).observe(seconds)
-        if received:
-            self._bytes_of(*labels[:2]).inc(received)
         if problem is not None:
             self.problems.labels(problem).inc()
 
@@ -128,10 +114,9 @@ class Metrics:
         is_first, self._has_dropped = not self._has_dropped, True
         return is_first
 
-    def note_commit(self, written: str, seconds: float, items: int) -> None:
+    def note_commit(self, written: str, seconds: float) -> None:
         """Count a committed batch of writes; see `tracer.storage.postgres.writer.OnCommit`."""
         self.commit_seconds.labels(written).observe(seconds)
-        self.committed.labels(written).inc(items)
 
     def text(self, figures: Iterable[Metric]) -> bytes:
         """Return all metrics in Prometheus's text format.

@@ -63,7 +63,6 @@ async def test_stored_and_rejected_items_are_counted_by_source(api: Api) -> None
     assert told["tracer_ingest_stored_total", "spans"] == 1
     assert told["tracer_ingest_refused_total", "invalid_event", "events"] == 1
     assert told["tracer_ingest_refused_total", "not_json", "events"] == 1
-    assert told["tracer_http_request_bytes_total", "POST", "/api/events"] == len(lines)
 
 
 async def test_requests_are_counted_by_path_template(api: Api) -> None:
@@ -103,7 +102,7 @@ async def test_requests_with_different_values_create_no_new_metric_series(api: A
     assert told[-1].keys() == told[1].keys()  # the first does not tell of its own asking
 
 
-async def test_metrics_cover_pool_recorder_reaper_and_leases(
+async def test_metrics_cover_pool_recorder_projection_and_leases(
     database_url: str, tmp_path: Path
 ) -> None:
     metrics = Metrics()
@@ -116,38 +115,30 @@ async def test_metrics_cover_pool_recorder_reaper_and_leases(
         ) as made_parts,
         client_of(made_parts, metrics) as client,
     ):
-        assert made_parts.reaper is not None
-        await made_parts.reaper.run_once()
         await made_parts.writer.write(sample_run(finished=False).events)
         headers = {"Host": "localhost"}
         told = await complete_series(client, **headers)
 
-    assert told["tracer_ready",] == 1
     assert told["tracer_commit_duration_seconds_count", "events"] == 1
-    assert told["tracer_commit_items_total", "events"] == len(sample_run(finished=False).events)
     assert told["tracer_pool_connections", "idle"] >= 1
-    assert told["tracer_pool_connections_max",] == 10
-    assert told["tracer_reaper_last_look_timestamp_seconds",] > 1e9
-    assert told["tracer_rollup_intervals_total",] == told["tracer_rollup_failures_total",] == 0
     assert told["tracer_spool_events",] == 0
     assert told["tracer_recorder_events_total", "dropped"] == 0
     assert told["tracer_leases", "alive"] == 1
-    assert told["tracer_live_clients",] == 0
     assert told["tracer_projection_backlog_bytes",] == 0
-    assert told["tracer_projection_backlog_runs",] == 0
     assert told["tracer_projection_lag_seconds",] == 0
-    assert told["tracer_projections_total",] == 0
-    assert told["tracer_projection_seconds_total",] == 0
     assert told["tracer_projection_failures_total",] == 0
     assert told["tracer_projectors",] in (0, 1)  # it may not be connected yet
 
 
-async def test_metrics_without_a_database_report_not_ready(tmp_path: Path) -> None:
+async def test_metrics_without_a_database_lack_its_figures(tmp_path: Path) -> None:
     async with (
         parts_without_database(tmp_path) as away,
         client_of(away) as client,
     ):
-        assert (await series(client))["tracer_ready",] == 0
+        names = {name for name, *_ in await series(client)}
+
+    assert "tracer_build_info" in names
+    assert names.isdisjoint({"tracer_leases", "tracer_projectors"})
 
 
 async def test_metrics_need_a_key_of_the_servers_own_project(
@@ -172,8 +163,6 @@ async def test_metrics_page_lists_exactly_the_served_metrics(
     page = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(tracer_\w+)`", page, re.MULTILINE)
     async with parts(read_settings(home=tmp_path), database_url, ward.application) as made_parts:
-        assert made_parts.reaper is not None
-        await made_parts.reaper.run_once()
         told = _names(made_parts, await server_metrics(made_parts, answer_seconds=60))
 
     assert sorted(rows) == sorted(told)

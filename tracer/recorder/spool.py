@@ -178,12 +178,6 @@ class Spool:
         """
         return await self._call(self._find_others)
 
-    def size(self) -> int:
-        """Return the size of the file in bytes, including space of removed events."""
-        with suppress(FileNotFoundError):
-            return self.path.stat().st_size
-        return 0
-
     async def count(self) -> int:
         """Return how many events are in the spool."""
         return await self._call(self._count)

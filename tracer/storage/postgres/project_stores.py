@@ -54,17 +54,6 @@ class ProjectStore:
     """Projects pending spans before they are read. None: reads do not wait for projections."""
 
 
-@dataclass(frozen=True)
-class StoreFigures:
-    """The state of all stores in this process."""
-
-    pool: Mapping[str, int]
-    """The statistics of the connection pool."""
-    writes_waiting: int
-    watchers: int
-    """The number of watchers of runs."""
-
-
 class ProjectStores:
     """Provides the store of each project. Use it as an async context manager."""
 
@@ -76,7 +65,7 @@ class ProjectStores:
         redaction: Redaction | None = None,
         projectors: LocalProjectors | None = None,
         url: str | None = None,
-        on_commit: OnCommit = lambda _written, _seconds, _items: None,
+        on_commit: OnCommit = lambda _written, _seconds: None,
     ) -> None:
         """Create the stores on a pool that all projects share.
 
@@ -95,7 +84,6 @@ class ProjectStores:
         self._project_pool = project_pool
         self._projectors = projectors
         self._stores: dict[int, ProjectStore] = {}
-        self._writers: list[PostgresWriter] = []
         self._opening = asyncio.Lock()
         self._entered = AsyncExitStack()
         self._is_watched = asyncio.Event()
@@ -160,13 +148,9 @@ class ProjectStores:
         """Create a key with all scopes for a project; None if there ever was a key."""
         return await make_first_key(self._pool, project_id)
 
-    def figures(self) -> StoreFigures:
-        """Return the state of the stores."""
-        return StoreFigures(
-            pool=self._pool.get_stats(),
-            writes_waiting=sum(writer.waiting for writer in self._writers),
-            watchers=sum(store.watch.watchers for store in self._stores.values()),
-        )
+    def pool_stats(self) -> Mapping[str, int]:
+        """Return the statistics of the connection pool."""
+        return self._pool.get_stats()
 
     async def count_leases(self) -> LeaseCounts:
         """Count the leases of all projects.
@@ -212,7 +196,6 @@ class ProjectStores:
             prices=prices,
             settle=reprojection.settle if projectors else None,
         )
-        self._writers.append(writer)
         projection = None if projectors is None else PostgresProjection(project, projectors)
         return ProjectStore(
             reader,

@@ -55,8 +55,8 @@ WRITE_SECONDS = 20.0
 OnWritten = Callable[[Collection[UUID]], None]
 """Receives, after the commit, the runs that a write may have changed."""
 
-OnCommit = Callable[[str, float, int], None]
-"""Receives, after a batch, `events` or `spans`, its seconds, and its number of items."""
+OnCommit = Callable[[str, float], None]
+"""Receives, after a batch, `events` or `spans`, and its seconds."""
 
 
 class PostgresWriter:
@@ -69,7 +69,7 @@ class PostgresWriter:
         on_written: OnWritten = lambda _: None,
         terms: LeaseTerms = DEFAULT_TERMS,
         lease_clock: Clock | None = None,
-        on_commit: OnCommit = lambda _written, _seconds, _items: None,
+        on_commit: OnCommit = lambda _written, _seconds: None,
         redactor: WriteRedactor | None = None,
         settings: SettingsOfProject | None = None,
         prices: ModelPrices | None = None,
@@ -123,11 +123,6 @@ class PostgresWriter:
         writer = copy(self)
         writer._event_redactor = WriteRedactor(Redaction.off())
         return writer
-
-    @property
-    def waiting(self) -> int:
-        """The number of writes that wait."""
-        return self._together.waiting + self._spans.waiting
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`."""

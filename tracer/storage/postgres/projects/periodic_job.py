@@ -32,8 +32,6 @@ class PeriodicJob(ABC):
         """
         self._pause = pause
         self._task: asyncio.Task[None] | None = None
-        self.failures = 0
-        """How often the job has failed."""
 
     @abstractmethod
     async def run_once(self) -> None:
@@ -66,7 +64,6 @@ class PeriodicJob(ABC):
                 if is_answered:
                     log.warning(self.trouble, error=type(error).__name__)
                 is_answered = False
-                self.failures += 1
             else:
                 is_answered = True
             await asyncio.sleep(self._pause)

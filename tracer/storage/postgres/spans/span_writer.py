@@ -88,11 +88,6 @@ class PostgresSpans:
         self._max_run_bytes = max_run_bytes
         self._together = GroupCommit[Block](self._write_batch, _run_of, on_batch)
 
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for their turn."""
-        return self._together.waiting
-
     async def write(self, traces: Sequence[TraceSpans]) -> list[Refusal]:
         """Store the spans of runs that accept them. Return one refusal per rejected span."""
         if sum(len(trace.message) for trace in traces) < SMALL_BYTES:

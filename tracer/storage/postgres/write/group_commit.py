@@ -26,8 +26,8 @@ BATCH_SIZE = 2_000
 
 Item = TypeVar("Item")
 
-OnBatch = Callable[[float, int], None]
-"""Called after each batch with its duration in seconds and its size."""
+OnBatch = Callable[[float], None]
+"""Called after each batch with its duration in seconds."""
 
 
 @dataclass(eq=False)
@@ -45,7 +45,7 @@ class GroupCommit(Generic[Item]):
         self,
         write: Callable[[list[Numbered[Item]]], Awaitable[list[Refusal]]],
         run_of: Callable[[Item], Hashable],
-        on_batch: OnBatch = lambda _seconds, _size: None,
+        on_batch: OnBatch = lambda _seconds: None,
     ) -> None:
         """Create an empty queue.
 
@@ -131,7 +131,7 @@ class GroupCommit(Generic[Item]):
         begin = time.perf_counter()
         try:
             refused = await self._write(list(enumerate(items)))
-            self._on_batch(time.perf_counter() - begin, sum(write.size for write in batch))
+            self._on_batch(time.perf_counter() - begin)
             _answer(batch, refused)
         except PartlyWritten as error:
             _answer(batch, error.refused, error, error.written)
