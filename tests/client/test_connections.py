@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import subprocess
-import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
@@ -183,103 +180,6 @@ async def test_recording_in_the_recorder_thread_does_not_deadlock(tmp_path: Path
         tree = await tree_of(store)
 
     assert tree["status"] == "succeeded"
-
-
-class OnCollection(dict[str, Any]):
-    """Garbage that calls `finalize` when the garbage collector finds it."""
-
-    def __init__(self, finalize: Callable[[], None]) -> None:
-        self.finalize = finalize
-        self["itself"] = self
-
-    def __del__(self) -> None:
-        self.finalize()
-
-
-async def test_finalizers_can_record_in_any_thread(
-    tmp_path: Path,
-) -> None:
-    with recording(tmp_path) as (tracing, store):
-
-        def finalize() -> None:
-            with tracing.plan("collected"):
-                pass
-
-        def litter() -> None:
-            for _ in range(100):
-                OnCollection(finalize)
-                with tracing.plan("recorded"):
-                    pass
-
-        threads = [threading.Thread(target=litter) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            await asyncio.to_thread(thread.join, PLENTY_SECONDS)
-        assert not any(thread.is_alive() for thread in threads)
-        gc.collect()
-        trees = await trees_of(store)
-
-    assert {tree["status"] for tree in trees} == {"succeeded"}
-    assert {tree["title"] for tree in trees} == {"collected", "recorded"}
-
-
-COLLECT_EVERYWHERE = """
-import gc
-from contextlib import nullcontext
-from tracer.client.tracing import Tracing
-from tracer.recorder.spool import Spool
-from tracer.storage.memory.store import MemoryStore
-
-class Garbage(dict):
-    def __del__(self):
-        with tracing.plan("collected"):
-            pass
-
-store = MemoryStore()
-with Tracing(lambda: nullcontext(store), lambda: Spool("spool.sqlite3"), buffered=True) as tracing:
-    gc.freeze()
-    for allocations in range(1, 120):
-        plan = tracing.plan("recorded")
-        gc.collect()
-        garbage = Garbage()
-        garbage["itself"] = garbage
-        del garbage
-        gc.set_threshold(allocations)
-        with plan:
-            pass
-        gc.set_threshold(100_000)
-"""
-"""Begins a garbage collection after each allocation of a block in turn."""
-
-
-def test_finalizer_that_records_does_not_crash_garbage_collection(tmp_path: Path) -> None:
-    # CPython 3.11 crashes if a finalizer sets the context in the middle of `ContextVar.set`.
-    command = [sys.executable, "-c", COLLECT_EVERYWHERE]
-    done = subprocess.run(command, cwd=tmp_path, timeout=PLENTY_SECONDS, check=False)
-
-    assert done.returncode == 0
-
-
-async def test_work_of_a_finalizer_is_not_nested_under_interrupted_work(tmp_path: Path) -> None:
-    with recording(tmp_path) as (tracing, store):
-
-        def finalize() -> None:
-            with tracing.plan("collected"), tracing.tool_call("inner"):
-                pass
-
-        with tracing.plan("outer"), new_garbage() as collect:
-            OnCollection(finalize)
-            collect()
-            with tracing.tool_call("after"):
-                pass
-        trees = await trees_of(store)
-
-    calls = {
-        tree["title"]: [call["name"] for call in tree["agentExecutions"][0]["toolCalls"]]
-        for tree in trees
-    }
-    assert calls == {"outer": ["after"], "collected": ["inner"]}
 
 
 async def test_garbage_collected_generator_ends_its_open_work(tmp_path: Path) -> None:

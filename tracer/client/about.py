@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 
-from tracer.client.block import is_finalizing
 from tracer.client.connection import Connection
 
 _ABOUT = otel_context.create_key("tracer-about")
@@ -63,7 +62,7 @@ def current_about(connection: Connection, context: Context | None = None) -> Abo
         connection: The connection that records the run.
         context: The context in which the run starts; None: the current context.
     """
-    block = None if is_finalizing() else otel_context.get_value(_ABOUT, context)
+    block = otel_context.get_value(_ABOUT, context)
     while isinstance(block, _Block):
         if block.connection is connection and not block.is_detached:
             return block.about
@@ -74,9 +73,6 @@ def current_about(connection: Connection, context: Context | None = None) -> Abo
 @contextmanager
 def about_bound(connection: Connection, about: About) -> Iterator[None]:
     """Give runs of a connection that start inside a `with` block these values."""
-    if is_finalizing():  # see `tracer.client.block`
-        yield
-        return
     block = _Block(connection, about, otel_context.get_value(_ABOUT))
     token = otel_context.attach(otel_context.set_value(_ABOUT, block))
     try:

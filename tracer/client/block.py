@@ -8,18 +8,11 @@ Some programs learn about starts and ends only by callbacks. They call `start` a
 `fail` or `cancel` themselves.
 
 Invalid values raise no exceptions here. An invalid field is omitted from the event and logged.
-
-Finalizers that the garbage collector runs may also record work. The collector may interrupt any
-code, so this work does not become a child of the interrupted code's work. A finalizer also does not
-set the context variable of the current work. CPython before 3.12 may run the collector inside
-`ContextVar.set`, and uses freed memory if a finalizer then sets the same variable.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -58,28 +51,6 @@ class EndFields(TypedDict):
     error: ErrorInfo | None
 
 
-class _Collection:
-    """The garbage collection in progress. A process runs at most one at a time."""
-
-    thread: int | None = None
-    """The thread in which the collection runs; None if no collection is in progress."""
-    innermost: _ContextFrame | None = None
-    """The innermost frame of the finalizer that the collection runs."""
-
-
-def _note_collection(phase: str, info: dict[str, int]) -> None:
-    _Collection.thread = threading.get_ident() if phase == "start" else None
-    _Collection.innermost = None
-
-
-gc.callbacks.append(_note_collection)
-
-
-def is_finalizing() -> bool:
-    """Return whether this code runs inside a finalizer that the garbage collector called."""
-    return _Collection.thread is not None and _Collection.thread == threading.get_ident()
-
-
 class _ContextFrame:
     """An entry in the stack of current work: the work, and the entry below it."""
 
@@ -91,11 +62,7 @@ class _ContextFrame:
         self.outer = _innermost()
         self.is_detached = False
         """Whether the frame was left in a context other than the one in which it was entered."""
-        self.token: Token[Context] | None = None
-        if is_finalizing():
-            _Collection.innermost = self
-        else:
-            self.token = otel_context.attach(otel_context.set_value(_CURRENT, self))
+        self.token: Token[Context] = otel_context.attach(otel_context.set_value(_CURRENT, self))
 
     def leave(self) -> None:
         """Make the outer frame current again, even if inner frames were never left."""
@@ -104,11 +71,8 @@ class _ContextFrame:
             frame = frame.outer
         try:
             if frame is self:
-                if self.token is None:
-                    _Collection.innermost = self.outer
-                else:
-                    # `detach` would log an error if the token belongs to another context.
-                    self.token.var.reset(self.token)
+                # `detach` would log an error if the token belongs to another context.
+                self.token.var.reset(self.token)
                 return
         except (ValueError, RuntimeError):
             pass
@@ -118,8 +82,6 @@ class _ContextFrame:
 
 
 def _innermost() -> _ContextFrame | None:
-    if is_finalizing():
-        return _Collection.innermost
     frame = otel_context.get_value(_CURRENT)
     return frame if isinstance(frame, _ContextFrame) else None
 
@@ -136,7 +98,7 @@ def current_work(connection: Connection | None = None) -> Work | None:
     ):
         frame = frame.outer
     work = None if frame is None else frame.work
-    for find in () if is_finalizing() else _finders:
+    for find in _finders:
         try:
             external = find()
         except Exception as error:

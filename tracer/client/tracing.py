@@ -30,7 +30,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args
 from opentelemetry import trace
 
 from tracer.client.about import About, about_bound, current_about
-from tracer.client.block import Work, current_work, is_finalizing, text_of
+from tracer.client.block import Work, current_work, text_of
 from tracer.client.connection import Connection
 from tracer.client.work import Plan, Step, ThinkAct, ToolCall
 from tracer.context import ToolContext, current_tool_context
@@ -259,9 +259,6 @@ class Tracing(Connection):
     same task or thread, or in one that started it. If there is no such block, the default is the
     tool call that Tracer's own runtime is executing. Without that, the new work gets its own root
     plan.
-
-    In a finalizer that the garbage collector runs, only `within` and the finalizer's own blocks
-    count.
     """
 
     def about(
@@ -453,7 +450,7 @@ class Tracing(Connection):
     def _parent_work(self, within: Work | None) -> Work | None:
         """Return the work that will contain new work; None if the new work needs a root plan."""
         work = within or current_work(self)
-        if work is None and not is_finalizing():
+        if work is None:
             context = current_tool_context()
             if context is not None and context.tool_call_id is not None and context.is_recorded:
                 work = self._call_of(context)
@@ -509,8 +506,6 @@ def _plan_of(work: Work | None) -> Plan | None:
 
 def _traceparent() -> str | None:
     """Return OpenTelemetry's current span as a W3C `traceparent`."""
-    if is_finalizing():
-        return None
     span = trace.get_current_span().get_span_context()
     if not span.is_valid:
         return None
