@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import tracer
@@ -55,7 +56,7 @@ def agent(tracing: tracer.Tracing, name: str, request: str) -> str:
                     answer.text, input_tokens=100, output_tokens=10, tool_calls=answer.calls
                 )
             with ThreadPoolExecutor() as pool:
-                results = list(pool.map(lambda call: run(tracing, call), calls))
+                results = list(pool.map(tracer.in_context(partial(run, tracing)), calls))
             messages.append({"role": "assistant", "content": answer.text})
             messages += [{"role": "tool", "content": result} for result in results]
         plan.finish(answer.text)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracer.client.connecting import connect
     from tracer.client.tracing import Tracing
     from tracer.client.work import Chosen
-    from tracer.context import ToolContext, identity
+    from tracer.context import ToolContext, identity, in_context, instrument_threads
     from tracer.errors import (
         BadRequest,
         ConfigurationError,
@@ -126,6 +126,8 @@ __all__ = [
     "call",
     "connect",
     "identity",
+    "in_context",
+    "instrument_threads",
     "read_agents",
     "read_tools",
     "rest_tool",
@@ -198,6 +200,8 @@ _MODULES = {
     "call": "tracer.runtime.scripted_model",
     "connect": "tracer.client.connecting",
     "identity": "tracer.context",
+    "in_context": "tracer.context",
+    "instrument_threads": "tracer.context",
     "read_agents": "tracer.runtime.agent_files",
     "read_tools": "tracer.tools.config.tools_toml",
     "rest_tool": "tracer.tools.executors.rest.executor",

@@ -1,7 +1,8 @@
 """The context of a tool call: its position in the lineage, its deadline and the caller's identity.
 
 A tool receives its `ToolContext` if it declares a parameter of this type. `current_tool_context`
-returns the context in everything that the tool starts, including tasks and threads.
+returns the context in everything that the tool starts as a task or with `asyncio.to_thread`, and
+in threads and executors that run a function of `in_context`.
 
 The application sets the caller's identity: it starts a run or calls a tool inside `with
 identity(token_id=…)`. The run copies the identity when it starts, and passes it on to its tool
@@ -12,19 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cache, wraps
 from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
+from threading import Thread, get_ident
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 from uuid import UUID
 
 from tracer.errors import MissingIdentity
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class Identity:
@@ -217,7 +221,7 @@ def _current_task() -> object:
         task = asyncio.current_task()
     except RuntimeError:
         task = None
-    return task if task is not None else threading.get_ident()
+    return task if task is not None else get_ident()
 
 
 @contextmanager
@@ -264,7 +268,9 @@ def token_of(identity: Identity | None) -> str:
     """
     if identity is None:
         raise MissingIdentity(
-            "No caller is set. Start the run, or call the tool, inside `with identity(…)`."
+            "No caller is set. Start the run, or call the tool, inside `with identity(…)`. A "
+            "thread or an executor inherits the caller only if its function comes from "
+            "`tracer.in_context(function)`."
         )
     if identity.is_over:
         raise MissingIdentity(
@@ -286,9 +292,9 @@ def tool_context_bound(context: ToolContext | None) -> AbstractContextManager[No
 def identity(*, token_id: str) -> Iterator[Identity]:
     """Set the caller's identity for runs and tool calls that start inside the block.
 
-    Tasks and threads that start inside the block inherit the identity. When the block ends, tool
-    calls of work that is still running are rejected. A run that started inside the block is not
-    affected, because it has a copy of the identity.
+    Tasks that start inside the block, `asyncio.to_thread` and functions of `in_context` inherit the
+    identity. When the block ends, tool calls of work that is still running are rejected. A run that
+    started inside the block is not affected, because it has a copy of the identity.
 
     In a generator, the block applies to the generator's code, and not to the code that reads the
     generator. Tool calls inside the block do not belong to a run around the block, because that run
@@ -315,58 +321,61 @@ def identity(*, token_id: str) -> Iterator[Identity]:
 # --- Threads -----------------------------------------------------------------------------------
 
 
-def _inheriting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs in a copy of the current context.
+def in_context(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Return a function that runs with the caller, tool call and open blocks of this code.
 
-    If no block applies here, `function` itself is returned.
+    Use it for functions that run in a thread or in an executor: `Thread(target=in_context(work))`,
+    `pool.map(in_context(work), items)`. Tasks and `asyncio.to_thread` need no such call, because
+    they have a copy of the context.
+
+    Args:
+        function: A function that is not asynchronous. It may be called any number of times, also
+            by several threads at once.
     """
-    bound = _innermost()
-    if bound is None:
-        return function
-    context, who = bound.context, bound.identity
+    bound = _innermost()  # the stack, on which a generator's block depends, is not there later
     inherited = copy_context()
 
-    def bind_and_run(*arguments: Any, **named: Any) -> Any:
-        with _binding(context, who):
+    def bind_and_run(*arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
+        if bound is None:
+            return function(*arguments, **named)
+        with _binding(bound.context, bound.identity):
             return function(*arguments, **named)
 
     @wraps(function)
-    def run(*arguments: Any, **named: Any) -> Any:
-        return inherited.run(bind_and_run, *arguments, **named)
+    def run(*arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
+        # A copy for each call, because two threads cannot be in one context.
+        return inherited.copy().run(bind_and_run, *arguments, **named)
 
     return run
 
 
-def _let_threads_inherit() -> None:
-    """Patch threads and thread pools so that they inherit the caller and the tool context.
+@cache  # once for a process
+def instrument_threads() -> None:
+    """Make all threads and thread pools of this process start their functions `in_context`.
 
-    Before Python 3.14, a new thread has an empty context. `loop.run_in_executor` never copies the
-    context. Outside of `identity` blocks and runs, the patches change nothing. Worker threads
-    of a pool inherit nothing when they start, because they serve other callers later.
+    This replaces `Thread.start` and `ThreadPoolExecutor.submit` until the process ends. Only the
+    program may call it; Tracer itself never does.
     """
-    start = threading.Thread.start
+    start: Any = Thread.start
     submit: Any = ThreadPoolExecutor.submit
 
     @wraps(start)
-    def start_inheriting(thread: threading.Thread) -> None:
-        run = _inheriting(thread.run)
-        if run != thread.run:
-            thread.run = run  # type: ignore[method-assign]
+    def start_in_context(thread: Thread) -> None:
+        run_in_context = in_context(thread.run)
+
+        def run() -> None:
+            del vars(thread)["run"]  # no cycle of thread and function stays behind
+            run_in_context()
+
+        vars(thread)["run"] = run
         start(thread)
 
     @wraps(submit)
-    def submit_inheriting(
+    def submit_in_context(
         pool: ThreadPoolExecutor, function: Callable[..., Any], /, *arguments: Any, **named: Any
     ) -> Any:
-        function = _inheriting(function)
-        token = _current.set(None)
-        try:
-            return submit(pool, function, *arguments, **named)
-        finally:
-            _current.reset(token)
+        # The pool may start a worker. It inherits nothing, because it serves other callers later.
+        return Context().run(submit, pool, in_context(function), *arguments, **named)
 
-    threading.Thread.start = start_inheriting  # type: ignore[assignment, method-assign]
-    ThreadPoolExecutor.submit = submit_inheriting  # type: ignore[assignment, method-assign]
-
-
-_let_threads_inherit()
+    Thread.start = start_in_context  # type: ignore[assignment, method-assign]
+    ThreadPoolExecutor.submit = submit_in_context  # type: ignore[assignment, method-assign]

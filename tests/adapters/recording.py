@@ -8,7 +8,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from tests.trees import Node, build_tree, read_tree
-from tracer.client.otel_context import carry_work_into_threads
 from tracer.client.tracing import Tracing
 from tracer.lineage.tree import Payloads
 from tracer.recorder.spool import Spool
@@ -34,7 +33,6 @@ class RecordedStore(MemoryStore):
 @contextmanager
 def recording(tmp_path: Path, buffered: bool = False) -> Iterator[tuple[Tracing, RecordedStore]]:
     """Give what `tracer.connect` gives, over a store in memory; closed at the end."""
-    carry_work_into_threads()
     store = RecordedStore()
     with Tracing(
         lambda: nullcontext(store), lambda: Spool(tmp_path / "spool.sqlite3"), buffered=buffered

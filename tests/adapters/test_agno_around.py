@@ -16,9 +16,11 @@ import pytest
 from agents import Agent as OpenAIAgent
 from agents import Runner, set_trace_processors
 from agents.testing import ScriptedModel, assistant_message
+from agno.db.in_memory import InMemoryDb
+from agno.memory import MemoryManager
 from agno.tools.function import FunctionCall
 
-from tests.adapters.agno_models import DONE, Answer, agent_of, calling, divide
+from tests.adapters.agno_models import DONE, Answer, agent_of, answers, calling, divide
 from tests.adapters.installed import installed
 from tests.adapters.outline import calls_of, outline
 from tests.adapters.recording import RecordedStore, tree_of, trees_of
@@ -62,6 +64,25 @@ async def test_tool_function_starts_after_its_call_is_stored(
         await asyncio.to_thread(agent.run, "Look.")
 
     assert seen == [True]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_model_call_that_updates_memories_is_a_round_of_the_run(
+    store: RecordedStore, is_async: bool
+) -> None:
+    agent = agent_of(
+        DONE,
+        db=InMemoryDb(),  # type: ignore[no-untyped-call]
+        memory_manager=MemoryManager(model=answers(DONE)),
+        update_memory_on_run=True,
+    )
+    await (agent.arun("Look.") if is_async else asyncio.to_thread(agent.run, "Look."))
+
+    assert outline(await tree_of(store)) == [
+        "plan of planner: succeeded",
+        "  round: succeeded",
+        "  round: succeeded",
+    ]
 
 
 async def test_agent_run_inside_a_recorded_call_is_its_sub_plan(store: RecordedStore) -> None:

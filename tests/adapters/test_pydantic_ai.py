@@ -28,7 +28,7 @@ from tests.client.programs import NOBODY
 from tracer.adapters import pydantic_ai
 from tracer.adapters.pydantic_ai.run import PydanticAIRun
 from tracer.client.connecting import connect
-from tracer.client.otel_context import carry_work_into_threads
+from tracer.context import in_context
 from tracer.records.ids import new_id
 from tracer.store import RunFilter
 
@@ -163,13 +163,12 @@ async def test_parallel_sub_agents_are_below_the_calls_that_ran_them(
 
 
 async def test_sub_agent_in_a_tools_thread_is_below_the_tool_call(recorded: Recorded) -> None:
-    carry_work_into_threads()
     inner = Agent(scripted("inner answer"), name="inner")
 
     async def ask(question: str) -> str:
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1) as executor:
-            return await loop.run_in_executor(executor, run_sync, inner, question)
+            return await loop.run_in_executor(executor, in_context(run_sync), inner, question)
 
     await Agent(scripted(calls(("ask", '{"question":"q"}', "")), "done"), tools=[ask]).run("hi")
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.adapters.recording import PLENTY_SECONDS, RecordedStore, recording
 from tracer.client.tracing import Tracing
+from tracer.context import in_context
 from tracer.store import RunFilter
 
 Recording = tuple[Tracing, RecordedStore]
@@ -105,10 +106,10 @@ async def test_tasks_and_threads_have_the_values_of_their_creator(recorded: Reco
     async def serve(user: str) -> None:
         with tracing.about(user=user):
             await asyncio.to_thread(run, f"to_thread {user}")
-            thread = Thread(target=run, args=[f"thread {user}"])
+            thread = Thread(target=in_context(run), args=[f"thread {user}"])
             thread.start()
             with ThreadPoolExecutor() as pool:
-                pool.submit(run, f"pool {user}")
+                pool.submit(in_context(run), f"pool {user}")
             await asyncio.create_task(asyncio.to_thread(run, f"task {user}"))
             thread.join()
 

@@ -18,6 +18,7 @@ from tests.adapters.recording import recording, tree_of, trees_of
 from tests.profiles import scaled
 from tests.trees import Node
 from tracer.client.tracing import Tracing
+from tracer.context import in_context
 
 Kind = Literal["plan", "step", "thinkAct", "toolCall"]
 Way = Literal["block", "async block", "thread", "pool", "to_thread"]
@@ -133,10 +134,10 @@ def run(tracing: Tracing, program: Program) -> None:
         threads = []
         for each in program.within:
             if each.way == "thread":
-                threads.append(threading.Thread(target=run, args=(tracing, each)))
+                threads.append(threading.Thread(target=in_context(run), args=(tracing, each)))
                 threads[-1].start()
             elif each.way == "pool":
-                pool.submit(run, tracing, each)
+                pool.submit(in_context(run), tracing, each)
             else:
                 run(tracing, each)
         for thread in threads:
@@ -156,9 +157,10 @@ async def _enter(tracing: Tracing, program: Program) -> None:
         case "to_thread":
             await asyncio.to_thread(run, tracing, program)
         case "pool" | "block":
-            await asyncio.get_running_loop().run_in_executor(None, run, tracing, program)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, in_context(run), tracing, program)
         case "thread":
-            thread = threading.Thread(target=run, args=(tracing, program))
+            thread = threading.Thread(target=in_context(run), args=(tracing, program))
             thread.start()
             await asyncio.to_thread(thread.join)
 
@@ -187,7 +189,8 @@ async def test_concurrent_threads_have_separate_current_work(tmp_path: Path, num
                 pass
 
         with tracing.plan("all"):
-            threads = [threading.Thread(target=work, args=(str(each),)) for each in range(number)]
+            start = in_context(work)
+            threads = [threading.Thread(target=start, args=(str(each),)) for each in range(number)]
             for thread in threads:
                 thread.start()
             for thread in threads:

@@ -192,7 +192,8 @@ def test_whole_program_of_the_tools_guide_prints_its_results(tmp_path: Path) -> 
         (
             "note",
             "missing_identity: No caller is set. "
-            "Start the run, or call the tool, inside `with identity(…)`.",
+            "Start the run, or call the tool, inside `with identity(…)`. A thread or an executor "
+            "inherits the caller only if its function comes from `tracer.in_context(function)`.",
         ),
         ("note", "entry 10, attempt 1"),
         *(("buy", count) for count in "121"),

@@ -21,7 +21,7 @@ from tests.tools.service_bench import Service, postgres_service, service
 from tests.tools.short_times import PATIENCE
 from tests.tools.tables import not_rejected
 from tracer.adapters.langchain.tools import from_langchain
-from tracer.context import current_identity, identity
+from tracer.context import current_identity, identity, in_context
 from tracer.errors import InvalidArguments, RegistrationError
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
@@ -364,7 +364,7 @@ def through_threads(asked: str) -> list[str]:
         outcome = service_of_test[0].call_sync("token_by_type", {"asked": asked})
         results.append(str(outcome.result))
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=in_context(run))
     thread.start()
     thread.join()
     return results
@@ -378,7 +378,7 @@ async def through_executor(asked: str) -> str:
     def run() -> str:
         return str(tools.call_sync("token_by_type", {"asked": asked}).result)
 
-    return await asyncio.get_running_loop().run_in_executor(None, run)
+    return await asyncio.get_running_loop().run_in_executor(None, in_context(run))
 
 
 async def caller(on: Service, number: int, names: list[str]) -> list[str]:

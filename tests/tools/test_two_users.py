@@ -16,7 +16,7 @@ import pytest
 from tests.tools.callers import ALL, A, B, check, resolve, the_service, whoami
 from tests.tools.service_bench import Service, service
 from tests.tools.short_times import PATIENCE
-from tracer.context import identity
+from tracer.context import identity, in_context
 from tracer.threads import MAX_THREADS
 from tracer.tools.definition.tool import Tool, tool
 from tracer.tools.service import CallOutcome
@@ -138,16 +138,17 @@ async def test_threads_and_executors_have_the_caller_of_their_identity_block(
         with ThreadPoolExecutor(1) as pool:
             loop = asyncio.get_running_loop()
             with identity(token_id=A):
-                thread = threading.Thread(target=call)
+                thread = threading.Thread(target=in_context(call))
                 thread.start()
                 await asyncio.to_thread(thread.join)
-                await loop.run_in_executor(pool, call)
+                await loop.run_in_executor(pool, in_context(call))
             with identity(token_id=B):
-                await loop.run_in_executor(pool, call)
+                await loop.run_in_executor(pool, in_context(call))
             await loop.run_in_executor(pool, call)
 
     for outcome, who in zip(outcomes, (A, A, B, None), strict=True):
         check(outcome, who, "thread")
+    assert "tracer.in_context" in outcomes[-1].for_model
 
 
 async def test_plain_threads_of_parallel_tools_do_not_block_each_other(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ async def test_plain_threads_of_parallel_tools_do_not_block_each_other(tmp_path:
             outcome = on.tools.call_sync("whoami_in_thread", {"asked": asked})
             results.append(str(outcome.result))
 
-        thread = threading.Thread(target=call)
+        thread = threading.Thread(target=in_context(call))
         thread.start()
         thread.join()
         return results[0]

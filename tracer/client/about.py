@@ -1,7 +1,7 @@
 """Who a run is for: the user, session, tags and metadata of the runs that start in a `with` block.
 
 The values are in OpenTelemetry's context, as the current work is (`tracer.client.block`). So they
-reach the same tasks and threads.
+reach the same tasks.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import Token
+from functools import cache
+from threading import get_ident
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypedDict, TypeVar
 from uuid import UUID
@@ -54,7 +56,7 @@ class EndFields(TypedDict):
 class _ContextFrame:
     """An entry in the stack of current work: the work, and the entry below it."""
 
-    __slots__ = ("is_detached", "outer", "token", "work")
+    __slots__ = ("is_detached", "outer", "thread", "token", "work")
 
     def __init__(self, work: Work) -> None:
         """Make `work` current."""
@@ -63,9 +65,20 @@ class _ContextFrame:
         self.is_detached = False
         """Whether the frame was left in a context other than the one in which it was entered."""
         self.token: Token[Context] = otel_context.attach(otel_context.set_value(_CURRENT, self))
+        self.thread = get_ident()
+        self._count(1)
+
+    def _count(self, change: int) -> None:
+        blocks = self.work.connection.open_blocks
+        number = blocks.get(self.thread, 0) + change
+        if number > 0:
+            blocks[self.thread] = number
+        else:
+            blocks.pop(self.thread, None)
 
     def leave(self) -> None:
         """Make the outer frame current again, even if inner frames were never left."""
+        self._count(-1)
         frame = _innermost()
         while frame is not None and frame is not self:
             frame = frame.outer
@@ -107,6 +120,26 @@ def current_work(connection: Connection | None = None) -> Work | None:
         if external is not None and connection in (None, external.connection):
             work = innermost_of(external, work)
     return work
+
+
+def note_root_plan(connection: Connection) -> None:
+    """Log once in a process that a run starts in a thread that may have lost its parent.
+
+    This is so if no block is open in this thread, but blocks are open in other threads.
+    """
+    blocks = connection.open_blocks
+    if blocks and get_ident() not in blocks and not connection.is_disabled:
+        _log_lost_parent()
+
+
+@cache  # once for a process
+def _log_lost_parent() -> None:
+    log.warning(
+        "run_started_in_another_thread",
+        what_to_do="Nothing, if this run is a run of its own. If it is a part of the work that is "
+        "open in another thread, pass the thread's function through `tracer.in_context(function)`, "
+        "or call `tracer.instrument_threads()` when the program starts.",
+    )
 
 
 def add_work_finder(find: Callable[[], Work | None]) -> Callable[[], None]:

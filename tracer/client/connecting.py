@@ -12,7 +12,6 @@ from functools import partial
 from pydantic import ValidationError
 
 from tracer.client.disabled import DisabledTracing
-from tracer.client.otel_context import carry_work_into_threads
 from tracer.client.recorder_thread import OpenWriter
 from tracer.client.tracing import Tracing
 from tracer.errors import ConfigurationError
@@ -66,7 +65,6 @@ def connect(
     else:
         destination = settings.url or LOCAL_SERVER
         open_writer = partial(_http_writer, destination, key or None, redaction, settings.announce)
-    carry_work_into_threads()
     return Tracing(
         open_writer,
         lambda: spool_for(settings.home, destination, api_key=key or None),

@@ -77,6 +77,8 @@ class Connection:
         self._start: Callable[[], RecorderThread] = partial(
             RecorderThread, open_writer, open_spool, clock, ids, redaction, patience, max_queued
         )
+        self.open_blocks: dict[int, int] = {}
+        """For each thread with open `with` blocks: their number."""
         self._is_buffered = buffered
         self._is_closed = False
         self._lock = threading.Lock()

@@ -28,6 +28,7 @@ class DisabledTracing(Tracing):
 
     def __init__(self) -> None:
         self.ids = new_id
+        self.open_blocks = {}
         self._unrecorded = Unrecorded()
 
     @property

@@ -30,7 +30,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args
 from opentelemetry import trace
 
 from tracer.client.about import About, about_bound, current_about
-from tracer.client.block import Work, current_work, text_of
+from tracer.client.block import Work, current_work, note_root_plan, text_of
 from tracer.client.connection import Connection
 from tracer.client.work import Plan, Step, ThinkAct, ToolCall
 from tracer.context import ToolContext, current_tool_context
@@ -256,9 +256,9 @@ class Tracing(Connection):
 
     A method's parameter `within` sets the work that contains the new work. The default is the
     innermost open `with` block of this connection around the calling code. The block may be in the
-    same task or thread, or in one that started it. If there is no such block, the default is the
-    tool call that Tracer's own runtime is executing. Without that, the new work gets its own root
-    plan.
+    same task or thread, in a task that started it, or around `tracer.in_context`. If there is no
+    such block, the default is the tool call that Tracer's own runtime is executing. Without that,
+    the new work gets its own root plan.
     """
 
     def about(
@@ -315,8 +315,12 @@ class Tracing(Connection):
             within: The work that contains the plan.
         """
         opener = self._opener(within)
-        if opener is None and (about := current_about(self)) is not None:
-            subject, session_id, tags, metadata = about.within(subject, session_id, tags, metadata)
+        if opener is None:
+            note_root_plan(self)
+            if (about := current_about(self)) is not None:
+                subject, session_id, tags, metadata = about.within(
+                    subject, session_id, tags, metadata
+                )
         return Plan(
             self,
             opener,

@@ -25,11 +25,15 @@ from typing import Any
 from tracer.client.block import Work, current_work
 from tracer.client.tracing import Tracing
 from tracer.client.work import Plan, ThinkAct, ToolCall
+from tracer.context import in_context
 from tracer.extras import missing_extra
 
 try:
+    import wrapt
+    from agno.agent import _managers as agent_managers
     from agno.agent import _run as agent_runs
     from agno.models import base as models
+    from agno.team import _managers as team_managers
     from agno.team import _run as team_runs
     from agno.tools import function as functions
 
@@ -89,6 +93,11 @@ def install(tracing: Tracing) -> Uninstall:
                     ("_a", "_stream", _around_async_stream),
                 )
                 for name in ("run" + stream, "continue_run" + stream)
+            ),
+            *(
+                wrap(module, f"{prefix}start_{purpose}_future", _in_context)
+                for module, prefix in ((agent_managers, ""), (team_managers, "_"))
+                for purpose in ("memory", "learning")
             ),
             wrap(model, "_process_model_response", _around_answer),
             wrap(model, "_aprocess_model_response", _around_async_answer),
@@ -166,6 +175,23 @@ def _is_below(plan: Plan, ancestor: Plan) -> bool:
     while work is not None and work is not ancestor:
         work = work.parent_work
     return work is not None
+
+
+class _InContext(wrapt.ObjectProxy[Any]):
+    """An agent or team whose background threads run in the context of the code that uses them."""
+
+    @property
+    def background_executor(self) -> _InContext:
+        return _InContext(self.__wrapped__.background_executor)
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return self.__wrapped__.submit(in_context(function), *args, **kwargs)
+
+
+def _in_context(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
+    """Let the threads that update memories and learnings record in the run that starts them."""
+    agent, *rest = args
+    return wrapped(_InContext(agent), *rest, **kwargs)
 
 
 def _around_run(tracing: Tracing, wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
