@@ -338,8 +338,6 @@ class ToolCallPreview(ActToolInfo):
     result_truncated: bool = False
     state_changes_bytes: int | None = None
     state_changes_truncated: bool = False
-    late_result_bytes: int | None = None
-    late_result_truncated: bool = False
 
     @field_validator(*PAYLOAD_FIELDS[Kind.TOOL_CALL], "error_message", "error_stack")
     @classmethod

@@ -25,7 +25,6 @@ from api.schemas import (
     ShownStatus,
     read_config,
 )
-from tracer.records.status import Status
 
 NodeKind = Literal["plan", "step", "thinkAct", "toolCall"]
 """The kinds of record below a run."""
@@ -199,10 +198,6 @@ class ToolCallFields(_NodeFields):
     """The hook that returned the result instead of the tool."""
     still_running: bool | None
     """True if the call ended while its tool continued to run, after a timeout for example."""
-    late_finished_at: datetime | None
-    """When the tool ended after the call had been recorded as timed out."""
-    late_status: Status | None
-    """The status with which the tool ended after the timeout."""
     inferred: bool
     """True if the link to its parent was reconstructed rather than recorded."""
     inferred_from: str | None
@@ -223,10 +218,6 @@ class ToolCallFields(_NodeFields):
     """The call's changes of the session state, as the text of a JSON array."""
     state_changes_bytes: int | None
     state_changes_truncated: bool
-    late_result: str | None
-    """The result or the error with which the tool ended after the timeout."""
-    late_result_bytes: int | None
-    late_result_truncated: bool
 
 
 # Rows: end.

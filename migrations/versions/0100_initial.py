@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0100"
+revision = "0101"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -296,9 +296,6 @@ CREATE TABLE act_tool_info (
     error_type text,
     error_message text,
     error_stack text,
-    late_finished_at timestamptz,
-    late_status record_status,
-    late_result text,
     effective_arguments text,
     forged_arguments text[],
     short_circuited_by text,

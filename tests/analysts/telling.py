@@ -14,7 +14,6 @@ from tracer.records.events import (
     EndingStatus,
     ErrorInfo,
     Event,
-    LateEndNoted,
     PlanFinished,
     PlannedStep,
     PlanStarted,
@@ -203,13 +202,5 @@ class Telling:
                 status=status,
                 reason=reason,
                 **said,
-            )
-        )
-
-    def late_end(self, call: Call, at: float, result: str) -> None:
-        """Note that a call that was given up on ended after all."""
-        self.events.append(
-            LateEndNoted(
-                at=self.moment(at), **call.links, tool_call_id=call.id, status=OK, result=result
             )
         )

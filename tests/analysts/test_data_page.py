@@ -29,11 +29,11 @@ def test_views_sql_matches_the_field_definitions() -> None:
 
 def test_new_field_is_added_to_its_view_with_a_comment() -> None:
     views = VIEWS_FILE.read_text(encoding="utf-8")
-    column = "    call.late_result,\n"
-    start = views.index("COMMENT ON COLUMN trace.tool_calls.late_result IS ")
+    column = "    call.still_running,\n"
+    start = views.index("COMMENT ON COLUMN trace.tool_calls.still_running IS ")
     text = views[start : views.index("\n", start) + 1]
     older = views.replace(column, "", 1).replace(text, "", 1)
     added = updated_views(older)
-    assert ",\n    call.late_result\nFROM act_tool_info AS call\n" in added
+    assert ",\n    call.still_running\nFROM act_tool_info AS call\n" in added
     assert text in added
     assert len(added) == len(views)

@@ -15,7 +15,6 @@ from tracer.records.events import (
     ChosenToolCall,
     ErrorInfo,
     Event,
-    LateEndNoted,
     PlanFinished,
     PlannedStep,
     PlanStarted,
@@ -200,9 +199,6 @@ class _Telling:
                     still_running=self.draw(st.sampled_from([None, None, False, True])),
                 )
             )
-        for _ in self.some(1):
-            late: dict[str, Any] = {"status": self.draw(endings), "result": self.word()}
-            self.maybe(LateEndNoted(**self.at(), **place, **late))
         if "parent_tool_call_id" not in place and self.seldom():
             item = {**place, "parent_tool_call_id": place["tool_call_id"]}
             self.call(item, 0, depth)

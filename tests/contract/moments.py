@@ -9,7 +9,6 @@ from uuid import UUID
 
 from tracer.records.events import (
     EndingStatus,
-    LateEndNoted,
     PlanFinished,
     PlannedStep,
     PlanStarted,
@@ -77,7 +76,3 @@ class Moments:
     ) -> ToolCallFinished:
         said = {"tool_call_id": self.call, "step_id": self.step, **said}
         return ToolCallFinished(**self._place(at, None), status=status, **said)
-
-    def late_end(self, at: int = 7, **said: Any) -> LateEndNoted:
-        said = {"tool_call_id": self.call, "status": Status.SUCCEEDED, **said}
-        return LateEndNoted(**self._place(at, None), step_id=self.step, **said)

@@ -125,7 +125,6 @@ async def test_forged_argument_names_of_all_events_are_merged(new_store: NewStor
     told: list[Event] = [
         run.call_started(forged_arguments=("user_id", "é", "user_id")),
         run.call_finished(forged_arguments=("Token",)),
-        run.late_end(),
     ]
     for order in (told, told[::-1]):
         store = new_store()
@@ -136,17 +135,6 @@ async def test_forged_argument_names_of_all_events_are_merged(new_store: NewStor
         revision = call.revision
         await store.record(run.call_started(forged_arguments=("é",)), run.call_finished())
         assert (await store.reader.read_tool_call(run.call)).call.revision == revision
-
-
-async def test_late_end_of_a_timed_out_call_does_not_change_its_status(store: Store) -> None:
-    run = Moments()
-    timed_out = run.call_finished(status=Status.FAILED, reason="timed_out")
-    late = run.late_end(result="after all")
-    await store.record(run.call_started(), late, timed_out)
-    call = (await store.reader.read_tool_call(run.call)).call
-    assert (call.status, call.reason) == (Status.FAILED, "timed_out")
-    assert (call.late_status, call.late_result) == (Status.SUCCEEDED, "after all")
-    assert call.late_finished_at == late.at
 
 
 async def test_planned_steps_reported_as_not_reached_are_cancelled(store: Store) -> None:

@@ -176,7 +176,7 @@ async def test_heartbeat_or_event_of_a_dead_recorder_revives_its_records(
     assert await statuses(store, run) == all_are("abandoned"), "it died again"
 
 
-async def test_late_end_replaces_the_status_abandoned(store: Living) -> None:
+async def test_ending_replaces_the_status_abandoned(store: Living) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     await store.pass_time(100)

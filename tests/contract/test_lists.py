@@ -178,10 +178,6 @@ async def test_list_truncates_long_strings_and_contains_their_size(store: Store)
     assert (call.result, call.result_bytes, call.result_truncated) == (start, 3000, True)
     assert (call.effective_arguments, call.effective_arguments_bytes) == (start, 3000)
     assert (call.state_changes_bytes, call.state_changes_truncated) == (6004, True)
-    assert (call.late_result, call.late_result_bytes, call.late_result_truncated) == (
-        *(None, None),
-        False,
-    )
     assert (call.name, call.error_message, call.error_stack) == (long, start, start)
 
 

@@ -205,7 +205,6 @@ async def test_export_and_import_keep_hostile_text_numbers_and_cancel_requests(
             ),
         ),
         run.call_finished(forged_arguments=("token", hostile), result=hostile, still_running=True),
-        run.late_end(result=hostile),
     )
     await here.writer.request_cancel(run.root)
     file = await export_of(here.reader, run.root)

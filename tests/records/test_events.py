@@ -14,7 +14,6 @@ from tests.sample_runs import START, sample_run
 from tracer.records.events import (
     EVENT,
     FROM_THE_WIRE,
-    LateEndNoted,
     PlanStarted,
     ThoughtRecorded,
     ThoughtStarted,
@@ -200,12 +199,6 @@ def test_state_changes_that_are_no_array_are_rejected() -> None:
     changes = ["{}", "", {"op": "set"}, 7]
     ended = {**CALL, "status": "failed"}
     assert not_rejected(ToolCallFinished, ended, "state_changes", changes) == []
-
-
-def test_late_end_event_survives_encoding_and_decoding() -> None:
-    event = LateEndNoted(**CALL, status=Status.SUCCEEDED, result="at last")
-
-    assert EVENT.validate_json(event_json(event)) == event
 
 
 def test_sequential_ids_sort_in_the_order_of_creation() -> None:

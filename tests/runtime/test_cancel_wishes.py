@@ -103,11 +103,7 @@ async def test_tool_that_swallows_its_cancellation_leaves_no_open_record(
     let_go.set()
     await on.launcher.aclose()
     [row] = (await on.rows(UUID(rows.plans[0]["planId"]))).tool_calls
-    assert (row["status"], row["lateStatus"], row["lateResult"]) == (
-        "cancelled",
-        "succeeded",
-        "after all",
-    )
+    assert (row["status"], row["stillRunning"], row["result"]) == ("cancelled", True, None)
 
 
 async def test_synchronous_tool_that_cannot_be_stopped_leaves_no_open_record(

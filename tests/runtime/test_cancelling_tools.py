@@ -166,8 +166,6 @@ async def test_run_cancelled_at_any_turn_of_the_event_loop_leaves_no_waiting_thr
                 if await store.read_revisions([root_plan_id]):
                     rows = await on.rows(root_plan_id)
                     check_all_has_ended(rows)
-                    # A thread that was about to end may still do so.
-                    assert {each["lateStatus"] for each in rows.tool_calls} <= {None, "succeeded"}
             if not run.cancelled():
                 break
             turns += step * (1 + turns // 20)

@@ -111,10 +111,9 @@ async def test_hanging_hook_is_cancelled_at_the_deadline(tmp_path: Path) -> None
     failures = []
     for name, outcome in outcomes.items():
         row = await on.row(outcome)
-        fields = (row["stillRunning"], row["lateStatus"], len(on.endings(outcome)))
+        fields = (row["stillRunning"], row["result"], len(on.endings(outcome)))
         got = (str(outcome.status), outcome.reason, *fields)
-        late = "succeeded" if name.startswith("swallows") else None
-        expected = ("failed", "timed_out", None, late, 1)
+        expected = ("failed", "timed_out", None, None, 1)
         if got != expected:
             failures.append(f"{name}: expected {expected}, got {got}")
 
@@ -133,13 +132,11 @@ async def test_hanging_synchronous_hook_is_recorded_as_still_running(tmp_path: P
         outcome = await long_enough(
             lambda seconds: on.tools.call("double", {"number": 2}, timeout=seconds), begun.is_set
         )
-        before = await on.row(outcome)
         let_go.set()
-    after = await on.row(outcome)
+    row = await on.row(outcome)
 
     assert (outcome.status, outcome.reason) == ("failed", "timed_out")
-    assert (before["stillRunning"], before["lateStatus"]) == (True, None)
-    assert (after["lateStatus"], after["lateResult"]) == ("succeeded", "late")
+    assert (row["stillRunning"], row["result"]) == (True, None)
 
 
 async def test_timed_out_synchronous_tool_inside_hooks_is_recorded_as_still_running(
@@ -159,17 +156,14 @@ async def test_timed_out_synchronous_tool_inside_hooks_is_recorded_as_still_runn
             outcome = await long_enough(
                 lambda seconds: on.tools.call("slow", timeout=seconds), begun.is_set
             )
-            before = await on.row(outcome)
             let_go.set()
-        after = await on.row(outcome)
-        fields = [before[name] for name in ("status", "reason", "stillRunning", "lateStatus")]
-        return [*fields, after["lateStatus"], after["lateResult"]]
+        row = await on.row(outcome)
+        return [row[name] for name in ("status", "reason", "stillRunning", "result")]
 
     failures = []
     stacks: list[list[Hook]] = [[], [around_async], [around], [around_async, around]]
     for hooks in stacks:
-        result = "<" * len(hooks) + "late" + ">" * len(hooks)
-        expected = ["failed", "timed_out", True, None, "succeeded", result]
+        expected = ["failed", "timed_out", True, None]
         if (got := await given_up(hooks)) != expected:
             names = [each.__name__ for each in hooks]
             failures.append(f"{names}: expected {expected}, got {got}")
@@ -225,11 +219,9 @@ async def test_call_is_cancelled_even_if_its_hook_catches_the_cancellation(
             calling.cancel()
             await asyncio.wait({calling}, timeout=PATIENCE)
         [row] = (await on.rows(place.root_plan_id)).tool_calls
-    [after] = (await on.rows(place.root_plan_id)).tool_calls
 
     assert calling.cancelled()
     assert (row["status"], row["stillRunning"]) == ("cancelled", None)
-    assert after["lateStatus"] is None
 
 
 async def late_async(next: Next, arguments: dict[str, Any], later: list[Any]) -> str:
@@ -289,8 +281,6 @@ async def test_hook_that_calls_next_after_the_timeout_runs_no_tool(tmp_path: Pat
             begun.clear()
             outcomes.append(await long_enough(partial(call, each.name), begun.is_set))
         let_go.set()
-    rows = [await on.row(each) for each in outcomes]
 
     assert [each.reason for each in outcomes] == ["timed_out"] * 2
-    assert [each["lateStatus"] for each in rows] == [None] * 2
     assert ran == []

@@ -16,7 +16,6 @@ from tracer.errors import DepthLimitReached, ToolError
 from tracer.records.status import Status
 from tracer.tasks import has_passed, seconds_left
 from tracer.threads import MAX_THREADS
-from tracer.tools.call.invocation import late_ending
 from tracer.tools.definition.results import Ending
 from tracer.tools.definition.tool import Tool, tool
 
@@ -118,7 +117,7 @@ async def test_call_ends_at_the_deadline_of_its_plan() -> None:
     assert seen == [deadline]
 
 
-async def test_late_end_of_a_tool_that_ignores_its_cancellation_is_recorded() -> None:
+async def test_tool_that_ignores_its_cancellation_is_recorded_as_still_running() -> None:
     let_go = asyncio.Event()
 
     @tool(timeout=0.01)
@@ -133,16 +132,11 @@ async def test_late_end_of_a_tool_that_ignores_its_cancellation_is_recorded() ->
     caller = Caller()
     ending = await caller.call(stubborn)
     let_go.set()
-    [work] = caller.late
-    assert isinstance(work, asyncio.Task)
-    late = await late_ending(work)
 
-    assert ending.reason == "timed_out"
-    assert late is not None
-    assert (late.status, late.result) == (Status.SUCCEEDED, "after all")
+    assert (ending.reason, caller.notes.still_running, len(caller.late)) == ("timed_out", True, 1)
 
 
-async def test_late_end_of_a_timed_out_synchronous_tool_is_recorded() -> None:
+async def test_synchronous_tool_is_recorded_as_still_running_after_its_timeout() -> None:
     begun, let_go = threading.Event(), threading.Event()
 
     @tool
@@ -154,13 +148,8 @@ async def test_late_end_of_a_timed_out_synchronous_tool_is_recorded() -> None:
     caller = Caller()
     ending = await long_enough(partial(within, caller, stubborn), begun.is_set)
     let_go.set()
-    *_, work = caller.late
-    assert isinstance(work, asyncio.Task)
-    late = await late_ending(work)
 
-    assert ending.reason == "timed_out"
-    assert late is not None
-    assert (late.status, late.reason) == (Status.FAILED, "tool_error")
+    assert (ending.reason, caller.notes.still_running) == ("timed_out", True)
 
 
 async def test_tool_that_cancels_itself_does_not_cancel_its_caller() -> None:

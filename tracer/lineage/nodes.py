@@ -136,8 +136,6 @@ class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
     forged_arguments: list[str]
     short_circuited_by: str | None
     still_running: bool | None
-    late_finished_at: datetime | None
-    late_status: str | None
     inferred: bool
     inferred_from: str | None
     arguments: str | None
@@ -152,9 +150,6 @@ class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
     state_changes: str | None
     state_changes_bytes: int | None
     state_changes_truncated: bool
-    late_result: str | None
-    late_result_bytes: int | None
-    late_result_truncated: bool
 
 
 # Rows: end.

@@ -415,16 +415,6 @@ class ToolCallFinished(_ToolCallEvent, _Ending):
     """True if the call ended while its tool continues to run, for example after a timeout."""
 
 
-class LateEndNoted(_ToolCallEvent):
-    """A tool ended after its call had been recorded as timed out. The call keeps its status."""
-
-    type: Literal["late_end_noted"] = "late_end_noted"
-    status: EndingStatus
-    """The status with which the tool ended."""
-    result: Text | None = None
-    """The result or the error with which the tool ended."""
-
-
 Event = (
     PlanStarted
     | PlanFinished
@@ -434,7 +424,6 @@ Event = (
     | ThoughtRecorded
     | ToolCallStarted
     | ToolCallFinished
-    | LateEndNoted
 )
 
 EVENT: TypeAdapter[Event] = TypeAdapter(

@@ -25,7 +25,6 @@ from pydantic import BaseModel
 from tracer.records.events import (
     ChosenToolCall,
     Event,
-    LateEndNoted,
     PlanFinished,
     PlannedStep,
     PlanStarted,
@@ -67,13 +66,12 @@ class MergeRules:
     least: tuple[str, ...]
     ending: tuple[str, ...]
     latest: tuple[str, ...]
-    late: tuple[str, ...]
     union: tuple[str, ...]
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """Groups of fields that merge as tuples. All values of a group come from one version."""
-        return tuple(group for group in (self.ending, self.latest, self.late) if group)
+        return tuple(group for group in (self.ending, self.latest) if group)
 
     @cached_property
     def replaces(self) -> dict[str, Callable[[Any, Any], bool]]:
@@ -189,7 +187,6 @@ _KINDS: dict[type[BaseModel], Kind] = {
     ChosenToolCall: Kind.TOOL_CALL,
     ToolCallStarted: Kind.TOOL_CALL,
     ToolCallFinished: Kind.TOOL_CALL,
-    LateEndNoted: Kind.TOOL_CALL,
 }
 """The kind of record that each class describes. The classes are events and items of events."""
 
@@ -210,14 +207,6 @@ def _own_record(event: Event) -> _Record:
     kind = _KINDS[type(event)]
     fields = _shared(event, kind)
     match event:
-        case LateEndNoted():
-            fields |= {
-                "status": Status.UNKNOWN,
-                "result": None,
-                "late_finished_at": event.at,
-                "late_status": event.status,
-                "late_result": event.result,
-            }
         case PlanFinished() | StepFinished() | ThoughtRecorded() | ToolCallFinished():
             fields["finished_at"] = event.at
             if event.error is not None:
@@ -263,7 +252,7 @@ def _other_records(event: Event) -> Iterator[_Record]:
 
 
 def _around_call(
-    event: ThoughtStarted | ThoughtRecorded | ToolCallStarted | ToolCallFinished | LateEndNoted,
+    event: ThoughtStarted | ThoughtRecorded | ToolCallStarted | ToolCallFinished,
     recorder: Fields,
 ) -> Iterator[_Record]:
     """Yield the other records that an event of a model call or tool call describes.

@@ -45,8 +45,6 @@ class Merge(Enum):
     greater tuple is stored as a whole."""
     LATEST = "latest"
     """As `ENDING`, for the fields of a tool call's latest attempt."""
-    LATE = "late"
-    """As `ENDING`, for the fields of a tool that ended after its call had timed out."""
     UNION = "union"
     """The items of both lists are stored, sorted and without duplicates."""
 
@@ -308,12 +306,6 @@ class ActToolInfo(Record, Outcome, Inferred):
     """The call's changes of the session state, as the text of a JSON array."""
     still_running: Annotated[bool | None, Merge.ENDING] = None
     """True if the call ended while its tool continued to run, after a timeout for example."""
-    late_finished_at: Annotated[datetime | None, Merge.LATE] = None
-    """When the tool ended after the call had been recorded as timed out."""
-    late_status: Annotated[Status | None, Merge.LATE] = None
-    """The status with which the tool ended after the timeout."""
-    late_result: Annotated[str | None, Merge.LATE, Shown.CUT] = None
-    """The result or the error with which the tool ended after the timeout."""
 
 
 RECORDS: dict[Kind, type[Any]] = {

@@ -12,7 +12,7 @@ from tracer.redaction import Redaction
 
 WHOLE_TEXTS = frozenset(
     {
-        *("arguments", "effective_arguments", "result", "late_result", "state_changes"),
+        *("arguments", "effective_arguments", "result", "state_changes"),
         *("thought", "messages", "title", "user_request", "request", "summary"),
         *("parameters", "offered_tools", "run_metadata"),
         *("message", "stack", "error_message", "error_stack"),

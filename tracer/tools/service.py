@@ -104,7 +104,7 @@ class ToolService:
         own_state = dict(self.resources.initial_state)
         # A live view, because toolkits may be registered later.
         self.resources.initial_state = ChainMap(own_state, self.registry.session_state)  # type: ignore[arg-type]
-        self.background_tasks: set[asyncio.Task[None]] = set()
+        self.background_tasks: set[asyncio.Task[Any]] = set()
         """Tasks that may outlive their run, such as waiting for tools that timed out."""
         self._recorder = recorder or Unrecorded()
         self._ids = ids

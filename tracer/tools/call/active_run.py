@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -118,7 +118,7 @@ class ActiveRun:
         resources: ToolResources,
         root_plan_id: UUID,
         new_id: IdSource,
-        background_tasks: set[asyncio.Task[None]],
+        background_tasks: set[asyncio.Task[Any]],
         *,
         session_id: str | None = None,
         identity: Identity | None = None,
@@ -218,9 +218,8 @@ class ActiveRun:
         """Return the ending for records that are interrupted when this run is cancelled."""
         return cancelled(self.cancel_reason)
 
-    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that may outlive the run, such as waiting for a call that timed out."""
-        task = asyncio.create_task(work)
+    def keep_in_background(self, task: asyncio.Task[Ending]) -> None:
+        """Hold a task that may outlive the run, such as a call that continues after its timeout."""
         self._background_tasks.add(task)
         task.add_done_callback(self._background_tasks.discard)
 

@@ -14,11 +14,11 @@ from uuid import UUID
 from tracer.context import ToolContext
 from tracer.errors import BudgetExhausted, UnknownTool
 from tracer.logs import get_logger, lineage_bound
-from tracer.records.events import Event, LateEndNoted, ToolCallFinished, ToolCallStarted
+from tracer.records.events import Event, ToolCallFinished, ToolCallStarted
 from tracer.records.status import Reason, Status
 from tracer.tasks import seconds_left
 from tracer.tools.call.active_run import ActiveRun
-from tracer.tools.call.invocation import CallNotes, call_tool, late_ending
+from tracer.tools.call.invocation import CallNotes, call_tool
 from tracer.tools.definition.hooks import Hook
 from tracer.tools.definition.results import Ending, failed, timed_out
 from tracer.tools.definition.tool import EXCLUSIVE, Tool
@@ -190,9 +190,6 @@ class CallBatch:
         async def before_attempt() -> None:
             await self._run.record(self._started(call))
 
-        def on_late(work: asyncio.Task[Ending]) -> None:
-            self._run.run_in_background(self._record_late_end(call, work))
-
         try:
             ending = await call_tool(
                 call.tool,
@@ -201,7 +198,7 @@ class CallBatch:
                 call.notes,
                 hooks=context.agent.hooks if isinstance(context.agent, CallingAgent) else (),
                 before_attempt=before_attempt,
-                on_late=on_late,
+                on_late=self._run.keep_in_background,
                 grace_seconds=self._run.resources.grace_seconds,
             )
         except Exception as error:
@@ -210,16 +207,6 @@ class CallBatch:
         if ending.status is Status.CANCELLED and ending.error is None:
             return self._run.cancelled()
         return ending
-
-    async def _record_late_end(self, call: Call, work: asyncio.Task[Ending]) -> None:
-        ending = await late_ending(work)
-        if ending is not None:
-            result = ending.error.message if ending.error else ending.result
-            await self._run.record(
-                LateEndNoted(
-                    **self._run.stamp(), **self._links(call), status=ending.status, result=result
-                )
-            )
 
     def _cancelled(self, calls: Sequence[Call]) -> list[Event]:
         """Return the events that end the calls that a cancellation interrupted."""

@@ -147,15 +147,6 @@ async def call_tool(
     return timed_out(f"The time limit expired before the tool ended.{suffix}")
 
 
-async def late_ending(work: asyncio.Task[Ending]) -> Ending | None:
-    """Wait for a call that continued after its timeout or cancellation. Return how it ended.
-
-    Return None if the call ended because it was cancelled.
-    """
-    await asyncio.wait({work})
-    return None if work.cancelled() else _ending_of(work)
-
-
 def _ending_of(work: asyncio.Task[Ending]) -> Ending:
     if work.cancelled():
         return cancelled(message="The tool cancelled itself.")
@@ -302,7 +293,7 @@ class _Invocation:
         # The call is recorded as timed out or cancelled, so its changes are dropped.
         if not changes or self._is_given_up():
             return
-        # Completed even if the call times out meanwhile; the late ending then includes the changes.
+        # Completed even if the call times out meanwhile.
         await finish_despite_cancellation(
             asyncio.ensure_future(run_of(self._context).change_state(changes))
         )

@@ -42,5 +42,5 @@ export function silentSince(
 
 /** Whether a tool still runs although its call was given up. */
 export function runsOn(record: TreeNode): boolean {
-  return record.kind === 'toolCall' && record.stillRunning === true && record.lateStatus === null
+  return record.kind === 'toolCall' && record.stillRunning === true
 }

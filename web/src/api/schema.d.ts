@@ -3480,15 +3480,6 @@ export interface components {
             record: components["schemas"]["SpanRecord"] | null;
         };
         /**
-         * Status
-         * @description The status of a record.
-         *
-         *     If two versions of a record are merged, the greater status wins. The order is part of the
-         *     protocol: `unknown < pending < running < cancelled < failed < succeeded`.
-         * @enum {string}
-         */
-        Status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded";
-        /**
          * StepNodeSchema
          * @description A step, with its rounds, its other tool calls and the sub-plans that it opened.
          */
@@ -4029,18 +4020,6 @@ export interface components {
              */
             stillRunning: boolean | null;
             /**
-             * Latefinishedat
-             * @description When the tool ended after the call had been recorded as timed out.
-             */
-            lateFinishedAt: string | null;
-            /** @description The status with which the tool ended after the timeout. */
-            lateStatus: components["schemas"]["Status"] | null;
-            /**
-             * Lateresult
-             * @description The result or the error with which the tool ended after the timeout.
-             */
-            lateResult: string | null;
-            /**
              * Lineage
              * @description The known records from the root plan down to the call.
              */
@@ -4171,13 +4150,6 @@ export interface components {
              */
             stillRunning: boolean | null;
             /**
-             * Latefinishedat
-             * @description When the tool ended after the call had been recorded as timed out.
-             */
-            lateFinishedAt: string | null;
-            /** @description The status with which the tool ended after the timeout. */
-            lateStatus: components["schemas"]["Status"] | null;
-            /**
              * Inferred
              * @description True if the link to its parent was reconstructed rather than recorded.
              */
@@ -4223,15 +4195,6 @@ export interface components {
             stateChangesBytes: number | null;
             /** Statechangestruncated */
             stateChangesTruncated: boolean;
-            /**
-             * Lateresult
-             * @description The result or the error with which the tool ended after the timeout.
-             */
-            lateResult: string | null;
-            /** Lateresultbytes */
-            lateResultBytes: number | null;
-            /** Lateresulttruncated */
-            lateResultTruncated: boolean;
             /**
              * Subplancount
              * @description The number of sub-plans that the call opened, whether the tree shows them or not.
@@ -4424,18 +4387,6 @@ export interface components {
              * @description True if the call ended while its tool continued to run, after a timeout for example.
              */
             stillRunning: boolean | null;
-            /**
-             * Latefinishedat
-             * @description When the tool ended after the call had been recorded as timed out.
-             */
-            lateFinishedAt: string | null;
-            /** @description The status with which the tool ended after the timeout. */
-            lateStatus: components["schemas"]["Status"] | null;
-            /**
-             * Lateresult
-             * @description The result or the error with which the tool ended after the timeout.
-             */
-            lateResult: string | null;
             /** Argumentsbytes */
             argumentsBytes: number | null;
             /**
@@ -4464,13 +4415,6 @@ export interface components {
              * @default false
              */
             stateChangesTruncated: boolean;
-            /** Lateresultbytes */
-            lateResultBytes: number | null;
-            /**
-             * Lateresulttruncated
-             * @default false
-             */
-            lateResultTruncated: boolean;
             /**
              * Durationms
              * @description The duration in milliseconds; null while the record is open or has not started.
@@ -4808,74 +4752,6 @@ export interface components {
              * @default null
              */
             stack: string | null;
-        };
-        /**
-         * LateEndNoted
-         * @description A tool ended after its call had been recorded as timed out. The call keeps its status.
-         */
-        LateEndNoted: {
-            /**
-             * At
-             * Format: date-time
-             * @description The time of the event, by the clock of the recording process.
-             */
-            at: string;
-            /**
-             * Rootplanid
-             * Format: uuid
-             * @description The id of the run, which is the id of its root plan.
-             */
-            rootPlanId: string;
-            /**
-             * Planid
-             * Format: uuid
-             */
-            planId: string;
-            /**
-             * Recorderid
-             * @description The recorder that sends the event.
-             * @default null
-             */
-            recorderId: string | null;
-            /**
-             * Stepid
-             * Format: uuid
-             */
-            stepId: string;
-            /**
-             * Toolcallid
-             * Format: uuid
-             */
-            toolCallId: string;
-            /**
-             * Thinkactid
-             * @description The think-act that requested the call; absent for a call outside of any think-act.
-             * @default null
-             */
-            thinkActId: string | null;
-            /**
-             * Parenttoolcallid
-             * @description The batch call that contains this call, or the call whose tool made it.
-             * @default null
-             */
-            parentToolCallId: string | null;
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            type: "late_end_noted";
-            /**
-             * Status
-             * @description The status with which the tool ended.
-             * @enum {string}
-             */
-            status: "cancelled" | "failed" | "succeeded";
-            /**
-             * Result
-             * @description The result or the error with which the tool ended.
-             * @default null
-             */
-            result: string | null;
         };
         /**
          * PlanFinished
@@ -5656,7 +5532,7 @@ export interface components {
              */
             forgedArguments: string[];
         };
-        Event: components["schemas"]["PlanStarted"] | components["schemas"]["PlanFinished"] | components["schemas"]["StepStarted"] | components["schemas"]["StepFinished"] | components["schemas"]["ThoughtStarted"] | components["schemas"]["ThoughtRecorded"] | components["schemas"]["ToolCallStarted"] | components["schemas"]["ToolCallFinished"] | components["schemas"]["LateEndNoted"];
+        Event: components["schemas"]["PlanStarted"] | components["schemas"]["PlanFinished"] | components["schemas"]["StepStarted"] | components["schemas"]["StepFinished"] | components["schemas"]["ThoughtStarted"] | components["schemas"]["ThoughtRecorded"] | components["schemas"]["ToolCallStarted"] | components["schemas"]["ToolCallFinished"];
         /**
          * PlanFields
          * @description A plan without its steps. Long strings are previews.
@@ -6101,13 +5977,6 @@ export interface components {
              */
             stillRunning: boolean | null;
             /**
-             * Latefinishedat
-             * @description When the tool ended after the call had been recorded as timed out.
-             */
-            lateFinishedAt: string | null;
-            /** @description The status with which the tool ended after the timeout. */
-            lateStatus: components["schemas"]["Status"] | null;
-            /**
              * Inferred
              * @description True if the link to its parent was reconstructed rather than recorded.
              */
@@ -6153,15 +6022,6 @@ export interface components {
             stateChangesBytes: number | null;
             /** Statechangestruncated */
             stateChangesTruncated: boolean;
-            /**
-             * Lateresult
-             * @description The result or the error with which the tool ended after the timeout.
-             */
-            lateResult: string | null;
-            /** Lateresultbytes */
-            lateResultBytes: number | null;
-            /** Lateresulttruncated */
-            lateResultTruncated: boolean;
         };
         /**
          * Problem
@@ -8431,7 +8291,6 @@ export interface operations {
                      *                   "resultTruncated": false,
                      *                   "effectiveArgumentsTruncated": false,
                      *                   "stateChangesTruncated": false,
-                     *                   "lateResultTruncated": false,
                      *                   "own": {
                      *                     "inputTokens": 120,
                      *                     "outputTokens": 40,

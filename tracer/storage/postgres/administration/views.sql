@@ -477,9 +477,6 @@ SELECT
     call.short_circuited_by,
     call.state_changes,
     call.still_running,
-    call.late_finished_at,
-    call.late_status::text AS late_status,
-    call.late_result,
     call.inferred,
     call.inferred_from,
     step.agent_name,
@@ -536,9 +533,6 @@ COMMENT ON COLUMN trace.tool_calls.forged_arguments IS 'The names of hidden para
 COMMENT ON COLUMN trace.tool_calls.short_circuited_by IS 'The hook that returned the result instead of the tool.';
 COMMENT ON COLUMN trace.tool_calls.state_changes IS 'The call''s changes of the session state, as the text of a JSON array.';
 COMMENT ON COLUMN trace.tool_calls.still_running IS 'True if the call ended while its tool continued to run, after a timeout for example.';
-COMMENT ON COLUMN trace.tool_calls.late_finished_at IS 'When the tool ended after the call had been recorded as timed out.';
-COMMENT ON COLUMN trace.tool_calls.late_status IS 'The status with which the tool ended after the timeout.';
-COMMENT ON COLUMN trace.tool_calls.late_result IS 'The result or the error with which the tool ended after the timeout.';
 COMMENT ON COLUMN trace.tool_calls.inferred IS 'True if the link to its parent was reconstructed rather than recorded.';
 COMMENT ON COLUMN trace.tool_calls.inferred_from IS 'The evidence for the reconstructed link.';
 COMMENT ON COLUMN trace.tool_calls.agent_name IS 'The agent of its step.';

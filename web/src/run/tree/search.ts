@@ -22,7 +22,6 @@ export function searchedTexts(record: TreeNode): (string | null)[] {
         record.result,
         record.effectiveArguments,
         record.stateChanges,
-        record.lateResult,
         ...error,
       ]
   }
@@ -65,8 +64,7 @@ export function isCut(record: TreeNode): boolean {
         record.argumentsTruncated ||
         record.resultTruncated ||
         record.effectiveArgumentsTruncated ||
-        record.stateChangesTruncated ||
-        record.lateResultTruncated
+        record.stateChangesTruncated
       )
   }
 }

@@ -36,7 +36,7 @@ export function thoughtPayload(thinkAct: ThinkActNode): Payload {
 
 export function callPayload(
   call: ToolCallNode,
-  field: 'arguments' | 'effectiveArguments' | 'result' | 'stateChanges' | 'lateResult',
+  field: 'arguments' | 'effectiveArguments' | 'result' | 'stateChanges',
 ): Payload {
   return {
     text: call[field],
