@@ -157,12 +157,6 @@ def test_importing_tracer_does_not_import_heavy_modules() -> None:
     assert modules.isdisjoint({"pydantic", "sqlalchemy", "opentelemetry", "asyncio"})
 
 
-def test_public_names_are_exported() -> None:
-    assert [getattr(tracer, name).__name__ for name in tracer.__all__] == tracer.__all__
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        tracer.nothing  # type: ignore[attr-defined]  # noqa: B018
-
-
 # --- The line about the first stored run ---------------------------------------------------------
 
 MANY_RUNS = """\

@@ -136,19 +136,14 @@ def test_client_installation_stays_within_its_size_limits(
 
 
 LIGHT = {
-    "BadRequest",
-    "BasicAuth",
     "BearerAuth",
     "BudgetLimits",
     "Chosen",
     "ConfigurationError",
     "Denied",
-    "HeaderAuth",
     "HttpWriter",
-    "IdentityUnavailable",
     "InvalidArguments",
     "InvalidResult",
-    "MissingIdentity",
     "ModelError",
     "Recorder",
     "RegistrationError",
@@ -162,11 +157,11 @@ LIGHT = {
     "ToolContext",
     "ToolError",
     "ToolUnavailable",
-    "TracerError",
     "Tracing",
-    "UnknownTool",
     "connect",
     "identity",
+    "in_context",
+    "instrument_threads",
 }
 """What works without extras."""
 
