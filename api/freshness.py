@@ -1,4 +1,4 @@
-"""Read-your-writes: a run's pending spans are converted to records before the run is read.
+"""Read-your-writes: a read of a run waits until its pending spans are converted to records.
 
 Each request has a `Freshness`, which notes how many accepted spans the records still lack. If they
 lack any, the response has the header `Tracer-Behind` and no ETag (`api.http.conditional`).
@@ -53,16 +53,12 @@ class Freshness:
         )
 
     async def catch_up(self, projection: SpanProjection, kind: Kind, record_id: UUID) -> None:
-        """Convert the pending spans of a record's run to records, up to a time limit.
+        """Wait until the pending spans of a record's run are projected, up to a time limit.
 
         If the limit expires first, note the missing spans.
         """
-        behind = await projection.catch_up(
-            kind,
-            record_id,
-            seconds=FRESH_SECONDS if self.is_wanted else READ_SECONDS,
-            any_size=self.is_wanted,
-        )
+        seconds = FRESH_SECONDS if self.is_wanted else READ_SECONDS
+        behind = await projection.catch_up(kind, record_id, seconds=seconds)
         if behind is not None:
             self._behind.append(behind)
 
@@ -98,11 +94,11 @@ method waits for projections."""
 def up_to_date(
     reader: TraceReader, projection: SpanProjection | None, freshness: Freshness
 ) -> TraceReader:
-    """Return a reader that converts a run's pending spans to records before it reads the run.
+    """Return a reader that waits for the projection of a run's pending spans before it reads.
 
     Args:
         reader: Reads the records that exist already.
-        projection: Converts the spans in the same store; None if no spans are ever pending.
+        projection: Waits for the projection in the same store; None: reads do not wait.
         freshness: The freshness of the request. It notes the spans that the records still lack.
     """
     if projection is None:

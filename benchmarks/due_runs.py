@@ -65,8 +65,8 @@ def measured(bench: Bench) -> Iterator[Figure]:
 
 
 _LOOK: dict[str, tuple[str, list[Any]]] = {
-    "due runs": (DUE, [None, DUE_AT_ONCE, PROJECTION_VERSION]),
-    "the next due run": (NEXT_DUE, [None]),
+    "due runs": (DUE, [None, DUE_AT_ONCE, PROJECTION_VERSION, True]),
+    "the next due run": (NEXT_DUE, [None, True]),
 }
 
 

@@ -17,8 +17,9 @@ from tests.databases import (
     template_name,
 )
 
-# A process takes longer to start than most tests; those of projectors ask for them.
-os.environ.setdefault("TRACER_PROJECTORS", "thread")
+# A process takes longer to start than most tests. Tests project in their own process
+# (`tests.projecting`); tests of projectors ask for them.
+os.environ.setdefault("TRACER_PROJECTORS", "0")
 
 pytest_plugins = ["tests.profiles"]
 

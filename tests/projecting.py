@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 from uuid import UUID
 
 from tracer.records.record_classes import Kind
 from tracer.storage.postgres.connection.pool import Pool, sync_connection
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.spans.catch_up import PostgresProjection
 from tracer.storage.postgres.spans.projector import Projector, Round
 from tracer.store import Behind, SpanProjection
 
@@ -22,14 +24,21 @@ _days = count()
 _MOST_ROUNDS = 6_000
 
 
-async def project(projection: SpanProjection) -> int:
+class Projection(SpanProjection, Protocol):
+    """A projector in this process."""
+
+    async def project_due(self, now: datetime | None = None) -> int:
+        """Project the runs of all projects that are due, and return how many."""
+
+
+async def project(projection: Projection) -> int:
     """Project all pending runs, and return how many there were."""
     # A day later each time: a run is not due again soon after a projection.
     now = datetime(2100, 1, 1, tzinfo=UTC) + timedelta(days=next(_days))
     return await projection.project_due(now)
 
 
-def projecting_after(inner: T, projection: SpanProjection, names: frozenset[str]) -> T:
+def projecting_after(inner: T, projection: Projection, names: frozenset[str]) -> T:
     """Return a store that projects all pending runs after each call of the methods `names`."""
 
     async def after(call: Callable[[], Awaitable[Any]]) -> Any:
@@ -40,7 +49,7 @@ def projecting_after(inner: T, projection: SpanProjection, names: frozenset[str]
     return _wrapped(inner, names.__contains__, after)
 
 
-def projecting_before(inner: T, projection: SpanProjection) -> T:
+def projecting_before(inner: T, projection: Projection) -> T:
     """Return a reader that projects all pending runs before each read."""
 
     async def before(call: Callable[[], Awaitable[Any]]) -> Any:
@@ -76,7 +85,7 @@ async def project_in(pool: Pool) -> None:
 
 
 class DatabaseProjection:
-    """`SpanProjection` over a database, by a projector of its own for each call."""
+    """`Projection` over a database, by a projector of its own for each call."""
 
     def __init__(self, options: Any) -> None:
         """Take the options of connections: `connection_options(url)`, or `pool.kwargs`."""
@@ -95,8 +104,20 @@ class DatabaseProjection:
                 time.sleep(0.01)  # another projector works on a run
         raise AssertionError("Runs that are due were not projected.")
 
-    async def catch_up(
-        self, kind: Kind, record_id: UUID, *, seconds: float = 2.0, any_size: bool = False
-    ) -> Behind | None:
+    async def catch_up(self, kind: Kind, record_id: UUID, *, seconds: float = 2.0) -> Behind | None:
         await project(self)
         return None
+
+
+class WokenProjection(DatabaseProjection):
+    """`PostgresProjection`, with a projector in this process that each read wakes."""
+
+    def __init__(self, options: Any, project_pool: ProjectPool) -> None:
+        super().__init__(options)
+        self._inner = PostgresProjection(project_pool)
+
+    async def catch_up(self, kind: Kind, record_id: UUID, *, seconds: float = 2.0) -> Behind | None:
+        if await self._inner.catch_up(kind, record_id, seconds=0) is None:
+            return None
+        await self.project_due()
+        return await self._inner.catch_up(kind, record_id, seconds=0)

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+ONE_PROJECTOR = {"TRACER_PROJECTORS": "1"}
+"""The settings of a server to which a test sends spans."""
+
 ADDRESS = re.compile(r"listens on (http://\S+)")
 
 
@@ -32,10 +35,17 @@ def tracer_server(
     python: Path | str = sys.executable,
     cwd: Path | None = None,
     address_space: int | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """Run `tracer serve` on a free port and yield its address; see `start_server`."""
     server = start_server(
-        database_url, home, *options, python=python, cwd=cwd, address_space=address_space
+        database_url,
+        home,
+        *options,
+        python=python,
+        cwd=cwd,
+        address_space=address_space,
+        settings=settings,
     )
     try:
         yield server.address

@@ -6,7 +6,6 @@ Only this module imports all implementations.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -50,9 +49,13 @@ from tracer.storage.postgres.projects.projects import (
 from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session_state import PostgresSessions
-from tracer.storage.postgres.spans.catch_up import LocalProjectors, PostgresProjection
-from tracer.storage.postgres.spans.projectors import ProjectionCounts, projectors
-from tracer.storage.postgres.spans.reprojection import Reprojection, projecting_at
+from tracer.storage.postgres.spans.catch_up import PostgresProjection
+from tracer.storage.postgres.spans.projectors import (
+    ProjectionCounts,
+    count_projectors,
+    projectors,
+)
+from tracer.storage.postgres.spans.reprojection import Reprojection
 from tracer.storage.postgres.stats.rollups import RollupJob
 from tracer.storage.postgres.write.leases import PostgresReaper
 from tracer.storage.postgres.writer import OnCommit, PostgresWriter
@@ -79,7 +82,7 @@ class Parts:
     stores: ProjectStores | None = None
     """The stores of the other projects; None if the server has no other projects."""
     projection: SpanProjection | None = None
-    """Projects pending spans before they are read; None: reads return the last projection."""
+    """Reads wait for it until pending spans are projected; None: reads do not wait."""
     authenticator: Authenticator | None = None
     """Authenticates callers; None: every request may do everything."""
     recorder: Recorder | None = None
@@ -169,12 +172,10 @@ async def parts(
     terms, redaction = settings.lease_terms, settings.redaction
     async with (
         _server_pool(settings, database_url) as pool,
-        LocalProjectors(database_url, terms=terms) as local_projectors,
         ProjectStores(
             pool,
             terms,
             redaction=redaction,
-            projectors=local_projectors,
             url=database_url,
             on_commit=on_commit,
         ) as stores,
@@ -266,17 +267,13 @@ async def stores(
     Raises:
         ConfigurationError: The project does not exist.
     """
-    async with (
-        open_pool(database_url) as pool,
-        LocalProjectors(database_url, terms=settings.lease_terms) as projectors,
-    ):
+    async with open_pool(database_url) as pool:
         seen = ProjectPool(pool, await project_id_of(pool, project))
         redactor = WriteRedactor(settings.redaction)
         yield Stores(
             PostgresReader(seen),
             PostgresWriter(seen, redactor=redactor),
-            # There need not be a server, whose projectors would take large runs.
-            PostgresProjection(seen, projectors, local_spans=math.inf),
+            PostgresProjection(seen),
         )
 
 
@@ -352,9 +349,17 @@ async def reprojection(database_url: str, project: str) -> AsyncIterator[Reproje
     Raises:
         ConfigurationError: The project does not exist.
     """
+    async with project_pool(database_url, project) as pool, projecting(database_url):
+        yield Reprojection(pool)
+
+
+@asynccontextmanager
+async def projecting(database_url: str) -> AsyncIterator[None]:
+    """Run a projector during the block if none is connected to the database."""
     async with open_pool(database_url) as pool:
-        seen = ProjectPool(pool, await project_id_of(pool, project))
-        yield Reprojection(seen, projecting_at(database_url))
+        number = 0 if await count_projectors(pool) else 1
+    async with projectors(database_url, number):
+        yield
 
 
 @asynccontextmanager

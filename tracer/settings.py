@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -73,18 +72,6 @@ def _check_patterns(patterns: SecretStr) -> SecretStr:
     return patterns
 
 
-def _check_projectors(projectors: object) -> object:
-    if projectors is None or projectors == "thread":
-        return projectors
-    try:
-        number = int(str(projectors))
-    except ValueError:
-        number = -1
-    if not 0 <= number <= MAX_PROJECTORS:
-        raise ValueError(f"write a number from 0 to {MAX_PROJECTORS}, or the word thread")
-    return number
-
-
 def default_home() -> Path:
     """Return the default directory of the embedded Postgres and of the recorder's spool.
 
@@ -96,9 +83,6 @@ def default_home() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "tracer"
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "tracer"
-
-
-MAX_PROJECTORS = 64
 
 
 class Settings(BaseModel):
@@ -158,12 +142,11 @@ class Settings(BaseModel):
         le=31_536_000,
         description="The same timeout for runs without a recorder, such as OpenTelemetry spans.",
     )
-    projectors: Annotated[int | Literal["thread"] | None, BeforeValidator(_check_projectors)] = (
-        Field(
-            default=None,
-            description="The number of processes that project accepted spans, or `thread` for one "
-            "thread of the server. Unset: two, one if fewer than three cores are usable.",
-        )
+    projectors: int = Field(
+        default=2,
+        ge=0,
+        le=64,
+        description="The number of processes that project accepted spans; 0 if others do this.",
     )
     backlog_bytes: int = Field(
         default=2**30,

@@ -186,34 +186,15 @@ class Behind:
 
 
 class SpanProjection(Protocol):
-    """The part of a store that converts stored spans to records."""
+    """The part of a store that waits until stored spans are converted to records."""
 
-    async def project_due(self, now: datetime | None = None) -> int:
-        """Project the runs of all projects that are due. Return the number of projected runs.
-
-        A run is due if two conditions hold. First, no span has arrived for 100 ms, or the oldest
-        pending span has waited for 1 s. Second, ten times the duration of the run's last projection
-        has passed. Several callers may call this method at the same time.
-
-        Args:
-            now: The time; None to use the clock of the database.
-
-        Raises:
-            StoreUnavailable: The store did not answer.
-        """
-
-    async def catch_up(
-        self, kind: Kind, record_id: UUID, *, seconds: float = 2.0, any_size: bool = False
-    ) -> Behind | None:
-        """Project the pending spans of a run, before one of its records is read.
-
-        If a projection of the run is in progress, this method waits for it.
+    async def catch_up(self, kind: Kind, record_id: UUID, *, seconds: float = 2.0) -> Behind | None:
+        """Wait until the pending spans of a run are projected, before one of its records is read.
 
         Args:
             kind: The kind of the record, or `Kind.RUN`.
             record_id: The id of the record. If there is no such record, nothing is pending.
             seconds: How long to wait at most.
-            any_size: Whether to wait even if more than 5,000 spans are pending.
 
         Returns:
             The spans that are still pending; None if the records include every span that was
@@ -416,7 +397,8 @@ class TraceReader(Protocol):
         """Return the rows of a plan and of everything below it, the input of `lineage.build_tree`.
 
         For a root plan, the result contains all rows of the run, including those without a known
-        parent. Large runs need no more queries than small runs: at most six.
+        parent. Large runs need no more queries than small runs: at most six. If a run has no record
+        of its root plan, because its spans were not projected yet, the result is one unknown plan.
 
         Raises:
             RecordNotFound: The plan does not exist.

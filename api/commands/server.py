@@ -18,6 +18,7 @@ from api.commands.analysts import analysts, psql
 from api.commands.deletion import erase, prune
 from api.commands.keys import keys
 from api.commands.prices import prices
+from api.commands.projector import projector
 from api.commands.projects import projects
 from api.commands.serve import DEFAULT_HOST, FREE_PORT, Served, served
 from api.commands.spans import reproject
@@ -45,6 +46,7 @@ commands.command(name="import")(import_files)
 commands.command(name="prune")(prune)
 commands.command(name="erase")(erase)
 commands.command(name="reproject")(reproject)
+commands.command(name="projector")(projector)
 commands.command(name="psql")(psql)
 commands.add_typer(keys)
 commands.add_typer(analysts)
@@ -100,7 +102,10 @@ def demo(
         script: Any = import_module("health.demo")
         caller = Identity(script.TOKEN_ID)
         async with served(
-            _with_thread(settings), application, host, FREE_PORT if once else port
+            _without_projectors(settings) if once else settings,
+            application,
+            host,
+            FREE_PORT if once else port,
         ) as server:
             if not once:
                 console.print(f"Tracer listens on {server.address}")
@@ -186,15 +191,15 @@ async def launcher(
     settings: Settings, application: Application, project: str
 ) -> AsyncIterator[RunLauncher]:
     """Run a server in this process. Yield the launcher, which starts runs of the application."""
-    async with served(_with_thread(settings), application, project=project) as server:
+    async with served(_without_projectors(settings), application, project=project) as server:
         yield await server.parts.opened_launcher()
 
 
-def _with_thread(settings: Settings) -> Settings:
-    """Return settings that run the projector of spans in a thread, not in another process.
+def _without_projectors(settings: Settings) -> Settings:
+    """Return settings for one run of an application, which records events.
 
     If `TRACER_PROJECTORS` is set, the settings do not change.
     """
-    if settings.projectors is not None:
+    if "projectors" in settings.model_fields_set:
         return settings
-    return settings.model_copy(update={"projectors": "thread"})
+    return settings.model_copy(update={"projectors": 0})

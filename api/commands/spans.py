@@ -11,7 +11,7 @@ import orjson
 import typer
 
 from tracer import assembly
-from tracer.cli.terminal import AsJson, Project, console, counted, progress_bar, run_command
+from tracer.cli.terminal import AsJson, Project, console, counted, run_command
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
@@ -45,20 +45,14 @@ def reproject(
             assembly.database(settings) as url,
             assembly.reprojection(url, project) as reprojection,
         ):
-            with progress_bar() as progress:
-                total = len(set(runs)) if runs else await reprojection.count()
-                shown = progress.add_task(project, total=total)
+            with console.status("Projecting …") as status:
                 async for batch in _batches(reprojection, runs or None):
-                    waiting = await reprojection.request(batch, with_prices=prices)
-                    done.rejected += sorted(set(batch) - waiting.goals.keys())
-                    before, count = done.runs, len(waiting.goals)
-                    async for state in reprojection.wait(waiting):
-                        if state.is_here and not done.is_here:
-                            console.print("No projector runs, so this process projects the runs.")
-                            done.is_here = True
-                        done.runs = before + count - len(state.goals) - len(state.failed)
-                        progress.update(shown, completed=done.runs + len(done.failed))
-                    done.failed += sorted(waiting.failed | waiting.goals.keys())
+                    goals = await reprojection.request(batch, with_prices=prices)
+                    done.rejected += sorted(set(batch) - goals.keys())
+                    failed = await reprojection.wait(goals)
+                    done.failed += failed
+                    done.runs += len(goals) - len(failed)
+                    status.update(f"Projected {counted(done.runs, 'run')} …")
         if prices:
             async with (
                 assembly.database(settings) as url,
@@ -85,7 +79,6 @@ class Reprojected:
     """The number of runs that were recorded as events and got new costs."""
     rejected: list[UUID] = field(default_factory=list)
     """The runs whose records cannot be computed again."""
-    is_here: bool = False
 
 
 async def _batches(

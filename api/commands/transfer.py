@@ -51,9 +51,7 @@ def export_run(
                 "output to a program."
             )
         async with _stores(settings, project) as stores:
-            behind = await stores.projection.catch_up(
-                Kind.RUN, root_plan_id, seconds=FRESH_SECONDS, any_size=True
-            )
+            behind = await stores.projection.catch_up(Kind.RUN, root_plan_id, seconds=FRESH_SECONDS)
             whole = await stores.reader.read_whole_run(root_plan_id)
         if behind is not None:
             reason = behind.error or "no projector has read them yet"
@@ -98,6 +96,7 @@ async def _stores(settings: Settings, project: str) -> AsyncIterator[Stores]:
     async with (
         assembly.database(settings) as url,
         assembly.stores(settings, url, project) as stores,
+        assembly.projecting(url),
     ):
         yield stores
 

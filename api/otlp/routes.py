@@ -240,6 +240,6 @@ async def _await_projection(
     end = time() + seconds
     for run_id in run_ids:
         left = max(0.0, end - time())
-        if await projection.catch_up(Kind.RUN, run_id, seconds=left, any_size=True):
+        if await projection.catch_up(Kind.RUN, run_id, seconds=left):
             return False
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ from api.moved_records import NOT_THERE, RedirectIfMoved
 from api.plans.schemas import TREE_EXAMPLE, PlanNodeSchema
 from api.plans.tree_json import tree_json
 from api.schemas import BehindSchema, FollowedToolCall, ParentActToolCall, PlanWithParent
+from tracer.errors import RecordNotFound
 from tracer.lineage.tree import Payloads, TreeRows, build_tree
 from tracer.records.record_classes import Kind
 
@@ -75,7 +77,8 @@ async def read_tree(
 ) -> Response:
     """Read a plan and everything below it as a tree."""
     if conditional.is_anything:
-        conditional.check(await reader.read_revision(Kind.PLAN, plan_id))
+        with suppress(RecordNotFound):  # a run whose root plan has no record
+            conditional.check(await reader.read_revision(Kind.PLAN, plan_id))
     rows = await until_client_leaves(request, reader.read_tree(plan_id, payloads))
     headers = conditional.check(rows.revision)
     behind = None

@@ -18,7 +18,7 @@ from tests.adapters.pydantic_ai_agents import VERSION, planner_of
 from tests.adapters.recording import recording, trees_of
 from tests.adapters.scenario import CITIES, assert_scenario, scenario, seen_facts
 from tests.adapters.spans_store import processing
-from tests.servers import tracer_server
+from tests.servers import ONE_PROJECTOR, tracer_server
 from tests.storage.pending_runs import until_projected
 from tests.trees import Node
 from tracer.adapters import pydantic_ai
@@ -32,7 +32,7 @@ async def test_adapter_span_processor_and_otlp_record_the_same_concurrent_runs(
         (tmp_path / folder).mkdir()
     wanted = [scenario(run) for run in range(len(CITIES))]
     with (
-        tracer_server(database_url, tmp_path / "server") as url,
+        tracer_server(database_url, tmp_path / "server", settings=ONE_PROJECTOR) as url,
         recording(tmp_path / "adapter") as (tracing, adapter_store),
         processing(tmp_path / "processor") as (provider, processor_store),
     ):

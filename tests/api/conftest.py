@@ -20,7 +20,7 @@ from api.observability.metrics import Metrics
 from api.run_events import DEFAULT_SETTINGS, StreamSettings
 from tests.api import commands
 from tests.api.commands import Tracer
-from tests.projecting import DatabaseProjection, project
+from tests.projecting import DatabaseProjection, Projection, WokenProjection, project
 from tests.sample_runs import SampleRun
 from tracer.assembly import Parts
 from tracer.logs import configure_logs
@@ -39,9 +39,8 @@ from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session_state import PostgresSessions
-from tracer.storage.postgres.spans.catch_up import LocalProjectors, PostgresProjection
 from tracer.storage.postgres.writer import PostgresWriter
-from tracer.store import SpanProjection, TraceWriter
+from tracer.store import TraceWriter
 from tracer.tools.definition.tool import Tool, tool
 
 
@@ -51,7 +50,7 @@ class Api:
 
     client: httpx2.AsyncClient
     writer: TraceWriter
-    projection: SpanProjection
+    projection: Projection
 
     async def record(self, run: SampleRun) -> SampleRun:
         answer = await self.writer.write(run.events)
@@ -110,12 +109,9 @@ async def serving_parts(
     application = Application(
         name="ward", agents=(nurse,), model=model, session_state={"messages": 0}
     )
-    async with (
-        open_pool(database_url, answer_seconds=answer_seconds) as pool,
-        LocalProjectors(database_url) as projectors,
-    ):
+    async with open_pool(database_url, answer_seconds=answer_seconds) as pool:
         reader = PostgresReader(ProjectPool(pool))
-        projection = PostgresProjection(ProjectPool(pool), projectors)
+        projection = WokenProjection(connection_options(database_url), ProjectPool(pool))
         async with (
             RunWatch(reader) as watch,
             notifications(pool, database_url, watch) as (written, _),

@@ -59,6 +59,6 @@ async def test_server_without_projectors_accepts_spans_and_is_ready(
 async def test_readiness_reports_the_number_of_projectors(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with server(database_url, read_settings(home=tmp_path, projectors="thread")) as client:
+    async with server(database_url, read_settings(home=tmp_path, projectors=1)) as client:
         await until_living(database_url, 1)
         assert (await client.get("/readyz", headers=HERE)).json()["projectors"] == 1

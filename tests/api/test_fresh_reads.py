@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime
 from inspect import getmembers, isfunction, signature
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -15,13 +18,18 @@ from fastapi.routing import APIRoute
 
 from api.app import ROUTES, create_app
 from api.freshness import KINDS
-from tests.api.conftest import Api
+from tests.api.conftest import Api, client_of, serving_parts
 from tests.otel.captured import bodies
 from tests.otel.made_traces import TRACE_ID, agent, body_of, made, spans_from, tool
+from tests.projecting import DatabaseProjection
 from tests.sample_runs import sample_run
 from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.projection.project import place_spans
+from tracer.runtime.scripted_model import ScriptedModel
+from tracer.storage.postgres.connection.pool import connection_options, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.spans.catch_up import PostgresProjection
 from tracer.store import TraceReader
 
 RUN = UUID(TRACE_ID)
@@ -110,31 +118,69 @@ async def test_new_spans_change_the_etag_before_if_none_match_is_compared(api: A
         assert answer.headers["ETag"] != tag
 
 
-async def test_run_with_many_pending_spans_reports_that_it_is_behind(api: Api) -> None:
-    await post(api, *calls(1))
-    tags = {path: (await get(api, path)).headers["ETag"] for path in PATHS}
-    await post(api, *calls(5001))
+@pytest.fixture
+async def lagging(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Api]:
+    """A server without projectors, whose reads wait for none."""
+    monkeypatch.setattr("api.freshness.READ_SECONDS", 0.0)
+    async with (
+        open_pool(database_url) as pool,
+        serving_parts(database_url, tmp_path, ScriptedModel([])) as parts,
+    ):
+        projection = PostgresProjection(ProjectPool(pool))
+        async with client_of(replace(parts, projection=projection)) as client:
+            yield Api(client, parts.writer, DatabaseProjection(connection_options(database_url)))
+
+
+async def test_run_with_pending_spans_reports_that_it_is_behind(lagging: Api) -> None:
+    await post(lagging, *calls(1))
+    await lagging.project()
+    tags = {path: (await get(lagging, path)).headers["ETag"] for path in PATHS}
+    await post(lagging, *calls(2))
 
     for path, tag in tags.items():
-        answer = await get(api, path, **{"If-None-Match": tag})
+        answer = await get(lagging, path, **{"If-None-Match": tag})
 
         assert answer.status_code == 200
         assert "ETag" not in answer.headers
         assert answer.headers["Cache-Control"] == "private, no-store"
         body = answer.json()
-        assert body["behind"]["spans"] == 5002
+        assert body["behind"]["spans"] == 3
         since = datetime.fromisoformat(body["behind"]["since"])
         assert body.get("projectionError") is None
-        found = re.fullmatch(r'spans=5002, since="(.+Z)"', answer.headers["Tracer-Behind"])
+        found = re.fullmatch(r'spans=3, since="(.+Z)"', answer.headers["Tracer-Behind"])
         assert found is not None
         assert datetime.fromisoformat(found[1]) == since
-    for path in (call_path(0), f"/api/runs/{RUN}/spans", f"/api/runs/{RUN}/export"):
-        assert (await get(api, path)).headers["Tracer-Behind"].startswith("spans=5002, ")
-    await api.project()
+    answer = await get(lagging, call_path(0))
+    assert answer.headers["Tracer-Behind"].startswith("spans=3, ")
+    await lagging.project()
     for path in PATHS:
-        answer = await get(api, path)
+        answer = await get(lagging, path)
         assert answer.json()["behind"] is None
         assert "ETag" in answer.headers
+
+
+async def test_acknowledged_run_is_never_answered_with_404_before_its_projection(
+    lagging: Api,
+) -> None:
+    await post(lagging, *calls(1))
+    paths = [
+        path.replace("{rootPlanId}", str(RUN)).replace("{a}", str(RUN)).replace("{b}", str(RUN))
+        for path in _paths_of_runs()
+    ]
+    assert len(paths) >= 4
+
+    for path in (*paths, *PATHS):
+        answer = await get(lagging, path, **{"If-None-Match": '"1"'})
+        assert answer.status_code == 200, path
+        assert answer.headers["Tracer-Behind"].startswith("spans=2, "), path
+
+    tree = (await get(lagging, PATHS[1])).json()
+    assert (tree["planId"], tree["status"]) == (str(RUN), "unknown")
+    assert (tree["agentExecutions"], tree["unplaced"]) == ([], [])
+    assert tree["behind"]["spans"] == 2
+    assert len((await lagging.get(f"/api/runs/{RUN}/spans", limit=1)).json()["items"]) == 1
 
 
 async def test_new_spans_are_listed_even_if_they_change_no_record(api: Api) -> None:
@@ -159,22 +205,11 @@ async def test_spans_of_a_run_of_events_are_listed_at_once(api: Api) -> None:
         assert len(spans.json()["items"]) == number
 
 
-async def test_spans_are_listed_before_they_are_projected(api: Api) -> None:
-    await post(api, *calls(1))
-    assert len((await api.get(f"/api/runs/{RUN}/spans")).json()["items"]) == 2
-    await post(api, *calls(5001))
-
-    answer = await api.get(f"/api/runs/{RUN}/spans", limit=3)
-
-    assert len(answer.json()["items"]) == 3
-
-
-async def test_fresh_read_waits_until_all_accepted_spans_are_projected(api: Api) -> None:
-    await post(api, *calls(5001))
-    # As projector processes would do, which these parts of a server lack.
-    answers = [asyncio.create_task(api.get(path, fresh="true")) for path in PATHS]
+async def test_fresh_read_waits_until_all_accepted_spans_are_projected(lagging: Api) -> None:
+    await post(lagging, *calls(1))
+    answers = [asyncio.create_task(lagging.get(path, fresh="true")) for path in PATHS]
     while not all(answer.done() for answer in answers):
-        await api.project()
+        await lagging.project()
 
     for answer in answers:
         assert answer.result().json()["behind"] is None
@@ -227,8 +262,8 @@ async def test_prefer_wait_header_delays_the_response_until_the_projection(
     assert [run["toolCalls"] for run in listed] == ([1] if applied else [])
 
 
-async def test_prefer_wait_is_not_applied_if_the_projection_takes_longer(api: Api) -> None:
-    answer = await post(api, *calls(1000), Prefer="wait=0")
+async def test_prefer_wait_is_not_applied_if_the_projection_takes_longer(lagging: Api) -> None:
+    answer = await post(lagging, *calls(1), Prefer="wait=0")
 
     assert "Preference-Applied" not in answer.headers
 
@@ -259,6 +294,22 @@ def test_only_routes_of_one_run_or_record_accept_the_fresh_parameter() -> None:
 
     assert len(fresh) >= 9
     assert stale == {"/api/runs/{rootPlanId}/events"}
+
+
+def _paths_of_runs() -> list[str]:
+    """Return the paths that read one run, except those that stream it."""
+    create_app()
+    paths = {
+        route.path
+        for module in ROUTES
+        for route in module.router.routes
+        if isinstance(route, APIRoute) and "GET" in (route.methods or ())
+    }
+    return sorted(
+        path
+        for path in paths
+        if re.search(r"{(rootPlanId|a)}", path) and not path.endswith("/events")
+    )
 
 
 def _query_parameters(dependant: Any) -> list[Any]:

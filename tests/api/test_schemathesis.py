@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.sample_runs import sample_run
-from tests.servers import tracer_server
+from tests.servers import ONE_PROJECTOR, tracer_server
 from tracer.records.access import Scope
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
@@ -51,7 +51,7 @@ async def test_generated_valid_and_invalid_requests_never_cause_a_server_error(
             'name = "measure"\n'
         )
 
-    with tracer_server(database_url, tmp_path) as url:
+    with tracer_server(database_url, tmp_path, settings=ONE_PROJECTOR) as url:
         tried = await asyncio.to_thread(_schemathesis, url, tmp_path, *options)
 
     assert tried.returncode == 0, tried.stdout[-8000:] + tried.stderr[-2000:]

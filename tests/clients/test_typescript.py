@@ -19,7 +19,7 @@ import pytest
 
 from tests.adapters.outline import outline
 from tests.house.project_files import ROOT
-from tests.servers import start_server
+from tests.servers import ONE_PROJECTOR, start_server
 from tracer.clock import utc_now
 
 pytestmark = pytest.mark.thorough
@@ -79,7 +79,11 @@ def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def server(database_url: str, tmp_path: Path) -> Iterator[str]:
     """Run a server whose leases are short, and whose traces may be silent for an hour."""
-    settings = {"TRACER_LEASE_SECONDS": str(LEASE_SECONDS), "TRACER_SPAN_IDLE_SECONDS": "3600"}
+    settings = {
+        "TRACER_LEASE_SECONDS": str(LEASE_SECONDS),
+        "TRACER_SPAN_IDLE_SECONDS": "3600",
+        **ONE_PROJECTOR,
+    }
     server = start_server(database_url, tmp_path, settings=settings)
     try:
         yield server.address

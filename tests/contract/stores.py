@@ -13,7 +13,13 @@ from uuid import UUID
 import httpx2
 
 from api.app import create_app
-from tests.projecting import DatabaseProjection, project, projecting_after, projecting_before
+from tests.projecting import (
+    DatabaseProjection,
+    Projection,
+    project,
+    projecting_after,
+    projecting_before,
+)
 from tests.trees import Node, build_tree, read_tree
 from tracer.assembly import Parts
 from tracer.clock import Clock, stepping_clock
@@ -28,9 +34,8 @@ from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.spans.catch_up import LocalProjectors, PostgresProjection
 from tracer.storage.postgres.writer import PostgresWriter
-from tracer.store import RunFilter, SpanProjection, ToolCallFilter, TraceReader, TraceWriter
+from tracer.store import RunFilter, ToolCallFilter, TraceReader, TraceWriter
 
 RECORDED = datetime(2026, 2, 1, tzinfo=UTC)
 
@@ -51,7 +56,7 @@ class Store:
 
     writer: TraceWriter
     reader: TraceReader
-    projection: SpanProjection
+    projection: Projection
 
     async def record(self, *events: Event) -> None:
         """Write events of which none may be refused."""
@@ -102,21 +107,17 @@ def memory_stores(when: Projecting = Projecting.AFTER_WRITES) -> NewStore:
 def postgres_stores(
     pool: Pool,
     when: Projecting = Projecting.AFTER_WRITES,
-    projectors: LocalProjectors | None = None,
 ) -> NewStore:
     """Return stores in one database, each a project of its own.
 
     Args:
         pool: Connections to the database.
         when: When spans are projected.
-        projectors: Project the spans as a server does; None: `DatabaseProjection` does.
     """
 
     def new_store() -> Store:
         own_project = ProjectPool(pool, next(_projects))
-        projection: SpanProjection = DatabaseProjection(pool.kwargs)
-        if projectors is not None:
-            projection = PostgresProjection(own_project, projectors)
+        projection = DatabaseProjection(pool.kwargs)
 
         async def settle() -> list[UUID]:
             await project(projection)

@@ -37,7 +37,6 @@ from tracer.storage.memory.store import MemoryStore
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.spans.catch_up import LocalProjectors
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter, TraceReader, TraceWriter
 
@@ -51,8 +50,8 @@ async def new_store(request: pytest.FixtureRequest) -> AsyncIterator[NewStore]:
         yield memory_stores(Projecting.ON_DEMAND)
         return
     url = request.getfixturevalue("database_url")
-    async with open_pool(url) as pool, LocalProjectors(url) as projectors:
-        yield postgres_stores(pool, Projecting.ON_DEMAND, projectors)
+    async with open_pool(url) as pool:
+        yield postgres_stores(pool, Projecting.ON_DEMAND)
 
 
 async def revision_of(store: Store, run_id: UUID = RUN) -> int:
@@ -155,26 +154,6 @@ async def test_run_is_due_for_projection_once_a_span_has_waited_1_s(living: Livi
     living.clock.move(0.01)
 
     assert await living.projection.project_due(living.clock.now) == 1
-
-
-async def test_catch_up_projects_the_run_that_contains_the_record(new_store: NewStore) -> None:
-    spans = spans_from(agent(1, "planner"), tool(2, "measure", parent=1))
-    reference, by_run, by_call = new_store(), new_store(), new_store()
-    for store in (reference, by_run, by_call):
-        await store.record_spans(spans)
-    await reference.project()
-    expected = await all_records(reference)
-    [call_id] = [
-        record_id
-        for kind, _, record_id in (k for k in expected if len(k) == 3)
-        if kind == "toolCall"
-    ]
-
-    assert await by_run.projection.catch_up(Kind.RUN, RUN) is None
-    assert await by_call.projection.catch_up(Kind.TOOL_CALL, call_id) is None
-    assert await by_run.projection.catch_up(Kind.RUN, new_id()) is None
-
-    assert await all_records(by_run) == await all_records(by_call) == expected
 
 
 @settings(max_examples=scaled(60))

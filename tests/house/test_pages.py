@@ -35,7 +35,7 @@ from tests.api.commands import serving_here
 from tests.house.project_files import ROOT
 from tests.house.scripted_model import FORMATS, answer_request
 from tests.house.test_distributions import PROGRAMS, build, run
-from tests.servers import ADDRESS
+from tests.servers import ADDRESS, ONE_PROJECTOR
 from tests.tools.http_servers import HttpServer, Received, http_server, reply
 from tests.trees import Node
 
@@ -396,7 +396,7 @@ async def _server(reader: Reader, command: str) -> AsyncIterator[str]:
     with TemporaryDirectory() as home:
         # If this user is root, another one runs Postgres.
         await asyncio.to_thread(Path(home).chmod, 0o755)
-        settings = {"TRACER_HOME": home, "TRACER_GRPC_PORT": "0"}
+        settings = {"TRACER_HOME": home, "TRACER_GRPC_PORT": "0", **ONE_PROJECTOR}
         process = await asyncio.create_subprocess_exec(
             *(*shlex.split(command, comments=True), "--port", "0"),
             cwd=reader.folder,

@@ -16,7 +16,7 @@ from playwright.async_api import Browser, Page, ViewportSize, async_playwright, 
 from tests.api.commands import serving_here
 from tests.databases import fresh_database
 from tests.health.serving import demonstrated, health, served
-from tests.projecting import DatabaseProjection, project
+from tests.projecting import DatabaseProjection, Projection, project
 from tests.sample_runs import SampleRun
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import Span
@@ -26,7 +26,7 @@ from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.stats.rollups import roll_up_runs
 from tracer.storage.postgres.writer import PostgresWriter
-from tracer.store import SpanProjection, TraceWriter
+from tracer.store import TraceWriter
 
 ROOT = Path(__file__).parents[2]
 VIEWPORT = ViewportSize(width=1440, height=900)
@@ -108,7 +108,7 @@ class Records:
 
     project_pool: ProjectPool
     writer: TraceWriter
-    projection: SpanProjection
+    projection: Projection
 
     async def record_spans(self, spans: Iterable[Span]) -> None:
         answer = await self.writer.write_spans(traces_of(spans))

@@ -8,14 +8,13 @@ from datetime import timedelta
 import pytest
 from psycopg import AsyncConnection
 
-from tests.storage.lock_waits import until
-from tests.storage.pending_runs import accept, living, small_trace, until_projected
+from tests.projecting import project_in
+from tests.storage.pending_runs import accept, living, small_trace
 from tracer.clock import utc_now
 from tracer.errors import StoreUnavailable, TooBusy
 from tracer.records.ids import DEFAULT_PROJECT_ID
 from tracer.storage.postgres.connection.pool import Pool, open_pool
 from tracer.storage.postgres.jobs.backlog import LATE_SECONDS, Backlog
-from tracer.storage.postgres.spans.projectors import projectors
 
 OTHER_ID = DEFAULT_PROJECT_ID + 1
 
@@ -49,8 +48,7 @@ async def test_pending_spans_are_counted_until_they_are_projected(
 
     assert found.sizes == {DEFAULT_PROJECT_ID: sum(len(trace.message) for trace in traces)}
     assert found.runs == 2
-    async with projectors(database_url, "thread"):
-        await until_projected(database_url)
+    await project_in(pool)
     found = await backlog.read()
     assert (found.size, found.runs, found.lag) == (0, 0, 0.0)
 
@@ -158,9 +156,10 @@ async def test_backlog_is_read_again_only_while_spans_are_pending(
 async def test_backlog_counts_the_projectors_of_all_servers(database_url: str, pool: Pool) -> None:
     backlog = Backlog(pool, 2**30)
     assert await backlog.count_projectors() == 0
-    async with projectors(database_url, "thread"), projectors(database_url, "thread"):
-
-        async def are_counted() -> bool:
-            return await backlog.count_projectors() == 2
-
-        await until(are_counted)
+    async with (
+        await AsyncConnection.connect(database_url) as first,
+        await AsyncConnection.connect(database_url) as second,
+    ):
+        for each in (first, second):
+            await each.execute("SET application_name TO 'tracer projector'")
+        assert await backlog.count_projectors() == 2

@@ -23,7 +23,6 @@ OF_ALL_SHARDS = {
     "projection_sql.FIND_RUNS_OF_SESSIONS": "finds the runs of sessions, wherever they are",
     "projection_sql.DUE": "finds runs wherever they are",
     "projection_sql.NEXT_DUE": "finds runs wherever they are",
-    "reprojection._COUNT": "counts the runs of a project",
     "reprojection._NEXT": "lists the runs of a project",
     "reprojection._PENDING": "lists the pending runs of a project",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ from tracer.storage.postgres.deletion.deletion_sql import PURGED_TABLES
 from tracer.storage.postgres.schema.record_tables import TABLES
 from tracer.storage.postgres.spans import projection_writer as projection_writing
 from tracer.storage.postgres.spans import projector
-from tracer.storage.postgres.spans.projector import Projector, ProjectRunKey, Round, TimeLimits
+from tracer.storage.postgres.spans.projector import Projector, Round, TimeLimits
 from tracer.storage.postgres.spans.span_writer import PostgresSpans
 
 RUN = UUID(hex=TRACE_ID)
@@ -358,9 +358,9 @@ def test_run_that_repeatedly_crashes_projectors_is_marked_as_failed(server: Serv
     server.accept(other_trace(1))
     groups: list[int] = []
 
-    def end(runs: Sequence[ProjectRunKey]) -> None:
+    def end(runs: Sequence[UUID]) -> None:
         groups.append(len(runs))
-        if RUN in [run.root_plan_id for run in runs]:
+        if RUN in runs:
             raise SystemExit
 
     now = datetime.now(UTC) + timedelta(seconds=10)
@@ -372,7 +372,7 @@ def test_run_that_repeatedly_crashes_projectors_is_marked_as_failed(server: Serv
             Projector(connection, on_begin=end).project_due(now)
         now += timedelta(seconds=10)
 
-    assert groups == [2, 2, 2, 1, 1, 1]  # together, then alone
+    assert groups == [2, 1, 1, 1, 1, 1]  # together, then each alone: first the other run
     error, is_over = run_row(server.url, "projection_error", "due_at = 'infinity'")
     assert error.startswith("The projection ended its process")
     assert is_over
@@ -476,7 +476,7 @@ def test_finished_projections_are_written_before_the_next_slow_run(
     server.accept(other_trace(2))
     groups: list[tuple[int, int]] = []
 
-    def note(runs: Sequence[ProjectRunKey]) -> None:
+    def note(runs: Sequence[UUID]) -> None:
         [(pending,)] = server.observer.execute("SELECT count(*) FROM pending_run").fetchall()
         groups.append((len(runs), pending))
 
@@ -487,26 +487,21 @@ def test_finished_projections_are_written_before_the_next_slow_run(
     assert groups == [(3, 3), (1, 2)]  # the first is written before the third begins
 
 
-def test_run_that_crashed_a_projector_is_projected_alone_and_last(server: Server) -> None:
-    server.accept(parts_of_a_trace()[0])
+@pytest.mark.parametrize("state", ["attempts = 1", "spans = 5001"])
+def test_heavy_run_is_projected_only_by_the_oldest_projector(server: Server, state: str) -> None:
+    server.accept(spans_from(agent(1, "planner")))
+    server.observer.execute(f"UPDATE pending_run SET {state}")
+    server.observer.commit()
     server.accept(other_trace(1))
-    computed: list[ProjectRunKey] = []
-
-    def end(run: ProjectRunKey | None) -> None:
-        if run is not None:
-            computed.append(run)
-            if run.root_plan_id == RUN:
-                raise SystemExit
-
     now = datetime.now(UTC) + timedelta(seconds=10)
-    for _ in range(3):
-        with sync_connection(connection_options(server.url)) as connection:
-            with suppress(SystemExit):
-                Projector(connection, on_run=end).project_due(now)
-            Projector(connection).note_end(computed[-1])
-        now += timedelta(seconds=10)
 
-    assert [run.root_plan_id.int for run in computed] == [RUN.int, 1, RUN.int, RUN.int]
-    error, attempts = run_row(server.url, "projection_error", "attempts")
-    assert error.startswith("The projection ended its process")
-    assert attempts == 5
+    with ExitStack() as connections:
+        oldest, younger = (
+            connections.enter_context(sync_connection(connection_options(server.url)))
+            for _ in range(2)
+        )
+        for each in (oldest, younger):
+            each.execute("SET application_name TO 'tracer projector'")
+        assert Projector(younger).project_due(now).projected == 1
+        assert run_row(server.url, "projected") == (0,)
+        assert Projector(oldest).project_due(now).projected == 1

@@ -1,12 +1,12 @@
-"""Projector processes end with their server and are replaced if they die."""
+"""Projector processes end with their server and are replaced if they die or stand still."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
-from typing import Literal
 from uuid import UUID
 
 import orjson
@@ -26,13 +26,14 @@ from tests.storage.pending_runs import (
     until_projected,
 )
 from tests.torture.private_postgres import private_postgres
+from tracer import assembly
 from tracer.storage.postgres.spans import projectors as module
-from tracer.storage.postgres.spans.projectors import Limits, projectors, usable_cores
+from tracer.storage.postgres.spans.projectors import Limits, projectors
 
 
 def children() -> list[psutil.Process]:
-    """Return the projectors of this process, the spare one last."""
-    return sorted(filter(is_projector, psutil.Process().children()), key=lambda each: each.pid)
+    """Return the projectors of this process."""
+    return list(filter(is_projector, psutil.Process().children()))
 
 
 def is_projector(process: psutil.Process) -> bool:
@@ -40,15 +41,6 @@ def is_projector(process: psutil.Process) -> bool:
         return "tracer.storage.postgres.spans.projector_process" in process.cmdline()
     except psutil.Error:  # it has just ended
         return False
-
-
-async def until_replaced(child: psutil.Process) -> None:
-    """Return when the spare runs in the place of `child`, and there is another spare."""
-
-    async def is_replaced() -> bool:
-        return child.pid not in (pids := {each.pid for each in children()}) and len(pids) == 2
-
-    await until(is_replaced)
 
 
 async def until_logged(caplog: pytest.LogCaptureFixture, words: str) -> None:
@@ -67,7 +59,7 @@ async def start_projector(url: str) -> asyncio.subprocess.Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    given = {"database_url": url, "lease_seconds": 60, "span_idle_seconds": 900, "projectors": 1}
+    given = {"database_url": url, "lease_seconds": 60, "span_idle_seconds": 900}
     input_of(process).write(orjson.dumps(given) + b"\n")
     await until_living(url, 1)
     return process
@@ -78,11 +70,8 @@ def input_of(process: asyncio.subprocess.Process) -> asyncio.StreamWriter:
     return process.stdin
 
 
-@pytest.mark.parametrize("number", [1, 2, "thread"])
-async def test_accepted_runs_are_projected_and_counted(
-    database_url: str, number: int | Literal["thread"]
-) -> None:
-    async with projectors(database_url, number) as counts:
+async def test_accepted_runs_are_projected_and_counted(database_url: str) -> None:
+    async with projectors(database_url) as counts:
         await accept(database_url, *(small_trace() for _ in range(20)))
 
         async def are_counted() -> bool:
@@ -90,91 +79,77 @@ async def test_accepted_runs_are_projected_and_counted(
 
         await until(are_counted)
         assert await pending(database_url) == []
+        assert len(children()) == 2
     assert children() == []
     assert counts.failures == 0
     assert counts.seconds > 0
 
 
-async def test_server_with_zero_projectors_projects_nothing(database_url: str) -> None:
-    async with projectors(database_url, 0):
-        runs = await accept(database_url, small_trace())
-        assert children() == []
-    assert await pending(database_url) == runs
-
-
-async def test_foreign_advisory_locks_do_not_prevent_projectors_from_starting(
+async def test_projector_finishes_the_run_in_progress_when_its_standard_input_closes(
     database_url: str,
 ) -> None:
-    async with await AsyncConnection.connect(database_url) as other:
-        await other.execute("SELECT pg_advisory_lock(1953653091, 1)")
-        await accept(database_url, small_trace())
-        async with projectors(database_url, "thread"):
-            await until_projected(database_url)
-
-
-async def test_projector_ends_when_its_standard_input_closes(database_url: str) -> None:
     process = await start_projector(database_url)
-    input_of(process).close()
-    assert await process.wait() == 0
-    assert await living(database_url) == 0
-
-
-async def test_projector_finishes_the_run_in_progress_before_it_ends(database_url: str) -> None:
-    process = await start_projector(database_url)
+    process.send_signal(signal.SIGINT)  # Ctrl-C ends the server, which ends it
     async with stuck_run(database_url):
         input_of(process).close()
     assert await process.wait() == 0
     assert await pending(database_url) == []
+    assert await living(database_url) == 0
 
 
-async def test_projector_ignores_an_interrupt(database_url: str) -> None:
-    process = await start_projector(database_url)
-    process.send_signal(signal.SIGINT)
-    await accept(database_url, small_trace())
-    await until_projected(database_url)
-    input_of(process).close()
-    assert await process.wait() == 0
-
-
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
-async def test_projector_that_dies_is_replaced(database_url: str, sent: int) -> None:
+async def test_killed_projector_is_replaced(database_url: str) -> None:
     async with projectors(database_url, 1):
         await until_living(database_url, 1)
-        child = children()[0]
-        child.send_signal(sent)
+        children()[0].kill()
         await accept(database_url, small_trace())
         await until_projected(database_url)
 
 
-async def test_projector_that_hangs_is_killed_and_replaced(
+async def test_idle_projector_that_is_stopped_is_replaced(
     database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with projectors(database_url, 1, limits=Limits(group_seconds=1)) as counts:
+    async with projectors(database_url, 1, limits=Limits(still_seconds=2)) as counts:
         await until_living(database_url, 1)
-        child = children()[0]
+        children()[0].suspend()
+        await until_logged(caplog, "no progress for more than 2 s")
+        await accept(database_url, small_trace())
+        await until_projected(database_url)
+    assert counts.failures == 0
+
+
+async def test_projector_that_waits_for_a_lock_is_replaced(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with projectors(database_url, 1, limits=Limits(still_seconds=2)) as counts:
+        await until_living(database_url, 1)
         async with stuck_run(database_url) as run:
-            await until_logged(caplog, "more than 1 s")
-            await until_replaced(child)
+            await until_logged(caplog, "no progress for more than 2 s")
         await until_projected(database_url)
     assert counts.failures >= 1
     assert str(run) in caplog.text
 
 
-async def test_projector_whose_memory_grows_too_much_is_killed(
-    database_url: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("program", "limits", "reason"),
+    [
+        ("while True: pass", Limits(work_seconds=0.2), "it worked for more than 0.2 s"),
+        ("x = b'x' * 2**27; input(); input()", Limits(most_bytes=2**26), "its memory grew by more"),
+    ],
+)
+async def test_projector_that_exceeds_a_limit_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    program: str,
+    limits: Limits,
+    reason: str,
 ) -> None:
-    async with projectors(database_url, 1, limits=Limits(most_bytes=-(2**40))):
-        await until_living(database_url, 1)
-        child = children()[0]
-        async with stuck_run(database_url):
-            await until_logged(caplog, "its memory grew by more than")
-            await until_replaced(child)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(module, "_COMMAND", (sys.executable, "-c", program))
+    async with projectors("postgresql://nowhere", 1, limits=limits):
+        await until_logged(caplog, reason)
 
 
-async def test_stopped_projector_ends_with_the_server(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tracer.storage.postgres.spans.projectors.END_SECONDS", 0.1)
+async def test_stopped_projector_ends_with_the_server(database_url: str) -> None:
     async with projectors(database_url, 1):
         await until_living(database_url, 1)
         child = children()[0]
@@ -193,6 +168,30 @@ async def test_projectors_end_when_the_server_is_killed(
     await until_living(database_url, 0)
 
 
+async def test_command_starts_a_projector_only_if_none_is_connected(database_url: str) -> None:
+    async with assembly.projecting(database_url):
+        await accept(database_url, small_trace())
+        await until_projected(database_url)
+        async with assembly.projecting(database_url):
+            assert len(children()) == 1
+    assert children() == []
+
+
+async def test_projector_command_projects_and_reports_in_a_file(
+    database_url: str, tmp_path: Path
+) -> None:
+    health = tmp_path / "health"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tracer.cli", "projector", "--health-file", str(health)),
+        env={**os.environ, "TRACER_DATABASE_URL": database_url, "TRACER_HOME": str(tmp_path)},
+    )
+    await accept(database_url, small_trace())
+    await until_projected(database_url)
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
+    assert health.exists()
+
+
 @pytest.mark.thorough
 async def test_projectors_survive_an_outage_of_the_database() -> None:
     with private_postgres() as postgres:
@@ -204,21 +203,6 @@ async def test_projectors_survive_an_outage_of_the_database() -> None:
             await accept(postgres.url, small_trace())
             await until_projected(postgres.url)
             assert {child.pid for child in children()} == before
-
-
-def test_usable_cores_respect_the_limits_of_all_cgroups(tmp_path: Path) -> None:
-    own, groups = tmp_path / "cgroup", tmp_path / "groups"
-    inner = groups / "system" / "tracer"
-    inner.mkdir(parents=True)
-    unlimited = usable_cores(groups, own)
-    own.write_text("12:cpu:/old\n0::/system/tracer\n")
-    assert usable_cores(groups, own) == unlimited
-    (inner / "cpu.max").write_text("max 100000\n")
-    assert usable_cores(groups, own) == unlimited
-    (inner.parent / "cpu.max").write_text("50000 100000\n")
-    assert usable_cores(groups, own) == 0.5
-    (inner / "cpu.max").write_text("nonsense")
-    assert usable_cores(groups, own) == 0.5
 
 
 FAULTY = """
@@ -250,7 +234,7 @@ async def value_of(url: str, query: str, *given: object) -> object:
 
 @pytest.mark.thorough
 async def test_failing_runs_do_not_stop_other_runs(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_COMMAND", (sys.executable, "-c", FAULTY))
     bad = [small_trace(name) for name in ("raises", "loops", "ends")]
@@ -269,7 +253,7 @@ async def test_failing_runs_do_not_stop_other_runs(
         return str(await value_of(database_url, query, run))
 
     async def is_alone() -> bool:
-        return await attempts_of(looping) == 4
+        return await attempts_of(looping) == 2
 
     async def are_projected(number: int) -> bool:
         return await projected() == number
@@ -277,19 +261,15 @@ async def test_failing_runs_do_not_stop_other_runs(
     async def are_given_up() -> bool:
         return [await attempts_of(run) for run in (raising, ending)] == [5, 5]
 
-    async with projectors(database_url, 1):
+    async with projectors(database_url, 2):
         await until(lambda: are_projected(1_000))
         await until(is_alone)
-        # The lone attempt takes a minute, in which a stand-in projects the other runs.
+        # The lone attempt takes a minute, in which the other projector projects the other runs.
         await accept(database_url, *(small_trace() for _ in range(100)))
         await until(lambda: are_projected(1_100))
+        assert await attempts_of(looping) == 2
         await until(are_given_up)
-        assert await attempts_of(looping) == 4
 
     assert (await error_of(raising)).startswith("The projection raised KeyError")
     assert (await error_of(ending)).startswith("The projection ended its process")
     assert await value_of(database_url, "SELECT sum(spans) FROM otel_block") == 1_103
-    ends = [line for line in caplog.text.splitlines() if "projector_ended" in line]
-    assert len(ends) == 3
-    assert all(str(ending) in line for line in ends)
-    assert sum("runs=1 " not in line for line in ends) == 1  # it ended one group, then only itself

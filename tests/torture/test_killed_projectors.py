@@ -54,10 +54,7 @@ class Killer:
 
     async def keep_one_running(self) -> None:
         """Run one projector after another until cancelled."""
-        terms = DEFAULT_TERMS
-        options = ProjectorOptions(
-            self.url, terms.lease.total_seconds(), terms.span_idle.total_seconds(), PROJECTORS
-        )
+        options = ProjectorOptions.of(self.url, DEFAULT_TERMS)
         while True:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,

@@ -8,6 +8,7 @@ SERVER_COMMANDS = {
     "prune": "Delete the runs that exceed their project's limits of age and number.",
     "erase": "Delete one run, or all runs of a user, with all data.",
     "reproject": "Compute the records of runs from their spans again, with this version of Tracer.",
+    "projector": "Turn accepted spans into records, without a server, until it is stopped.",
     "psql": "Open psql with read access to one project.",
     "serve": "Serve the API and the viewer.",
     "demo": "Record runs of the demonstration, and show them in the viewer.",

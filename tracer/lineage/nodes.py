@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, final
+from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
 
 from tracer.records.record_classes import RECORDS, Kind, Shown
+from tracer.records.status import Status
 
 
 class TreeTotals(Struct, rename="camel", frozen=True, gc=False):
@@ -234,6 +236,15 @@ class ToolCallNode(ToolCallRow, tag=Kind.TOOL_CALL.value):
 
 
 Node = PlanNode | StepNode | ThinkActNode | ToolCallNode
+
+
+def unknown_plan(plan_id: UUID) -> PlanNode:
+    """Return the node of a root plan that has no record."""
+    given = {"root_plan_id": str(plan_id), "plan_id": str(plan_id), "status": Status.UNKNOWN}
+    flags = dict.fromkeys(("inferred", "user_request_truncated", "summary_truncated"), False)
+    fields: dict[str, Any] = {**dict.fromkeys(PlanRow.__struct_fields__), **given, **flags}
+    return PlanNode(**fields)
+
 
 ROWS: dict[Kind, type[Row]] = {
     each.kind: each for each in (PlanRow, StepRow, ThinkActRow, ToolCallRow)

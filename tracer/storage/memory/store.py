@@ -223,9 +223,7 @@ class MemoryStore:
             self._project(run)
         return len(due)
 
-    async def catch_up(
-        self, kind: Kind, record_id: UUID, *, seconds: float = 2.0, any_size: bool = False
-    ) -> Behind | None:
+    async def catch_up(self, kind: Kind, record_id: UUID, *, seconds: float = 2.0) -> Behind | None:
         """Project the pending spans of a record's run now. Return None: none stay pending."""
         for run in self._open_runs():
             # Ids of records that are made from spans begin like the trace id.

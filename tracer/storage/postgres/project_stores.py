@@ -28,7 +28,7 @@ from tracer.storage.postgres.projects.model_prices import ModelPrices
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.spans.catch_up import LocalProjectors, PostgresProjection
+from tracer.storage.postgres.spans.catch_up import PostgresProjection
 from tracer.storage.postgres.spans.reprojection import Reprojection
 from tracer.storage.postgres.write.leases import LeaseCounts, count_leases
 from tracer.storage.postgres.writer import OnCommit, PostgresWriter
@@ -51,7 +51,7 @@ class ProjectStore:
     settings: SettingsOfProject
     prices: ModelPrices
     projection: SpanProjection | None = None
-    """Projects pending spans before they are read. None: reads do not wait for projections."""
+    """Reads wait for it until pending spans are projected. None: reads do not wait."""
 
 
 class ProjectStores:
@@ -63,7 +63,6 @@ class ProjectStores:
         terms: LeaseTerms = DEFAULT_TERMS,
         project_pool: Callable[[Pool, int], ProjectPool] = ProjectPool,
         redaction: Redaction | None = None,
-        projectors: LocalProjectors | None = None,
         url: str | None = None,
         on_commit: OnCommit = lambda _written, _seconds: None,
     ) -> None:
@@ -74,7 +73,6 @@ class ProjectStores:
             terms: The lengths of leases.
             project_pool: Creates a project's view of the pool.
             redaction: Masks secrets; None: with the standard rules.
-            projectors: Project pending runs before they are read; None: reads do not wait.
             url: The same database, for notifications between processes; None: no notifications.
             on_commit: Called after each batch of writes.
         """
@@ -82,7 +80,6 @@ class ProjectStores:
         self._terms = terms
         self._redaction = redaction
         self._project_pool = project_pool
-        self._projectors = projectors
         self._stores: dict[int, ProjectStore] = {}
         self._opening = asyncio.Lock()
         self._entered = AsyncExitStack()
@@ -181,10 +178,6 @@ class ProjectStores:
         watch = RunWatch(reader, on_watched=self._is_watched.set)
         await self._entered.enter_async_context(watch)
         settings, prices = SettingsOfProject(project), ModelPrices(project)
-        projectors = self._projectors
-        reprojection = Reprojection(
-            project, None if projectors is None else projectors.project_untried
-        )
         writer = PostgresWriter(
             project,
             on_written=self.notify.written,
@@ -194,9 +187,8 @@ class ProjectStores:
             redactor=WriteRedactor(self._redaction),
             settings=settings,
             prices=prices,
-            settle=reprojection.settle if projectors else None,
+            settle=Reprojection(project).settle,
         )
-        projection = None if projectors is None else PostgresProjection(project, projectors)
         return ProjectStore(
             reader,
             writer,
@@ -205,5 +197,5 @@ class ProjectStores:
             ApiKeys(project),
             settings,
             prices,
-            projection,
+            PostgresProjection(project),
         )

@@ -742,7 +742,7 @@ SELECT
     pending.spans,
     pending.size AS bytes,
     pending.since,
-    pending.due_at,
+    greatest(pending.due_at, pending.since) AS due_at,
     pending.attempts,
     coalesce(run.projection_error, pending.failure) AS error
 FROM pending_run AS pending

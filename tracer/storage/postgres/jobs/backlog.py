@@ -16,7 +16,7 @@ from tracer.errors import TooBusy
 from tracer.logs import get_logger
 from tracer.storage.postgres.connection.pool import Pool, pooled_connection, store_errors
 from tracer.storage.postgres.projects.periodic_job import PeriodicJob
-from tracer.storage.postgres.spans.projector_process import COUNT_PROJECTORS
+from tracer.storage.postgres.spans.projectors import count_projectors
 
 READ_SECONDS = 1.0
 """The shortest time between two reads of the backlog."""
@@ -29,10 +29,12 @@ PROJECT_SHARE = 4
 spans faster than they are projected does not block the others."""
 
 # Runs that failed too often are due at `infinity`: no projector will read them, so their spans
-# must not count. Runs that are only projected again have no new spans and are never late.
+# must not count. Runs that are only projected again have no new spans and are never late. A read of
+# a run makes it due before its spans arrived (`catch_up`).
 _BACKLOG = """
 SELECT project_id, sum(size)::bigint, count(*),
-    extract(epoch FROM statement_timestamp() - min(due_at) FILTER (WHERE spans > 0))::float8
+    extract(epoch FROM statement_timestamp()
+        - min(greatest(due_at, since)) FILTER (WHERE spans > 0))::float8
 FROM pending_run WHERE due_at < 'infinity' GROUP BY project_id"""
 
 log = get_logger(__name__)
@@ -143,11 +145,7 @@ class Backlog(PeriodicJob):
         Raises:
             StoreUnavailable: The database does not answer.
         """
-        with store_errors():
-            async with pooled_connection(self._pool) as connection:
-                cursor = await connection.execute(COUNT_PROJECTORS.encode())
-                ((number,),) = await cursor.fetchall()
-        return int(number)
+        return await count_projectors(self._pool)
 
     async def _read(self) -> BacklogFigures:
         with store_errors():

@@ -15,14 +15,20 @@ from sqlalchemy import Enum, Uuid
 
 from tracer.errors import RecordNotFound
 from tracer.lineage.digests import BEGINNING, digest_of, is_digest
-from tracer.lineage.nodes import NODES, PAYLOAD_FIELDS, ROWS, Row
+from tracer.lineage.nodes import NODES, PAYLOAD_FIELDS, ROWS, Row, unknown_plan
 from tracer.lineage.tree import Payloads, Revision, TreeRows
 from tracer.records.merge import RULES
 from tracer.records.record_classes import Kind
 from tracer.redaction import MARK_CHARACTERS, NOT_KEPT
 from tracer.storage.postgres.connection.pool import SyncConnection
 from tracer.storage.postgres.schema.lease_tables import abandoned_at
-from tracer.storage.postgres.schema.record_tables import ALWAYS, METADATA, NOT_DELETED, TABLES
+from tracer.storage.postgres.schema.record_tables import (
+    ALWAYS,
+    METADATA,
+    NOT_DELETED,
+    RUN_NOT_DELETED,
+    TABLES,
+)
 from tracer.text import PREVIEW_BYTES, preview
 
 _ERROR_TEXTS = ("error_message", "error_stack")
@@ -76,7 +82,10 @@ def read_tree(
     parameters: dict[str, Any] = {"project_id": project_id, "plan": plan_id}
     row = connection.execute(_FIND, parameters, prepare=True).fetchone()
     if row is None:
-        raise RecordNotFound("plan", plan_id)
+        run = connection.execute(_FIND_RUN, parameters).fetchone()
+        if run is None:
+            raise RecordNotFound("plan", plan_id)
+        return TreeRows([unknown_plan(plan_id)], revision=Revision(plan_id, *run))
     run_id, opener_id, number, recorded_at = row
     parameters |= {"run": run_id, "opener": opener_id}
     if run_id != plan_id:
@@ -225,6 +234,11 @@ FROM plan_execution_record AS plan
 JOIN run ON run.project_id = plan.project_id AND run.root_plan_id = plan.root_plan_id
 WHERE plan.plan_id = %(plan)s AND plan.project_id = %(project_id)s AND plan.{NOT_DELETED}
 ORDER BY plan.status = 'unknown', plan.root_plan_id LIMIT 1"""
+
+_FIND_RUN = f"""
+SELECT revision, recorded_at FROM run
+WHERE root_plan_id = %(plan)s AND project_id = %(project_id)s AND {RUN_NOT_DELETED}"""
+"""Find a run whose root plan has no record yet: no projector has read its spans."""
 
 _PLANS_BELOW = """
 WITH RECURSIVE below AS (

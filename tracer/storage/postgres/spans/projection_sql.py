@@ -36,11 +36,27 @@ FAILED_PAUSE = "interval '1 minute'"
 earliest this long after the last one."""
 
 IN_PROGRESS = "interval '200 milliseconds'"
-"""A run is not due for this long after an attempt to project it began.
+"""A run is not due for this long after an attempt to project it began, because the attempt is
+probably still in progress."""
 
-The attempt may still be in progress. Or it may have ended its projector process: then the server
-needs this time to record the failure, before another projector takes the run.
-"""
+HEAVY_SPANS = 5_000
+"""A run with more pending spans is *heavy*. So is a run with a failed attempt."""
+
+_IS_LIGHT = f"(attempts = 0 AND spans <= {HEAVY_SPANS})"
+
+# Not by an advisory lock, which any role could take to keep projectors out.
+IS_PROJECTOR = """application_name = 'tracer projector' AND datname = current_database()
+    AND usename NOT IN (SELECT role_name FROM analyst)"""
+"""The condition for the connection of a projector in `pg_stat_activity`."""
+
+TAKES_HEAVY = f"""
+SELECT NOT EXISTS (
+    SELECT FROM pg_stat_activity AS own, pg_stat_activity AS other
+    WHERE own.pid = pg_backend_pid() AND other.pid IN (
+            SELECT pid FROM pg_stat_activity WHERE {IS_PROJECTOR})
+        AND (other.backend_start, other.pid) < (own.backend_start, own.pid))"""
+"""Return whether this projector projects heavy runs: only the one that is connected for the longest
+time does, so that the others stay free."""
 
 
 _COMPARED = {"record_status": "{}::text", "TEXT[]": "coalesce({}, '{{}}')"}
@@ -131,14 +147,14 @@ WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
 # --- Claim ---------------------------------------------------------------------------------------
 
 DUE = f"""
-SELECT project_id, root_plan_id, attempts,
-    CASE WHEN run.projected = 0 OR run.span_bytes > 0 THEN pending.size + run.span_bytes END
+SELECT project_id, root_plan_id, attempts, pending.size + run.span_bytes
 FROM (
     SELECT project_id, root_plan_id, attempts, size, due_at,
         row_number() OVER (PARTITION BY project_id ORDER BY due_at) AS turn
     FROM pending_run WHERE due_at <= coalesce($1::timestamptz, statement_timestamp())
         AND (attempts > 0 AND attempted_at
             > coalesce($1::timestamptz, statement_timestamp()) - {IN_PROGRESS}) IS NOT TRUE
+        AND ({_IS_LIGHT} OR $4)
     ORDER BY turn, project_id LIMIT $2
 ) AS pending
 JOIN run USING (project_id, root_plan_id)
@@ -146,14 +162,14 @@ WHERE run.projection_version <= $3 AND run.deleted_at IS NULL
 ORDER BY turn, project_id"""
 """Find at most $2 due runs of all projects, in turns of one run per project.
 
-The project's id is not a parameter. The returned size of a run is null if some of its spans are not
-packed, because its size is then unknown.
+Heavy runs are omitted unless $4 is true. The project's id is not a parameter.
 """
 
-NEXT_DUE = """
+NEXT_DUE = f"""
 SELECT extract(epoch FROM min(due_at) - coalesce($1::timestamptz, statement_timestamp()))::float8
-FROM pending_run WHERE due_at < 'infinity'"""
-"""Return the seconds until the next run is due; null if no run is pending."""
+FROM pending_run WHERE due_at < 'infinity' AND ({_IS_LIGHT} OR $2)"""
+"""Return the seconds until the next run is due; null if no run is pending. Heavy runs are omitted
+unless $2 is true."""
 
 MOMENT = "SELECT coalesce($1::timestamptz, statement_timestamp())"
 """Return the time for `ATTEMPT`, `UPDATE_RUNS` and `NOTE_FAILURES`, in which Citus rejects clock

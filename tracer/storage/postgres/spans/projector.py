@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -53,13 +53,6 @@ from tracer.store import MAX_RUN_BYTES
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-class ProjectRunKey(NamedTuple):
-    """A run of some project."""
-
-    project_id: int
-    root_plan_id: UUID
-
-
 GROUP_BYTES = 1_200_000
 """Runs share a transaction up to this uncompressed size: about 1,000 spans."""
 
@@ -68,8 +61,8 @@ GROUP_RUNS = 200
 DUE_AT_ONCE = 500
 """How many due runs are listed at a time."""
 
-ALONE_FROM = 3
-"""A run whose projection failed that often shares no transaction."""
+HEAVY_BYTES = 6_000_000
+"""A run with more uncompressed bytes of spans is heavy, too. See `projection_sql.TAKES_HEAVY`."""
 
 log = get_logger(__name__)
 
@@ -80,17 +73,18 @@ class TookTooLong(BaseException):
 
 @dataclass(frozen=True)
 class TimeLimits:
-    """How many seconds the projection of one run may take.
+    """How many seconds of processor time the projection of one run may take.
 
-    The limits only work in the main thread of a process.
+    The limits only work in the main thread of a process. They count processor time, because a busy
+    machine must not make projections fail.
     """
 
     in_group: float = 0.5
     """The limit if the run shares a group with other runs, which wait for it. A group has up to 1.2
     MB of spans, which usually take some 70 ms."""
     alone: float = 55.0
-    """The limit if the run is alone in its group. The server kills a projector that spends 60 s on
-    a group."""
+    """The limit if the run is alone in its group. The server kills a projector that works 60 s on a
+    group."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +130,7 @@ class Projector:
         *,
         clock: Clock | None = None,
         terms: LeaseTerms = DEFAULT_TERMS,
-        on_begin: Callable[[Sequence[ProjectRunKey]], None] = lambda _: None,
-        on_run: Callable[[ProjectRunKey | None], None] = lambda _: None,
+        on_begin: Callable[[Sequence[UUID]], None] = lambda _: None,
         limits: TimeLimits | None = None,
     ) -> None:
         """Create a projector.
@@ -147,14 +140,12 @@ class Projector:
             clock: The clock of due times; None: the database's own clock.
             terms: How long a run counts as alive after its newest span.
             on_begin: Called with each group of runs before its projection.
-            on_run: Called with each run before it is computed, and with None after the last.
             limits: How long one projection may take; None: unlimited. Needs the main thread.
         """
         self._session = ProjectorSession(connection)
         self._writer = ProjectionWriter(self._session, terms)
         self._clock = clock
         self._on_begin = on_begin
-        self._on_run = on_run
         self._limits = limits
 
     # --- Due runs --------------------------------------------------------------------------------
@@ -170,11 +161,12 @@ class Projector:
         """
         now = now or self._now()
         done = Round()
-        ((seconds,),) = self._session.ask(sql.NEXT_DUE, now)
-        if seconds is not None and seconds <= 0:  # otherwise one query is enough
-            for project_id, runs in self._due_groups(now):
+        ((takes_heavy,),) = self._session.ask(sql.TAKES_HEAVY)
+        ((seconds,),) = self._session.ask(sql.NEXT_DUE, now, takes_heavy)
+        if seconds is not None and seconds <= 0:  # otherwise these queries are enough
+            for project_id, runs in self._due_groups(now, takes_heavy=takes_heavy):
                 done += self._project_group(project_id, runs, now, is_due=True)
-            ((seconds,),) = self._session.ask(sql.NEXT_DUE, now)
+            ((seconds,),) = self._session.ask(sql.NEXT_DUE, now, takes_heavy)
         return done + Round(next_due_in=seconds)
 
     def project_run(self, project_id: int, root_plan_id: UUID) -> bool:
@@ -258,33 +250,33 @@ class Projector:
         notify_written(self._session.connection, [run_id])
         return None
 
-    def _due_groups(self, now: datetime | None) -> Iterator[tuple[int, list[UUID]]]:
+    def _due_groups(
+        self, now: datetime | None, *, takes_heavy: bool
+    ) -> Iterator[tuple[int, list[UUID]]]:
         """Yield the due runs in groups of one project each; projects take turns.
 
-        Runs with a failed attempt are not grouped with new runs, because they may fail again.
+        A run with a failed attempt is alone in its group: it may fail again, or end this process.
         """
         most = runs_per_transaction(GROUP_RUNS, is_spread=self._session.is_spread)
-        groups: dict[tuple[bool, int], tuple[list[UUID], int]] = {}
-        alone: list[tuple[int, list[UUID]]] = []
+        groups: dict[int, tuple[list[UUID], int]] = {}
+        alone: list[tuple[int, int, UUID]] = []
         for project_id, run_id, attempts, size in self._session.ask(
-            sql.DUE, now, DUE_AT_ONCE, PROJECTION_VERSION
+            sql.DUE, now, DUE_AT_ONCE, PROJECTION_VERSION, takes_heavy
         ):
-            if attempts >= ALONE_FROM:
-                alone.append((project_id, [run_id]))
+            if attempts > 0 or size > HEAVY_BYTES:
+                alone.append((attempts, project_id, run_id))
                 continue
-            if size is None:
-                yield project_id, [run_id]
-                continue
-            key = attempts > 0, project_id
-            runs, total = groups.pop(key, ([], 0))
+            runs, total = groups.pop(project_id, ([], 0))
             if runs and (total + size > GROUP_BYTES or len(runs) == most):
                 yield project_id, runs
                 runs, total = [], 0
             runs.append(run_id)
-            groups[key] = runs, total + size
-        for (_, project_id), (runs, _) in sorted(groups.items()):
+            groups[project_id] = runs, total + size
+        for project_id, (runs, _) in sorted(groups.items()):
             yield project_id, runs
-        yield from alone  # last, because they may take long or end this process
+        if takes_heavy:  # last, because they may take long
+            for _, project_id, run_id in sorted(alone):
+                yield project_id, [run_id]
 
     # --- One group -------------------------------------------------------------------------------
 
@@ -314,33 +306,30 @@ class Projector:
                 failures[run_id] = _ENDED_THE_PROCESS, sql.MOST_ATTEMPTS
             else:
                 attempts.append(Attempt(run_id, arrived, *rest))
-        keys = [ProjectRunKey(project_id, attempt.run_id) for attempt in attempts]
-        if keys:
-            self._on_begin(keys)
-        stored, prices = self._read(project_id, [attempt.run_id for attempt in attempts])
+        run_ids = [attempt.run_id for attempt in attempts]
+        if run_ids:
+            self._on_begin(run_ids)
+        stored, prices = self._read(project_id, run_ids)
         projections: list[Computed] = []
         done = Round()
         for place, attempt in enumerate(attempts):
             if (spans := stored.pop(attempt.run_id, None)) is None:
                 continue  # it was deleted, or a newer version of the program projected it
-            self._on_run(keys[place])
             try:
                 with _time_limit(self._seconds_for(len(attempts))):
                     projection = self._computed(project_id, attempt, spans, prices)
             except TookTooLong:
                 failures[attempt.run_id] = _TOOK_TOO_LONG, 0
-                self._on_run(None)
                 # More runs of the group may take as long, or end the process.
                 done += self._finish(project_id, projections, failures, now)
                 projections, failures = [], {}
-                if rest := keys[place + 1 :]:
+                if rest := run_ids[place + 1 :]:
                     self._on_begin(rest)
             except Exception as error:  # a dialect may raise anything; other runs continue
                 is_final = isinstance(error, TooManySpans)
                 failures[attempt.run_id] = _reason(error), sql.MOST_ATTEMPTS if is_final else 0
             else:
                 projections.append(projection)
-        self._on_run(None)
         done += self._finish(project_id, projections, failures, now)
         return done + Round(seconds=time.monotonic() - begin)
 
@@ -359,14 +348,6 @@ class Projector:
         with self._session.in_project(project_id, _ONE_SNAPSHOT):
             stored.of_sessions |= self._read_sessions(project_id, sorted(new))
         return computed(attempt, stored, prices) if any(stored.of_sessions.values()) else projection
-
-    def note_end(self, run: ProjectRunKey) -> None:
-        """Record that the projection of a run ended its process.
-
-        From now on, the run is projected alone in a group.
-        """
-        failures: _Failures = {run.root_plan_id: (_ENDED_THE_PROCESS, ALONE_FROM)}
-        self._note_failures(run.project_id, failures, self._now())
 
     def _seconds_for(self, runs: int) -> float | None:
         if self._limits is None:
@@ -565,7 +546,7 @@ def _dated(there: Reduced, exported: Reduced) -> Reduced:
 
 @contextmanager
 def _time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise an exception in the block after some seconds; None: never.
+    """Raise an exception in the block after some seconds of processor time; None: never.
 
     The exception comes from a signal, because a signal also interrupts a regular expression. Python
     delivers signals to the main thread only.
@@ -577,13 +558,13 @@ def _time_limit(seconds: float | None) -> Iterator[None]:
     def end(*_: object) -> None:
         raise TookTooLong
 
-    previous = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    previous = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
 
 
 _TOOK_TOO_LONG = "The projection took too long."

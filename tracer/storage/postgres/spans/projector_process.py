@@ -1,10 +1,9 @@
 """A projector: a loop that turns the pending spans of all projects into records.
 
-The server runs it in processes (`python -m tracer.storage.postgres.spans.projector_process`), or in
-one thread. A process reads one line of JSON from standard input (`ProjectorOptions`) and ends when
-standard input is closed. It writes one line of JSON (`Report`) to standard output when it begins a
-group of runs, and when all runs that were due are done. It writes the run in progress to a file
-(`read_run_in_progress`): a line for each run would cost the server too much.
+`tracer serve` runs it in processes (`python -m tracer.storage.postgres.spans.projector_process`),
+and `tracer projector` in its own. A process of a server reads one line of JSON from standard input
+(`ProjectorOptions`) and ends when standard input is closed. It writes one line of JSON (`Report`)
+to standard output when it begins a group of runs, and after each look for due runs.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from struct import Struct
+from typing import Self
 from uuid import UUID
 
 import orjson
@@ -33,7 +32,8 @@ from tracer.storage.postgres.connection.pool import (
     connection_options,
     sync_connection,
 )
-from tracer.storage.postgres.spans.projector import Projector, ProjectRunKey, TimeLimits
+from tracer.storage.postgres.spans.projection_sql import IS_PROJECTOR
+from tracer.storage.postgres.spans.projector import Projector, TimeLimits
 
 PRIORITY = 10
 """How much nicer a projector process is than the server (see `nice`), so that requests have
@@ -41,6 +41,9 @@ priority."""
 
 QUIET_SECONDS = 0.1
 """How long a projector waits after it is notified of new spans: their run is not due earlier."""
+
+LOOK_SECONDS = 1.0
+"""A projector looks for due runs at least this often, because a notification may get lost."""
 
 MOST_BLOCKED = 6
 """How many times the pause is doubled while other projectors have claimed all due runs."""
@@ -54,11 +57,7 @@ RETRY_SECONDS = (0, 0.1, 0.5, 1, 2, 5)
 
 _JOIN = "SET application_name TO 'tracer projector'"
 
-# Not by an advisory lock, which any role could take to keep projectors out.
-COUNT_PROJECTORS = """
-SELECT count(*) FROM pg_stat_activity
-WHERE application_name = 'tracer projector' AND datname = current_database()
-    AND usename NOT IN (SELECT role_name FROM analyst)"""
+COUNT_PROJECTORS = f"SELECT count(*) FROM pg_stat_activity WHERE {IS_PROJECTOR}"
 """Count the projectors of all servers that are connected to the database."""
 
 log = get_logger("tracer.storage.postgres.spans.projector_process")  # as a process it is `__main__`
@@ -72,13 +71,11 @@ class ProjectorOptions:
     """The database's URL, without a pooler: claims and notifications need a session."""
     lease_seconds: float
     span_idle_seconds: float
-    projectors: int
-    """The number of projectors that the server runs. Without notifications, each of them checks for
-    due runs every `projectors` seconds, so that all together check once a second."""
 
-    progress: int | None = None
-    """The descriptor of the file to which the run in progress is written; None: it is not
-    written."""
+    @classmethod
+    def of(cls, url: str, terms: LeaseTerms) -> Self:
+        """Return the parameters of a projector for a database, with the lengths of leases."""
+        return cls(url, terms.lease.total_seconds(), terms.span_idle.total_seconds())
 
     @property
     def terms(self) -> LeaseTerms:
@@ -90,37 +87,20 @@ class ProjectorOptions:
 
 @dataclass(frozen=True)
 class Report:
-    """Progress of a projector, for the server that watches it."""
+    """Progress of a projector, for the server that watches it.
 
-    is_begin: bool
+    A projector also reports if it had nothing to do, or could not reach the database. A projector
+    that reports nothing for long is stuck.
+    """
+
+    is_begin: bool = False
     """Whether the projector begins a group of runs. Otherwise it has finished all due groups."""
-    runs: int
+    runs: int = 0
     root_plan_id: str | None = None
     """The run's id, if the group that begins has only one run."""
     spans: int = 0
     failures: int = 0
     seconds: float = 0.0
-
-
-_RUN_IN_PROGRESS = Struct(">i16s")
-
-
-def read_run_in_progress(file: int) -> ProjectRunKey | None:
-    """Return the run that a projector computes, or was computing when it died.
-
-    Return None if the projector is idle.
-    """
-    content = os.pread(file, _RUN_IN_PROGRESS.size, 0)
-    if not any(content):
-        return None
-    project_id, run_id = _RUN_IN_PROGRESS.unpack(content)
-    return ProjectRunKey(project_id, UUID(bytes=run_id))
-
-
-def _write_run_in_progress(file: int | None, run: ProjectRunKey | None) -> None:
-    if file is not None:
-        project_id, run_id = (run.project_id, run.root_plan_id.bytes) if run else (0, b"")
-        os.pwrite(file, _RUN_IN_PROGRESS.pack(project_id, run_id), 0)
 
 
 def keep_projecting(
@@ -135,7 +115,7 @@ def keep_projecting(
     retried.
 
     Args:
-        options: The database, and how often to check for due runs.
+        options: The database, and how long leases last.
         end: The descriptor. When it becomes readable, a waiting projector ends at once, and a
             working one ends after the runs in progress.
         report: Receives each report.
@@ -156,6 +136,7 @@ def keep_projecting(
                     error=type(error).__name__,
                     exc_info=None if is_outage else error,
                 )
+            report(Report())
 
 
 def _project_in_turns(
@@ -169,27 +150,26 @@ def _project_in_turns(
         connection,
         terms=options.terms,
         on_begin=lambda runs: report(_beginning(runs)),
-        on_run=lambda run: _write_run_in_progress(options.progress, run),
         limits=limits,
     )
-    longest, blocked = float(options.projectors), 0
+    blocked = 0
     while not _readable([end], 0):
         done = projector.project_due()
+        report(Report(False, done.projected, None, done.spans, done.failures, done.seconds))
         if done.projected or done.failures:
-            report(Report(False, done.projected, None, done.spans, done.failures, done.seconds))
             blocked = 0
             continue
-        pause = longest if done.next_due_in is None else done.next_due_in
+        pause = LOOK_SECONDS if done.next_due_in is None else done.next_due_in
         if pause <= 0:  # another projector has the runs that are due
             pause = QUIET_SECONDS * 2**blocked
             blocked += blocked < MOST_BLOCKED
         else:
             blocked = 0
-        _wait_for_work(connection, end, min(pause, longest))
+        _wait_for_work(connection, end, min(pause, LOOK_SECONDS))
 
 
-def _beginning(runs: Sequence[ProjectRunKey]) -> Report:
-    return Report(True, len(runs), str(runs[0].root_plan_id) if len(runs) == 1 else None)
+def _beginning(runs: Sequence[UUID]) -> Report:
+    return Report(True, len(runs), str(runs[0]) if len(runs) == 1 else None)
 
 
 @contextmanager

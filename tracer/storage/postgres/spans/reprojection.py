@@ -1,45 +1,28 @@
-"""Projecting runs again, and waiting until runs are projected.
-
-Runs are made pending, so that projectors project them. If no projector does, this process projects
-them.
-"""
+"""Projecting runs again: they are made pending, and the projectors do the rest."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import Any
 from uuid import UUID
 
 from tracer.otel.projection.project import PROJECTION_VERSION
 from tracer.storage.postgres.connection.citus import is_spread, runs_per_transaction
 from tracer.storage.postgres.connection.notifications import WAKE_PROJECTORS
-from tracer.storage.postgres.connection.pool import (
-    PoolConnection,
-    connection_options,
-    store_errors,
-    sync_connection,
-)
+from tracer.storage.postgres.connection.pool import PoolConnection, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project, reading
-from tracer.storage.postgres.spans.projector import Projector
 
-RUNS_AT_ONCE = 200
+RUNS_AT_ONCE = 50
 """How many runs are made pending together. If it were all runs of a project, new spans would have
 to wait for them."""
-
-IDLE_SECONDS = 3.0
-"""If no projector has begun or finished any of the runs for this long, this process projects
-them."""
 
 GIVE_UP_SECONDS = 120.0
 """Waiting ends after this time without progress. It exceeds the 60 s after which a projector is
 killed."""
 
 POLL_SECONDS = 0.2
-
-FIRST_ID = UUID(int=0)
 
 _OF_RUNS = "project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)"
 
@@ -65,11 +48,13 @@ _CLEAR_ERRORS = f"""
 UPDATE run SET projection_error = NULL, revision = revision + 1
 WHERE {_OF_RUNS} AND projection_error IS NOT NULL"""
 
-_COUNT = f"SELECT count(*) FROM run WHERE project_id = %(project_id)s AND {_IS_PROJECTABLE}"
-
 _NEXT = f"""
 SELECT root_plan_id FROM run
 WHERE project_id = %(project_id)s AND root_plan_id > %(after)s AND {_IS_PROJECTABLE}
+    AND (NOT %(outdated)s OR projection_version < %(version)s AND NOT EXISTS (
+        SELECT FROM pending_run AS pending
+        WHERE pending.project_id = run.project_id AND pending.root_plan_id = run.root_plan_id
+            AND (pending.due_at < 'infinity' OR NOT %(with_failed)s)))
 ORDER BY root_plan_id LIMIT %(most)s"""
 
 _STATES = f"""
@@ -82,67 +67,34 @@ SELECT root_plan_id, arrived FROM pending_run
 WHERE project_id = %(project_id)s AND since <= statement_timestamp()"""
 
 
-ProjectHere = Callable[[int, UUID, int], Awaitable[bool]]
-"""Projects a run in this process, and returns whether it did. Takes the project, the run and the
-number of attempts that were made."""
-
-
-@dataclass
-class Waiting:
-    """The runs whose projection a caller waits for."""
-
-    goals: dict[UUID, int]
-    """The remaining runs, each with the value that its `run.projected` must reach."""
-    failed: set[UUID] = field(default_factory=set)
-    """Runs whose projection failed for good."""
-    is_here: bool = False
-    """Whether this process projects the runs itself."""
-
-
 class Reprojection:
     """Makes runs of one project pending, and waits for their projection."""
 
-    def __init__(
-        self,
-        project: ProjectPool,
-        project_here: ProjectHere | None = None,
-        idle_seconds: float = IDLE_SECONDS,
-    ) -> None:
-        """Connect to the database.
-
-        Args:
-            project: The project of the runs, with its connections.
-            project_here: Projects a run in this process if no projector does, and returns
-                whether it did. None: this process only waits.
-            idle_seconds: After how long `project_here` is called; see `IDLE_SECONDS`.
-        """
+    def __init__(self, project: ProjectPool) -> None:
+        """Set the project of the runs, with its connections."""
         self._project = project
-        self._project_here = project_here
-        self._idle_seconds = idle_seconds
         self._given = {"project_id": project.project_id, "version": PROJECTION_VERSION}
 
-    async def count(self) -> int:
-        """Return how many runs of the project arrived as spans and can be projected again."""
-        with store_errors():
-            async with in_project(self._project, seconds=None) as connection:
-                [(count,)] = await _fetched(connection, _COUNT, self._given)
-        assert isinstance(count, int)
-        return count
+    async def batches(
+        self, *, outdated: bool = False, with_failed: bool = False
+    ) -> AsyncGenerator[list[UUID], None]:
+        """Yield the runs of the project that can be projected again, `RUNS_AT_ONCE` at a time.
 
-    async def batches(self) -> AsyncGenerator[list[UUID], None]:
-        """Yield all runs of the project that can be projected again, `RUNS_AT_ONCE` at a time."""
-        after = FIRST_ID
-        while True:
-            with store_errors():
-                async with reading(self._project) as connection:
-                    parameters = {**self._given, "after": after, "most": RUNS_AT_ONCE}
-                    runs = [run for (run,) in await _fetched(connection, _NEXT, parameters)]
-            if not runs:
-                return
+        Args:
+            outdated: Only runs that an older version of the program projected, and that are not
+                pending.
+            with_failed: Include outdated runs whose projection failed permanently.
+        """
+        after = UUID(int=0)
+        parameters = {"outdated": outdated, "with_failed": with_failed, "most": RUNS_AT_ONCE}
+        while rows := await self._fetch(_NEXT, parameters | {"after": after}):
+            runs = [run for (run,) in rows]
             yield runs
             after = runs[-1]
 
-    async def request(self, runs: Collection[UUID], *, with_prices: bool = False) -> Waiting:
+    async def request(
+        self, runs: Collection[UUID], *, with_prices: bool = False
+    ) -> dict[UUID, int]:
         """Mark runs as pending, even if their projection failed before, and wake the projectors.
 
         Args:
@@ -151,12 +103,12 @@ class Reprojection:
             with_prices: Whether computed costs are replaced by those of the current prices.
 
         Returns:
-            The runs that are pending now.
+            The runs that are pending now, each with the value that its `run.projected` must reach.
 
         Raises:
             StoreUnavailable: The database does not answer.
         """
-        waiting = Waiting({})
+        goals: dict[UUID, int] = {}
         with store_errors():
             spread = await is_spread(self._project.pool)
             most = runs_per_transaction(RUNS_AT_ONCE, is_spread=spread)
@@ -166,57 +118,39 @@ class Reprojection:
                     parameters = {**self._given, "runs": in_order[begin : begin + most]}
                     locked = [run for (run,) in await _fetched(connection, _LOCK, parameters)]
                     parameters |= {"runs": locked, "with_prices": with_prices}
-                    waiting.goals.update(await _fetched(connection, _MAKE_PENDING, parameters))
+                    goals.update(await _fetched(connection, _MAKE_PENDING, parameters))
                     await connection.execute(_CLEAR_ERRORS, parameters)
                     await connection.execute(WAKE_PROJECTORS)
-        return waiting
+        return goals
 
-    async def wait(self, waiting: Waiting) -> AsyncGenerator[Waiting, None]:
-        """Yield the remaining runs repeatedly, until all are projected, failed or deleted.
+    async def wait(self, goals: Mapping[UUID, int]) -> list[UUID]:
+        """Wait until runs are projected, failed or deleted.
 
-        If nothing changes for `GIVE_UP_SECONDS`, the generator ends although some runs remain.
+        Args:
+            goals: The result of `request`.
+
+        Returns:
+            The runs whose projection failed, or made no progress for `GIVE_UP_SECONDS`, by id.
 
         Raises:
             StoreUnavailable: The database does not answer.
         """
+        failed: list[UUID] = []
         last: dict[UUID, int] = {}
         changed_at = time.monotonic()
-        while True:
-            attempts = await self._look(waiting)
-            yield waiting
-            if not waiting.goals:
-                return
-            idle = time.monotonic() - changed_at
-            if attempts != last:
-                last, changed_at = attempts, time.monotonic()
-            elif idle >= GIVE_UP_SECONDS:
-                return
-            elif self._project_here is not None and idle >= self._idle_seconds:
-                waiting.is_here = True
-                project_id = self._project.project_id
-                done = [await self._project_here(project_id, *each) for each in attempts.items()]
-                if any(done):
-                    continue
-            await asyncio.sleep(POLL_SECONDS)
-
-    async def _look(self, waiting: Waiting) -> dict[UUID, int]:
-        """Remove the runs that are projected or failed from `waiting`.
-
-        Return the number of attempts of each remaining run.
-        """
-        with store_errors():
-            async with reading(self._project) as connection:
-                parameters = {**self._given, "runs": list(waiting.goals)}
-                rows = await _fetched(connection, _STATES, parameters)
-        left: dict[UUID, int] = {}
-        for run, projected, is_failed, attempts in rows:
-            if projected < waiting.goals[run]:
-                if is_failed:
-                    waiting.failed.add(run)
-                else:
-                    left[run] = attempts
-        waiting.goals = {run: waiting.goals[run] for run in left}
-        return left
+        left = dict.fromkeys(goals, 0)
+        while left:
+            states = await self._fetch(_STATES, {"runs": list(left)})
+            behind = [state for state in states if state[1] < goals[state[0]]]
+            failed += [run for run, _, is_failed, _ in behind if is_failed]
+            left = {run: attempts for run, _, is_failed, attempts in behind if not is_failed}
+            if left != last:
+                last, changed_at = left, time.monotonic()
+            elif time.monotonic() - changed_at >= GIVE_UP_SECONDS:
+                break
+            if left:
+                await asyncio.sleep(POLL_SECONDS)
+        return sorted([*failed, *left])
 
     async def settle(self) -> list[UUID]:
         """Wait until the spans that were accepted before the call are projected.
@@ -227,25 +161,15 @@ class Reprojection:
         Raises:
             StoreUnavailable: The database does not answer.
         """
+        return await self.wait(dict(await self._fetch(_PENDING, {})))
+
+    async def _fetch(self, query: str, parameters: dict[str, Any]) -> list[Any]:
         with store_errors():
             async with reading(self._project) as connection:
-                waiting = Waiting(dict(await _fetched(connection, _PENDING, self._given)))
-        async for _ in self.wait(waiting):
-            pass
-        return sorted(waiting.failed | waiting.goals.keys())
+                return await _fetched(connection, query, self._given | parameters)
 
 
 async def _fetched(
     connection: PoolConnection, query: str, parameters: dict[str, Any]
 ) -> list[tuple[Any, ...]]:
     return await (await connection.execute(query, parameters)).fetchall()
-
-
-def projecting_at(url: str) -> ProjectHere:
-    """Return a function that projects a run of a database in a thread of this process."""
-
-    def project(project_id: int, root_plan_id: UUID) -> bool:
-        with sync_connection(connection_options(url)) as connection:
-            return Projector(connection).project_run(project_id, root_plan_id)
-
-    return lambda project_id, run, _: asyncio.to_thread(project, project_id, run)
