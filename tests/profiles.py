@@ -39,6 +39,16 @@ def scaled(examples: int) -> int:
     return examples if is_thorough else min(examples, QUICK_EXAMPLES)
 
 
+def beginnings(length: int, examples: int) -> range:
+    """Return sizes of beginnings of a sequence, at least about as many as `scaled` says.
+
+    Args:
+        length: The length of the sequence.
+        examples: How many sizes the thorough profile tries, from 1 on.
+    """
+    return range(1, length + 1, max(length // scaled(examples), 1))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--thorough`."""
     parser.addoption(

@@ -14,6 +14,7 @@ import pytest
 
 from tests.otel.made_traces import agent, chat, made, projection_of, spans_from, tool
 from tests.otel.projections import project
+from tests.processor_time import processor_limit
 from tracer.otel.otlp.encode import encode_protobuf
 from tracer.otel.projection.call_attribution import LARGE_CHARACTERS, MOST_COPIES
 from tracer.otel.projection.project import project_run
@@ -21,7 +22,7 @@ from tracer.records.record_classes import Kind
 
 FAR = 1_000_000
 SOON = 60
-"""Seconds."""
+"""Seconds of processor time."""
 LARGE = "x" * 4_000_000
 Made = list[dict[str, Any]]
 
@@ -81,24 +82,24 @@ CALLS: dict[Callable[[int], Made], Callable[[int], int]] = {
 """How many tool calls a trace of a size has."""
 
 
-@pytest.mark.timeout(SOON)
 @pytest.mark.parametrize("size", [2_000, pytest.param(12_000, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("trace", CALLS)
 def test_expensive_trace_is_projected_with_every_call(
     trace: Callable[[int], Made], size: int
 ) -> None:
-    run = project_run([encode_protobuf(spans_from(*trace(size)))])
+    with processor_limit(SOON):
+        run = project_run([encode_protobuf(spans_from(*trace(size)))])
 
     assert len(run.rows[Kind.TOOL_CALL]) == CALLS[trace](size)
 
 
-@pytest.mark.timeout(SOON)
 @pytest.mark.parametrize("size", [1_000, pytest.param(4_000, marks=pytest.mark.thorough)])
 def test_chain_of_parents_that_arrives_after_many_children_is_projected(size: int) -> None:
     waiting = spans_from(*(made(each, "w", parent=FAR) for each in range(1, 5 * size + 1)))
     above = [made(FAR + each, "w", parent=FAR + each + 1) for each in range(size)]
 
-    assert not project([*waiting, *spans_from(*above)]).is_agent_work
+    with processor_limit(SOON):
+        assert not project([*waiting, *spans_from(*above)]).is_agent_work
 
 
 def test_large_arguments_of_a_round_are_copied_to_a_limited_number_of_calls() -> None:

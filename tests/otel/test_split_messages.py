@@ -31,6 +31,7 @@ from tests.otel.made_traces import (
 )
 from tests.otel.projections import differences, message_of, project_messages, split
 from tests.otel.test_hostile_traces import CALLS, Made
+from tests.processor_time import processor_limit
 from tests.profiles import scaled
 from tests.sample_runs import sample_run
 from tracer.otel.otlp.blocks import sent_spans
@@ -249,13 +250,13 @@ def test_hostile_traces_make_the_same_rows_in_any_split(trace: Callable[[int], M
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("operation", ["", "chat", "execute_tool", "invoke_agent", "plan"])
 def test_deep_chains_are_projected_in_linear_time(operation: str) -> None:
     attributes = {"gen_ai.operation.name": operation}
     chain = [made(each, "x", attributes, parent=each + 1) for each in range(1, 5_000)]
 
-    assert_same(spans_from(*chain))
+    with processor_limit(60):
+        assert_same(spans_from(*chain))
 
 
 # --- Rules that generated traces seldom reach ----------------------------------------------------

@@ -23,7 +23,7 @@ from tests.otel.coding_agents.captured import (
     truth_of,
 )
 from tests.otel.projections import Projected, differences, split
-from tests.profiles import scaled
+from tests.profiles import beginnings, scaled
 from tracer.otel.otlp.protobuf_spans import attributes_of
 from tracer.records.record_classes import Kind
 from tracer.records.status import Reason, Status
@@ -227,7 +227,7 @@ def test_any_split_of_a_capture_gives_the_same_records(name: str, chance: random
 def test_no_prefix_of_a_capture_gives_a_wrong_link(name: str) -> None:
     truth = truth_run(name)
     for messages in (messages_of(name), single(messages_of(name))):
-        for end in range(1, len(messages) + 1):
+        for end in beginnings(len(messages), len(messages)):
             assert wrong_links(Seen(messages[:end]), truth) == []
 
 
@@ -235,7 +235,7 @@ def test_no_prefix_of_a_capture_gives_a_wrong_link(name: str) -> None:
 def test_no_subset_of_a_capture_gives_a_wrong_link(name: str) -> None:
     truth, parts = truth_run(name), single(messages_of(name))
     chance = random.Random(name)
-    for _ in range(40):
+    for _ in range(scaled(40)):
         some = chance.sample(parts, chance.randint(1, len(parts)))
         assert wrong_links(Seen(some), truth) == []
 

@@ -27,7 +27,7 @@ from tests.otel.coding_agents.captured import (
     truth_of,
 )
 from tests.otel.projections import Projected, differences
-from tests.profiles import scaled
+from tests.profiles import beginnings, scaled
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.logs import LOGS_FIELD, logs_in
 from tracer.otel.otlp.protobuf import bytes_field
@@ -296,7 +296,7 @@ def test_no_prefix_of_an_export_gives_a_wrong_link(name: str) -> None:
     logs, every = singles(name, "logs"), singles(name)
     spans = [each for each in every if each not in set(logs)]
     for messages in (every, [*logs, *spans], [*spans, *logs]):
-        for size in range(1, len(messages) + 1, max(len(messages) // 40, 1)):
+        for size in beginnings(len(messages), 40):
             for run in projected(messages[:size]):
                 assert _wrong_links(run, whole) == []
 
@@ -320,7 +320,7 @@ def _wrong_links(run: Projected, whole: Projected) -> list[str]:
 @pytest.mark.parametrize("name", ["codex-crash-late", "codex-two-tools"])
 def test_shuffled_items_are_projected_after_each_one(name: str) -> None:
     messages = random.Random(1).sample(singles(name), len(singles(name)))
-    for size in range(1, len(messages), max(len(messages) // 60, 1)):
+    for size in beginnings(len(messages), 60):
         projected(messages[:size])
 
 

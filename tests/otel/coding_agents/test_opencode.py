@@ -23,6 +23,7 @@ from tests.otel.coding_agents.captured import (
 )
 from tests.otel.made_traces import TRACE_ID, body_of, made
 from tests.otel.projections import Projected, differences, project_messages, split
+from tests.profiles import beginnings
 from tracer.otel.dialects.opencode import IN_FLIGHT, SCOPE
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.decode_json import decode_json
@@ -332,7 +333,7 @@ def test_links_of_every_prefix_of_a_run_remain_in_the_whole_run(name: str) -> No
 def test_plans_and_opening_calls_keep_their_ids_as_a_run_grows(name: str) -> None:
     messages = messages_of(name)
     final = seen(messages)
-    for at in range(1, len(messages)):
+    for at in beginnings(len(messages), len(messages)):
         run = _seen_part(messages, final, at)
         for plan_id, plan in run.plans.items() if run is not None else ():
             assert plan["tool_call_id"] in (None, final.plans[plan_id]["tool_call_id"])
