@@ -125,6 +125,7 @@ def create_app(
     app.state.intake = intake or Intake()
     app.state.stream_settings = stream_settings
     app.state.metrics = metrics
+    app.state.access = access
     app.state.span_indexes = SpanIndexCache()
     problems.install(app, (route for each in (health, *ROUTES) for route in each.router.routes))
     # Before FastAPI's routes of the same paths, which document these.

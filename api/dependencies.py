@@ -49,9 +49,15 @@ class Allowed:
         """
         caller = request.state.caller
         assert isinstance(caller, Caller)
-        if self.scope is not None and not caller.may(self.scope):
-            raise NotAllowed(lacking(self.scope))
+        if self.scope is not None:
+            check_scope(caller, self.scope)
         return caller
+
+
+def check_scope(caller: Caller, scope: Scope) -> None:
+    """Raise `NotAllowed` if the caller lacks a scope."""
+    if not caller.may(scope):
+        raise NotAllowed(lacking(scope))
 
 
 AnyCaller = Annotated[Caller, Depends(Allowed(None))]

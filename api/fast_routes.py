@@ -27,9 +27,8 @@ from api.dependencies import (
 )
 from api.freshness import freshness_of
 from api.http.conditional import ConditionalRequest
-from api.http.request_bodies import GRPC_SCHEME
 from api.otlp import routes as otlp
-from api.otlp.encodings import GRPC_METHODS, LOGS, METRICS, TRACES, Received
+from api.otlp.encodings import LOGS, TRACES, Received
 from api.plans import routes as plans
 from tracer.logs import bind_request_ids
 from tracer.records import access
@@ -59,21 +58,6 @@ class FastRoute(Route):
         return Match.NONE, {}
 
 
-class GrpcRoute(FastRoute):
-    """A route for gRPC calls, which `api.otlp.grpc_server` converts to ASGI requests."""
-
-    def __init__(self, path: str, received: Received) -> None:
-        async def answer(request: Request) -> Response:
-            return await _record(request, received)
-
-        super().__init__(path, answer, "POST", {b""})
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match a gRPC call. Ordinary HTTP requests do not match."""
-        is_call = scope.get("scheme") == GRPC_SCHEME
-        return super().matches(scope) if is_call else (Match.NONE, {})
-
-
 _RECORDING, _READING = Allowed(access.Scope.RECORD), Allowed(access.Scope.READ)
 
 _PAYLOADS: dict[bytes, plans.ShownPayloads] = {b"": plans.DEFAULT_PAYLOADS} | {
@@ -85,8 +69,6 @@ async def _record(request: Request, received: Received) -> Response:
     caller = await _RECORDING(request)
     parts = await parts_of(request)
     intake, metrics = await intake_of(request), await metrics_of(request)
-    if received is METRICS:
-        return await otlp.record(request, received, None, None, intake, metrics)
     writer = await writer_for(parts, caller)
     projection = await projection_for(parts, caller)
     return await otlp.record(request, received, writer, projection, intake, metrics)
@@ -114,6 +96,5 @@ async def _read_tree(request: Request) -> Response:
 FAST_ROUTES = (
     FastRoute("/v1/traces", _record_traces, "POST", {b""}),
     FastRoute("/v1/logs", _record_logs, "POST", {b""}),
-    *(GrpcRoute(path, received) for path, received in GRPC_METHODS.items()),
     FastRoute("/api/plans/{planId:uuid}/tree", _read_tree, "GET", _PAYLOADS),
 )

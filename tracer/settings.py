@@ -154,12 +154,16 @@ class Settings(BaseModel):
         description="The most bytes of accepted spans that may wait for a projector. Above that, "
         "and for one project above a quarter of it, new spans get 503.",
     )
+    grpc_host: str = Field(
+        default="127.0.0.1",
+        description="The address on which the server listens for OTLP over gRPC.",
+    )
     grpc_port: int | None = Field(
         default=None,
         ge=0,
         le=65_535,
-        description="The port for OTLP over gRPC, on the host of HTTP; 0: none. Unset: 4317, if no "
-        "other program uses it.",
+        description="The port for OTLP over gRPC; 0: none. Unset: 4317, if no other program uses "
+        "it.",
     )
     grpc_certificate: Path | None = Field(
         default=None, description="The certificate chain for gRPC over TLS, a file in PEM."

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import uvicorn
-from starlette.types import ASGIApp
+from fastapi import FastAPI
 
 from api.app import create_app
 from api.commands.first_key import first_key_notice
@@ -88,7 +88,8 @@ async def served(
         migrated: Whether to bring the database schema up to date first.
         project: The project of the application's own runs.
         first_key: Whether to create and print a key if the server has never had one.
-        grpc: Whether to serve OTLP over gRPC, too, unless the settings turn gRPC off.
+        grpc: Whether to serve OTLP over gRPC, too, unless the settings turn gRPC off. It listens
+            on this machine only, unless the settings name another address.
     """
     with closing(_listen(host, port)) as listener:
         # A server that listens on all addresses is reached on this machine's loopback address.
@@ -105,7 +106,9 @@ async def served(
             if first_key:
                 await _make_first_key(parts, project)
             await _check_address(parts, host)
-            address_of_grpc = _address_of_grpc(settings, host) if grpc else None
+            address_of_grpc = _address_of_grpc(settings) if grpc else None
+            if address_of_grpc is not None:
+                await _check_address(parts, address_of_grpc.host)
             async with _serving(settings, parts, listener, metrics, address_of_grpc) as serving:
                 yield Served(parts, address, *serving)
 
@@ -181,17 +184,17 @@ async def _serving(
         await serving
 
 
-def _address_of_grpc(settings: Settings, host: str) -> GrpcAddress | None:
+def _address_of_grpc(settings: Settings) -> GrpcAddress | None:
     port = DEFAULT_GRPC_PORT if settings.grpc_port is None else settings.grpc_port
     if port == 0:
         return None
     is_required = settings.grpc_port is not None
     files = settings.grpc_certificate, settings.grpc_key
-    return GrpcAddress(host, port, is_required, *files)
+    return GrpcAddress(settings.grpc_host, port, is_required, *files)
 
 
 @asynccontextmanager
-async def _grpc_serving(app: ASGIApp, address: GrpcAddress | None) -> AsyncIterator[int | None]:
+async def _grpc_serving(app: FastAPI, address: GrpcAddress | None) -> AsyncIterator[int | None]:
     if address is None:
         yield None
         return

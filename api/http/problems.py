@@ -125,6 +125,12 @@ def error_response(scope: Scope, error: errors.TracerError) -> Response:
     return problem_response(status, code, str(error), headers)
 
 
+def log_crash(request_id: str, error: Exception) -> str:
+    """Log an unexpected error. Return the text for the client."""
+    log.error("request_crashed", request_id=request_id, exc_info=error)
+    return "The server failed. Its log has the error under this request's id."
+
+
 def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI entries of an endpoint's error responses with these statuses."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -178,13 +184,9 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
         # The request log is further in: it has seen the error, and cannot add headers any more.
         entry = log_entry(request.scope)
         request_id = "" if entry is None else entry.request_id
-        log.error("request_crashed", request_id=request_id, exc_info=error)
-        return problem_response(
-            HTTPStatus.INTERNAL_SERVER_ERROR,
-            "internal_error",
-            "The server failed. Its log has the error under this request's id.",
-            {"X-Request-Id": request_id},
-        )
+        detail = log_crash(request_id, error)
+        headers = {"X-Request-Id": request_id}
+        return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail, headers)
 
     app.add_exception_handler(errors.TracerError, tracer_error)
     app.add_exception_handler(RequestValidationError, invalid_request)

@@ -16,9 +16,6 @@ from tracer.errors import BadRequest, TooBusy, TooLarge, UnknownFormat
 MAX_BYTES = 32 * 2**20
 """The largest accepted body in bytes, after decompression."""
 
-GRPC_SCHEME = "grpc"
-"""The ASGI scheme of requests that arrived by gRPC."""
-
 _PART_BYTES = 64 * 2**10
 """How many bytes are decompressed at once. The number is limited, because a body may expand a
 thousandfold."""

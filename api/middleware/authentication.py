@@ -112,9 +112,9 @@ async def _find_caller(
         NotIdentified: The request has no valid key or sign-in.
         NotAllowed: A page of another site sent the request.
     """
-    kind, _, key = request.headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer" and are_keys_needed:
-        return await authenticator.by_key(key.strip())
+    key = _bearer_key(request.headers.get("authorization", ""))
+    if key is not None and are_keys_needed:
+        return await authenticator.by_key(key)
     if not are_keys_needed:
         _check_site(request)
         return EVERYBODY
@@ -124,6 +124,29 @@ async def _find_caller(
     caller = await authenticator.by_sign_in(cookie)
     _check_site(request, is_site_required=True)
     return caller
+
+
+async def find_key_caller(authenticator: Authenticator | None, authorization: str) -> Caller:
+    """Return the caller of a request that only a key can identify, such as a gRPC call.
+
+    Args:
+        authenticator: Finds callers. None admits every request.
+        authorization: The value of the header `Authorization`; empty if there is none.
+
+    Raises:
+        NotIdentified: The server needs keys, and the request has no valid key.
+    """
+    if authenticator is None or not await authenticator.are_keys_needed():
+        return EVERYBODY
+    key = _bearer_key(authorization)
+    if key is None:
+        raise NotIdentified()
+    return await authenticator.by_key(key)
+
+
+def _bearer_key(authorization: str) -> str | None:
+    kind, _, key = authorization.partition(" ")
+    return key.strip() if kind.lower() == "bearer" else None
 
 
 async def _check_caller(request: Request, authenticator: Authenticator) -> None:

@@ -12,7 +12,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.request_bodies import GRPC_SCHEME
 from tracer.errors import TooLarge
 
 MAX_BYTES = 4 * 2**20
@@ -36,7 +35,7 @@ class BodyLimit:
         Raises:
             TooLarge: The announced size exceeds the limit.
         """
-        if scope["type"] != "http" or scope["path"] in EXEMPT or scope.get("scheme") == GRPC_SCHEME:
+        if scope["type"] != "http" or scope["path"] in EXEMPT:
             await self._app(scope, receive, send)
             return
         announced = Request(scope).headers.get("content-length", "")

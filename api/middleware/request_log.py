@@ -92,33 +92,52 @@ class RequestLog:
                 raise
             finally:
                 route = _route(scope)
-                self._write(scope, entry, method, route, time.perf_counter() - begin)
+                caller = scope.get("state", {}).get("caller")
+                client = (scope.get("client") or (None,))[0]
+                seconds = time.perf_counter() - begin
+                log_request(self._metrics, entry, (method, route), seconds, caller, client)
 
-    def _write(
-        self, scope: Scope, entry: LogEntry, method: str, route: str | None, seconds: float
-    ) -> None:
-        self._metrics.note_request(
-            (method, route or NO_ROUTE, str(entry.status)),
-            None if entry.is_stream else seconds,
-            entry.problem,
-        )
-        if route in PROBES and entry.status == HTTPStatus.OK:
-            return
-        optional: dict[str, object] = {} if entry.problem is None else {"code": entry.problem}
-        caller = scope.get("state", {}).get("caller")
-        if isinstance(caller, Caller) and caller.key_id is not None:
-            optional["key_id"] = str(caller.key_id)
-        log.info(
-            "request",
-            method=method,
-            route=route or NO_ROUTE,
-            status=entry.status,
-            duration_ms=round(seconds * 1_000, 1),
-            received_bytes=entry.received,
-            sent_bytes=entry.sent,
-            client=(scope.get("client") or (None,))[0],
-            **optional,
-        )
+
+def log_request(
+    metrics: Metrics,
+    entry: LogEntry,
+    target: tuple[str, str | None],
+    seconds: float,
+    caller: object,
+    client: str | None,
+) -> None:
+    """Count an answered request, and write its line in the log.
+
+    Args:
+        metrics: The server's counters.
+        entry: The facts about the request.
+        target: The method, and the template of the path; None instead of it if no route matched.
+        seconds: The duration of the response.
+        caller: The authenticated `Caller`, if there is one.
+        client: The client's address, if it is known.
+    """
+    method, route = target
+    metrics.note_request(
+        (method, route or NO_ROUTE, str(entry.status)),
+        None if entry.is_stream else seconds,
+        entry.problem,
+    )
+    if route in PROBES and entry.status == HTTPStatus.OK:
+        return
+    optional: dict[str, object] = {} if entry.problem is None else {"code": entry.problem}
+    if isinstance(caller, Caller) and caller.key_id is not None:
+        optional["key_id"] = str(caller.key_id)
+    log.info(
+        "request",
+        method=method,
+        route=route or NO_ROUTE,
+        status=entry.status,
+        duration_ms=round(seconds * 1_000, 1),
+        received_bytes=entry.received,
+        sent_bytes=entry.sent,
+        client=client,
+        **optional,
+    )
 
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:

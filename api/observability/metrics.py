@@ -63,11 +63,6 @@ class Metrics:
             "Events, spans and log records that clients sent and that were rejected, by code.",
             ["source", "code"],
         )
-        self.dropped = counter(
-            "tracer_ingest_dropped",
-            "Metric data points that clients sent. They are not stored.",
-        )
-        self._has_dropped = False
         self.commit_seconds = histogram(
             "tracer_commit_duration_seconds",
             "Duration of writing a batch of events, or of spans and log records.",
@@ -107,12 +102,6 @@ class Metrics:
         self._stored_by(source).inc(stored)
         for each in refused:
             self.refused.labels(source, each.code).inc()
-
-    def note_dropped(self, count: int) -> bool:
-        """Count dropped data points. Return whether they are the first that this server dropped."""
-        self.dropped.inc(count)
-        is_first, self._has_dropped = not self._has_dropped, True
-        return is_first
 
     def note_commit(self, written: str, seconds: float) -> None:
         """Count a committed batch of writes; see `tracer.storage.postgres.writer.OnCommit`."""

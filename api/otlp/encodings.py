@@ -11,26 +11,20 @@ from typing import Any
 import orjson
 from fastapi import Response
 from google.protobuf import json_format
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceResponse,
-)
+from google.rpc.status_pb2 import Status
 
-from api.otlp.dropped_metrics import count_json, count_protobuf
 from tracer.errors import UnknownFormat
 from tracer.otel.dialects import session_of
 from tracer.otel.otlp import signals
 from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_logs import decode_logs_json, decode_logs_protobuf
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
-from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.request_items import Decoded
 from tracer.otel.otlp.signals import SPANS
 from tracer.store import Refusal
 
 _SHOWN_REASONS = 10
 """The largest number of reasons in a response. Every rejected span may have its own reason."""
-
-_STATUS_MESSAGE = 2
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
@@ -39,7 +33,7 @@ Decode = Callable[[bytes, int], Decoded]
 
 @dataclass(frozen=True)
 class Received:
-    """One of the OpenTelemetry signals that the server accepts: traces, logs or metrics."""
+    """One of the OpenTelemetry signals that the server stores: traces or logs."""
 
     source: str
     """The signal's name in metrics."""
@@ -52,6 +46,19 @@ class Received:
     response_type: Any
     rejected: str
     """The field of a partial success that counts rejected items."""
+
+    def answer(self, count: int, refused: Sequence[Refusal]) -> Any:
+        """Return the OTLP response. If items were rejected, it is a partial success.
+
+        Args:
+            count: The number of items in the request.
+            refused: The rejected items, with their indexes in the request.
+        """
+        message = self.response_type()
+        if refused:
+            setattr(message.partial_success, self.rejected, len(refused))
+            message.partial_success.error_message = _reasons(self.item, count, refused)
+        return message
 
 
 TRACES = Received(
@@ -67,21 +74,6 @@ LOGS = Received(
     },
     *(signals.LOGS.response_type, signals.LOGS.rejected),
 )
-METRICS = Received(
-    *("metrics", "data point", "invalid_data_point"),
-    {PROTOBUF: count_protobuf, JSON: count_json},
-    *(ExportMetricsServiceResponse, "rejected_data_points"),
-)
-
-
-_COLLECTOR = "/opentelemetry.proto.collector"
-
-GRPC_METHODS: Mapping[str, Received] = {
-    f"{_COLLECTOR}.trace.v1.TraceService/Export": TRACES,
-    f"{_COLLECTOR}.logs.v1.LogsService/Export": LOGS,
-    f"{_COLLECTOR}.metrics.v1.MetricsService/Export": METRICS,
-}
-"""The path of each gRPC method, and the signal that the method receives."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +90,7 @@ class Encoding:
         Raises:
             UnknownFormat: The media type is not supported.
         """
-        if media_type not in received.decoders:
-            raise UnknownFormat(
-                f"Send OTLP with one of the Content-Types {', '.join(received.decoders)}."
-            )
+        check_media_type(media_type)
         return cls(media_type, received)
 
     @property
@@ -109,20 +98,9 @@ class Encoding:
         """The function that decodes requests in this encoding."""
         return self.received.decoders[self.media_type]
 
-    def success(self, count: int, refused: Sequence[Refusal], notice: str = "") -> Response:
-        """Return the OTLP response for a signal. If items were rejected, it is a partial success.
-
-        Args:
-            count: The number of items in the request.
-            refused: The rejected items, with their indexes in the request.
-            notice: A message for the client. It is sent only if no item was rejected.
-        """
-        message = self.received.response_type()
-        if refused:
-            setattr(message.partial_success, self.received.rejected, len(refused))
-            notice = _reasons(self.received.item, count, refused)
-        if notice:
-            message.partial_success.error_message = notice
+    def success(self, count: int, refused: Sequence[Refusal]) -> Response:
+        """Return `Received.answer` in this encoding."""
+        message = self.received.answer(count, refused)
         content = (
             message.SerializeToString()
             if self.media_type == PROTOBUF
@@ -135,11 +113,17 @@ class Encoding:
     ) -> Response:
         """Return a `google.rpc.Status` that describes the error."""
         content = (
-            bytes_field(_STATUS_MESSAGE, detail.encode())
+            Status(message=detail).SerializeToString()
             if self.media_type == PROTOBUF
             else orjson.dumps({"message": detail})
         )
         return Response(content, status.value, headers=headers, media_type=self.media_type)
+
+
+def check_media_type(media_type: str) -> None:
+    """Raise `UnknownFormat` if the media type is none of OTLP over HTTP."""
+    if media_type not in (PROTOBUF, JSON):
+        raise UnknownFormat(f"Send OTLP with one of the Content-Types {PROTOBUF}, {JSON}.")
 
 
 def _reasons(item: str, count: int, refused: Sequence[Refusal]) -> str:

@@ -1,9 +1,6 @@
-"""OTLP over gRPC. Each call becomes an ASGI request, which the application handles like HTTP.
+"""OTLP over gRPC: three unary methods, which use the functions of the HTTP routes.
 
-The handlers are registered as client-streaming, although each call has only one message. With unary
-handlers, gRPC would read the message before it calls the handler. With client-streaming handlers,
-the message is read only when the application asks for it, after it has authenticated the caller.
-Clients do not notice the difference.
+gRPC reads a message before it calls the method, and so before the caller is authenticated.
 """
 
 from __future__ import annotations
@@ -11,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -20,30 +18,34 @@ from typing import Any, NoReturn
 from urllib.parse import unquote
 
 import grpc
-import orjson
+from fastapi import FastAPI
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
-from starlette.types import ASGIApp, Message
 
-from api.http.log_entry import log_entry
-from api.http.request_bodies import GRPC_SCHEME
-from api.otlp.encodings import GRPC_METHODS, PROTOBUF
-from tracer.errors import ConfigurationError
-from tracer.logs import get_logger
+from api.dependencies import check_scope, writer_for
+from api.http.log_entry import LogEntry
+from api.http.problems import log_crash, problem_of
+from api.middleware.authentication import find_key_caller
+from api.middleware.request_log import log_request, request_id
+from api.otlp.encodings import LOGS, PROTOBUF, TRACES, Received
+from api.otlp.routes import accept, check_backlog, note_accepted
+from tracer.errors import ConfigurationError, TracerError
+from tracer.logs import get_logger, request_bound
+from tracer.records.access import Caller, Scope
 
 MAX_MESSAGE_BYTES = 16 * 2**20
 """The largest message, compressed or not. The default of the OpenTelemetry Collector is 4 MiB."""
 
-MESSAGES_AT_ONCE = 16
-"""How many messages are received at the same time. gRPC holds each complete message in memory."""
-
 DRAIN_SECONDS = 5
 
-_HEADERS = frozenset({"authorization", "prefer", "traceparent", "user-agent", "x-request-id"})
-"""The metadata that the application receives. Headers of browsers and proxies are dropped, because
-they have no meaning in a gRPC call."""
+_COLLECTOR = "opentelemetry.proto.collector"
+_SERVICES: Mapping[str, Received | None] = {
+    f"{_COLLECTOR}.trace.v1.TraceService": TRACES,
+    f"{_COLLECTOR}.logs.v1.LogsService": LOGS,
+    f"{_COLLECTOR}.metrics.v1.MetricsService": None,
+}
+"""The signal that each service receives. None: its messages are accepted and not stored."""
 
 _DETAILS = "grpc-status-details-bin"
 _RETRY_INFO = "google.rpc.retryinfo-bin"
@@ -74,8 +76,8 @@ class GrpcAddress:
 
 
 @asynccontextmanager
-async def grpc_serving(app: ASGIApp, address: GrpcAddress) -> AsyncIterator[int | None]:
-    """Serve an application's OTLP routes over gRPC. Yield the port.
+async def grpc_serving(app: FastAPI, address: GrpcAddress) -> AsyncIterator[int | None]:
+    """Serve OTLP over gRPC with the components of an application. Yield the port.
 
     If an optional port cannot be used, log a warning and yield None.
 
@@ -90,7 +92,7 @@ async def grpc_serving(app: ASGIApp, address: GrpcAddress) -> AsyncIterator[int 
             ("grpc.so_reuseport", 0),
         ]
     )
-    server.add_generic_rpc_handlers((_Handlers(app),))
+    server.add_generic_rpc_handlers(tuple(_handlers(app.state)))
     shown = f"[{address.host}]" if ":" in address.host else address.host
     port = 0
     if problem is None:
@@ -150,148 +152,99 @@ def _why_not_free(address: GrpcAddress) -> str | None:
     return None
 
 
-class _Handlers(grpc.GenericRpcHandler):
-    def __init__(self, app: ASGIApp) -> None:
-        self._calls = {path: _Calls(app, path) for path in GRPC_METHODS}
-        turns = asyncio.Semaphore(MESSAGES_AT_ONCE)
-        for each in self._calls.values():
-            each.turns = turns
-
-    def service(self, handler_call_details: Any) -> grpc.RpcMethodHandler[Any, Any] | None:
-        calls = self._calls.get(handler_call_details.method)
-        if calls is None:
-            return None
-        # Without (de)serializers, because the application receives and returns bytes.
-        return grpc.stream_unary_rpc_method_handler(calls.answer)
+def _handlers(state: Any) -> Iterator[grpc.GenericRpcHandler]:
+    for service, received in _SERVICES.items():
+        # Without (de)serializers, because the decoder checks the bytes before it parses them.
+        handler: Any = grpc.unary_unary_rpc_method_handler(_Export(state, service, received).answer)
+        yield grpc.method_handlers_generic_handler(service, {"Export": handler})
 
 
-class _Calls:
-    """The handler of all calls of one gRPC method."""
+class _Export:
+    """The method `Export` of one service."""
 
-    turns: asyncio.Semaphore
+    def __init__(self, state: Any, service: str, received: Received | None) -> None:
+        self._state = state
+        self._route = f"/{service}/Export"
+        self._received = received
+        self._answering: set[asyncio.Task[Any]] = set()
 
-    def __init__(self, app: ASGIApp, path: str) -> None:
-        self._app = app
-        self._path = path
-        self._answering: set[asyncio.Task[None]] = set()
-
-    async def answer(self, messages: AsyncIterator[bytes], context: Any) -> bytes:
-        """Pass a call to the application as an ASGI request. Return the application's response."""
-        exchange = _Exchange(messages, self.turns)
-        scope = self._scope(context)
-        # As by HTTP, a request continues if its client leaves.
-        answering = asyncio.create_task(self._app_answers(scope, exchange))
-        self._answering.add(answering)
-        answering.add_done_callback(self._answering.discard)
-        await asyncio.shield(answering)
-        if exchange.status == HTTPStatus.OK:
-            return b"".join(exchange.body)
-        entry = log_entry(scope)
-        await _abort(context, exchange, None if entry is None else entry.problem)
-
-    async def _app_answers(self, scope: dict[str, Any], exchange: _Exchange) -> None:
-        try:
-            await self._app(scope, exchange.receive, exchange.send)
-        except Exception:
-            # Starlette has logged and answered the error; it raises it again.
-            exchange.status = exchange.status or HTTPStatus.INTERNAL_SERVER_ERROR
-
-    def _scope(self, context: Any) -> dict[str, Any]:
+    async def answer(self, message: bytes, context: Any) -> bytes:
+        """Store the items of a message."""
         metadata = [
             (key.encode(), value.encode("latin-1", "replace"))
             for key, value in context.invocation_metadata() or ()
-            if key in _HEADERS and isinstance(value, str)
+            if isinstance(value, str)
         ]
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "2",
-            "method": "POST",
-            "scheme": GRPC_SCHEME,
-            "path": self._path,
-            "raw_path": self._path.encode(),
-            "root_path": "",
-            "query_string": b"",
-            # Browsers cannot send gRPC, so no page can reach the server by another name.
-            "headers": [
-                (b"host", b"localhost"),
-                (b"content-type", PROTOBUF.encode()),
-                *metadata,
-            ],
-            "client": _client_of(context.peer()),
-            "server": None,
-            "state": {},
-        }
+        entry = LogEntry(request_id(metadata), received=len(message))
+        authorization = dict(metadata).get(b"authorization", b"").decode("latin-1")
+        client = _client_of(context.peer())
+        # As by HTTP, a request continues if its client leaves.
+        task = asyncio.create_task(self._logged(message, authorization, entry, client))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+        content, problem = await asyncio.shield(task)
+        if content is None:
+            await _abort(context, entry, problem)
+        return content
 
-
-def _client_of(peer: str) -> tuple[str, int] | None:
-    """Return host and port of a gRPC peer such as `ipv4:127.0.0.1:47` or `ipv6:%5B::1%5D:47`."""
-    kind, _, rest = unquote(peer).partition(":")
-    host, _, port = rest.rpartition(":")
-    if kind not in ("ipv4", "ipv6") or not port.isdecimal():
-        return None
-    return host.strip("[]"), int(port)
-
-
-class _Exchange:
-    """The ASGI request for one gRPC call, and the application's response."""
-
-    def __init__(self, messages: AsyncIterator[bytes], turns: asyncio.Semaphore) -> None:
-        self._messages = messages
-        self._turns = turns
-        self._is_received = False
-        self.status = 0
-        self.headers: dict[bytes, bytes] = {}
-        self.body: list[bytes] = []
-
-    async def receive(self) -> Message:
-        if self._is_received:
-            return {"type": "http.disconnect"}
-        self._is_received = True
-        async with self._turns:
+    async def _logged(
+        self, message: bytes, authorization: str, entry: LogEntry, client: str | None
+    ) -> tuple[bytes | None, str]:
+        """Return the response. If the request failed, return None and the error message."""
+        state, begin = self._state, time.perf_counter()
+        caller: Caller | None = None
+        content, problem = None, ""
+        with request_bound(entry.request_id), state.metrics.requests_in_progress.track_inprogress():
             try:
-                message = await anext(self._messages, b"")
-            except (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
-                return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": message, "more_body": False}
+                caller = await find_key_caller(state.access.authenticator, authorization)
+                check_scope(caller, Scope.RECORD)
+                content = await self._accept(message, caller)
+                entry.status, entry.sent = HTTPStatus.OK, len(content)
+            except TracerError as error:
+                entry.status, entry.problem = problem_of(error)
+                problem = str(error)
+            except Exception as error:
+                entry.status, entry.problem = HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error"
+                problem = log_crash(entry.request_id, error)
+            seconds = time.perf_counter() - begin
+            log_request(state.metrics, entry, ("POST", self._route), seconds, caller, client)
+        return content, problem
 
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = dict(message["headers"])
-        else:
-            self.body.append(message.get("body", b""))
-
-    @property
-    def detail(self) -> str:
-        """The error message in the response."""
-        content = b"".join(self.body)
-        try:
-            if self.headers.get(b"content-type") == PROTOBUF.encode():
-                return str(Status.FromString(content).message)
-            return str(orjson.loads(content)["detail"])
-        except (DecodeError, orjson.JSONDecodeError, KeyError, TypeError):
-            return "The server failed."
+    async def _accept(self, message: bytes, caller: Caller) -> bytes:
+        received, state = self._received, self._state
+        if received is None:
+            return b""
+        check_backlog(state.parts, caller)
+        writer = await writer_for(state.parts, caller)
+        with state.intake.share(caller, len(message)) as share:
+            share.hold(len(message))
+            decode = received.decoders[PROTOBUF]
+            accepted = await accept(message, received, decode, writer, state.intake, share)
+        note_accepted(accepted, received, state.parts, caller, state.metrics)
+        content: bytes = received.answer(accepted.count, accepted.refused).SerializeToString()
+        return content
 
 
-async def _abort(context: Any, exchange: _Exchange, problem: str | None) -> NoReturn:
-    status, detail = exchange.status, exchange.detail
-    code = _STATUSES.get(status)
-    if problem == "too_busy":
+def _client_of(peer: str) -> str | None:
+    """Return the host of a gRPC peer such as `ipv4:127.0.0.1:47` or `ipv6:%5B::1%5D:47`."""
+    kind, _, rest = unquote(peer).partition(":")
+    return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else None
+
+
+async def _abort(context: Any, entry: LogEntry, detail: str) -> NoReturn:
+    code = _STATUSES.get(entry.status)
+    if entry.problem == "too_busy":
         code = grpc.StatusCode.RESOURCE_EXHAUSTED
     if code is None:
-        is_of_client = status < HTTPStatus.INTERNAL_SERVER_ERROR
+        is_of_client = entry.status < HTTPStatus.INTERNAL_SERVER_ERROR
         code = grpc.StatusCode.INVALID_ARGUMENT if is_of_client else grpc.StatusCode.INTERNAL
     status_proto = Status(code=code.value[0], message=detail)
-    trailing: list[tuple[str, str | bytes]] = []
-    retry_after = exchange.headers.get(b"retry-after", b"")
-    if retry_after.isdigit():
+    trailing: list[tuple[str, str | bytes]] = [("x-request-id", entry.request_id)]
+    if entry.status == HTTPStatus.SERVICE_UNAVAILABLE:
         # Exporters retry `RESOURCE_EXHAUSTED` only with this.
-        retry = RetryInfo(retry_delay=Duration(seconds=int(retry_after)))
+        retry = RetryInfo(retry_delay=Duration(seconds=1))
         status_proto.details.add().Pack(retry)
         trailing.append((_RETRY_INFO, retry.SerializeToString()))
     trailing.append((_DETAILS, status_proto.SerializeToString()))
-    if request_id := exchange.headers.get(b"x-request-id"):
-        trailing.append(("x-request-id", request_id.decode()))
     await context.abort(code, detail, tuple(trailing))
     raise AssertionError("`abort` raises")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
@@ -20,26 +20,29 @@ from api.dependencies import (
     Writer,
     parts_of,
 )
-from api.http.intake import Intake
+from api.http.intake import Intake, Share
 from api.http.log_entry import note_problem
 from api.http.problems import problem_of
 from api.http.request_bodies import admitted_body, media_type
 from api.observability.metrics import Metrics
-from api.otlp.dropped_metrics import NOTICE
 from api.otlp.encodings import (
     LOGS,
     LOGS_BODY,
-    METRICS,
     METRICS_BODY,
+    PROTOBUF,
     TRACES,
     TRACES_BODY,
+    Decode,
     Encoding,
     Received,
     answers,
+    check_media_type,
 )
+from tracer.assembly import Parts
 from tracer.errors import TracerError
 from tracer.otel.otlp.request_items import Decoded
 from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.records.access import Caller
 from tracer.records.record_classes import Kind
 from tracer.store import Refusal, SpanProjection, TraceWriter
 
@@ -137,76 +140,94 @@ async def record_logs(
         *_STATUSES,
     ),
 )
-async def drop_metrics(
-    request: Request, caller: Recording, intake: RecordingIntake, metrics: MetricsDep
-) -> Response:
-    """Accept OpenTelemetry metrics, count their data points and drop them.
+async def drop_metrics(request: Request, caller: Recording) -> Response:
+    """Accept OpenTelemetry metrics without reading them. They are not stored.
 
-    Because metrics are accepted, exporters that send all signals report no errors. The first such
-    response after a server starts says that data points are not stored.
+    Because metrics are accepted, exporters that send all signals report no errors.
     """
-    return await record(request, METRICS, None, None, intake, metrics)
+    check_media_type(kind := media_type(request))
+    return Response(b"" if kind == PROTOBUF else b"{}", media_type=kind)
 
 
 async def record(
     request: Request,
     received: Received,
-    writer: TraceWriter | None,
+    writer: TraceWriter,
     projection: SpanProjection | None,
     intake: Intake,
     metrics: Metrics,
 ) -> Response:
-    """Answer an OTLP request with traces, logs or metrics.
-
-    If `writer` is None, the items of the request are counted and dropped.
-    """
+    """Answer an OTLP request with traces or logs."""
     encoding = Encoding.of(media_type(request), received)
+    parts, caller = await parts_of(request), request.state.caller
     try:
-        count, refused, runs = await _accept(request, encoding, writer, intake)
+        check_backlog(parts, caller)
+        with admitted_body(request, intake, MAX_BYTES) as (body_parts, share):
+            body = b"".join([part async for part in body_parts])
+            accepted = await accept(body, received, encoding.decode, writer, intake, share)
     except TracerError as error:
         status, code = problem_of(error)
         note_problem(request.scope, code)
         is_passing = status is HTTPStatus.SERVICE_UNAVAILABLE
         return encoding.failure(status, str(error), {"Retry-After": "1"} if is_passing else None)
-    if writer is None:
-        return encoding.success(count, (), NOTICE if metrics.note_dropped(count) else "")
-    metrics.note_ingest(received.source, count - len(refused), refused)
-    answer = encoding.success(count, refused)
+    note_accepted(accepted, received, parts, caller, metrics)
+    answer = encoding.success(accepted.count, accepted.refused)
     seconds = _preferred_wait(request)
     if projection is None or seconds is None:
         return answer
-    if await _await_projection(projection, runs, seconds):
+    if await _await_projection(projection, accepted.runs, seconds):
         answer.headers["Preference-Applied"] = f"wait={seconds}"
     return answer
 
 
-async def _accept(
-    request: Request, encoding: Encoding, writer: TraceWriter | None, intake: Intake
-) -> tuple[int, list[Refusal], list[UUID]]:
-    """Store the items of a request, and free the memory of its body.
+@dataclass(frozen=True)
+class Accepted:
+    """What became of the items of a request."""
 
-    Returns:
-        The number of items in the request, the rejected items with their indexes, and the ids of
-        the runs that the items belong to.
-    """
-    backlog, project_id = (await parts_of(request)).backlog, request.state.caller.project_id
-    if backlog is not None and writer is not None:
-        backlog.check(project_id)
-    with admitted_body(request, intake, MAX_BYTES) as (parts, share):
-        body = b"".join([part async for part in parts])
-        if len(body) < SMALL_BYTES:
-            decoded = encoding.decode(body, MAX_DECODED_BYTES)
-        else:
-            async with intake.turn(len(body)):
-                decoded = await asyncio.to_thread(encoding.decode, body, MAX_DECODED_BYTES)
-        del body
-        if writer is None:
-            return decoded.count, [], []
-        share.hold(decoded.size)
-        refused = await _write(writer, encoding.received.code, decoded)
-        if backlog is not None:
-            backlog.add(project_id, sum(len(trace.message) for trace in decoded.traces))
-        return decoded.count, refused, [root_plan_id(each.trace_id) for each in decoded.traces]
+    count: int
+    """The number of items in the request."""
+    refused: list[Refusal]
+    """The rejected items, with their indexes in the request."""
+    runs: list[UUID]
+    """The ids of the runs that the items belong to."""
+    size: int
+    """The bytes of the stored items."""
+
+
+def check_backlog(parts: Parts, caller: Caller) -> None:
+    """Raise `TooBusy` if too many accepted spans wait for a projector."""
+    if parts.backlog is not None:
+        parts.backlog.check(caller.project_id)
+
+
+async def accept(
+    body: bytes,
+    received: Received,
+    decode: Decode,
+    writer: TraceWriter,
+    intake: Intake,
+    share: Share,
+) -> Accepted:
+    """Store the items of a request."""
+    if len(body) < SMALL_BYTES:
+        decoded = decode(body, MAX_DECODED_BYTES)
+    else:
+        async with intake.turn(len(body)):
+            decoded = await asyncio.to_thread(decode, body, MAX_DECODED_BYTES)
+    del body
+    share.hold(decoded.size)
+    refused = await _write(writer, received.code, decoded)
+    runs = [root_plan_id(each.trace_id) for each in decoded.traces]
+    return Accepted(decoded.count, refused, runs, sum(len(each.message) for each in decoded.traces))
+
+
+def note_accepted(
+    accepted: Accepted, received: Received, parts: Parts, caller: Caller, metrics: Metrics
+) -> None:
+    """Count the stored and the rejected items of a request."""
+    metrics.note_ingest(received.source, accepted.count - len(accepted.refused), accepted.refused)
+    if parts.backlog is not None:
+        parts.backlog.add(caller.project_id, accepted.size)
 
 
 async def _write(writer: TraceWriter, code: str, decoded: Decoded) -> list[Refusal]:

@@ -94,7 +94,13 @@ def serving_here(
     """Serve an application without scripts in a thread of this process; yield the address."""
     idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
     values = read_settings(home=home, database_url=SecretStr(database_url), **settings)
-    serving = served(values, idle, host, port, project=project, first_key=first_key)
+    serving = served(
+        values,
+        *(idle, host, port),
+        project=project,
+        first_key=first_key,
+        grpc="grpc_host" in settings,
+    )
     with (
         process_settings_restored(),
         start_blocking_portal() as portal,

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import psycopg
@@ -178,12 +179,14 @@ def test_revoking_an_unknown_key_fails_and_names_the_list_command(
     assert f"No key has the id '{unknown}'. List the keys: `tracer keys list`." in done.stderr
 
 
+@pytest.mark.parametrize("option", ["host", "grpc_host"])
 def test_server_without_keys_cannot_listen_on_all_addresses(
-    database_url: str, tmp_path: Path
+    database_url: str, tmp_path: Path, option: str
 ) -> None:
+    options: dict[str, Any] = {option: "0.0.0.0"}
     with (
         pytest.raises(ConfigurationError, match="`tracer keys create NAME --scope admin`"),
-        serving_here(database_url, tmp_path, host="0.0.0.0") as address,
+        serving_here(database_url, tmp_path, **options) as address,
     ):
         pytest.fail(f"expected a refusal, but the server listens on {address}")
 

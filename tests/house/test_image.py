@@ -65,7 +65,10 @@ def test_compose_services_are_read_only_without_new_privileges() -> None:
 
 
 def test_compose_passes_env_file_settings_and_no_password_in_a_url() -> None:
-    own = {"TRACER_DATABASE_URL", "PGPASSWORD", "TRACER_URL", "TRACER_API_KEY", "TRACER_HOME"}
+    own = {
+        *("TRACER_DATABASE_URL", "PGPASSWORD", "TRACER_URL", "TRACER_API_KEY", "TRACER_HOME"),
+        "TRACER_GRPC_HOST",
+    }
     for service in (SERVER, DEMO):
         assert service["env_file"] == [{"path": ".env", "required": False}]
         assert {name for name, value in service["environment"].items() if value is not None} == own

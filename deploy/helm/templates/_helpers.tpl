@@ -72,6 +72,8 @@ env:
   {{- end }}
   - name: TRACER_HOME
     value: /var/lib/tracer
+  - name: TRACER_GRPC_HOST
+    value: "0.0.0.0"
   {{- range $name, $value := .Values.settings }}
   - name: {{ $name }}
     value: {{ $value | quote }}

@@ -133,10 +133,9 @@ export interface paths {
         put?: never;
         /**
          * Drop Metrics
-         * @description Accept OpenTelemetry metrics, count their data points and drop them.
+         * @description Accept OpenTelemetry metrics without reading them. They are not stored.
          *
-         *     Because metrics are accepted, exporters that send all signals report no errors. The first such
-         *     response after a server starts says that data points are not stored.
+         *     Because metrics are accepted, exporters that send all signals report no errors.
          */
         post: operations["drop_metrics"];
         delete?: never;
