@@ -88,7 +88,7 @@ def create_app(
     Args:
         parts: The components of the server, such as the reader and the writer of its store. Without
             them, the application can only return its OpenAPI document.
-        intake: Limits the memory and the number of recording requests. The default is a new
+        intake: Limits the number of recording requests in progress. The default is a new
             `Intake`.
         access: Decides which callers may use the server. By default, the authenticator of `parts`
             decides.

@@ -10,12 +10,11 @@ from typing import Any, NoReturn
 import orjson
 from pydantic import ValidationError
 
-from api.http.intake import Share
 from tracer.errors import BadRequest, TooLarge, UnknownFormat
 from tracer.records.events import EVENT, FROM_THE_WIRE, Event
 from tracer.records.input_errors import validation_message
 from tracer.store import Refusal
-from tracer.text import has_more_json_values, most_json_values
+from tracer.text import has_more_json_values
 
 MAX_EVENTS = 100_000
 """The largest number of events in a request. The response may contain a refusal for each."""
@@ -28,9 +27,6 @@ MAX_VALUES = 1_000_000
 """The largest number of JSON values in a body that is one object, or in a line. A value takes 60 to
 200 bytes of memory after parsing, but may take only 2 bytes in the body."""
 
-_VALUE_BYTES = 60
-"""About how many bytes of memory a parsed value takes in addition to its text."""
-
 _TOO_MANY = f"A request may contain at most {MAX_EVENTS} events. Send the rest in another request."
 
 _NOT_JSON = object()
@@ -38,7 +34,7 @@ _NOT_JSON = object()
 
 
 async def sent_events(
-    kind: str, body: AsyncIterator[bytes], share: Share
+    kind: str, body: AsyncIterator[bytes]
 ) -> AsyncIterator[tuple[int, Event | Refusal]]:
     """Yield the items of a body in order, each with its index.
 
@@ -47,10 +43,8 @@ async def sent_events(
     Args:
         kind: The media type of the request.
         body: The decompressed body in chunks.
-        share: The request's share of memory. Parsed values take more memory than their text.
 
     Raises:
-        TooBusy: The memory limit leaves no room for the body.
         UnknownFormat: The media type is not supported.
         TooLarge: The body contains too many events or values.
         BadRequest: The body does not match its media type.
@@ -59,18 +53,17 @@ async def sent_events(
     if split is None:
         raise UnknownFormat(f"Send events with one of the Content-Types {', '.join(_FORMATS)}.")
     index = 0
-    async for sent in split(body, share):
+    async for sent in split(body):
         if index == MAX_EVENTS:
             raise TooLarge(_TOO_MANY)
         yield index, _event_or_refusal(index, sent)
         index += 1
 
 
-async def _in_an_object(body: AsyncIterator[bytes], share: Share) -> AsyncIterator[Any]:
+async def _in_an_object(body: AsyncIterator[bytes]) -> AsyncIterator[Any]:
     """Yield the items of a body that is a JSON object `{"events": […]}`."""
     whole = b"".join([part async for part in body])
     await _check_values(whole)
-    share.hold(len(whole) + _VALUE_BYTES * most_json_values(whole))
     try:
         envelope = _parsed(whole)
     except ValueError:
@@ -87,7 +80,7 @@ async def _in_an_object(body: AsyncIterator[bytes], share: Share) -> AsyncIterat
             raise BadRequest('The body must be an object {"events": […]} without other fields.')
 
 
-async def _on_lines(body: AsyncIterator[bytes], share: Share) -> AsyncIterator[Any]:
+async def _on_lines(body: AsyncIterator[bytes]) -> AsyncIterator[Any]:
     """Yield the parsed JSON value of each line. Skip blank lines."""
     is_empty = True
     async for line in _lines(body):
@@ -110,7 +103,7 @@ async def _check_values(json: bytes) -> None:
         )
 
 
-_FORMATS: Mapping[str, Callable[[AsyncIterator[bytes], Share], AsyncIterator[Any]]] = {
+_FORMATS: Mapping[str, Callable[[AsyncIterator[bytes]], AsyncIterator[Any]]] = {
     "application/json": _in_an_object,
     "application/x-ndjson": _on_lines,
 }

@@ -46,8 +46,8 @@ async def record_events(
     stored, refused = 0, list[Refusal]()
     places = set[tuple[UUID, UUID | None]]()
     hint = _upgrade_hint(request)
-    with admitted_body(request, intake) as (body, share):
-        async for batch in _batches(sent_events(media_type(request), body, share)):
+    async with admitted_body(request, intake) as body:
+        async for batch in _batches(sent_events(media_type(request), body)):
             events = [(index, each) for index, each in batch if not isinstance(each, Refusal)]
             if len(places) < 2:
                 places |= {(event.root_plan_id, event.recorder_id) for _, event in events}

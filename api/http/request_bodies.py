@@ -6,11 +6,11 @@ import asyncio
 import time
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 
 from fastapi import Request
 
-from api.http.intake import Intake, Share
+from api.http.intake import Intake
 from tracer.errors import BadRequest, TooBusy, TooLarge, UnknownFormat
 
 MAX_BYTES = 32 * 2**20
@@ -34,13 +34,13 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-@contextmanager
-def admitted_body(
+@asynccontextmanager
+async def admitted_body(
     request: Request, intake: Intake, max_bytes: int = MAX_BYTES
-) -> Iterator[tuple[AsyncIterator[bytes], Share]]:
-    """Yield the decompressed body as a stream of parts, and the request's memory reservation.
+) -> AsyncIterator[AsyncIterator[bytes]]:
+    """Yield the decompressed body as a stream of parts.
 
-    The reservation ends with the `with` block.
+    Inside the `async with` block, the request counts as in progress.
 
     Args:
         request: The request, with its caller.
@@ -49,7 +49,7 @@ def admitted_body(
 
     Raises:
         UnknownFormat: The `Content-Encoding` is not supported.
-        TooBusy: The body exceeds the limits of `intake`, or it arrives too slowly.
+        TooBusy: The limits of `intake` are reached, or the body arrives too slowly.
         TooLarge: The body is larger than `max_bytes`.
         BadRequest: The body is damaged or ends early.
     """
@@ -61,25 +61,26 @@ def admitted_body(
         "requests."
     )
     announced = request.headers.get("content-length", "")
-    announced_bytes = int(announced[:20]) if announced.isdecimal() else 0
-    if announced_bytes > max_bytes:
+    if announced.isdecimal() and int(announced[:20]) > max_bytes:
         raise too_large
-    with intake.share(request.state.caller, announced_bytes) as share:
+    async with intake.place(request.state.caller.project_id):
         received = _received(request, intake, max_bytes, too_large)
         window = _WINDOWS[encoding]
-        parts = received if window is None else _unpacked(received, window)
-        yield _counted(parts, share, max_bytes, too_large), share
+        yield (
+            received
+            if window is None
+            else _limited(_unpacked(received, window), max_bytes, too_large)
+        )
 
 
-async def _counted(
-    parts: AsyncIterator[bytes], share: Share, max_bytes: int, too_large: TooLarge
+async def _limited(
+    parts: AsyncIterator[bytes], max_bytes: int, too_large: TooLarge
 ) -> AsyncIterator[bytes]:
     size = 0
     async for part in parts:
         size += len(part)
         if size > max_bytes:
             raise too_large
-        share.hold(size)
         yield part
 
 

@@ -216,10 +216,9 @@ class _Export:
             return b""
         check_backlog(state.parts, caller)
         writer = await writer_for(state.parts, caller)
-        with state.intake.share(caller, len(message)) as share:
-            share.hold(len(message))
+        async with state.intake.place(caller.project_id):
             decode = received.decoders[PROTOBUF]
-            accepted = await accept(message, received, decode, writer, state.intake, share)
+            accepted = await accept(message, received, decode, writer, state.intake)
         note_accepted(accepted, received, state.parts, caller, state.metrics)
         content: bytes = received.answer(accepted.count, accepted.refused).SerializeToString()
         return content

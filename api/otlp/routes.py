@@ -20,7 +20,7 @@ from api.dependencies import (
     Writer,
     parts_of,
 )
-from api.http.intake import Intake, Share
+from api.http.intake import Intake
 from api.http.log_entry import note_problem
 from api.http.problems import problem_of
 from api.http.request_bodies import admitted_body, media_type
@@ -162,9 +162,9 @@ async def record(
     parts, caller = await parts_of(request), request.state.caller
     try:
         check_backlog(parts, caller)
-        with admitted_body(request, intake, MAX_BYTES) as (body_parts, share):
+        async with admitted_body(request, intake, MAX_BYTES) as body_parts:
             body = b"".join([part async for part in body_parts])
-            accepted = await accept(body, received, encoding.decode, writer, intake, share)
+            accepted = await accept(body, received, encoding.decode, writer, intake)
     except TracerError as error:
         status, code = problem_of(error)
         note_problem(request.scope, code)
@@ -206,7 +206,6 @@ async def accept(
     decode: Decode,
     writer: TraceWriter,
     intake: Intake,
-    share: Share,
 ) -> Accepted:
     """Store the items of a request."""
     if len(body) < SMALL_BYTES:
@@ -215,7 +214,6 @@ async def accept(
         async with intake.turn(len(body)):
             decoded = await asyncio.to_thread(decode, body, MAX_DECODED_BYTES)
     del body
-    share.hold(decoded.size)
     refused = await _write(writer, received.code, decoded)
     runs = [root_plan_id(each.trace_id) for each in decoded.traces]
     return Accepted(decoded.count, refused, runs, sum(len(each.message) for each in decoded.traces))
