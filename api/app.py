@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -16,7 +15,6 @@ from api.chat import routes as chat
 from api.diff import routes as diff
 from api.events import routes as events
 from api.events.schemas import event_components
-from api.fast_routes import FAST_ROUTES
 from api.freshness import BehindHeader
 from api.http import problems
 from api.http.intake import Intake
@@ -73,7 +71,12 @@ ROUTES = (
     subjects,
     metrics,
 )
-"""The routes of the API. Each needs an authenticated caller, unless its path is public."""
+"""The modules with the routes of the API. Each route needs an authenticated caller, unless its path
+is public."""
+
+PLAIN_ROUTES = (*otlp.PLAIN_ROUTES, plans.TREE_ROUTE)
+
+ALL_ROUTES = [*PLAIN_ROUTES, *(route for module in ROUTES for route in module.router.routes)]
 
 
 def create_app(
@@ -127,19 +130,14 @@ def create_app(
     app.state.metrics = metrics
     app.state.access = access
     app.state.span_indexes = SpanIndexCache()
-    problems.install(app, (route for each in (health, *ROUTES) for route in each.router.routes))
-    # Before FastAPI's routes of the same paths, which document these.
-    app.router.routes[:0] = FAST_ROUTES
+    problems.install(app, [*health.router.routes, *ALL_ROUTES])
+    app.router.routes[:0] = PLAIN_ROUTES
     app.include_router(health.router)
     for module in ROUTES:
         app.include_router(
             module.router,
             dependencies=[Depends(name_lineage), Depends(refuse_unknown_parameters)],
-            responses=problems.documented(
-                HTTPStatus.BAD_REQUEST,
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                HTTPStatus.SERVICE_UNAVAILABLE,
-            ),
+            responses=problems.COMMON_PROBLEMS,
         )
     viewer.mount(app)
     app.openapi = partial(_openapi_document, app)  # type: ignore[method-assign]
@@ -158,7 +156,7 @@ def _openapi_document(app: FastAPI) -> dict[str, Any]:
             **live_components(),
             "Problem": schema,
         }
-        document_security(document, [route for each in ROUTES for route in each.router.routes])
+        document_security(document, ALL_ROUTES)
         app.openapi_schema = document
     return app.openapi_schema
 

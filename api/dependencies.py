@@ -102,18 +102,21 @@ async def _projected_reader(parts: AllParts, caller: Reading) -> TraceReader:
     return (await _store(parts, caller)).reader
 
 
+FreshWanted = Annotated[
+    bool,
+    Query(
+        description="Whether to wait up to 30 seconds until the answer includes every span "
+        "that was accepted before the request. If false, the server waits up to 2 seconds for "
+        "up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`."
+    ),
+]
+
+
 async def reader_for(
     request: Request,
     parts: AllParts,
     caller: Reading,
-    fresh: Annotated[
-        bool,
-        Query(
-            description="Whether to wait up to 30 seconds until the answer includes every span "
-            "that was accepted before the request. If false, the server waits up to 2 seconds for "
-            "up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`."
-        ),
-    ] = False,
+    fresh: FreshWanted = False,
 ) -> TraceReader:
     """Return a reader of the caller's project.
 

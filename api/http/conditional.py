@@ -92,12 +92,11 @@ def _program() -> str:
     return hashlib.sha256(b"\0".join(sources)).hexdigest()
 
 
+IfNoneMatch = Annotated[str | None, Header(description="ETags of responses that the client has.")]
+
+
 async def _conditional(
-    request: Request,
-    response: Response,
-    if_none_match: Annotated[
-        str | None, Header(description="ETags of responses that the client has.")
-    ] = None,
+    request: Request, response: Response, if_none_match: IfNoneMatch = None
 ) -> ConditionalRequest:
     return ConditionalRequest(request, response, if_none_match)
 

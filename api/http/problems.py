@@ -137,6 +137,12 @@ def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     return {status.value: {"description": status.phrase, "content": content} for status in statuses}
 
 
+COMMON_PROBLEMS = documented(
+    HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE
+)
+"""The OpenAPI entries of the errors that every route of the API may return."""
+
+
 def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
     """Make `app` answer every error with problem details.
 

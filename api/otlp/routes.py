@@ -13,12 +13,13 @@ from uuid import UUID
 from fastapi import APIRouter, Request, Response
 
 from api.dependencies import (
-    MetricsDep,
-    Projection,
+    Allowed,
     Recording,
-    RecordingIntake,
-    Writer,
+    intake_of,
+    metrics_of,
     parts_of,
+    projection_for,
+    writer_for,
 )
 from api.http.intake import Intake
 from api.http.log_entry import note_problem
@@ -38,11 +39,12 @@ from api.otlp.encodings import (
     answers,
     check_media_type,
 )
+from api.plain_routes import PlainRoute
 from tracer.assembly import Parts
 from tracer.errors import TracerError
 from tracer.otel.otlp.request_items import Decoded
 from tracer.otel.otlp.span_fields import root_plan_id
-from tracer.records.access import Caller
+from tracer.records.access import Caller, Scope
 from tracer.records.record_classes import Kind
 from tracer.store import Refusal, SpanProjection, TraceWriter
 
@@ -83,19 +85,7 @@ _STATUSES = (
 _COMMITTED = "all items that it does not name are committed."
 
 
-@router.post(
-    "/traces",
-    response_class=Response,
-    openapi_extra={"requestBody": TRACES_BODY, "parameters": [_PREFER]},
-    responses=answers("ExportTraceServiceResponse", "rejectedSpans", _COMMITTED, *_STATUSES),
-)
-async def record_traces(
-    request: Request,
-    writer: Writer,
-    projection: Projection,
-    intake: RecordingIntake,
-    metrics: MetricsDep,
-) -> Response:
+async def record_traces(request: Request) -> Response:
     """Record OpenTelemetry spans. Each span is stored or rejected independently of the others.
 
     All stored spans are committed before the response. The body may be compressed
@@ -105,28 +95,41 @@ async def record_traces(
     the header `Prefer: wait=5` (RFC 7240; the unit is seconds, the maximum is 30). If all records
     exist in time, the response has the header `Preference-Applied`.
     """
-    return await record(request, TRACES, writer, projection, intake, metrics)
+    return await _record(request, TRACES)
 
 
-@router.post(
-    "/logs",
-    response_class=Response,
-    openapi_extra={"requestBody": LOGS_BODY, "parameters": [_PREFER]},
-    responses=answers("ExportLogsServiceResponse", "rejectedLogRecords", _COMMITTED, *_STATUSES),
-)
-async def record_logs(
-    request: Request,
-    writer: Writer,
-    projection: Projection,
-    intake: RecordingIntake,
-    metrics: MetricsDep,
-) -> Response:
+async def record_logs(request: Request) -> Response:
     """Record OpenTelemetry log records. The rules of `POST /v1/traces` apply.
 
     A log record belongs to the run of its trace. If it has no trace id, it must come from a
     supported agent program and contain the id of a session. Otherwise it is rejected.
     """
-    return await record(request, LOGS, writer, projection, intake, metrics)
+    return await _record(request, LOGS)
+
+
+PLAIN_ROUTES = (
+    PlainRoute(
+        "POST",
+        "/v1/traces",
+        record_traces,
+        Allowed(Scope.RECORD),
+        answers("ExportTraceServiceResponse", "rejectedSpans", _COMMITTED, *_STATUSES),
+        tags=router.tags,
+        response_class=Response,
+        openapi_extra={"requestBody": TRACES_BODY, "parameters": [_PREFER]},
+    ),
+    PlainRoute(
+        "POST",
+        "/v1/logs",
+        record_logs,
+        Allowed(Scope.RECORD),
+        answers("ExportLogsServiceResponse", "rejectedLogRecords", _COMMITTED, *_STATUSES),
+        tags=router.tags,
+        response_class=Response,
+        openapi_extra={"requestBody": LOGS_BODY, "parameters": [_PREFER]},
+    ),
+)
+"""The OpenTelemetry routes that record."""
 
 
 @router.post(
@@ -149,17 +152,11 @@ async def drop_metrics(request: Request, caller: Recording) -> Response:
     return Response(b"" if kind == PROTOBUF else b"{}", media_type=kind)
 
 
-async def record(
-    request: Request,
-    received: Received,
-    writer: TraceWriter,
-    projection: SpanProjection | None,
-    intake: Intake,
-    metrics: Metrics,
-) -> Response:
-    """Answer an OTLP request with traces or logs."""
+async def _record(request: Request, received: Received) -> Response:
     encoding = Encoding.of(media_type(request), received)
     parts, caller = await parts_of(request), request.state.caller
+    writer, projection = await writer_for(parts, caller), await projection_for(parts, caller)
+    intake, metrics = await intake_of(request), await metrics_of(request)
     try:
         check_backlog(parts, caller)
         async with admitted_body(request, intake, MAX_BYTES) as body_parts:

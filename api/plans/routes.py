@@ -10,23 +10,23 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dependencies import Fresh, Reader
-from api.http.conditional import NOT_MODIFIED, Conditional
+from api.dependencies import Allowed, FreshWanted, Reader, parts_of, reader_for
+from api.freshness import freshness_of
+from api.http.conditional import NOT_MODIFIED, Conditional, ConditionalRequest, IfNoneMatch
 from api.http.disconnection import until_client_leaves
 from api.http.parameters import PlanId
 from api.http.problems import documented
 from api.moved_records import NOT_THERE, RedirectIfMoved
+from api.plain_routes import PlainRoute
 from api.plans.schemas import TREE_EXAMPLE, PlanNodeSchema
 from api.plans.tree_json import tree_json
 from api.schemas import BehindSchema, FollowedToolCall, ParentActToolCall, PlanWithParent
 from tracer.errors import RecordNotFound
 from tracer.lineage.tree import Payloads, TreeRows, build_tree
+from tracer.records.access import Scope
 from tracer.records.record_classes import Kind
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])
-
-DEFAULT_PAYLOADS: Literal[Payloads.PREVIEW] = Payloads.PREVIEW
-"""The value of the query parameter `payloads` if the client does not set it."""
 
 ShownPayloads = Literal[Payloads.NONE, Payloads.PREVIEW, Payloads.FULL, Payloads.DIGEST]
 """The values of `payloads` that clients can set. Only the comparison of runs uses `COMPARED`."""
@@ -52,17 +52,9 @@ async def read_plan(
     return plan
 
 
-@router.get(
-    "/{planId}/tree",
-    response_model=None,
-    responses={**_TREE, **NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)},
-)
 async def read_tree(
-    plan_id: PlanId,
     request: Request,
-    reader: Reader,
-    conditional: Conditional,
-    fresh: Fresh,
+    plan_id: PlanId,
     depth: Annotated[
         int | None,
         Query(ge=1, le=2**31 - 1, description="How many levels of plans; 1 is only this plan."),
@@ -73,19 +65,33 @@ async def read_tree(
             description="The form of long strings: `preview` is the first 2 kB, `digest` is the "
             "SHA-256."
         ),
-    ] = DEFAULT_PAYLOADS,
+    ] = Payloads.PREVIEW,
+    fresh: FreshWanted = False,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Read a plan and everything below it as a tree."""
+    caller = request.state.caller
+    reader = await reader_for(request, await parts_of(request), caller, fresh)
+    conditional = ConditionalRequest(request, Response(), if_none_match)
     if conditional.is_anything:
         with suppress(RecordNotFound):  # a run whose root plan has no record
             conditional.check(await reader.read_revision(Kind.PLAN, plan_id))
     rows = await until_client_leaves(request, reader.read_tree(plan_id, payloads))
     headers = conditional.check(rows.revision)
-    behind = None
-    if fresh.behind is not None:
-        behind = BehindSchema.model_validate(fresh.behind).model_dump(mode="json")
-    body = await asyncio.to_thread(_tree_json, rows, str(plan_id), depth, behind)
+    behind = freshness_of(request).behind
+    shown = None if behind is None else BehindSchema.model_validate(behind).model_dump(mode="json")
+    body = await asyncio.to_thread(_tree_json, rows, str(plan_id), depth, shown)
     return Response(body, headers=headers, media_type="application/json")
+
+
+TREE_ROUTE = PlainRoute(
+    "GET",
+    f"{router.prefix}/{{planId}}/tree",
+    read_tree,
+    Allowed(Scope.READ),
+    {**_TREE, **NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)},
+    tags=router.tags,
+)
 
 
 def _tree_json(

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 from fastapi.routing import APIRoute
 
-from api.app import ROUTES, create_app
+from api.app import ALL_ROUTES, create_app
 from api.freshness import KINDS
 from tests.api.conftest import Api, client_of, serving_parts
 from tests.otel.captured import bodies
@@ -281,16 +281,15 @@ def test_only_routes_of_one_run_or_record_accept_the_fresh_parameter() -> None:
     create_app()
     ids = {"rootPlanId", "planId", "stepId", "thinkActId", "toolCallId", "a", "b"}
     fresh, stale = set(), set()
-    for module in ROUTES:
-        for route in module.router.routes:
-            if isinstance(route, APIRoute) and "GET" in (route.methods or ()):
-                names = {parameter.alias for parameter in _query_parameters(route.dependant)}
-                is_of_one = bool(ids & set(re.findall(r"{(\w+)}", route.path)))
-                if "fresh" in names:
-                    assert is_of_one, route.path
-                    fresh.add(route.path)
-                elif is_of_one:
-                    stale.add(route.path)
+    for route in ALL_ROUTES:
+        if isinstance(route, APIRoute) and "GET" in (route.methods or ()):
+            names = {parameter.alias for parameter in _query_parameters(route.dependant)}
+            is_of_one = bool(ids & set(re.findall(r"{(\w+)}", route.path)))
+            if "fresh" in names:
+                assert is_of_one, route.path
+                fresh.add(route.path)
+            elif is_of_one:
+                stale.add(route.path)
 
     assert len(fresh) >= 9
     assert stale == {"/api/runs/{rootPlanId}/events"}
@@ -301,8 +300,7 @@ def _paths_of_runs() -> list[str]:
     create_app()
     paths = {
         route.path
-        for module in ROUTES
-        for route in module.router.routes
+        for route in ALL_ROUTES
         if isinstance(route, APIRoute) and "GET" in (route.methods or ())
     }
     return sorted(

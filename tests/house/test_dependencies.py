@@ -8,7 +8,7 @@ from inspect import isasyncgenfunction, iscoroutinefunction
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from api.app import ROUTES
+from api.app import ALL_ROUTES
 from api.server import health
 
 
@@ -20,7 +20,7 @@ def _callables(dependant: Dependant) -> Iterator[object]:
 
 def test_routes_and_their_dependencies_are_coroutines() -> None:
     """FastAPI gives each dependency, and each route, that is no coroutine to a thread."""
-    routes = [route for each in (health, *ROUTES) for route in each.router.routes]
+    routes = [*health.router.routes, *ALL_ROUTES]
     threaded = {
         (route.path, repr(made))
         for route in routes

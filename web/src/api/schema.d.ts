@@ -4,6 +4,76 @@
  */
 
 export interface paths {
+    "/v1/traces": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Record Traces
+         * @description Record OpenTelemetry spans. Each span is stored or rejected independently of the others.
+         *
+         *     All stored spans are committed before the response. The body may be compressed
+         *     (`Content-Encoding: gzip` or `deflate`). It is safe to send a request again.
+         *
+         *     The server converts spans to records shortly after the response. To wait for the records, send
+         *     the header `Prefer: wait=5` (RFC 7240; the unit is seconds, the maximum is 30). If all records
+         *     exist in time, the response has the header `Preference-Applied`.
+         */
+        post: operations["record_traces"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Record Logs
+         * @description Record OpenTelemetry log records. The rules of `POST /v1/traces` apply.
+         *
+         *     A log record belongs to the run of its trace. If it has no trace id, it must come from a
+         *     supported agent program and contain the id of a session. Otherwise it is rejected.
+         */
+        post: operations["record_logs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/plans/{planId}/tree": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Tree
+         * @description Read a plan and everything below it as a tree.
+         */
+        get: operations["read_tree"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/healthz": {
         parameters: {
             query?: never;
@@ -66,56 +136,6 @@ export interface paths {
          *     It is safe to send all of them again.
          */
         post: operations["record_events"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/traces": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Record Traces
-         * @description Record OpenTelemetry spans. Each span is stored or rejected independently of the others.
-         *
-         *     All stored spans are committed before the response. The body may be compressed
-         *     (`Content-Encoding: gzip` or `deflate`). It is safe to send a request again.
-         *
-         *     The server converts spans to records shortly after the response. To wait for the records, send
-         *     the header `Prefer: wait=5` (RFC 7240; the unit is seconds, the maximum is 30). If all records
-         *     exist in time, the response has the header `Preference-Applied`.
-         */
-        post: operations["record_traces"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/logs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Record Logs
-         * @description Record OpenTelemetry log records. The rules of `POST /v1/traces` apply.
-         *
-         *     A log record belongs to the run of its trace. If it has no trace id, it must come from a
-         *     supported agent program and contain the id of a session. Otherwise it is rejected.
-         */
-        post: operations["record_logs"];
         delete?: never;
         options?: never;
         head?: never;
@@ -475,26 +495,6 @@ export interface paths {
          * @description Read one plan, with a summary of the tool call that opened it.
          */
         get: operations["read_plan"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/plans/{planId}/tree": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read Tree
-         * @description Read a plan and everything below it as a tree.
-         */
-        get: operations["read_tree"];
         put?: never;
         post?: never;
         delete?: never;
@@ -6075,159 +6075,6 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    healthz: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Health"];
-                };
-            };
-        };
-    };
-    readyz: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Readiness"];
-                };
-            };
-            /** @description Service Unavailable */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    record_events: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                /**
-                 * @example {
-                 *       "events": [
-                 *         {
-                 *           "type": "plan_started",
-                 *           "at": "2026-11-21T22:21:52.462812Z",
-                 *           "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
-                 *           "planId": "01a20033-9dce-7364-82b8-37c32d771382",
-                 *           "title": "Weekly health review"
-                 *         }
-                 *       ]
-                 *     }
-                 */
-                "application/json": {
-                    /** @description Events. An invalid one is rejected by itself. */
-                    events: (components["schemas"]["Event"] | unknown)[];
-                };
-                "application/x-ndjson": string;
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EventsAnswer"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Request Entity Too Large */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unsupported Media Type */
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
     record_traces: {
         parameters: {
             query?: never;
@@ -6511,6 +6358,456 @@ export interface operations {
                     "application/json": {
                         message: string;
                     };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_tree: {
+        parameters: {
+            query?: {
+                /** @description How many levels of plans; 1 is only this plan. */
+                depth?: number | null;
+                /** @description The form of long strings: `preview` is the first 2 kB, `digest` is the SHA-256. */
+                payloads?: "none" | "preview" | "full" | "digest";
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
+            };
+            header?: {
+                /** @description ETags of responses that the client has. */
+                "if-none-match"?: string | null;
+            };
+            path: {
+                planId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "status": "succeeded",
+                     *       "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *       "finishedAt": "2026-11-21T22:21:53.462812Z",
+                     *       "durationMs": 1000,
+                     *       "position": 0,
+                     *       "kind": "plan",
+                     *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *       "planId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *       "depth": 0,
+                     *       "title": "Weekly health review",
+                     *       "agentName": "planner",
+                     *       "inferred": false,
+                     *       "userRequest": "How was my week?",
+                     *       "userRequestBytes": 16,
+                     *       "userRequestTruncated": false,
+                     *       "summaryTruncated": false,
+                     *       "own": {
+                     *         "inputTokens": 120,
+                     *         "outputTokens": 40,
+                     *         "costUsd": 0.0004,
+                     *         "unpricedCalls": 0,
+                     *         "toolCalls": 1,
+                     *         "failures": 0
+                     *       },
+                     *       "cumulative": {
+                     *         "inputTokens": 120,
+                     *         "outputTokens": 40,
+                     *         "costUsd": 0.0004,
+                     *         "unpricedCalls": 0,
+                     *         "toolCalls": 1,
+                     *         "failures": 0
+                     *       },
+                     *       "subPlanCount": 1,
+                     *       "agentExecutions": [
+                     *         {
+                     *           "status": "succeeded",
+                     *           "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *           "finishedAt": "2026-11-21T22:21:53.462812Z",
+                     *           "durationMs": 1000,
+                     *           "position": 0,
+                     *           "kind": "step",
+                     *           "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
+                     *           "planId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *           "agentName": "planner",
+                     *           "request": "Review the week",
+                     *           "requestBytes": 15,
+                     *           "requestTruncated": false,
+                     *           "result": "All is well.",
+                     *           "resultBytes": 12,
+                     *           "resultTruncated": false,
+                     *           "own": {
+                     *             "inputTokens": 120,
+                     *             "outputTokens": 40,
+                     *             "costUsd": 0.0004,
+                     *             "unpricedCalls": 0,
+                     *             "toolCalls": 1,
+                     *             "failures": 0
+                     *           },
+                     *           "cumulative": {
+                     *             "inputTokens": 120,
+                     *             "outputTokens": 40,
+                     *             "costUsd": 0.0004,
+                     *             "unpricedCalls": 0,
+                     *             "toolCalls": 1,
+                     *             "failures": 0
+                     *           },
+                     *           "thinkActs": [
+                     *             {
+                     *               "status": "succeeded",
+                     *               "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *               "finishedAt": "2026-11-21T22:21:53.462812Z",
+                     *               "durationMs": 1000,
+                     *               "position": 0,
+                     *               "kind": "thinkAct",
+                     *               "thinkActId": "01a20033-9de1-7c8d-a1b2-c3d4e5f60718",
+                     *               "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
+                     *               "requestedModel": "scripted",
+                     *               "model": "scripted",
+                     *               "inputTokens": 120,
+                     *               "outputTokens": 40,
+                     *               "costUsd": 0.0004,
+                     *               "thought": "I look the medication up.",
+                     *               "thoughtBytes": 25,
+                     *               "thoughtTruncated": false,
+                     *               "own": {
+                     *                 "inputTokens": 120,
+                     *                 "outputTokens": 40,
+                     *                 "costUsd": 0.0004,
+                     *                 "unpricedCalls": 0,
+                     *                 "toolCalls": 1,
+                     *                 "failures": 0
+                     *               },
+                     *               "cumulative": {
+                     *                 "inputTokens": 120,
+                     *                 "outputTokens": 40,
+                     *                 "costUsd": 0.0004,
+                     *                 "unpricedCalls": 0,
+                     *                 "toolCalls": 1,
+                     *                 "failures": 0
+                     *               },
+                     *               "toolCalls": [
+                     *                 {
+                     *                   "status": "succeeded",
+                     *                   "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *                   "finishedAt": "2026-11-21T22:21:53.462812Z",
+                     *                   "durationMs": 1000,
+                     *                   "position": 0,
+                     *                   "kind": "toolCall",
+                     *                   "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+                     *                   "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
+                     *                   "thinkActId": "01a20033-9de1-7c8d-a1b2-c3d4e5f60718",
+                     *                   "providerCallId": "call_0",
+                     *                   "name": "medication_check",
+                     *                   "toolType": "SUBPLAN",
+                     *                   "attempt": 1,
+                     *                   "forgedArguments": [],
+                     *                   "inferred": false,
+                     *                   "arguments": "{\"patient\": \"p-1\"}",
+                     *                   "argumentsBytes": 18,
+                     *                   "argumentsTruncated": false,
+                     *                   "result": "No interaction.",
+                     *                   "resultBytes": 15,
+                     *                   "resultTruncated": false,
+                     *                   "effectiveArgumentsTruncated": false,
+                     *                   "stateChangesTruncated": false,
+                     *                   "own": {
+                     *                     "inputTokens": 120,
+                     *                     "outputTokens": 40,
+                     *                     "costUsd": 0.0004,
+                     *                     "unpricedCalls": 0,
+                     *                     "toolCalls": 1,
+                     *                     "failures": 0
+                     *                   },
+                     *                   "cumulative": {
+                     *                     "inputTokens": 120,
+                     *                     "outputTokens": 40,
+                     *                     "costUsd": 0.0004,
+                     *                     "unpricedCalls": 0,
+                     *                     "toolCalls": 1,
+                     *                     "failures": 0
+                     *                   },
+                     *                   "subPlanCount": 1,
+                     *                   "toolCalls": [],
+                     *                   "subPlans": [
+                     *                     {
+                     *                       "status": "succeeded",
+                     *                       "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *                       "finishedAt": "2026-11-21T22:21:53.462812Z",
+                     *                       "durationMs": 1000,
+                     *                       "position": 0,
+                     *                       "kind": "plan",
+                     *                       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *                       "planId": "01a20033-9f10-7a51-8c22-6b1d2f3e4a5b",
+                     *                       "parentPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *                       "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+                     *                       "depth": 1,
+                     *                       "title": "Medication check",
+                     *                       "agentName": "planner",
+                     *                       "inferred": false,
+                     *                       "userRequest": "Check the medication of p-1",
+                     *                       "userRequestBytes": 27,
+                     *                       "userRequestTruncated": false,
+                     *                       "summaryTruncated": false,
+                     *                       "own": {
+                     *                         "inputTokens": 120,
+                     *                         "outputTokens": 40,
+                     *                         "costUsd": 0.0004,
+                     *                         "unpricedCalls": 0,
+                     *                         "toolCalls": 1,
+                     *                         "failures": 0
+                     *                       },
+                     *                       "cumulative": {
+                     *                         "inputTokens": 120,
+                     *                         "outputTokens": 40,
+                     *                         "costUsd": 0.0004,
+                     *                         "unpricedCalls": 0,
+                     *                         "toolCalls": 1,
+                     *                         "failures": 0
+                     *                       },
+                     *                       "parentActToolCall": {
+                     *                         "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+                     *                         "name": "medication_check",
+                     *                         "arguments": "{\"patient\": \"p-1\"}",
+                     *                         "status": "succeeded"
+                     *                       },
+                     *                       "subPlanCount": 0,
+                     *                       "agentExecutions": []
+                     *                     }
+                     *                   ]
+                     *                 }
+                     *               ]
+                     *             }
+                     *           ],
+                     *           "toolCalls": [],
+                     *           "subPlanCount": 0,
+                     *           "subPlans": []
+                     *         }
+                     *       ],
+                     *       "revision": 42,
+                     *       "unplaced": []
+                     *     }
+                     */
+                    "application/json": components["schemas"]["PlanNodeSchema"];
+                };
+            };
+            /** @description Nothing changed since the given ETag. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    healthz: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Health"];
+                };
+            };
+        };
+    };
+    readyz: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Readiness"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    record_events: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "events": [
+                 *         {
+                 *           "type": "plan_started",
+                 *           "at": "2026-11-21T22:21:52.462812Z",
+                 *           "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                 *           "planId": "01a20033-9dce-7364-82b8-37c32d771382",
+                 *           "title": "Weekly health review"
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/json": {
+                    /** @description Events. An invalid one is rejected by itself. */
+                    events: (components["schemas"]["Event"] | unknown)[];
+                };
+                "application/x-ndjson": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventsAnswer"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -8079,303 +8376,6 @@ export interface operations {
                 content: {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    read_tree: {
-        parameters: {
-            query?: {
-                /** @description How many levels of plans; 1 is only this plan. */
-                depth?: number | null;
-                /** @description The form of long strings: `preview` is the first 2 kB, `digest` is the SHA-256. */
-                payloads?: "none" | "preview" | "full" | "digest";
-                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
-                fresh?: boolean;
-            };
-            header?: {
-                /** @description ETags of responses that the client has. */
-                "if-none-match"?: string | null;
-            };
-            path: {
-                planId: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "status": "succeeded",
-                     *       "startedAt": "2026-11-21T22:21:52.462812Z",
-                     *       "finishedAt": "2026-11-21T22:21:53.462812Z",
-                     *       "durationMs": 1000,
-                     *       "position": 0,
-                     *       "kind": "plan",
-                     *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
-                     *       "planId": "01a20033-9dce-7364-82b8-37c32d771382",
-                     *       "depth": 0,
-                     *       "title": "Weekly health review",
-                     *       "agentName": "planner",
-                     *       "inferred": false,
-                     *       "userRequest": "How was my week?",
-                     *       "userRequestBytes": 16,
-                     *       "userRequestTruncated": false,
-                     *       "summaryTruncated": false,
-                     *       "own": {
-                     *         "inputTokens": 120,
-                     *         "outputTokens": 40,
-                     *         "costUsd": 0.0004,
-                     *         "unpricedCalls": 0,
-                     *         "toolCalls": 1,
-                     *         "failures": 0
-                     *       },
-                     *       "cumulative": {
-                     *         "inputTokens": 120,
-                     *         "outputTokens": 40,
-                     *         "costUsd": 0.0004,
-                     *         "unpricedCalls": 0,
-                     *         "toolCalls": 1,
-                     *         "failures": 0
-                     *       },
-                     *       "subPlanCount": 1,
-                     *       "agentExecutions": [
-                     *         {
-                     *           "status": "succeeded",
-                     *           "startedAt": "2026-11-21T22:21:52.462812Z",
-                     *           "finishedAt": "2026-11-21T22:21:53.462812Z",
-                     *           "durationMs": 1000,
-                     *           "position": 0,
-                     *           "kind": "step",
-                     *           "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
-                     *           "planId": "01a20033-9dce-7364-82b8-37c32d771382",
-                     *           "agentName": "planner",
-                     *           "request": "Review the week",
-                     *           "requestBytes": 15,
-                     *           "requestTruncated": false,
-                     *           "result": "All is well.",
-                     *           "resultBytes": 12,
-                     *           "resultTruncated": false,
-                     *           "own": {
-                     *             "inputTokens": 120,
-                     *             "outputTokens": 40,
-                     *             "costUsd": 0.0004,
-                     *             "unpricedCalls": 0,
-                     *             "toolCalls": 1,
-                     *             "failures": 0
-                     *           },
-                     *           "cumulative": {
-                     *             "inputTokens": 120,
-                     *             "outputTokens": 40,
-                     *             "costUsd": 0.0004,
-                     *             "unpricedCalls": 0,
-                     *             "toolCalls": 1,
-                     *             "failures": 0
-                     *           },
-                     *           "thinkActs": [
-                     *             {
-                     *               "status": "succeeded",
-                     *               "startedAt": "2026-11-21T22:21:52.462812Z",
-                     *               "finishedAt": "2026-11-21T22:21:53.462812Z",
-                     *               "durationMs": 1000,
-                     *               "position": 0,
-                     *               "kind": "thinkAct",
-                     *               "thinkActId": "01a20033-9de1-7c8d-a1b2-c3d4e5f60718",
-                     *               "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
-                     *               "requestedModel": "scripted",
-                     *               "model": "scripted",
-                     *               "inputTokens": 120,
-                     *               "outputTokens": 40,
-                     *               "costUsd": 0.0004,
-                     *               "thought": "I look the medication up.",
-                     *               "thoughtBytes": 25,
-                     *               "thoughtTruncated": false,
-                     *               "own": {
-                     *                 "inputTokens": 120,
-                     *                 "outputTokens": 40,
-                     *                 "costUsd": 0.0004,
-                     *                 "unpricedCalls": 0,
-                     *                 "toolCalls": 1,
-                     *                 "failures": 0
-                     *               },
-                     *               "cumulative": {
-                     *                 "inputTokens": 120,
-                     *                 "outputTokens": 40,
-                     *                 "costUsd": 0.0004,
-                     *                 "unpricedCalls": 0,
-                     *                 "toolCalls": 1,
-                     *                 "failures": 0
-                     *               },
-                     *               "toolCalls": [
-                     *                 {
-                     *                   "status": "succeeded",
-                     *                   "startedAt": "2026-11-21T22:21:52.462812Z",
-                     *                   "finishedAt": "2026-11-21T22:21:53.462812Z",
-                     *                   "durationMs": 1000,
-                     *                   "position": 0,
-                     *                   "kind": "toolCall",
-                     *                   "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
-                     *                   "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
-                     *                   "thinkActId": "01a20033-9de1-7c8d-a1b2-c3d4e5f60718",
-                     *                   "providerCallId": "call_0",
-                     *                   "name": "medication_check",
-                     *                   "toolType": "SUBPLAN",
-                     *                   "attempt": 1,
-                     *                   "forgedArguments": [],
-                     *                   "inferred": false,
-                     *                   "arguments": "{\"patient\": \"p-1\"}",
-                     *                   "argumentsBytes": 18,
-                     *                   "argumentsTruncated": false,
-                     *                   "result": "No interaction.",
-                     *                   "resultBytes": 15,
-                     *                   "resultTruncated": false,
-                     *                   "effectiveArgumentsTruncated": false,
-                     *                   "stateChangesTruncated": false,
-                     *                   "own": {
-                     *                     "inputTokens": 120,
-                     *                     "outputTokens": 40,
-                     *                     "costUsd": 0.0004,
-                     *                     "unpricedCalls": 0,
-                     *                     "toolCalls": 1,
-                     *                     "failures": 0
-                     *                   },
-                     *                   "cumulative": {
-                     *                     "inputTokens": 120,
-                     *                     "outputTokens": 40,
-                     *                     "costUsd": 0.0004,
-                     *                     "unpricedCalls": 0,
-                     *                     "toolCalls": 1,
-                     *                     "failures": 0
-                     *                   },
-                     *                   "subPlanCount": 1,
-                     *                   "toolCalls": [],
-                     *                   "subPlans": [
-                     *                     {
-                     *                       "status": "succeeded",
-                     *                       "startedAt": "2026-11-21T22:21:52.462812Z",
-                     *                       "finishedAt": "2026-11-21T22:21:53.462812Z",
-                     *                       "durationMs": 1000,
-                     *                       "position": 0,
-                     *                       "kind": "plan",
-                     *                       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
-                     *                       "planId": "01a20033-9f10-7a51-8c22-6b1d2f3e4a5b",
-                     *                       "parentPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
-                     *                       "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
-                     *                       "depth": 1,
-                     *                       "title": "Medication check",
-                     *                       "agentName": "planner",
-                     *                       "inferred": false,
-                     *                       "userRequest": "Check the medication of p-1",
-                     *                       "userRequestBytes": 27,
-                     *                       "userRequestTruncated": false,
-                     *                       "summaryTruncated": false,
-                     *                       "own": {
-                     *                         "inputTokens": 120,
-                     *                         "outputTokens": 40,
-                     *                         "costUsd": 0.0004,
-                     *                         "unpricedCalls": 0,
-                     *                         "toolCalls": 1,
-                     *                         "failures": 0
-                     *                       },
-                     *                       "cumulative": {
-                     *                         "inputTokens": 120,
-                     *                         "outputTokens": 40,
-                     *                         "costUsd": 0.0004,
-                     *                         "unpricedCalls": 0,
-                     *                         "toolCalls": 1,
-                     *                         "failures": 0
-                     *                       },
-                     *                       "parentActToolCall": {
-                     *                         "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
-                     *                         "name": "medication_check",
-                     *                         "arguments": "{\"patient\": \"p-1\"}",
-                     *                         "status": "succeeded"
-                     *                       },
-                     *                       "subPlanCount": 0,
-                     *                       "agentExecutions": []
-                     *                     }
-                     *                   ]
-                     *                 }
-                     *               ]
-                     *             }
-                     *           ],
-                     *           "toolCalls": [],
-                     *           "subPlanCount": 0,
-                     *           "subPlans": []
-                     *         }
-                     *       ],
-                     *       "revision": 42,
-                     *       "unplaced": []
-                     *     }
-                     */
-                    "application/json": components["schemas"]["PlanNodeSchema"];
-                };
-            };
-            /** @description Nothing changed since the given ETag. */
-            304: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
             };
             /** @description Bad Request */
             400: {
