@@ -152,7 +152,7 @@ class Settings(BaseModel):
         default=2**30,
         gt=0,
         description="The most bytes of accepted spans that may wait for a projector. Above that, "
-        "and for one project above a quarter of it, new spans get 503.",
+        "new spans get 503.",
     )
     grpc_host: str = Field(
         default="127.0.0.1",

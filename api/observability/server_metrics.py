@@ -82,7 +82,7 @@ async def _of_recorder(recorder: Recorder) -> AsyncIterator[Metric]:
 
 
 async def _of_database(parts: Parts, answer_seconds: float) -> AsyncIterator[Metric]:
-    leases = backlog = None
+    leases = projectors = None
     try:
         await parts.reader.check()
         if parts.stores is not None:
@@ -90,21 +90,21 @@ async def _of_database(parts: Parts, answer_seconds: float) -> AsyncIterator[Met
                 leases = await parts.stores.count_leases()
         if parts.backlog is not None:
             async with asyncio.timeout(answer_seconds):
-                backlog = await parts.backlog.read(), await parts.backlog.count_projectors()
+                projectors = await parts.backlog.count_projectors()
     except (StoreUnavailable, SchemaOutOfDate, TimeoutError):
         pass  # `/readyz` reports it
-    if backlog is not None:
-        figures, projectors = backlog
+    if parts.backlog is not None:
         yield Gauge(
             "tracer_projection_backlog_bytes",
-            "Bytes of accepted spans that no projector has read yet.",
-            figures.size,
+            "Bytes of accepted spans that no projector has read yet, at most a minute ago.",
+            parts.backlog.figures.size,
         )
         yield Gauge(
             "tracer_projection_lag_seconds",
-            "How long the oldest run with such spans is overdue.",
-            figures.lag,
+            "How long the oldest run with such spans was overdue then.",
+            parts.backlog.figures.lag,
         )
+    if projectors is not None:
         yield Gauge("tracer_projectors", "Connected projectors of all servers.", projectors)
     if leases is not None:
         yield _by_state(

@@ -214,12 +214,12 @@ class _Export:
         received, state = self._received, self._state
         if received is None:
             return b""
-        check_backlog(state.parts, caller)
+        check_backlog(state.parts)
         writer = await writer_for(state.parts, caller)
         async with state.intake.place(caller.project_id):
             decode = received.decoders[PROTOBUF]
             accepted = await accept(message, received, decode, writer, state.intake)
-        note_accepted(accepted, received, state.parts, caller, state.metrics)
+        note_accepted(accepted, received, state.metrics)
         content: bytes = received.answer(accepted.count, accepted.refused).SerializeToString()
         return content
 

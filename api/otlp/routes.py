@@ -44,7 +44,7 @@ from tracer.assembly import Parts
 from tracer.errors import TracerError
 from tracer.otel.otlp.request_items import Decoded
 from tracer.otel.otlp.span_fields import root_plan_id
-from tracer.records.access import Caller, Scope
+from tracer.records.access import Scope
 from tracer.records.record_classes import Kind
 from tracer.store import Refusal, SpanProjection, TraceWriter
 
@@ -158,7 +158,7 @@ async def _record(request: Request, received: Received) -> Response:
     writer, projection = await writer_for(parts, caller), await projection_for(parts, caller)
     intake, metrics = await intake_of(request), await metrics_of(request)
     try:
-        check_backlog(parts, caller)
+        check_backlog(parts)
         async with admitted_body(request, intake, MAX_BYTES) as body_parts:
             body = b"".join([part async for part in body_parts])
             accepted = await accept(body, received, encoding.decode, writer, intake)
@@ -167,7 +167,7 @@ async def _record(request: Request, received: Received) -> Response:
         note_problem(request.scope, code)
         is_passing = status is HTTPStatus.SERVICE_UNAVAILABLE
         return encoding.failure(status, str(error), {"Retry-After": "1"} if is_passing else None)
-    note_accepted(accepted, received, parts, caller, metrics)
+    note_accepted(accepted, received, metrics)
     answer = encoding.success(accepted.count, accepted.refused)
     seconds = _preferred_wait(request)
     if projection is None or seconds is None:
@@ -187,14 +187,12 @@ class Accepted:
     """The rejected items, with their indexes in the request."""
     runs: list[UUID]
     """The ids of the runs that the items belong to."""
-    size: int
-    """The bytes of the stored items."""
 
 
-def check_backlog(parts: Parts, caller: Caller) -> None:
+def check_backlog(parts: Parts) -> None:
     """Raise `TooBusy` if too many accepted spans wait for a projector."""
     if parts.backlog is not None:
-        parts.backlog.check(caller.project_id)
+        parts.backlog.check()
 
 
 async def accept(
@@ -213,16 +211,12 @@ async def accept(
     del body
     refused = await _write(writer, received.code, decoded)
     runs = [root_plan_id(each.trace_id) for each in decoded.traces]
-    return Accepted(decoded.count, refused, runs, sum(len(each.message) for each in decoded.traces))
+    return Accepted(decoded.count, refused, runs)
 
 
-def note_accepted(
-    accepted: Accepted, received: Received, parts: Parts, caller: Caller, metrics: Metrics
-) -> None:
+def note_accepted(accepted: Accepted, received: Received, metrics: Metrics) -> None:
     """Count the stored and the rejected items of a request."""
     metrics.note_ingest(received.source, accepted.count - len(accepted.refused), accepted.refused)
-    if parts.backlog is not None:
-        parts.backlog.add(caller.project_id, accepted.size)
 
 
 async def _write(writer: TraceWriter, code: str, decoded: Decoded) -> list[Refusal]:

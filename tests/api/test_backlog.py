@@ -11,6 +11,7 @@ import httpx2
 from tests.api import ward
 from tests.api.conftest import client_of
 from tests.otel.made_traces import body_of, made
+from tests.storage.lock_waits import until
 from tests.storage.pending_runs import accept, small_trace, until_living
 from tracer.assembly import parts
 from tracer.settings import Settings, read_settings
@@ -35,11 +36,15 @@ async def test_spans_above_the_backlog_limit_are_rejected_before_they_are_decode
     await accept(database_url, small_trace())
     settings = read_settings(home=tmp_path, projectors=0, backlog_bytes=4)
     async with server(database_url, settings) as client:
-        await client.get("/metrics", headers=HERE)  # reads the backlog
+
+        async def is_rejected() -> bool:
+            answer = await client.post("/v1/traces", content=b"no JSON", headers=JSON)
+            return answer.status_code == 503
+
+        await until(is_rejected)  # after the server has read the backlog
         answer = await client.post("/v1/traces", content=b"no JSON", headers=JSON)
         readiness = await client.get("/readyz", headers=HERE)
 
-    assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) >= 1
     assert "not projected yet" in answer.text
     assert readiness.status_code == 200

@@ -165,7 +165,7 @@ async def model() -> AsyncIterator[HttpServer]:
 async def test_page_records_what_it_shows(
     section: Section, complete_dist: Path, database_url: str, tmp_path: Path, model: HttpServer
 ) -> None:
-    with serving_here(database_url, tmp_path / "server") as url:
+    with serving_here(database_url, tmp_path / "server", projectors=1) as url:
         reader = _reader(tmp_path, complete_dist, url, model)
         if "openai-agents" in section.names:
             # Its exporter has no variable for an address. Logfire and OpenLIT need its tracing.
@@ -184,7 +184,7 @@ async def test_opentelemetry_page_records_what_it_shows(
     # The locked versions, which are in uv's cache since they were installed for the tests.
     constraints = {"UV_CONSTRAINT": str(ROOT / "requirements.lock")}
     [section] = [each for each in SECTIONS if each.page.name == "opentelemetry.md"]
-    with serving_here(database_url, tmp_path / "server") as url:
+    with serving_here(database_url, tmp_path / "server", projectors=1) as url:
         reader = _reader(tmp_path, dist, url, model)
         reader.variables |= constraints
         await _install(reader, [installs()[name].today for name in section.names])
