@@ -113,16 +113,11 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
           max_parallel: 0
           tools: measure
         doctor: [measure]
-        porter:
-          model: carefull
         clerk:
-          hooks: [hold_bak, "nowhere:hook", greedy]
-        guard:
-          tools: [open, open]
+          hooks: [hold_bak, "nowhere:hook"]
         7: {}
         """,
-        models={"careful": ScriptedModel([])},
-        hooks={"hold_back": hold_back, "greedy": greedy},
+        hooks={"hold_back": hold_back},
     )
 
     assert [each.partition(": ")[0] for each in problems] == [
@@ -130,20 +125,28 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
         "nurse.max_parallel",
         "nurse.max_round",
         "doctor",
-        "porter.model",
-        "clerk.hooks",
-        "clerk.hooks",
-        "clerk",
-        "guard",
-        "7",
+        "clerk.hooks.0",
+        "clerk.hooks.1",
+        "7.[key]",
     ]
     assert problems[0].endswith("Input should be a valid list.")
-    assert problems[2].endswith("unknown key 'max_round'. Did you mean 'max_rounds'?")
-    assert problems[4].endswith("unknown model 'carefull'. Did you mean 'careful'?")
-    assert "Did you mean 'hold_back'?" in problems[5]
-    assert "'nowhere:hook' cannot be imported" in problems[6]
-    assert "A hook may have the parameters next, call" in problems[7]
-    assert "put it in quotes" in problems[9]
+    assert "Choose from: hold_back." in problems[4]
+    assert "'nowhere:hook' cannot be imported" in problems[5]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("porter: {model: carefull}", "the unknown model 'carefull'. Choose from: careful."),
+        ("clerk: {hooks: [greedy]}", "A hook may have the parameters next, call"),
+        ("guard: {tools: [open, open]}", "guard"),
+    ],
+)
+def test_agent_that_cannot_be_made_is_rejected(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(RegistrationError) as caught:
+        _agents(tmp_path, text, models={"careful": ScriptedModel([])}, hooks={"greedy": greedy})
+
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +158,10 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
     ],
 )
 def test_duplicate_key_is_rejected(tmp_path: Path, text: str, place: str, key: str) -> None:
-    [problem] = _problems(tmp_path, text)
+    with pytest.raises(RegistrationError) as caught:
+        _agents(tmp_path, text)
 
-    assert problem == f"{place}: the key {key!r} is repeated: remove one."
+    assert str(caught.value) == f"{FILE} is not valid YAML: the key {key!r} is repeated, {place}."
 
 
 def test_yaml_merge_keys_can_be_overridden(tmp_path: Path) -> None:
@@ -172,8 +176,8 @@ def test_yaml_merge_keys_can_be_overridden(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "must be a mapping"),
-        ("- nurse\n", "must be a mapping"),
+        ("", "should be a valid dictionary"),
+        ("- nurse\n", "should be a valid dictionary"),
         ("nurse: [\n", "is not valid YAML: "),
         ("nurse: !!python/object/apply:os.getcwd []\n", "is not valid YAML: could not determine"),
         ("nurse: {}\n---\nnurse: {}\n", "is not valid YAML: but found another document, line 2"),

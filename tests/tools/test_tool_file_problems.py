@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -56,9 +55,6 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
         [tools.number]
         type = "STATELESS"
         function = "math:pi"
-        [tools."no name"]
-        type = "STATELESS"
-        function = "add"
         [tools.rest]
         type = "REST"
         config = {{ base_url = "https://a.example", auth = {{ type = "bearer", secrt = "env:A" }} }}
@@ -66,59 +62,58 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
         type = "STATELESS"
         function = "add"
         parameters = "far.json"
-        [servers.both]
-        command = "a"
-        url = "https://a.example"
-        [servers.typo]
-        comand = "a"
         """,
         functions={**FUNCTIONS, f"{__name__}:made_already": made_already},
     )
 
     assert [each.partition(": ")[0] for each in problems] == [
+        "tools.typo.STATELESS.max_attempts",
+        "tools.typo.STATELESS.hooks.0",
+        "tools.typo.STATELESS.timout",
+        "tools.nearly",
+        "tools.lower",
+        "tools.kindless",
+        "tools.flat.STATELESS.parameters",
+        "tools.unknown.STATELESS.function",
+        "tools.made.STATELESS.function",
+        "tools.number.STATELESS.function",
+        "tools.rest.REST.description",
+        "tools.rest.REST.parameters",
+        "tools.rest.REST.config.auth.bearer.secret",
+        "tools.rest.REST.config.auth.bearer.secrt",
+        "tools.far.STATELESS.parameters",
         "tool",
-        "servers.both",
-        "servers.typo.comand",
-        "tools.typo.max_attempts",
-        "tools.typo.timout",
-        "tools.typo.hooks",
-        "tools.nearly.type",
-        "tools.lower.type",
-        "tools.kindless.type",
-        "tools.flat.parameters",
-        "tools.unknown.function",
-        "tools.made.function",
-        "tools.number.function",
-        "tools.no name",
-        "tools.rest.description",
-        "tools.rest.parameters",
-        "tools.rest.config.auth.bearer.secret",
-        "tools.rest.config.auth.bearer.secrt",
-        "tools.far.parameters",
     ]
     told = dict(each.split(": ", 1) for each in problems)
-    assert told["tool"] == "unknown key 'tool'. Did you mean 'tools'?"
-    assert told["servers.typo.comand"].endswith("Did you mean 'command'?")
-    assert told["tools.typo.timout"] == "unknown key 'timout'. Did you mean 'timeout'?"
-    assert "Did you mean 'STATELESS'?" in told["tools.nearly.type"]
-    assert "Did you mean 'REST'?" in told["tools.lower.type"]
-    assert 'begin with type = "object"' in told["tools.flat.parameters"]
-    assert "Did you mean 'add'?" in told["tools.unknown.function"]
-    assert "Did you mean 'secret'?" in told["tools.rest.config.auth.bearer.secrt"]
+    assert "'STATELESS', 'STATEFUL', 'REST', 'MCP'" in told["tools.nearly"]
+    assert 'begin with type = "object"' in told["tools.flat.STATELESS.parameters"]
+    assert "Choose from: Counter, add, greet" in told["tools.unknown.STATELESS.function"]
+
+
+def test_problems_of_servers_and_names_are_reported_with_their_places(tmp_path: Path) -> None:
+    unnamed = '[tools."no name"]\ntype = "STATELESS"\nfunction = "add"\n'
+    both = '[servers.both]\ncommand = "a"\nurl = "https://a.example"\n'
+    typo = '[servers.typo]\ncomand = "a"\n'
+
+    assert [each.partition(": ")[0] for each in problems_of(tmp_path, unnamed)] == ["tools.no name"]
+    assert [each.partition(": ")[0] for each in problems_of(tmp_path, both + typo)] == [
+        "servers.both",
+        "servers.typo.comand",
+    ]
 
 
 def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None:
     places = {
-        "tools.mcp.config.headers.": (
+        "servers.mcp.headers": (
             '[tools.mcp]\ntype = "MCP"\n'
             'config = {{ url = "https://a.example", headers = {{ {} }} }}',
             "env:NAME",
         ),
-        "servers.http.headers.": (
+        "servers.http.headers": (
             '[servers.http]\nurl = "https://a.example"\nheaders = {{ {} }}',
             "env:NAME",
         ),
-        "servers.stdio.env.": ('[servers.stdio]\ncommand = "a"\nenv = {{ {} }}', "env:NAME"),
+        "servers.stdio.env": ('[servers.stdio]\ncommand = "a"\nenv = {{ {} }}', "env:NAME"),
     }
     values = {
         "Authorization": "Bearer canary",
@@ -132,7 +127,7 @@ def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None
     failures = []
     for (place, (text, advice)), (name, value) in product(places.items(), values.items()):
         problems = problems_of(tmp_path, text.format(f'{name} = "{value}"'))
-        beginning = f"{place}{name}: files must not contain secrets"
+        beginning = f"{place}: files must not contain secrets: set {name}"
         if (
             len(problems) != 1
             or not problems[0].startswith(beginning)
@@ -140,7 +135,7 @@ def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None
             or "canary" in problems[0]
         ):
             failures.append(
-                f"{place}{name}: expected one problem, {beginning!r} with {advice!r}, without the "
+                f"{place}: expected one problem, {beginning!r} with {advice!r}, without the "
                 f"secret; got {problems}"
             )
 
@@ -170,7 +165,7 @@ def test_rest_secret_in_the_file_is_rejected_and_not_printed(
         f"[tools.r.config]\n{base}{setting}",
     )
 
-    assert problem.startswith(f"tools.r.config.{place}: ")
+    assert problem.startswith(f"tools.r.REST.config.{place}: ")
     assert advice in problem
     assert "canary" not in problem
     assert "4711" not in problem
@@ -193,7 +188,7 @@ def test_secret_in_an_mcp_servers_url_is_rejected_and_not_repeated(
     )
 
     assert len(problems) == 2
-    for problem, place in zip(problems, ("servers.a.url", "tools.t.config.url"), strict=True):
+    for problem, place in zip(problems, ("servers.a.url", "servers.t.url"), strict=True):
         assert problem.startswith(f"{place}: {part} of the URL is a secret")
         assert "canary" not in problem
 
@@ -202,9 +197,6 @@ def test_secret_instead_of_a_reference_is_not_repeated(tmp_path: Path) -> None:
     problems = problems_of(
         tmp_path,
         """
-        [servers.w]
-        url = "https://a.example"
-        bearer = "canary"
         [tools.w]
         type = "REST"
         description = "Reads."
@@ -216,11 +208,12 @@ def test_secret_instead_of_a_reference_is_not_repeated(tmp_path: Path) -> None:
     )
 
     assert [each.partition(": ")[0] for each in problems] == [
-        "servers.w.bearer",
-        "tools.w.config.base_url",
-        "tools.w.config.auth.bearer.secret",
+        "tools.w.REST.config.base_url",
+        "tools.w.REST.config.auth.bearer.secret",
     ]
-    assert "canary" not in "".join(problems)
+    [problem] = problems_of(tmp_path, '[servers.w]\nurl = "https://a.example"\nbearer = "canary"\n')
+    assert problem.startswith("servers.w.bearer: ")
+    assert "canary" not in "".join([*problems, problem])
 
 
 def test_secret_references_and_harmless_settings_are_accepted(tmp_path: Path) -> None:
@@ -299,23 +292,23 @@ def test_contradictory_descriptions_of_one_mcp_server_are_rejected(tmp_path: Pat
 def test_two_tools_with_one_name_are_rejected(tmp_path: Path) -> None:
     [problem] = problems_of(tmp_path, '[[tools]]\nname = "add"\ntype = "STATELESS"\n' * 2)
 
-    assert problem == "tools.add: Two tools are named 'add'. Rename one."
+    assert problem == "tools: Two tools are named 'add'. Rename one."
 
 
 def test_value_of_a_wrong_type_is_reported_with_its_place(tmp_path: Path) -> None:
+    stateless = '[tools.add]\ntype = "STATELESS"\n'
     places = {
         "tools = 1": "tools",
-        "tools = [1]": "tools",
+        "tools = [1]": "tools.number 1",
         "servers = 1": "servers",
         "[tools]\nadd = 1": "tools.add",
         "[servers]\nclock = 1": "servers.clock",
-        '[tools.add]\nname = "sum"\ntype = "STATELESS"': "tools.add.name",
-        '[[tools]]\ntype = "STATELESS"': "tools.number 1.name",
-        '[tools.add]\ntype = "STATELESS"\nmetadata = 1': "tools.add.metadata",
-        '[tools.add]\ntype = "MCP"\nconfig = 1': "tools.add.config",
-        '[tools.add]\ntype = ["MCP"]': "tools.add.type",
-        '[tools.add]\ntype = "STATELESS"\nparameters = "missing.json"': "tools.add.parameters",
-        '[tools.add]\ntype = "STATELESS"\nconfig = { headers = { A = "b" } }': "tools.add.config",
+        '[[tools]]\nfunction = "add"\ntype = "STATELESS"': "tools.number 1.STATELESS.name",
+        '[tools.add]\ntype = "STATELESS"\nmetadata = 1': "tools.add",
+        '[tools.add]\ntype = "MCP"\nconfig = 1': "tools.add.MCP.config",
+        '[tools.add]\ntype = ["MCP"]': "tools.add",
+        f'{stateless}parameters = "missing.json"': "tools.add.STATELESS.parameters",
+        f'{stateless}config = {{ headers = {{ A = "b" }} }}': "tools.add.STATELESS.config",
     }
 
     def reported(text: str) -> list[str]:
@@ -355,10 +348,8 @@ def test_any_file_is_read_or_rejected(
     text = "\n".join(f"{name} = {_toml(value)}" for name, value in content.items())
     (folder / FILE).write_text(text)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        with suppress(RegistrationError):
-            read_tools(folder / FILE, functions=FUNCTIONS)
+    with suppress(RegistrationError):
+        read_tools(folder / FILE, functions=FUNCTIONS)
 
 
 def _toml(value: Any) -> str:

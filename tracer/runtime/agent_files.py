@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict, PositiveInt, Strict, TypeAdapter
 
 from tracer.errors import RegistrationError
 from tracer.runtime.agent import Agent
 from tracer.runtime.chat_model import ChatModel
-from tracer.tools.config.problems import DefinitionProblems, unknown_name
+from tracer.tools.config.problems import Named, parsed
 
 
 class AgentEntry(BaseModel):
@@ -37,8 +37,11 @@ class AgentEntry(BaseModel):
     max_rounds: PositiveInt = Agent.max_rounds
     max_parallel: PositiveInt = Agent.max_parallel
     resolve_in_context: bool = Agent.resolve_in_context
-    hooks: list[str] = []
+    hooks: list[Named] = []
     """Names in the `hooks` of `read_agents`, or `module:name`."""
+
+
+_AGENTS = TypeAdapter(dict[Annotated[str, Strict()], AgentEntry])
 
 
 def read_agents(
@@ -59,88 +62,43 @@ def read_agents(
         The agents, in the order of the file.
 
     Raises:
-        RegistrationError: The file cannot be read or has errors. The message lists all of them.
+        RegistrationError: The file cannot be read or has errors. The message lists them.
     """
-    problems = DefinitionProblems(path.name)
+    models = models or {}
     agents: list[Agent] = []
-    for name, content in _mapping(path, problems).items():
-        if not isinstance(name, str):
-            problems.add(str(name), "the name of an agent must be text: put it in quotes.")
-            continue
-        if not isinstance(content, dict):
-            problems.add(
-                name, "an agent must be a mapping, such as `tools: [record_blood_pressure]`."
+    for name, entry in parsed(path.name, _AGENTS, _content(path), functions=hooks or {}).items():
+        if entry.model is not None and entry.model not in models:
+            raise RegistrationError(
+                f"{path.name}: the agent {name!r} names the unknown model {entry.model!r}. Choose "
+                f"from: {', '.join(sorted(models)) or 'none'}."
             )
-            continue
-        entry = problems.read(name, AgentEntry, {str(key): each for key, each in content.items()})
-        if entry is not None:
-            agent = _agent(name, entry, models or {}, hooks or {}, problems)
-            agents += [] if agent is None else [agent]
-    problems.raise_if_any()
+        fields = {key: getattr(entry, key) for key in AgentEntry.model_fields}
+        model = None if entry.model is None else models[entry.model]
+        agents.append(Agent(name=name, **{**fields, "tools": tuple(entry.tools), "model": model}))
     return tuple(agents)
 
 
-def _agent(
-    name: str,
-    entry: AgentEntry,
-    models: Mapping[str, ChatModel],
-    hooks: Mapping[str, Callable[..., Any]],
-    problems: DefinitionProblems,
-) -> Agent | None:
-    resolved = [problems.resolve(f"{name}.hooks", each, hooks) for each in entry.hooks]
-    if entry.model is not None and entry.model not in models:
-        problems.add(f"{name}.model", unknown_name("model", entry.model, models))
-        return None
-    try:
-        return Agent(
-            name=name,
-            instructions=entry.instructions,
-            tools=tuple(entry.tools),
-            description=entry.description,
-            model=None if entry.model is None else models[entry.model],
-            max_rounds=entry.max_rounds,
-            max_parallel=entry.max_parallel,
-            hooks=[each for each in resolved if each is not None],
-            resolve_in_context=entry.resolve_in_context,
-        )
-    except RegistrationError as error:
-        problems.add(name or "''", str(error))
-        return None
-
-
-def _mapping(path: Path | Traversable, problems: DefinitionProblems) -> dict[Any, Any]:
-    """Return the content of a YAML file, and add a problem for each repeated key.
+def _content(path: Path | Traversable) -> object:
+    """Return the content of a YAML file.
 
     Raises:
-        RegistrationError: The file cannot be read, is not YAML, or is not a mapping.
+        RegistrationError: The file cannot be read, is not YAML, or repeats a key.
     """
     try:
-        loader = _UniqueKeys(path.read_text(encoding="utf-8"))
-        try:
-            content = loader.get_single_data()
-        finally:
-            loader.dispose()
+        return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
     except (OSError, UnicodeDecodeError) as error:
         raise RegistrationError(f"{path.name} cannot be read: {error}.") from error
     except yaml.MarkedYAMLError as error:
         # Only the problem: the text of the error quotes the file, which may contain secrets.
-        where = f", {_location(error.problem_mark)}" if error.problem_mark else ""
+        mark = error.problem_mark
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise RegistrationError(f"{path.name} is not valid YAML: {error.problem}{where}.") from None
     except yaml.YAMLError as error:
         raise RegistrationError(f"{path.name} is not valid YAML: {type(error).__name__}.") from None
-    if not isinstance(content, dict):
-        raise RegistrationError(f"{path.name} must be a mapping from agents' names to agents.")
-    for location, key in loader.repeated:
-        problems.add(location, f"the key {key!r} is repeated: remove one.")
-    return content
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A YAML loader that collects repeated keys. Its base class silently uses the last value."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.repeated: list[tuple[str, str]] = []
+    """A YAML loader that rejects repeated keys. Its base class silently uses the last value."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -149,10 +107,7 @@ class _UniqueKeys(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in seen:
-                    self.repeated.append((_location(key.start_mark), key.value))
+                    problem = f"the key {key.value!r} is repeated"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                 seen.add((key.tag, key.value))
         return node
-
-
-def _location(mark: Any) -> str:
-    return f"line {mark.line + 1}, column {mark.column + 1}"

@@ -1,32 +1,69 @@
-"""The entries of `tools.toml` for each kind of tool, and the upgrade of deprecated entries."""
+"""The pydantic models of `tools.toml`. They also read the names of earlier versions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+)
 
-from tracer.tools.definition.tool import Concurrency, Tool
+from tracer.tools.config.problems import Named
+from tracer.tools.definition.signature import description_of, hidden_by_type
+from tracer.tools.definition.tool import Concurrency, Tool, ToolOptions, tool
+from tracer.tools.executors.function.executor import stateless_tool
+from tracer.tools.executors.mcp.config import McpConfig
 from tracer.tools.executors.rest.config import RestConfig
+from tracer.tools.executors.rest.executor import rest_tool
+from tracer.tools.executors.secrets import is_literal_secret
+from tracer.tools.executors.stateful.executor import stateful_tool
 
 
-def _object_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    if schema.get("type") != "object":
+def _code(value: object) -> object:
+    if not callable(value):
+        raise ValueError("must name a function or a class. Register a Tool in code")
+    return value
+
+
+def _schema(value: object, info: ValidationInfo) -> object:
+    if isinstance(value, str) and info.context:
+        try:
+            value = json.loads((info.context["folder"] / Path(value)).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ValueError(f"cannot be read as JSON: {error}") from None
+    if not isinstance(value, dict) or value.get("type") != "object":
         raise ValueError('must be the schema of an object: begin with type = "object"')
-    return schema
+    return value
 
 
-Parameters = Annotated[dict[str, Any], AfterValidator(_object_schema)]
-"""The JSON Schema of a tool's arguments."""
+Code = Annotated[Named, AfterValidator(_code)]
+"""A function or a class."""
+
+Parameters = Annotated[dict[str, Any], BeforeValidator(_schema)]
+"""The JSON Schema of a tool's arguments, or the path of its file."""
 
 
-class ToolEntry(BaseModel):
-    """The options that all kinds of tools have; see the fields of `Tool`."""
-
+class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     name: str
+
+
+class ToolEntry(_Entry):
+    """The options that all kinds of tools have; see the fields of `Tool`."""
+
     description: str | None = None
     """By default, the docstring of the function, without its sections."""
     parameters: Parameters | None = None
@@ -36,27 +73,56 @@ class ToolEntry(BaseModel):
     max_attempts: PositiveInt = Tool.max_attempts
     concurrency: Concurrency = Tool.concurrency
     max_parallel: PositiveInt | None = None
-    hooks: list[str] = []
-    """Each is a name in the `functions` of `read_tools`, or `module:name`."""
+    hooks: list[Named] = []
     hidden: dict[str, Literal["token", "user_id"]] = {}
     """Parameters that the runtime fills, by name: `{ token_id = "token" }`."""
+
+    @property
+    def options(self) -> ToolOptions:
+        """The options that the file sets."""
+        names = self.model_fields_set & ToolOptions.__annotations__.keys()
+        return {name: getattr(self, name) for name in names}  # type: ignore[return-value]
 
 
 class StatelessEntry(ToolEntry):
     """A stateless tool: a function."""
 
     type: Literal["STATELESS"]
-    function: str | None = None
-    """A name in the `functions` of `read_tools`, or `module:name`. By default, the entry of
-    `functions` that has the tool's name."""
+    function: Code
+    """By default, the object of `functions` that has the tool's name."""
+
+    def tool(self) -> Tool:
+        """Return the tool."""
+        function = self.function
+        if self.parameters is None:
+            return tool(name=self.name, description=self.description, **self.options)(function)
+        options = self.options
+        options["hidden"] = {**hidden_by_type(function), **self.hidden}
+        return stateless_tool(
+            name=self.name,
+            description=self.description or description_of(function),
+            parameters=self.parameters,
+            execute=function,
+            **options,
+        )
 
 
 class StatefulEntry(ToolEntry):
     """A stateful tool: an object with one instance for each conversation."""
 
     type: Literal["STATEFUL"]
-    create: str | None = None
+    create: Code
     """The function or class that makes the object; see `StatelessEntry.function`."""
+
+    def tool(self) -> Tool:
+        """Return the tool."""
+        return stateful_tool(
+            name=self.name,
+            description=self.description,
+            parameters=self.parameters,
+            create=self.create,
+            **self.options,
+        )
 
 
 class RestEntry(ToolEntry):
@@ -67,121 +133,163 @@ class RestEntry(ToolEntry):
     parameters: Parameters
     config: RestConfig
 
+    def tool(self) -> Tool:
+        """Return the tool."""
+        return rest_tool(
+            name=self.name,
+            description=self.description,
+            parameters=self.parameters,
+            config=self.config,
+            **self.options,
+        )
 
-class McpEntry(BaseModel):
+
+class ServerTable(BaseModel):
+    """A part of the description of an MCP server: fields of `McpConfig`."""
+
+    model_config = ConfigDict(extra="allow", strict=True, hide_input_in_errors=True)
+
+    name: str | None = None
+    tools: list[str] | None = None
+
+
+class McpEntry(_Entry):
     """One tool of an MCP server, which supplies the description and the parameters."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
-
-    name: str
     type: Literal["MCP"]
-    config: dict[str, Any]
-    """Fields of `McpConfig`. They are merged with the `config` of the server's other tools."""
+    config: ServerTable
+    """The server. Several tools may describe it."""
 
 
-ENTRIES: dict[str, type[ToolEntry | McpEntry]] = {
-    "STATELESS": StatelessEntry,
-    "STATEFUL": StatefulEntry,
-    "REST": RestEntry,
-    "MCP": McpEntry,
-}
-"""Maps the `type` of a tool's entry to the pydantic model of the entry."""
-
-
-DEPRECATED_TYPES = {"BUILTIN": "STATELESS", "NATIVE": "STATEFUL"}
-
-DEPRECATED_SETTINGS = {
-    "REST": {"baseUrl": "base_url"},
-    "MCP": {"serverName": "name", "serverUrl": "url"},
-}
-"""Deprecated keys of `config` and their present names, by the tool's type."""
-
-Report = Callable[[str, str], None]
-"""Receives a location in the file, and a message about it."""
-
-
-def upgrade_entry(
-    location: str, entry: dict[str, Any], on_deprecation: Report, on_error: Report
-) -> dict[str, Any]:
-    """Return an entry with deprecated names replaced by the present ones.
-
-    Args:
-        location: The entry's location in the file.
-        entry: The entry. It is not changed.
-        on_deprecation: Receives each deprecated name and what to write instead.
-        on_error: Receives a message for each entry that cannot be upgraded.
-    """
-    entry = dict(entry)
+def _present_names(entry: object, info: ValidationInfo) -> object:
+    """Return a tool's entry with present names, and the default of `function` or `create`."""
+    if not isinstance(entry, dict):
+        return entry
+    entry = {name: value for name, value in entry.items() if name != "id"}
+    metadata = entry.pop("metadata", {})
+    if not isinstance(metadata, dict):
+        raise ValueError("metadata must be a table")
+    for old, present in {"customFields": "config", "executor": "create", "tags": "tags"}.items():
+        if old in metadata:
+            entry.setdefault(present, metadata[old])
     kind = entry.get("type")
-    if isinstance(kind, str) and kind in DEPRECATED_TYPES:
-        entry["type"] = DEPRECATED_TYPES[kind]
-        on_deprecation(f"{location}.type", f'{kind} is deprecated: write type = "{entry["type"]}"')
-    if "id" in entry:
-        del entry["id"]
-        on_deprecation(f"{location}.id", "is not used, because a tool is identified by its name")
-    is_old = _without_metadata(location, entry, on_deprecation, on_error)
-    if entry.get("type") == "MCP":
-        for name in ("description", "parameters"):
-            if entry.pop(name, None) is not None:
-                on_deprecation(f"{location}.{name}", "is not used, because the server supplies it")
+    if isinstance(kind, str):
+        kind = entry["type"] = {"BUILTIN": "STATELESS", "NATIVE": "STATEFUL"}.get(kind, kind)
+    if kind == "MCP":
+        entry = {k: v for k, v in entry.items() if k not in ("description", "parameters")}
+    elif kind in ("STATELESS", "STATEFUL"):
+        entry.setdefault("function" if kind == "STATELESS" else "create", entry.get("name"))
     config = entry.get("config")
     if isinstance(config, dict):
-        entry["config"] = _upgrade_config(
-            f"{location}.config", entry, config, is_old, on_deprecation, on_error
-        )
+        names = {"baseUrl": "base_url", "serverName": "name", "serverUrl": "url"}
+        if "timeout" in config and (names.keys() & config.keys() or "customFields" in metadata):
+            # Earlier versions did not define the unit. A guess could be wrong by a factor of 1,000.
+            raise ValueError("config.timeout may mean milliseconds: use present names, and seconds")
+        entry["config"] = {names.get(name, name): value for name, value in config.items()}
     return entry
 
 
-def _without_metadata(
-    location: str, entry: dict[str, Any], on_deprecation: Report, on_error: Report
-) -> bool:
-    """Move the contents of the deprecated table `metadata` to the keys that replace them.
+_AnyTool = Annotated[
+    StatelessEntry | StatefulEntry | RestEntry | McpEntry, Field(discriminator="type")
+]
 
-    Return whether `metadata` contained `customFields`, which is now `config`.
+
+def _by_name(tools: object) -> object:
+    """Return the tools of a file, which may be a list, by their names."""
+    if isinstance(tools, dict):
+        entries = tools.items()
+        return {name: {"name": name, **t} if isinstance(t, dict) else t for name, t in entries}
+    if not isinstance(tools, list):
+        raise ValueError("write each tool as a table, [tools.NAME]")
+    named: dict[str, Any] = {}
+    for position, entry in enumerate(tools, start=1):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if named.setdefault(str(name or f"number {position}"), entry) is not entry:
+            raise ValueError(f"Two tools are named {name!r}. Rename one")
+    return named
+
+
+class ToolFile(BaseModel):
+    """The content of `tools.toml`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    tools: Annotated[
+        dict[str, Annotated[_AnyTool, BeforeValidator(_present_names)]], BeforeValidator(_by_name)
+    ] = {}
+    servers: dict[str, ServerTable] = {}
+
+    def server_tables(self) -> dict[str, dict[str, Any]]:
+        """Return the description of each MCP server, put together from its parts.
+
+        Raises:
+            ValueError: Two parts contradict each other.
+        """
+        servers: dict[str, dict[str, Any]] = {}
+        for name, table in self.servers.items():
+            config = {"name": name, **table.model_dump(exclude_none=True)}
+            servers[config["name"]] = config
+        for entry in self.tools.values():
+            if not isinstance(entry, McpEntry):
+                continue
+            name = entry.config.name or entry.name
+            server = servers.setdefault(name, {"name": name, "tools": []})
+            for key, value in (entry.config.model_extra or {}).items():
+                if server.setdefault(key, value) != value:
+                    raise ValueError(
+                        f"tools.{entry.name}.config: contradicts another description of the server "
+                        f"{name!r}."
+                    )
+            if "tools" in server:
+                server["tools"] = [
+                    *server["tools"],
+                    *([entry.name] if entry.config.tools is None else entry.config.tools),
+                ]
+        return servers
+
+
+class ServerEntry(McpConfig):
+    """The description of an MCP server in a file, which must not contain secrets.
+
+    Servers that are defined in code are not checked: code may read a header from elsewhere.
     """
-    metadata = entry.pop("metadata", {})
-    if not isinstance(metadata, dict):
-        on_error(f"{location}.metadata", "must be a table, and is deprecated: remove it.")
-        return False
-    for name, value in metadata.items():
-        old_location = f"{location}.metadata.{name}"
-        present = {"customFields": "config", "executor": "create", "tags": "tags"}.get(name)
-        if present is None:
-            on_deprecation(old_location, "is ignored: remove it, or write a tag instead")
-        elif present in entry:
-            on_error(old_location, f"repeats {present!r} of the tool: remove it.")
-        else:
-            entry[present] = value
-            on_deprecation(old_location, f"is deprecated: write {present!r} in the tool's table")
-    return "customFields" in metadata
+
+    @field_validator("headers", "env")
+    @classmethod
+    def _has_no_secret(cls, values: dict[str, str]) -> dict[str, str]:
+        for name, value in values.items():
+            if not value.startswith(("env:", "file:")) and is_literal_secret(name, value):
+                raise ValueError(
+                    f"files must not contain secrets: set {name} as an environment variable, and "
+                    f'write {name} = "env:NAME"'
+                )
+        return values
+
+    @field_validator("url")
+    @classmethod
+    def _has_no_secret_in_url(cls, url: str | None) -> str | None:
+        for name in _secrets_of_url(url or ""):
+            raise ValueError(
+                f"{name} of the URL is a secret, and files must not contain secrets: set it as an "
+                'environment variable, and write bearer = "env:NAME" or headers = { NAME = '
+                '"env:NAME" }. If the server accepts it in the URL only, add the server in code'
+            )
+        return url
 
 
-def _upgrade_config(
-    location: str,
-    entry: dict[str, Any],
-    config: dict[str, Any],
-    is_old: bool,
-    on_deprecation: Report,
-    on_error: Report,
-) -> dict[str, Any]:
-    config = dict(config)
-    for old, present in DEPRECATED_SETTINGS.get(str(entry.get("type")), {}).items():
-        if old not in config:
-            continue
-        is_old = True
-        value = config.pop(old)
-        if present in config:
-            on_error(f"{location}.{old}", f"repeats {present!r}: remove it.")
-        else:
-            config[present] = value
-            on_deprecation(f"{location}.{old}", f"is deprecated: write {present!r}")
-    if is_old and "timeout" in config:
-        # Earlier versions did not define the unit. A guess could be wrong by a factor of 1,000.
-        del config["timeout"]
-        where = "here" if entry.get("type") == "MCP" else "in the tool's table"
-        on_error(
-            f"{location}.timeout",
-            f"may mean seconds or milliseconds: write it {where}, in seconds, and the other keys "
-            "with their present names.",
-        )
-    return config
+class Servers(BaseModel):
+    """The MCP servers of a file."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    servers: dict[str, ServerEntry]
+
+
+def _secrets_of_url(url: str) -> Iterator[str]:
+    """Yield the names of the parts of a URL that contain a secret."""
+    parts = urlsplit(url)
+    if parts.password:
+        yield "the password"
+    for name, value in parse_qsl(parts.query):
+        if is_literal_secret(name, value):
+            yield f"the parameter {name}"
