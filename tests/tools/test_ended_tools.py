@@ -10,7 +10,7 @@ import pytest
 
 from tests.tools.service_bench import Service, service
 from tests.tools.short_times import PATIENCE, until
-from tests.tools.stateful_instances import Using, Workshop, in_use, other_tasks, use
+from tests.tools.stateful_instances import Workshop, in_use, other_tasks, use
 from tracer.context import identity
 from tracer.tools.definition.tool import Tool
 from tracer.tools.executors.stateful.executor import stateful_tool
@@ -110,18 +110,6 @@ async def test_instance_is_closed_if_its_current_call_exceeds_the_end_timeout() 
     assert await use(threads, "a", workshop.create) == 1
     await threads.aclose()
     assert workshop.closed == [0, 1]
-
-
-async def test_conversation_is_removed_when_its_last_tool_instance_ends() -> None:
-    threads, workshop = ThreadContextManager(), Workshop()
-    other = Using(threads, "b", "other", workshop.create)
-    await use(threads, "a", workshop.create)
-    await use(threads, "b", workshop.create)
-    await threads.end_tool("bench", ["a", "b"])
-    await other.end()
-
-    assert threads.thread_ids == ("b",)
-    await threads.aclose()
 
 
 async def test_cancelled_end_tool_still_closes_the_instance() -> None:

@@ -45,8 +45,8 @@ def stateful_tool(
 
     Each conversation has an instance of its own, which its first call creates. Calls of one
     conversation use it one after the other. When the conversation ends, or has been idle for long,
-    the instance is closed (see `thread_context.open_instance`). Synchronous code runs in threads.
-    An instance may be created, used and closed in different threads.
+    the instance is closed, as `_Instance.create` describes. Synchronous code runs in
+    threads. An instance may be created, used and closed in different threads.
 
     Args:
         name: The name for the model.
