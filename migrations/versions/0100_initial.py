@@ -91,8 +91,6 @@ CREATE TABLE run (
 );
 CREATE INDEX run_by_recorded_at
     ON run (project_id, recorded_at, root_plan_id) WHERE deleted_at IS NULL;
-CREATE INDEX run_by_session_id
-    ON run (project_id, (session_id::name)) WHERE session_id IS NOT NULL;
 CREATE INDEX run_by_start
     ON run (
         project_id,
@@ -100,6 +98,8 @@ CREATE INDEX run_by_start
     WHERE deleted_at IS NULL;
 CREATE INDEX run_by_subject
     ON run (project_id, (subject::name), root_plan_id) WHERE subject IS NOT NULL;
+CREATE INDEX run_by_session_id
+    ON run (project_id, (session_id::name)) WHERE session_id IS NOT NULL;
 CREATE INDEX run_by_swept_at ON run (project_id, swept_at) WHERE swept_at IS NOT NULL;
 CREATE INDEX run_failed
     ON run (
