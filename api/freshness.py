@@ -77,7 +77,6 @@ KINDS: Mapping[str, Kind] = {
     "read_run": Kind.RUN,
     "read_messages": Kind.RUN,
     "read_message_bytes": Kind.RUN,
-    "read_whole_run": Kind.RUN,
     "read_spans": Kind.RUN,
     "read_logs": Kind.RUN,
     "read_leases": Kind.RUN,

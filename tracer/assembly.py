@@ -47,9 +47,7 @@ from tracer.storage.postgres.projects.projects import (
     project_id_of,
 )
 from tracer.storage.postgres.read.run_watch import RunWatch
-from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session_state import PostgresSessions
-from tracer.storage.postgres.spans.catch_up import PostgresProjection
 from tracer.storage.postgres.spans.projectors import (
     ProjectionCounts,
     count_projectors,
@@ -58,10 +56,9 @@ from tracer.storage.postgres.spans.projectors import (
 from tracer.storage.postgres.spans.reprojection import Reprojection
 from tracer.storage.postgres.stats.rollups import RollupJob
 from tracer.storage.postgres.write.leases import PostgresReaper
-from tracer.storage.postgres.writer import OnCommit, PostgresWriter
+from tracer.storage.postgres.writer import OnCommit
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import SpanProjection, TraceReader, TraceWriter
-from tracer.transfer.restorer import TraceRestorer
 
 log = get_logger(__name__)
 
@@ -247,34 +244,6 @@ def _server_pool(settings: Settings, database_url: str) -> Pool:
     if settings.direct_database_url is None or settings.database_url is None:
         return open_pool(database_url)
     return open_pool(settings.database_url.get_secret_value(), has_sessions=False)
-
-
-@dataclass(frozen=True)
-class Stores:
-    """The store of a project, for commands that run no application."""
-
-    reader: TraceReader
-    writer: TraceRestorer
-    projection: SpanProjection
-
-
-@asynccontextmanager
-async def stores(
-    settings: Settings, database_url: str, project: str = DEFAULT_PROJECT
-) -> AsyncIterator[Stores]:
-    """Yield the store of a project. The database must be migrated.
-
-    Raises:
-        ConfigurationError: The project does not exist.
-    """
-    async with open_pool(database_url) as pool:
-        seen = ProjectPool(pool, await project_id_of(pool, project))
-        redactor = WriteRedactor(settings.redaction)
-        yield Stores(
-            PostgresReader(seen),
-            PostgresWriter(seen, redactor=redactor),
-            PostgresProjection(seen),
-        )
 
 
 class KeyRing:

@@ -338,13 +338,11 @@ class Exchange:
 
 @dataclass(frozen=True)
 class WholeRun:
-    """All stored data of a run."""
+    """The stored data of a run, from which exports are made."""
 
     run: Run
     source: str
     """How the run arrived: as `events`, or as `spans` from which the records were projected."""
-    is_agent_work: bool
-    """Whether the run contains an agent, a model call or a tool call."""
     records: Mapping[Kind, Sequence[AnyRecord]]
     """All records below the run, complete, by kind, ordered by id."""
     spans: Sequence[Span]

@@ -22,7 +22,6 @@ from api.commands.projector import projector
 from api.commands.projects import projects
 from api.commands.serve import DEFAULT_HOST, FREE_PORT, Served, served
 from api.commands.spans import reproject
-from api.commands.transfer import export_run, import_files
 from tracer import assembly
 from tracer.cli.launching import check_outcome, print_outcome, run_and_report
 from tracer.cli.run import AsJson
@@ -41,8 +40,6 @@ from tracer.storage.postgres.administration.migrate import MigrationPlan, plan_u
 DEFAULT_PORT = 8420
 
 commands = typer.Typer()
-commands.command(name="export")(export_run)
-commands.command(name="import")(import_files)
 commands.command(name="prune")(prune)
 commands.command(name="erase")(erase)
 commands.command(name="reproject")(reproject)

@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from api.dependencies import Reader
 from api.http.parameters import RootPlanId
 from api.http.problems import documented
-from api.schemas import PLAN_ID, STEP_ID
+from api.schemas import PLAN_ID
 from tracer.transfer.exporting import Format, exported
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
@@ -37,12 +37,12 @@ _PART_BYTES = 2**18
 """The smallest size of a chunk. Chunks are large, because each needs a switch to a thread."""
 
 _EXAMPLE = (
-    f'{{"kind":"run","rootPlanId":"{PLAN_ID}","status":"succeeded",'
-    '"title":"Weekly health review","source":"events","isAgentWork":true}\n'
-    f'{{"kind":"step","rootPlanId":"{PLAN_ID}","stepId":"{STEP_ID}","planId":"{PLAN_ID}",'
-    '"status":"succeeded","agentName":"nurse","result":"All is well.","error":null}\n'
+    f'{{"type":"plan_started","at":"2026-11-21T22:21:52.462812Z","rootPlanId":"{PLAN_ID}",'
+    f'"planId":"{PLAN_ID}","title":"Weekly health review"}}\n'
+    f'{{"type":"plan_finished","at":"2026-11-21T22:22:04.518201Z","rootPlanId":"{PLAN_ID}",'
+    f'"planId":"{PLAN_ID}","status":"succeeded","summary":"All is well."}}\n'
 )
-"""Two lines, with most fields left out."""
+"""Two lines of a run of events."""
 
 _EXPORT: dict[int | str, dict[str, Any]] = {
     200: {
@@ -80,10 +80,11 @@ async def export_run(
         ),
     ] = ExportFormat.JSONL,
 ) -> StreamingResponse:
-    """Export a complete run. `tracer import` can restore the run from either format.
+    """Export a run. `tracer import` sends the file to a server.
 
-    `jsonl` has one JSON object per line. The object's `kind` is `run`, `plan`, `step`, `thinkAct`,
-    `toolCall` or `span`.
+    `jsonl` has one JSON object per line. For a run of events these are events, a start and an end
+    for each record, which `POST /api/events` accepts. For a run of spans each line is an OTLP/JSON
+    document with one span or log record.
 
     `otlp` is a `TracesData` message for any OpenTelemetry backend. It contains the run's original
     spans. If the run was recorded as events, the spans are made from its records.

@@ -15,7 +15,7 @@ from api.schemas import STEP_ID, PageSchema, read_config
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.span_fields import moment, stored
 from tracer.otel.otlp.spans import Span
-from tracer.otel.projection.embedded_records import RecordPlace
+from tracer.otel.projection.span_places import RecordPlace
 from tracer.records.record_classes import Kind
 
 _KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")

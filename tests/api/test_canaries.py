@@ -19,7 +19,7 @@ from tests.api.conftest import Api, client_of, serving_parts
 from tests.api.test_running import ended
 from tests.api.ways_out import files_in, kept_in, said_of, streamed_of
 from tests.canary_events import EVERYTHING, HIDDEN, VALUES, canary_events, found_in, run_of
-from tests.contract.transfers import export_of, import_into
+from tests.contract.transfers import export_of
 from tests.otel.canary_spans import places, request_with
 from tests.otel.decoded import spans_in
 from tests.recorder.stores import CommandedStore
@@ -166,32 +166,6 @@ async def test_secrets_in_any_field_of_a_span_are_not_stored_or_logged(
 
     assert await stored_canaries(database_url, trace_id, log) == []
     assert await shown_canaries(api, database_url, trace_id) == []
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        Format.JSONL,
-        Format.OTLP,
-        # Its spans are those of OTLP, but for the decoder.
-        pytest.param(Format.OTLP_JSON, marks=pytest.mark.thorough),
-    ],
-)
-async def test_secrets_in_imported_runs_are_not_stored_or_logged(
-    api: Api,
-    database_url: str,
-    leaks: MemoryStore,
-    events: list[Event],
-    log: io.StringIO,
-    form: Format,
-) -> None:
-    exported = await export_of(leaks, run_of(events), form)
-    assert len(found_in(exported)) >= MOST - 1  # they were sent
-    assert isinstance(api.writer, PostgresWriter)
-    await import_into(api.writer, exported)
-    await api.project()
-
-    assert await stored_canaries(database_url, run_of(events), log) == []
 
 
 async def test_spool_contains_no_secret(tmp_path: Path, events: list[Event]) -> None:

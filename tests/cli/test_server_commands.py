@@ -15,7 +15,7 @@ from typer.main import get_group
 from api.commands.server import commands
 from tests.api.commands import tracer as tracer_here
 from tests.house.project_files import ROOT
-from tracer.cli.names import SERVER_COMMANDS, SERVER_GROUPS
+from tracer.cli.names import COMMANDS, SERVER_COMMANDS, SERVER_GROUPS
 from tracer.storage.embedded import MAJOR_VERSION
 
 PROGRAM = "import sys; sys.path.append({path!r}); from tracer.cli import main; main()"
@@ -62,7 +62,7 @@ def test_help_without_the_server_package_lists_every_command(
     done = tracer(client_path, tmp_path, "--help")
 
     assert done.returncode == 0, done.stderr
-    for name in (*SERVER_COMMANDS, "run", *SERVER_GROUPS, "spool"):
+    for name in (*SERVER_COMMANDS, *SERVER_GROUPS, *COMMANDS):
         assert f"│ {name} " in done.stdout
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from contextlib import AsyncExitStack
 from typing import Any
 from uuid import UUID
 
-import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +14,6 @@ from pydantic.alias_generators import to_camel
 from tests.contract.generated_runs import Batches, retold_forests
 from tests.contract.moments import Moments
 from tests.contract.stores import NewStore, Store
-from tests.contract.transfers import memory_restorables, postgres_restorables
 from tests.otel.captured import spans_of
 from tests.otel.made_traces import TRACE_ID, agent, made, spans_from, tool
 from tests.profiles import scaled
@@ -25,13 +22,10 @@ from tests.trees import Node, plain_row, read_tree
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.lineage.nodes import Row
 from tracer.lineage.tree import Payloads
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records.events import Event
 from tracer.records.ids import new_id
 from tracer.records.merge import RULES
 from tracer.records.record_classes import Kind
-from tracer.records.record_json import read_record, record_json
-from tracer.storage.postgres.connection.pool import open_pool
 from tracer.store import RunChanges
 
 PLENTY = 100_000
@@ -162,31 +156,6 @@ async def test_removed_record_that_exists_again_is_reported_as_changed(store: St
     told = {(row.kind, id_of(row)) for row in changes.changed}
     assert not told & {(kind, str(record_id)) for kind, record_id in changes.removed}
     assert late.rows == from_the_start.rows == await read_rows(store, root)
-
-
-@pytest.mark.parametrize("kept_in", ["memory", "postgres"])
-async def test_fields_restored_by_an_import_are_reported_as_changes(
-    kept_in: str, request: pytest.FixtureRequest
-) -> None:
-    spans = spans_from(agent(1, "planner", at=(0, None)))
-    watched = Watched(UUID(TRACE_ID))
-    async with AsyncExitStack() as stack:
-        if kept_in == "memory":
-            store = memory_restorables()()
-        else:
-            url = request.getfixturevalue("database_url")
-            store = postgres_restorables(await stack.enter_async_context(open_pool(url)))()
-        await store.record_spans(spans)
-        await watched.catch_up(store)
-        plan = (await store.reader.read_plan(watched.root)).plan
-        line: dict[str, Any] = orjson.loads(record_json(Kind.PLAN, plan))
-
-        abandoned = read_record(line | {"abandonedAt": line["recordedAt"]})
-        await store.writer.restore_spans(traces_of(spans), [abandoned])
-        await watched.catch_up(store)
-
-        assert watched.rows[Kind.PLAN, str(watched.root)]["status"] == "abandoned"
-        assert watched.rows == await read_rows(store, watched.root)
 
 
 async def test_changes_since_the_latest_revision_are_empty(store: Store) -> None:

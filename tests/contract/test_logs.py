@@ -153,7 +153,7 @@ async def test_log_records_of_a_session_alone_create_no_records(store: Store) ->
     assert (await store.reader.list_runs(RunFilter(), 10, None)).items == []
     whole = await store.reader.read_whole_run(SESSION_RUN)
     assert not any(whole.records.values())
-    assert (whole.is_agent_work, [each.name for each in whole.logs]) == (False, ["sse"])
+    assert [each.name for each in whole.logs] == ["sse"]
 
 
 async def test_log_records_of_a_session_are_deleted_with_its_last_run(store: Store) -> None:

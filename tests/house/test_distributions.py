@@ -183,7 +183,7 @@ COMMANDS = {
     "--version": "",
     "spool list": "cli",
     "run Hello": "cli,runtime",
-    "export --help": "server",
+    "export --help": "cli",
     "serve --help": "server",
 }
 """A command of each kind, and the extra that it needs."""

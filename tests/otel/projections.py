@@ -13,7 +13,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.spans import Span
-from tracer.otel.projection.embedded_records import RecordPlace
 from tracer.otel.projection.project import (
     RUN_FIELDS,
     fields_of,
@@ -21,6 +20,7 @@ from tracer.otel.projection.project import (
     place_spans,
     project_run,
 )
+from tracer.otel.projection.span_places import RecordPlace
 from tracer.records.merge import Fields
 from tracer.records.record_classes import Kind
 

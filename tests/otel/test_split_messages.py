@@ -389,10 +389,6 @@ async def test_exported_spans_make_the_same_rows_in_any_split(*, finished: bool)
         _assert_same([*others, *messages[count:]], random.Random(count))
 
 
-def test_span_without_a_valid_embedded_record_matches_the_reference_projection() -> None:
-    assert_same(spans_from(agent(1, "a"), made(2, "x", {"tracer.record": "no record"}, parent=1)))
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_latest_ended_version_of_a_span_wins_then_the_greatest_bytes(order: int) -> None:
     versions = [

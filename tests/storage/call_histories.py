@@ -11,7 +11,6 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from tests.contract.transfers import export_of, import_into
 from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.projecting import project_in
 from tests.storage.deletions import rows
@@ -94,15 +93,6 @@ class Pruned:
 
 
 @dataclass(frozen=True)
-class Restored:
-    """Runs that are exported elsewhere and imported."""
-
-    run: int
-    events: tuple[Event, ...]
-    at: int
-
-
-@dataclass(frozen=True)
 class Reaped:
     """A pass of the reaper; at a time when all leases have expired, or now."""
 
@@ -124,7 +114,7 @@ class Looked:
     until: int | None
 
 
-Happening = Written | Sent | Deleted | Pruned | Restored | Reaped | RolledUp | Looked
+Happening = Written | Sent | Deleted | Pruned | Reaped | RolledUp | Looked
 
 
 @st.composite
@@ -192,12 +182,6 @@ def _sent(draw: st.DrawFn) -> Sent:
     return Sent(draw(st.integers(3, 4)), tuple(spans), draw(quarters))
 
 
-@st.composite
-def _restored(draw: st.DrawFn) -> Restored:
-    run = draw(st.integers(0, 2))  # the last is there by this alone
-    return Restored(run, draw(some_events(6, run)), draw(quarters))
-
-
 rolled_up = st.builds(RolledUp, st.integers(1, 4))
 looked = st.builds(Looked, st.none() | quarters, st.none() | quarters)
 written = st.builds(Written, some_events(9), quarters)
@@ -214,7 +198,6 @@ happenings = st.lists(
         *[looked] * 3,
         st.builds(Deleted, st.integers(0, 4)),
         st.builds(Pruned),
-        _restored(),
         st.builds(Reaped, st.sampled_from([0, 10])),
     ),
     min_size=6,
@@ -259,13 +242,6 @@ class CallHistory:
                 deletion = PostgresDeletion(self.project, clock=lambda: later)
                 async for _ in deletion.prune(ProjectSettings(keep_runs=1)):
                     pass
-            case Restored():
-                self._now = ago(what.at)
-                elsewhere = await CallHistory.new(self._pool)
-                await elsewhere.writer.write(what.events)
-                file = await export_of(elsewhere.reader, _id(1, what.run))
-                self._now = NOW
-                await import_into(self.writer, file)
             case Reaped():
                 moment = utc_now() + timedelta(days=what.days)
                 reaper = PostgresReaper(self._pool, clock=lambda: moment)

@@ -1,4 +1,4 @@
-"""Citus can execute the statements of the projection, of restoring and of reprojection.
+"""Citus can execute the statements of the projection and of reprojection.
 
 Read from the text alone, because most test runs have no coordinator. `test_citus.py` executes them
 on one.
@@ -15,7 +15,6 @@ from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.schema.record_tables import METADATA
 from tracer.storage.postgres.spans import projection_sql as projection_statements
 from tracer.storage.postgres.spans import reprojection
-from tracer.storage.postgres.write import restore_sql as restore_statements
 
 DISTRIBUTED = [name for name, table in METADATA.tables.items() if "root_plan_id" in table.columns]
 
@@ -30,7 +29,7 @@ OF_ALL_SHARDS = {
 
 
 def _statements() -> Iterator[tuple[str, str]]:
-    for module in (projection_statements, restore_statements, reprojection):
+    for module in (projection_statements, reprojection):
         place = module.__name__.rpartition(".")[2]
         for name, value in vars(module).items():
             if name.isupper():

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from tests.otel.made_traces import made, spans_from
-from tests.sample_runs import START, sample_run
+from tests.sample_runs import sample_run
 from tracer.otel.otlp.blocks import TraceSpans, traces_of
 from tracer.records.events import Event, PlanStarted
-from tracer.records.record_classes import Kind
-from tracer.records.record_json import ExportedRecord
 from tracer.redaction import Redaction, ValuePattern
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
@@ -72,15 +70,6 @@ async def test_large_events_are_redacted_in_a_thread(masker: Masker) -> None:
 
 async def test_large_spans_are_redacted_in_a_thread(masker: Masker) -> None:
     await masker.writer.write_spans(calling_in_a_span(LARGE))
-
-    assert masker.threads
-    assert threading.get_ident() not in masker.threads
-
-
-async def test_imports_are_redacted_in_a_thread(masker: Masker) -> None:
-    run_id = sample_run().root
-    fields = {"subject": SMALL, "recorded_at": START}
-    await masker.writer.restore([ExportedRecord(Kind.RUN, run_id, run_id, fields)])
 
     assert masker.threads
     assert threading.get_ident() not in masker.threads

@@ -21,7 +21,6 @@ from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import ReadableSpan, Span
 from tracer.otel.projection.project import PROJECTION_VERSION, fields_of, project_run
-from tracer.records.leases import DEFAULT_TERMS
 from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.connection.pool import (
@@ -70,7 +69,7 @@ class Server:
             connection.close()
 
     def accept(self, spans: list[Span]) -> None:
-        accepting = PostgresSpans(self._project, None, None, DEFAULT_TERMS, lambda *_: None)
+        accepting = PostgresSpans(self._project, None, None, lambda *_: None)
         self._portal.call(accepting.write, traces_of(spans))
 
     def project(self) -> None:

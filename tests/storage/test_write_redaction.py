@@ -22,8 +22,7 @@ from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event, PlanStarted, ToolCallFinished, ToolCallStarted
-from tracer.records.record_classes import ActToolInfo, Kind
-from tracer.records.record_json import read_record, record_json
+from tracer.records.record_classes import ActToolInfo
 from tracer.redaction import Redaction
 from tracer.redaction.payloads import PayloadPolicy, size_of, stored_payload
 from tracer.storage.memory.store import MemoryStore
@@ -168,20 +167,6 @@ async def test_spans_are_stored_by_the_policy_of_the_project() -> None:
 
     assert failures == []
     assert with_dropped_payloads == [PayloadPolicy.DROP]
-
-
-async def test_records_embedded_in_imported_spans_are_redacted(database_url: str) -> None:
-    spans = spans_from(made(1, "a tool"))
-    async with open_pool(database_url) as pool:
-        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
-        await writer.write_spans(traces_of(spans))
-        await project_in(pool)
-        run_id = root_plan_id(spans[0].trace_id)
-        plan = (await reader.read_plan(run_id)).plan
-        line = {**json.loads(record_json(Kind.PLAN, plan)), "inferredFrom": f"ghp_{'a' * 30}"}
-        await writer.restore_spans(traces_of(spans), [read_record(line)])
-        restored = (await reader.read_plan(run_id)).plan
-        assert restored.inferred_from == "[masked: github_token]"
 
 
 async def test_events_of_a_recorder_in_the_same_process_are_redacted_once(

@@ -15,6 +15,7 @@ from tracer.cli.run import run_request
 from tracer.cli.server import add_server_commands
 from tracer.cli.spools import spool
 from tracer.cli.terminal import console
+from tracer.cli.transfer import export_run, import_files
 
 commands = typer.Typer(
     name="tracer",
@@ -24,6 +25,8 @@ commands = typer.Typer(
     pretty_exceptions_enable=False,
 )
 # In the order of `tracer --help`.
+commands.command(name="export")(export_run)
+commands.command(name="import")(import_files)
 add_server_commands(commands, SERVER_COMMANDS)
 commands.command(name="run")(run_request)
 add_server_commands(commands, SERVER_GROUPS)

@@ -1,10 +1,6 @@
 """The names of commands with their help, so that `tracer --help` need not import the commands."""
 
 SERVER_COMMANDS = {
-    "export": "Export a complete run. `tracer import` restores it.",
-    "import": (
-        "Import runs from files that contain JSON lines or OTLP. Files may be compressed with gzip."
-    ),
     "prune": "Delete the runs that exceed their project's limits of age and number.",
     "erase": "Delete one run, or all runs of a user, with all data.",
     "reproject": "Compute the records of runs from their spans again, with this version of Tracer.",
@@ -21,10 +17,15 @@ SERVER_GROUPS = {
     "projects": "Show and change how long projects store runs.",
 }
 COMMANDS = {
+    "export": "Export a run of the server at TRACER_URL. `tracer import` reads the file.",
+    "import": (
+        "Send files of events or OTLP to the server at TRACER_URL. Files may be compressed with "
+        "gzip."
+    ),
     "run": "Run a request with the application's agents, and print its outcome.",
     "spool": "List, send or delete events that wait on this machine.",
 }
 """Commands that need no server."""
 
-EXTRAS = {"run": "cli,runtime", "spool": "cli"}
+EXTRAS = {"export": "cli", "import": "cli", "run": "cli,runtime", "spool": "cli"}
 """The extras that these commands need. All others need `server`."""

@@ -308,20 +308,6 @@ def _around_plan(event: PlanStarted, recorder: Fields) -> Iterator[_Record]:
         yield Kind.STEP, planned.step_id, fields
 
 
-def parents(kind: Kind, root_plan_id: UUID, fields: Fields) -> Iterator[tuple[Kind, UUID, Fields]]:
-    """Yield placeholders for the parents of a record, and for the root plan of its run.
-
-    Args:
-        kind: The record's kind.
-        root_plan_id: The id of the run.
-        fields: The record's fields.
-    """
-    yield Kind.PLAN, root_plan_id, {"status": Status.UNKNOWN}
-    for link, parent_kind in LINKS[kind].items():
-        if fields.get(link) is not None:
-            yield parent_kind, fields[link], {"status": Status.UNKNOWN}
-
-
 def merged(kind: Kind, one: Fields, other: Fields) -> Fields:
     """Merge two versions of one record. Return the result; neither version is changed."""
     result = dict(one)

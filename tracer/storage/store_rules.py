@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from tracer.errors import BadRequest
 from tracer.records.record_classes import Kind, Record
@@ -43,9 +43,6 @@ REFUSED_SPANS = {
     "run_too_large": f"The run has {MAX_RUN_BYTES // 10**9} GB of spans, which is the limit.",
 }
 """Why a run rejects spans: the code and the message."""
-
-LATEST = datetime(8999, 12, 31, tzinfo=UTC)
-"""The initial `recorded_at` of an imported record. Any exported time is earlier, and wins."""
 
 
 def moment_of(record: Record) -> datetime:

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 from tracer.errors import BadRequest
 from tracer.records.events import Event
-from tracer.records.merge import add_masked_paths
-from tracer.records.record_classes import TEXTS
 from tracer.redaction import Redaction, standard_redaction
 from tracer.redaction.events import TextChange, masking, may_hold_secret, redact_event
 from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
@@ -21,11 +19,10 @@ from tracer.text import storable
 
 if TYPE_CHECKING:  # recording events needs no protobuf
     from tracer.otel.otlp.blocks import TraceSpans
-    from tracer.records.record_json import ExportedRecord
 
 
 class WriteRedactor:
-    """Redacts events, spans and records before a store merges them."""
+    """Redacts events and spans before a store merges them."""
 
     def __init__(self, redaction: Redaction | None = None) -> None:
         """Create a redactor.
@@ -58,23 +55,6 @@ class WriteRedactor:
         """
         redaction = self._redaction.of_write()
         return [_redacted_trace(each, redaction, policy) for each in traces]
-
-    def records(
-        self, records: Sequence[ExportedRecord], policy: PayloadPolicy = PayloadPolicy.KEEP
-    ) -> list[ExportedRecord]:
-        """Mask the secrets of exported records, and shorten payloads by the project's policy."""
-        change = _change(self._redaction, policy)
-        return [self._record(record, change) for record in records]
-
-    def _record(self, record: ExportedRecord, change: TextChange) -> ExportedRecord:
-        fields = dict(record.fields)
-        for name in TEXTS[record.kind]:
-            value = fields.get(name)
-            if isinstance(value, str):
-                fields[name] = change(name, value)
-            elif value:
-                fields[name] = [change(name, item) for item in value]
-        return replace(record, fields=add_masked_paths(record.kind, fields))
 
     def subject(self, subject: str) -> str:
         """Return a subject as it is stored with its runs.

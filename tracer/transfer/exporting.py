@@ -1,30 +1,15 @@
-"""Exports a run as JSON lines, which contain all its stored data, or as OTLP for other tools.
-
-The bytes depend only on the run: all stores export the same run as identical files.
-"""
+"""Exports a run as JSON lines, which Tracer's endpoints accept, or as OTLP for other tools."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from uuid import UUID
-
-import orjson
 
 from tracer.otel.export.record_spans import spans_of_records
 from tracer.otel.otlp.encode import json_parts, protobuf_parts
-from tracer.otel.otlp.logs import LogRecord
-from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.otel.otlp.spans import Span
-from tracer.records.record_json import record_json, run_json
 from tracer.store import WholeRun
-
-SPAN = "span"
-"""The `kind` of a line that is a span."""
-
-LOG = "log"
-"""The `kind` of a line that is a log record."""
+from tracer.transfer.events_of_records import event_lines
 
 
 class Format(StrEnum):
@@ -53,43 +38,18 @@ def exported_spans(run: WholeRun) -> Iterator[Span]:
     """
     if run.source == "spans":
         return iter(run.spans)
-    return spans_of_records(run.run, run.is_agent_work, run.records, run.spans)
+    return spans_of_records(run.run, run.records, run.spans)
 
 
 def _lines(run: WholeRun) -> Iterator[bytes]:
-    yield run_json(run.run, run.source, run.is_agent_work) + b"\n"
-    for kind, part in run.records.items():
-        for record in part:
-            yield record_json(kind, record) + b"\n"
+    """Yield the events of a run, or its spans and log records as one OTLP/JSON document a line."""
+    if run.source != "spans":
+        yield from event_lines(run.run, run.records)
+        return
     for span in run.spans:
-        yield _span_json(span) + b"\n"
-    for log_record in run.logs:
-        yield _log_json(run.run.root_plan_id, log_record) + b"\n"
-
-
-def _span_json(span: Span) -> bytes:
-    """Return a span as a line of JSON.
-
-    The line contains the span as base64 of protobuf, because OTLP/JSON cannot hold unknown fields.
-    """
-    return orjson.dumps(
-        {
-            "kind": SPAN,
-            "rootPlanId": root_plan_id(span.trace_id),
-            "spanId": span.span_id.hex(),
-            "resourceSpans": base64.b64encode(span.body).decode(),
-        }
-    )
-
-
-def _log_json(run_id: UUID, record: LogRecord) -> bytes:
-    return orjson.dumps(
-        {
-            "kind": LOG,
-            "rootPlanId": run_id,
-            "resourceLogs": base64.b64encode(record.sent).decode(),
-        }
-    )
+        yield b"".join(json_parts([span])) + b"\n"
+    for record in run.logs:
+        yield b"".join(json_parts([], [record])) + b"\n"
 
 
 _FORMATS: dict[Format, Callable[[WholeRun], Iterator[bytes]]] = {

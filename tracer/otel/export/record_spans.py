@@ -1,8 +1,6 @@
 """Export the records of a run as spans of OpenTelemetry's GenAI conventions.
 
-Each record becomes one span, so that other tracing backends can show the run. An attribute of the
-span contains the complete record as JSON. When Tracer imports the span,
-`tracer.otel.projection.embedded_records` restores exactly this record.
+Each record becomes one span, so that other tracing backends can show the run.
 """
 
 from __future__ import annotations
@@ -23,9 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status as WireStatus
 from tracer.otel.dialects.messages import read_messages
 from tracer.otel.dialects.span_facts import RequestedCall
 from tracer.otel.otlp.protobuf_spans import MAX_TIME, Envelope, span_of
-from tracer.otel.otlp.span_fields import RECORD, RUN
 from tracer.otel.otlp.spans import Span
-from tracer.otel.projection.embedded_records import RecordPlace
 from tracer.records.arguments import parsed
 from tracer.records.ids import span_id
 from tracer.records.merge import RULES
@@ -37,7 +33,6 @@ from tracer.records.record_classes import (
     Run,
     ThinkActRecord,
 )
-from tracer.records.record_json import record_json, run_json
 from tracer.records.status import Status
 
 Part = dict[str, Any]
@@ -104,7 +99,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def spans_of_records(
     run: Run,
-    is_agent_work: bool,
     records: Mapping[Kind, Sequence[Any]],
     other_spans: Sequence[Span],
 ) -> Iterator[Span]:
@@ -114,7 +108,6 @@ def spans_of_records(
 
     Args:
         run: The run.
-        is_agent_work: Whether the list of runs includes the run by default.
         records: All records of the run (`tracer.store.AnyRecord`), by kind.
         other_spans: The spans of the run that arrived over OTLP, sorted by start and span id.
     """
@@ -136,18 +129,14 @@ def spans_of_records(
             yield others[span_id_]
             continue
         kind, record = own[span_id_]
-        yield _span(envelope, kind, record, _attributes(kind, record, chosen, run, is_agent_work))
+        yield _span(envelope, kind, record, _attributes(kind, record, chosen, run))
 
 
-def _attributes(
-    kind: Kind, record: Record, chosen: ChosenCalls, run: Run, is_agent_work: bool
-) -> Attributes:
+def _attributes(kind: Kind, record: Record, chosen: ChosenCalls, run: Run) -> Attributes:
     attributes = _ATTRIBUTES[kind](record, chosen)
-    attributes[RECORD] = record_json(kind, record).decode()
     if kind in (Kind.PLAN, Kind.STEP):
         attributes["gen_ai.conversation.id"] = run.session_id
     if isinstance(record, PlanExecutionRecord) and record.plan_id == run.root_plan_id:
-        attributes[RUN] = run_json(run, "events", is_agent_work).decode()
         attributes["user.id"] = run.subject
     return attributes
 
@@ -203,7 +192,7 @@ def _span_id(kind: Kind, record_id: UUID) -> bytes:
     return sha256(kind.value.encode() + record_id.bytes).digest()[:8]
 
 
-def _parent_place(kind: Kind, record: Record) -> RecordPlace | None:
+def _parent_place(kind: Kind, record: Record) -> tuple[Kind, UUID] | None:
     """Return the record whose span is the parent of this record's span; None for a root plan.
 
     The parent of a sub-plan is the tool call or step that started it, and not the parent plan.

@@ -12,19 +12,16 @@ from itertools import islice
 from struct import Struct
 from typing import Any
 
-import orjson
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
-from pydantic.alias_generators import to_camel
 
 from tracer.otel.otlp.logs import LOGS_FIELD, scopes_of_logs
 from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.protobuf_spans import Envelope, scopes_of
-from tracer.otel.otlp.span_fields import RECORD
 from tracer.redaction import Redaction, mask
-from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
+from tracer.redaction.payloads import PayloadPolicy, stored_payload
 from tracer.text import PREVIEW_BYTES
 
 _IS_PAYLOAD = re.compile(
@@ -110,9 +107,6 @@ def _redact_envelope(changing: _Changing, envelope: Envelope) -> Envelope:
     return envelope
 
 
-_PAYLOAD_NAMES = {to_camel(name) for name in PAYLOAD_TEXTS}
-
-
 _WITH_IDS = (WireSpan, WireLogRecord)
 """Messages whose own fields of type `bytes` contain ids. These fields need no masking."""
 
@@ -178,9 +172,7 @@ class _Changing:
                 self._cut(pair.key, pair.value)
 
     def _cut(self, key: str, value: AnyValue) -> None:
-        if key == RECORD:
-            self._text(value, "string_value", self._cut_record)
-        elif _IS_PAYLOAD.search(key):
+        if _IS_PAYLOAD.search(key):
             if value.WhichOneof("value") in ("array_value", "kvlist_value", "bytes_value"):
                 size = value.ByteSize()
                 if self._policy is PayloadPolicy.DROP or size > PREVIEW_BYTES:
@@ -188,21 +180,6 @@ class _Changing:
                     self._is_changed = True
             else:
                 self._text(value, "string_value", lambda text: stored_payload(text, self._policy))
-
-    def _cut_record(self, text: str) -> str:
-        """Shorten the payloads in the JSON text of a record that an exported span contains."""
-        try:
-            record = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return stored_payload(text, self._policy)
-        if not isinstance(record, dict):
-            return stored_payload(text, self._policy)
-        error = record.get("error")
-        for part in (record, error if isinstance(error, dict) else {}):
-            for name, value in part.items():
-                if name in _PAYLOAD_NAMES and isinstance(value, str):
-                    part[name] = stored_payload(value, self._policy)
-        return orjson.dumps(record).decode()
 
     def _value(self, value: AnyValue) -> None:
         match value.WhichOneof("value"):

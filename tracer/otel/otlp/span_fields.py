@@ -10,12 +10,6 @@ from uuid import UUID
 from tracer.otel.otlp.spans import ReadableSpan
 from tracer.text import escape
 
-RECORD = "tracer.record"
-"""The attribute that contains the span's record, as a JSON object."""
-
-RUN = "tracer.run"
-"""The attribute of the root plan's span that holds the run, as a JSON object."""
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CANCELLED_ERRORS = (
     *("CancelledError", "AbortError"),

@@ -5,8 +5,6 @@
 - A tool span becomes a tool call of the round that chose it.
 - If a parent has not arrived, a placeholder takes its place. Its id is the one that the parent will
   have.
-- If spans contain embedded records, these are used instead
-  (`tracer.otel.projection.embedded_records`).
 
 The rows depend only on the set of spans, not on the order of their arrival.
 """
@@ -28,7 +26,6 @@ from tracer.otel.dialects.span_facts import Role, SpanFacts
 from tracer.otel.otlp.span_fields import (
     CANCELLED_ERRORS,
     EPOCH,
-    RECORD,
     error_of,
     moment,
     stored,
@@ -36,7 +33,6 @@ from tracer.otel.otlp.span_fields import (
 from tracer.otel.otlp.spans import STATUS_ERROR
 from tracer.otel.projection.agents import AgentWork, find_agents
 from tracer.otel.projection.call_attribution import LATEST_ROUND, Choice, Rounds, needs_requested
-from tracer.otel.projection.embedded_records import EmbeddedRecords, embedded_records
 from tracer.otel.projection.forest import build_tree, represented
 from tracer.otel.projection.interpret import RunSpans, read_run
 from tracer.otel.projection.orphan_agents import link_orphan_agents
@@ -51,7 +47,7 @@ from tracer.resource import SERVICE_ATTRIBUTES
 EARLIEST = "the earliest of the agents whose parents have not come"
 """The evidence if an agent whose parent is missing is inferred to be the root agent."""
 
-PROJECTION_VERSION = 3
+PROJECTION_VERSION = 4
 """Raise this number if the rows of any trace change, so that stored runs are projected again."""
 
 Row = tuple[Any, ...]
@@ -123,12 +119,7 @@ def project_run(
     run = read_run(messages, of_sessions)
     if run.is_of_session:
         return _without_rows(run)
-    carried = _carried(run)
-    projected = (
-        _rows_of_embedded(run, carried)
-        if carried is not None
-        else _Projection(run, prices).result()
-    )
+    projected = _Projection(run, prices).result()
     projected.sessions = run.sessions
     return projected
 
@@ -143,12 +134,7 @@ def place_spans(
         of_sessions: As in `project_run`.
     """
     run = read_run(messages, of_sessions)
-    carried = _carried(run)
-    if carried is None:
-        return _Projection(run).places(run.announced)
-    return {
-        span_id: (kind, record_id.bytes) for span_id, (kind, record_id) in carried.record_of.items()
-    }
+    return _Projection(run).places(run.announced)
 
 
 # --- Rows ----------------------------------------------------------------------------------------
@@ -286,15 +272,6 @@ def _with_masks(kind: Kind, rows: Mapping[bytes, Row]) -> dict[bytes, Row]:
     }
 
 
-# --- Spans that carry records --------------------------------------------------------------------
-
-
-def _carried(run: RunSpans) -> EmbeddedRecords | None:
-    if not any(RECORD in span.attributes for span in run.versions.values()):
-        return None
-    return embedded_records(run.trace_id, run.versions)
-
-
 def _without_rows(run: RunSpans) -> ProjectedRun:
     """Return the projection of a session's own run, which has log records but no rows."""
     empty: dict[Kind, dict[bytes, Row]] = {kind: {} for kind in RECORDS}
@@ -311,44 +288,6 @@ def _without_rows(run: RunSpans) -> ProjectedRun:
         priced=set(),
         is_of_session=True,
     )
-
-
-def _rows_of_embedded(run_spans: RunSpans, carried: EmbeddedRecords) -> ProjectedRun:
-    rows = {
-        kind: {
-            record_id.bytes: tuple(
-                _row_value(fields.get(name, [] if name in RULES[kind].union else None))
-                for name in PROJECTED_FIELDS[kind]
-            )
-            for record_id, fields in records.items()
-        }
-        for kind, records in carried.records.items()
-    }
-    root_plan = carried.records[Kind.PLAN].get(carried.root_plan_id, {})
-    run = {
-        **carried.run,
-        **{name: root_plan.get(name) for name in FROM_ROOT_PLAN},
-        **totals_of(carried.records),
-        "is_agent_work": True,
-    }
-    return ProjectedRun(
-        root_plan_id=carried.root_plan_id.bytes,
-        run=tuple(_row_value(run.get(name)) for name in RUN_FIELDS),
-        rows=rows,
-        spans=len(run_spans.versions) + run_spans.log_records,
-        later=_later_of_embedded(run_spans, carried),
-        priced=set(),
-    )
-
-
-def _later_of_embedded(run: RunSpans, carried: EmbeddedRecords) -> dict[bytes, int]:
-    if not run.later:
-        return {}
-    firsts: dict[bytes, int] = {}
-    for span_id, (_, record_id) in carried.record_of.items():
-        index = run.later.get(span_id, 0)
-        firsts[record_id.bytes] = min(index, firsts.get(record_id.bytes, index))
-    return {record_id: index for record_id, index in firsts.items() if index}
 
 
 # --- Spans of agents -----------------------------------------------------------------------------
@@ -409,7 +348,7 @@ def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool =
 
 
 class _Projection:
-    """The projection of a run whose spans contain no embedded records."""
+    """The projection of a run."""
 
     def __init__(self, run: RunSpans, prices: OwnPrices = NO_OWN_PRICES) -> None:
         self._prices = prices

@@ -9,10 +9,12 @@ from tracer.otel.otlp.encode import encode_protobuf
 from tracer.otel.otlp.logs import LogRecord, encode_logs
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.otel.otlp.spans import Span
-from tracer.otel.projection.embedded_records import RecordPlace
 from tracer.otel.projection.project import place_spans
 from tracer.records.ids import span_id
 from tracer.records.record_classes import Kind
+
+RecordPlace = tuple[Kind, UUID]
+"""The kind and the id of a record."""
 
 
 def places_of(

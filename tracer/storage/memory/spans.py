@@ -20,11 +20,9 @@ from tracer.otel.projection.project import (
     fields_of_run,
     project_run,
 )
-from tracer.records.merge import Fields, Key, Reduced
+from tracer.records.merge import Fields
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind
-from tracer.records.record_json import LEAST, merge_exported
 from tracer.storage.run_changes import Removed
-from tracer.storage.store_rules import LATEST
 
 QUIET = timedelta(milliseconds=100)
 """A run is due for projection if no span of it has arrived for that long. See also
@@ -179,27 +177,3 @@ def project_blocks(spans: StoredRunSpans, messages_of: MessagesOf) -> Changes:
         changed,
         removed,
     )
-
-
-def restored(kind: Kind, key: Key, fields: Fields, exported: Reduced, now: datetime) -> Fields:
-    """Return a run or a record, completed with the exported fields that spans do not contain.
-
-    These fields are the times listed in `LEAST`. If both versions have such a time, the earlier one
-    is used.
-
-    Args:
-        kind: The kind of the record.
-        key: The run's id and the record's id.
-        fields: The record's fields.
-        exported: The exported records of the run.
-        now: The recording time if neither the export nor an earlier arrival has one.
-    """
-    version = {"recorded_at": now} | {
-        name: value
-        for name, value in exported[kind].get(key, {}).items()
-        if name in LEAST[kind] and value is not None
-    }
-    if fields["recorded_at"] == now:
-        # Its spans are new here. The export's time counts, also if it is later than `now`.
-        fields = {**fields, "recorded_at": LATEST}
-    return merge_exported(kind, fields, version)

@@ -6,11 +6,10 @@ with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
-from typing import TypeVar
 from uuid import UUID
 
 from tracer.clock import Clock, utc_now
@@ -33,18 +32,12 @@ from tracer.records.record_classes import (
     Run,
     ThinkActRecord,
 )
-from tracer.records.record_json import (
-    ExportedRecord,
-    dead_recorders,
-    merge_exported,
-    reduce_records,
-)
 from tracer.records.run_histogram import RunHistogram
 from tracer.records.run_previews import RunPreview
 from tracer.records.status import Status
 from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.storage.ancestors import path_down_to
-from tracer.storage.memory.leases import MemoryLeases, mark_dead
+from tracer.storage.memory.leases import MemoryLeases
 from tracer.storage.memory.lists import (
     histogram,
     page,
@@ -54,7 +47,7 @@ from tracer.storage.memory.lists import (
     tool_call_preview,
 )
 from tracer.storage.memory.runs import StoredRun, delete_runs, refusal_of_events, refusal_of_spans
-from tracer.storage.memory.spans import project_blocks, restored
+from tracer.storage.memory.spans import project_blocks
 from tracer.storage.memory.stats import stats_page, tool_history
 from tracer.storage.memory.tree import Records, changed_rows, in_order, tree_rows
 from tracer.storage.run_changes import changes_between
@@ -85,16 +78,11 @@ from tracer.store import (
     WriteAnswer,
 )
 
-W = TypeVar("W", Event, ExportedRecord)
-
-Merge = Callable[[Kind, Fields, Fields], Fields]
-"""Merges two versions of a record."""
-
 
 class MemoryStore:
     """A store over dictionaries.
 
-    Implements `TraceWriter`, `TraceReader`, `TraceRestorer`, `SpanProjection` and `LeaseKeeping`.
+    Implements `TraceWriter`, `TraceReader`, `SpanProjection` and `LeaseKeeping`.
     """
 
     def __init__(
@@ -135,19 +123,11 @@ class MemoryStore:
         reduced = merge_records(partial_records(accepted))
         for event in accepted:
             reduced[Kind.RUN].setdefault((event.root_plan_id, event.root_plan_id), {})
-        self._write(reduced, merged)
+        self._write(reduced)
         self._leases.note(events, self._lease_clock())
         return WriteAnswer.without(refused, events)
 
-    async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
-        """Restore exported records."""
-        accepted, refused = self._divided(self._redactor.records(records))
-        reduced = reduce_records(accepted)
-        self._write(reduced, merge_exported)
-        self._mark_dead(reduced)
-        return WriteAnswer.without(refused, records)
-
-    def _divided(self, written: Sequence[W]) -> tuple[list[W], list[Refusal]]:
+    def _divided(self, written: Sequence[Event]) -> tuple[list[Event], list[Refusal]]:
         """Return the accepted items, and the refusals of the others."""
         codes = [refusal_of_events(self._runs.get(each.root_plan_id)) for each in written]
         return [each for each, code in zip(written, codes, strict=True) if code is None], [
@@ -156,13 +136,13 @@ class MemoryStore:
             if code is not None
         ]
 
-    def _write(self, reduced: Reduced, merge: Merge) -> None:
+    def _write(self, reduced: Reduced) -> None:
         now = self._clock()
         for (run_id, _), version in reduced[Kind.RUN].items():
-            self._touch(run_id, version, now, merge)
+            self._touch(run_id, version, now)
         for kind in RECORDS:
             for (run_id, record_id), version in reduced[kind].items():
-                self._merge(self._runs[run_id], kind, record_id, version, now, merge)
+                self._merge(self._runs[run_id], kind, record_id, version, now)
 
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
         """Store spans."""
@@ -170,28 +150,6 @@ class MemoryStore:
         if not self._lags:
             self._project_all()
         return answer
-
-    async def restore_spans(
-        self, traces: Sequence[TraceSpans], records: Sequence[ExportedRecord]
-    ) -> WriteAnswer:
-        """Store exported spans and the recording times of their records; see `TraceRestorer`."""
-        now = self._clock()
-        answer = self._accept(traces, now, None)
-        exported = reduce_records(records)
-        for run_id in {root_plan_id(trace.trace_id) for trace in traces}:
-            run = self._runs.get(run_id)
-            if run is not None and run.is_of_spans and not run.is_deleted:
-                self._project(run)
-                self._restore(run, exported, now)
-        self._mark_dead(exported)
-        return answer
-
-    def _mark_dead(self, exported: Reduced) -> None:
-        """Mark the recorders of abandoned exported records as dead."""
-        for run_id, recorder_id, abandoned_at in dead_recorders(exported):
-            run = self._runs.get(run_id)
-            if run is not None and not run.is_deleted:
-                mark_dead(run, recorder_id, abandoned_at)
 
     def _accept(
         self, traces: Sequence[TraceSpans], now: datetime, seen_at: datetime | None
@@ -260,30 +218,16 @@ class MemoryStore:
         run = self._runs.get(UUID(bytes=session))
         return [] if run is None else run.spans.messages
 
-    def _restore(self, run: StoredRun, exported: Reduced, now: datetime) -> None:
-        """Merge exported fields into a run and its records, if spans do not contain the fields."""
-        run_id, revision = run.root_plan_id, run.fields["revision"] + 1
-        before, has_changed = run.fields, False
-        run.fields = restored(Kind.RUN, (run_id, run_id), before, exported, now)
-        for kind, part in run.parts.items():
-            for record_id, fields in part.items():
-                changed = restored(kind, (run_id, record_id), fields, exported, now)
-                if changed != fields:
-                    part[record_id] = {**changed, "revision": revision}
-                    has_changed = True
-        if has_changed or run.fields != before:
-            run.fields["revision"] = revision
-
     def _new_run(self, run_id: UUID, recorded_at: datetime) -> StoredRun:
         fields = {"project_id": self._project_id, "recorded_at": recorded_at}
         run = self._runs[run_id] = StoredRun(run_id, {**fields, "revision": 0, "tags": []})
         return run
 
-    def _touch(self, run_id: UUID, version: Fields, now: datetime, merge: Merge) -> None:
+    def _touch(self, run_id: UUID, version: Fields, now: datetime) -> None:
         stored_run = self._runs.get(run_id)
         if stored_run is None:
-            stored_run = self._new_run(run_id, version.get("recorded_at") or now)
-        stored_run.fields = merge(Kind.RUN, stored_run.fields, version)
+            stored_run = self._new_run(run_id, now)
+        stored_run.fields = merged(Kind.RUN, stored_run.fields, version)
         stored_run.fields["revision"] += 1
 
     def _merge(
@@ -293,15 +237,13 @@ class MemoryStore:
         record_id: UUID,
         version: Fields,
         now: datetime,
-        merge: Merge,
     ) -> None:
         part = run.parts[kind]
         stored_run = part.get(record_id)
-        changed = merge(kind, stored_run or {}, version)
+        changed = merged(kind, stored_run or {}, version)
         changed.pop("abandoned_at", None)
         if stored_run is None:
-            first = version.get("recorded_at") or now
-            born = {"project_id": self._project_id, "recorded_at": first}
+            born = {"project_id": self._project_id, "recorded_at": now}
             part[record_id] = {**changed, **born, "revision": run.fields["revision"]}
         elif changed != stored_run:
             changed["revision"] = run.fields["revision"]
@@ -503,7 +445,6 @@ class MemoryStore:
         return WholeRun(
             run=stored_run.as_run(),
             source="spans" if stored_run.is_of_spans else "events",
-            is_agent_work=stored_run.is_agent_work,
             records={
                 kind: [part[record_id] for record_id in sorted(part)]
                 for kind, part in stored_run.records().items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from datetime import datetime
 from functools import partial
@@ -19,15 +19,14 @@ from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.records.events import Event
 from tracer.records.leases import DEFAULT_TERMS, Lease, LeaseTerms
-from tracer.records.record_classes import Kind, Run
-from tracer.records.record_json import ExportedRecord, reduce_records
+from tracer.records.record_classes import Run
 from tracer.redaction import Redaction
 from tracer.redaction.events import text_size
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.redaction.threads import in_redaction_thread
 from tracer.storage.postgres.connection.citus import by_shard, write_parts
 from tracer.storage.postgres.connection.pool import store_errors
-from tracer.storage.postgres.connection.project_session import ProjectPool, Statement, in_project
+from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
 from tracer.storage.postgres.connection.row_records import columns
 from tracer.storage.postgres.connection.write_errors import Numbered, write_storable
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion, Settle
@@ -38,12 +37,10 @@ from tracer.storage.postgres.spans.span_writer import PostgresSpans
 from tracer.storage.postgres.write.event_rows import EventRows
 from tracer.storage.postgres.write.group_commit import GroupCommit
 from tracer.storage.postgres.write.leases import PostgresLeases
-from tracer.storage.postgres.write.restore_sql import restore_rows
-from tracer.storage.store_rules import LATEST, REFUSED_RUNS
+from tracer.storage.store_rules import REFUSED_RUNS
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import MAX_RUN_BYTES, Erasure, Refusal, WriteAnswer
 
-W = TypeVar("W", Event, ExportedRecord)
 Written = TypeVar("Written")
 
 SMALL_SIZE = 16 * 2**10
@@ -60,7 +57,7 @@ OnCommit = Callable[[str, float], None]
 
 
 class PostgresWriter:
-    """`TraceWriter` and `TraceRestorer` over a project's connections."""
+    """`TraceWriter` over a project's connections."""
 
     def __init__(
         self,
@@ -107,7 +104,7 @@ class PostgresWriter:
         self._on_accepted = on_accepted
         self._settle = settle
         self._spans = PostgresSpans(
-            self._project, clock, lease_clock, terms, partial(on_commit, "spans"), max_run_bytes
+            self._project, clock, lease_clock, partial(on_commit, "spans"), max_run_bytes
         )
         self._deletion = PostgresDeletion(project, on_written, clock)
         self._rows = EventRows(project, self._leases, prices or ModelPrices(project))
@@ -134,15 +131,6 @@ class PostgresWriter:
         self._on_written({event.root_plan_id for event in events})
         return WriteAnswer.without(refused, events)
 
-    async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
-        """Restore exported records."""
-        with store_errors():
-            redacted = await self._redacted(self._redactor.records, records)
-            numbered = list(enumerate(redacted))
-            refused = await self._write_parts(numbered, "record", self._restore)
-        self._on_written({record.root_plan_id for record in records})
-        return WriteAnswer.without(refused, records)
-
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
         """Store spans."""
         with store_errors():
@@ -151,17 +139,6 @@ class PostgresWriter:
             async with asyncio.timeout(self._write_seconds):
                 refused = await self._spans.write(redacted)
         self._on_accepted({root_plan_id(trace.trace_id) for trace in traces})
-        return _answer_for_spans(traces, refused)
-
-    async def restore_spans(
-        self, traces: Sequence[TraceSpans], records: Sequence[ExportedRecord]
-    ) -> WriteAnswer:
-        """Store spans, and restore the recording times of their records; see `TraceRestorer`."""
-        with store_errors():
-            exported = reduce_records(await self._redacted(self._redactor.records, records))
-            redacted = await self._redacted(self._redactor.traces, traces)
-            refused = await self._spans.restore(redacted, exported)
-        self._on_written({root_plan_id(trace.trace_id) for trace in traces})
         return _answer_for_spans(traces, refused)
 
     async def _redacted(
@@ -177,7 +154,7 @@ class PostgresWriter:
 
         Args:
             redact: Masks secrets and shortens payloads.
-            items: The events, records or spans.
+            items: The events or spans.
             size: The approximate number of characters.
         """
         async with asyncio.timeout(self._write_seconds):
@@ -188,34 +165,17 @@ class PostgresWriter:
 
     async def _write_batch(self, events: list[Numbered[Event]]) -> list[Refusal]:
         now = self._clock()  # the same time for all transactions of the batch
-        return await self._write_parts(events, "event", partial(self._write, now))
-
-    async def _write_parts(
-        self,
-        items: list[Numbered[W]],
-        word: str,
-        write: Callable[[list[Numbered[W]]], Awaitable[list[Refusal]]],
-    ) -> list[Refusal]:
-        """Write the items that can be stored, shard by shard, and return the refusals."""
-        parts = await by_shard(self._project.pool, items, _run_of)
-        return await write_parts(parts, lambda part: write_storable(part, word, write))
+        parts = await by_shard(self._project.pool, events, _run_of)
+        return await write_parts(
+            parts, lambda part: write_storable(part, "event", partial(self._write, now))
+        )
 
     async def _write(self, now: datetime, events: list[Numbered[Event]]) -> list[Refusal]:
         open_runs = await self._rows.write([event for _, event in events], now)
         return await self._refusals(events, {e.root_plan_id for _, e in events} - open_runs)
 
-    async def _restore(self, records: list[Numbered[ExportedRecord]]) -> list[Refusal]:
-        reduced = reduce_records([record for _, record in records])
-        runs = {run_id for run_id, _ in reduced[Kind.RUN]}
-        rest: list[Statement] = [
-            (statement, [self._project_id, rows, "events", [*runs]])
-            for statement, rows in restore_rows(reduced, self._clock())
-        ]
-        open_runs = await self._rows.upsert(reduced, runs, LATEST, rest)
-        return await self._refusals(records, runs - open_runs)
-
     async def _refusals(
-        self, written: list[Numbered[W]], closed: Collection[UUID]
+        self, written: list[Numbered[Event]], closed: Collection[UUID]
     ) -> list[Refusal]:
         """Return the refusals of the items that belong to the runs `closed`."""
         codes = await self._codes(closed) if closed else {}
@@ -276,7 +236,7 @@ def _answer_for_spans(traces: Sequence[TraceSpans], refused: list[Refusal]) -> W
     return WriteAnswer(sum(trace.count for trace in traces) - len(refused), refused)
 
 
-def _run_of(written: Event | ExportedRecord) -> UUID:
+def _run_of(written: Event) -> UUID:
     return written.root_plan_id
 
 

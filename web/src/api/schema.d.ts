@@ -277,10 +277,11 @@ export interface paths {
         };
         /**
          * Export Run
-         * @description Export a complete run. `tracer import` can restore the run from either format.
+         * @description Export a run. `tracer import` sends the file to a server.
          *
-         *     `jsonl` has one JSON object per line. The object's `kind` is `run`, `plan`, `step`, `thinkAct`,
-         *     `toolCall` or `span`.
+         *     `jsonl` has one JSON object per line. For a run of events these are events, a start and an end
+         *     for each record, which `POST /api/events` accepts. For a run of spans each line is an OTLP/JSON
+         *     document with one span or log record.
          *
          *     `otlp` is a `TracesData` message for any OpenTelemetry backend. It contains the run's original
          *     spans. If the run was recorded as events, the spans are made from its records.
@@ -7499,8 +7500,8 @@ export interface operations {
                 };
                 content: {
                     /**
-                     * @example {"kind":"run","rootPlanId":"01a20033-9dce-7364-82b8-37c32d771382","status":"succeeded","title":"Weekly health review","source":"events","isAgentWork":true}
-                     *     {"kind":"step","rootPlanId":"01a20033-9dce-7364-82b8-37c32d771382","stepId":"01a20033-9dd0-7b02-9f41-0d3b5a7c9e11","planId":"01a20033-9dce-7364-82b8-37c32d771382","status":"succeeded","agentName":"nurse","result":"All is well.","error":null}
+                     * @example {"type":"plan_started","at":"2026-11-21T22:21:52.462812Z","rootPlanId":"01a20033-9dce-7364-82b8-37c32d771382","planId":"01a20033-9dce-7364-82b8-37c32d771382","title":"Weekly health review"}
+                     *     {"type":"plan_finished","at":"2026-11-21T22:22:04.518201Z","rootPlanId":"01a20033-9dce-7364-82b8-37c32d771382","planId":"01a20033-9dce-7364-82b8-37c32d771382","status":"succeeded","summary":"All is well."}
                      */
                     "application/x-ndjson": string;
                     "application/x-protobuf": string;

@@ -30,7 +30,7 @@ _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
 
 _RUN = f"SELECT {columns(Run)} FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
 
-_KIND_OF_RUN = f"SELECT source, is_agent_work FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
+_SOURCE = f"SELECT source FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
 
 _RECORDS = {
     kind: f"SELECT {columns(record)} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {ALWAYS}"
@@ -48,14 +48,14 @@ def read_whole_run(connection: SyncConnection, project_id: int, root_plan_id: UU
         root_plan_id: The run.
     """
     parameters = {"project_id": project_id, "run": root_plan_id}
-    source, is_agent_work = _kind_of_run(connection, parameters)
+    source = _source_of_run(connection, parameters)
     [run] = _records(connection, Run, _RUN, parameters)
     records = {
         kind: _records(connection, record, _RECORDS[kind], parameters)
         for kind, record in RECORDS.items()
     }
     messages = messages_of(connection, project_id, root_plan_id)
-    return WholeRun(run, source, is_agent_work, records, spans_of(messages), logs_of(messages))
+    return WholeRun(run, source, records, spans_of(messages), logs_of(messages))
 
 
 def read_spans(
@@ -72,7 +72,7 @@ def read_spans(
         root_plan_id: The run.
         span_ids: Which spans; None: all.
     """
-    _kind_of_run(connection, {"project_id": project_id, "run": root_plan_id})
+    _source_of_run(connection, {"project_id": project_id, "run": root_plan_id})
     spans = spans_of(messages_of(connection, project_id, root_plan_id))
     if span_ids is None:
         return spans
@@ -89,7 +89,7 @@ def read_logs(connection: SyncConnection, project_id: int, root_plan_id: UUID) -
         root_plan_id: The run.
     """
     parameters = {"project_id": project_id, "run": root_plan_id}
-    _kind_of_run(connection, parameters)
+    _source_of_run(connection, parameters)
     messages = messages_of(connection, project_id, root_plan_id)
     for (session,) in connection.execute(_SESSIONS, parameters).fetchall():
         messages += messages_of(connection, project_id, session)
@@ -103,14 +103,14 @@ def _records(
     return [record(**row) for row in rows]
 
 
-def _kind_of_run(connection: SyncConnection, parameters: dict[str, Any]) -> tuple[str, bool]:
-    """Return whether a run arrived as events or as spans, and whether it is agent work.
+def _source_of_run(connection: SyncConnection, parameters: dict[str, Any]) -> str:
+    """Return whether a run arrived as `events` or as `spans`.
 
     Raises:
         RecordNotFound: The run does not exist.
     """
-    row = connection.execute(_KIND_OF_RUN, parameters).fetchone()
+    row = connection.execute(_SOURCE, parameters).fetchone()
     if row is None:
         raise RecordNotFound("run", parameters["run"])
-    source, is_agent_work = row
-    return source, is_agent_work
+    source: str = row[0]
+    return source

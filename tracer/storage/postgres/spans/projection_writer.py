@@ -184,8 +184,6 @@ class ProjectionWriter:
         group: list[Computed],
         known: Digests,
         now: datetime,
-        *,
-        is_restored: bool = False,
     ) -> tuple[list[Computed], list[UUID]]:
         """Lock runs, write their rows, and end their pending state, in the caller's transaction.
 
@@ -205,14 +203,10 @@ class ProjectionWriter:
                 continue  # another projector projected it
             self._keep_costs(project_id, each, known.get(run_id))
             run = fields_of_run(each.rows.run)
-            is_changed = (
-                is_restored
-                or error is not None
-                or any(
-                    run[name] != value
-                    for name, value in zip(RUN_FIELDS, shown, strict=True)
-                    if name in _COMPARED
-                )
+            is_changed = error is not None or any(
+                run[name] != value
+                for name, value in zip(RUN_FIELDS, shown, strict=True)
+                if name in _COMPARED
             )
             writing.add(each, known.get(run_id, {}), revision, is_changed, run)
             written.append(each)

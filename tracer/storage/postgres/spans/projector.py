@@ -28,9 +28,7 @@ from tracer.otel.projection.project import (
     PROJECTION_VERSION,
 )
 from tracer.records.leases import DEFAULT_TERMS, LeaseTerms
-from tracer.records.merge import Reduced
 from tracer.records.prices import NO_OWN_PRICES, OwnPrices
-from tracer.records.record_classes import Kind
 from tracer.storage.postgres.connection.citus import runs_per_transaction
 from tracer.storage.postgres.connection.notifications import notify_written
 from tracer.storage.postgres.connection.write_errors import CONFLICTS, UNSTORABLE
@@ -46,9 +44,6 @@ from tracer.storage.postgres.spans.projection_writer import (
     computed,
 )
 from tracer.storage.postgres.spans.projector_session import ProjectorSession
-from tracer.storage.postgres.write.restore_sql import restore_rows
-from tracer.storage.store_rules import LATEST
-from tracer.store import MAX_RUN_BYTES
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -177,78 +172,6 @@ class Projector:
         """
         done = self._project_group(project_id, [root_plan_id], self._now(), is_due=False)
         return bool(done.projected)
-
-    def restore(
-        self, project_id: int, trace: TraceSpans, exported: Reduced, now: datetime
-    ) -> str | None:
-        """Store the spans of one run and the exported fields of its records.
-
-        One transaction stores both and projects the run, so nothing is left pending. If the
-        projection fails, the spans are stored, and the run's `projection_error` has the reason.
-
-        Args:
-            project_id: The project.
-            trace: The spans.
-            exported: The exported fields of the run's records.
-            now: The `recorded_at` of records whose export has none.
-
-        Returns:
-            The code of the refusal if the run rejects spans, else None.
-        """
-        run_id = root_plan_id(trace.trace_id)
-        with self._session.in_project(project_id):
-            self._session.ask(sql.INSERT_RUNS, project_id, LATEST, [run_id])
-            locked = self._session.ask(sql.LOCK_RUNS, project_id, [run_id])
-            if not locked:
-                return "run_deleted"
-            _, source, projected, _, size = locked[0]
-            if size + len(trace.message) > MAX_RUN_BYTES:
-                return "run_too_large"
-            added = self._session.ask(
-                sql.INSERT_BLOCKS, project_id, now, *map(list, zip(block_row(trace), strict=True))
-            )
-            if source != "spans":
-                if added:
-                    self._session.ask(sql.GROW_RUNS, project_id, [run_id], [len(trace.message)])
-                return None
-            pending = [run_id], [projected], [trace.count], [len(trace.message)], [None]
-            self._session.ask(sql.ADD_PENDING, project_id, self._now(), *pending)
-            ((_, arrived, _, spans, size, _, with_prices),) = self._session.ask(
-                sql.ATTEMPT, project_id, [run_id], self._moment(), True
-            )
-            attempt = Attempt(run_id, arrived, spans, size, None, with_prices)
-            stored = StoredSpans(projected)
-            self._read_spans(project_id, {run_id: stored})
-            stored.arrivals = [LATEST] * len(stored.arrivals)
-            try:
-                prices = self._ask_prices(project_id)
-                projection = computed(attempt, stored, prices)
-                named = sorted(UUID(bytes=each) for each in projection.rows.sessions)
-                stored.of_sessions = self._read_sessions(project_id, named)
-                if any(stored.of_sessions.values()):
-                    projection = computed(attempt, stored, prices)
-            except Exception as error:  # as in `project_claimed`
-                final = [run_id], [_reason(error)], [sql.MOST_ATTEMPTS]
-                self._session.ask(sql.NOTE_FAILURES, project_id, self._moment(), *final)
-                return None
-            known = self._writer.read_digests(project_id, [run_id] if projected else [])
-            self._writer.write_locked(
-                project_id, [projection], known, self._moment(), is_restored=True
-            )
-            there: Reduced = {
-                Kind.RUN: {(run_id, run_id): {}},
-                **{
-                    kind: {(run_id, UUID(bytes=record_id)): {} for record_id in of_kind}
-                    for kind, of_kind in projection.rows.rows.items()
-                },
-            }
-            for statement, rows in restore_rows(_dated(there, exported), now):
-                self._session.ask(statement, project_id, rows, "spans", [run_id])
-            self._session.check_references()
-        if projection.rows.is_of_session:
-            self._wake_runs(project_id, [run_id])
-        notify_written(self._session.connection, [run_id])
-        return None
 
     def _due_groups(
         self, now: datetime | None, *, takes_heavy: bool
@@ -529,19 +452,6 @@ def block_row(trace: TraceSpans) -> tuple[UUID, bytes, int, int, bytes]:
         len(message),
         pack_block(message),
     )
-
-
-def _dated(there: Reduced, exported: Reduced) -> Reduced:
-    """Return the exported fields of the records in `there`. Records without an export have none.
-
-    Other exported records of the same runs are included.
-    """
-    run_ids = {run_id for run_id, _ in there[Kind.RUN]}
-    others = {kind: {key for key in exported[kind] if key[0] in run_ids} for kind in Kind}
-    return {
-        kind: {key: exported[kind].get(key, {}) for key in there[kind].keys() | others[kind]}
-        for kind in Kind
-    }
 
 
 @contextmanager

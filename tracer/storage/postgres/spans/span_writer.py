@@ -14,12 +14,10 @@ from uuid import UUID
 
 from psycopg import AsyncRawCursor
 
-from tracer.clock import Clock, utc_now
+from tracer.clock import Clock
 from tracer.otel.otlp.blocks import TraceSpans
-from tracer.records.leases import LeaseTerms
-from tracer.records.merge import Reduced
 from tracer.storage.postgres.connection.citus import by_shard, write_parts
-from tracer.storage.postgres.connection.pool import PoolConnection, sync_connection
+from tracer.storage.postgres.connection.pool import PoolConnection
 from tracer.storage.postgres.connection.project_session import (
     ProjectPool,
     Statement,
@@ -35,7 +33,7 @@ from tracer.storage.postgres.spans.projection_sql import (
     INSERT_RUNS,
     LOCK_RUNS,
 )
-from tracer.storage.postgres.spans.projector import Projector, block_row
+from tracer.storage.postgres.spans.projector import block_row
 from tracer.storage.postgres.write.group_commit import GroupCommit, OnBatch
 from tracer.storage.store_rules import REFUSED_SPANS
 from tracer.store import MAX_RUN_BYTES, Refusal
@@ -66,7 +64,6 @@ class PostgresSpans:
         project: ProjectPool,
         clock: Clock | None,
         due_clock: Clock | None,
-        terms: LeaseTerms,
         on_batch: OnBatch,
         max_run_bytes: int = MAX_RUN_BYTES,
     ) -> None:
@@ -76,7 +73,6 @@ class PostgresSpans:
             project: The project of the spans, with its connections.
             clock: The source of `recorded_at`; None: the database's own clock.
             due_clock: The clock of due times; None: the database's own clock.
-            terms: How long runs count as alive; for imports.
             on_batch: Called after each batch of requests was committed.
             max_run_bytes: The most bytes of spans that a run may have.
         """
@@ -84,7 +80,6 @@ class PostgresSpans:
         self._project_id = project.project_id
         self._clock = clock
         self._due_clock = due_clock
-        self._terms = terms
         self._max_run_bytes = max_run_bytes
         self._together = GroupCommit[Block](self._write_batch, _run_of, on_batch)
 
@@ -96,22 +91,6 @@ class PostgresSpans:
             blocks = await asyncio.to_thread(_packed, traces)
         spans = sum(trace.count for trace in traces)
         return of_single_spans(traces, await self._together.write(blocks, spans))
-
-    async def restore(self, traces: Sequence[TraceSpans], exported: Reduced) -> list[Refusal]:
-        """Store exported spans, and restore the fields of records that spans do not contain.
-
-        Args:
-            traces: The spans.
-            exported: The exported fields of the records.
-        """
-        return of_single_spans(traces, await asyncio.to_thread(self._restore, traces, exported))
-
-    def _restore(self, traces: Sequence[TraceSpans], exported: Reduced) -> list[Refusal]:
-        now = (self._clock or utc_now)()
-        with sync_connection(self._project.pool.options) as connection:
-            projector = Projector(connection, clock=self._due_clock, terms=self._terms)
-            codes = [projector.restore(self._project_id, trace, exported, now) for trace in traces]
-        return [Refusal(i, code, REFUSED_SPANS[code]) for i, code in enumerate(codes) if code]
 
     async def _write_batch(self, blocks: list[Numbered[Block]]) -> list[Refusal]:
         parts = await by_shard(self._project.pool, blocks, _run_of)

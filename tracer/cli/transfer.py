@@ -1,0 +1,298 @@
+"""The `tracer export` and `tracer import` commands, which work over HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import sys
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, NamedTuple, TypeVar
+from uuid import UUID
+
+import httpx2
+import orjson
+import typer
+
+from tracer.cli.terminal import console, run_command
+from tracer.client.connecting import LOCAL_SERVER
+from tracer.errors import BadRequest, StoreUnavailable
+from tracer.extras import missing_extra
+from tracer.settings import Settings
+
+BATCH_BYTES = 4_000_000
+"""The approximate size of a request of an import."""
+
+SECONDS = 120.0
+"""How long a request may take."""
+
+_IS_JSON = re.compile(rb"(\xef\xbb\xbf)?\s*\{\s*\"")
+_IS_OTLP_JSON = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"resource(Spans|Logs)"')
+_PATHS = {"resourceSpans": "v1/traces", "resourceLogs": "v1/logs"}
+
+T = TypeVar("T")
+
+
+class Format(StrEnum):
+    """The format of an export."""
+
+    JSONL = "jsonl"
+    OTLP = "otlp"
+
+
+class Part(NamedTuple):
+    """A part of a file, as a request."""
+
+    path: str
+    media_type: str
+    body: bytes
+    lines: tuple[int, ...] = ()
+    """The line of each event."""
+
+
+def export_run(
+    root_plan_id: Annotated[
+        UUID, typer.Argument(metavar="ROOT_PLAN_ID", help="The id of the run's root plan.")
+    ],
+    wanted: Annotated[
+        Format, typer.Option("--format", help="JSON lines, or OpenTelemetry's protobuf.")
+    ] = Format.JSONL,
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write; standard output if omitted.")
+    ] = None,
+) -> None:
+    """Export a run of the server at TRACER_URL. `tracer import` reads the file."""
+
+    async def run(settings: Settings) -> None:
+        if output is None and wanted is Format.OTLP and sys.stdout.isatty():
+            raise BadRequest(
+                "OTLP is binary, and the output is a terminal. Pass --output FILE, or pipe the "
+                "output to a program."
+            )
+        async with _server(settings) as server:
+            path = f"api/runs/{root_plan_id}/export"
+            async with server.stream("GET", path, params={"format": wanted.value}) as answer:
+                await _check(answer)
+                with _written_to(output) as file:
+                    async for part in answer.aiter_bytes():
+                        file.write(part)
+
+    run_command(run)
+
+
+def import_files(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Files to read; - is standard input.")
+    ],
+) -> None:
+    """Send files of events or OTLP to the server at TRACER_URL. Files may be compressed with gzip.
+
+    The server merges them with stored data, so sending a file again changes nothing.
+    """
+
+    async def run(settings: Settings) -> None:
+        counts = Counter[str]()
+        async with _server(settings) as server:
+            for path in files:
+                with _read_from(path) as file:
+                    for part in parts_of(file):
+                        counts.update(await _send(server, part, path.name))
+        console.print(f"Requests: {counts['sent']}, rejected items: {counts['refused']}.")
+        if counts["refused"]:
+            raise typer.Exit(1)
+
+    run_command(run)
+
+
+def parts_of(file: io.BufferedReader) -> Iterator[Part]:
+    """Yield the requests that send a file's content.
+
+    Args:
+        file: One of: events as JSON lines, OTLP/JSON documents on one or more lines, or one
+            protobuf message.
+
+    Raises:
+        BadRequest: The file has another format, or ends early.
+    """
+    head = file.peek(64)
+    try:
+        if head.startswith(b"\x1f\x8b"):
+            yield from parts_of(io.BufferedReader(gzip.GzipFile(fileobj=file)))
+        elif _IS_OTLP_JSON.match(head):
+            yield from _of_documents(file)
+        elif _IS_JSON.match(head):
+            yield from _of_events(file)
+        else:
+            yield from _of_protobuf(file.read())
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise BadRequest("The file is damaged or ends early.") from None
+
+
+def _of_events(file: BinaryIO) -> Iterator[Part]:
+    lines = ((len(line), (number, line)) for number, line in enumerate(file, 1) if line.strip())
+    for batch in _batches(lines):
+        numbers, body = zip(*batch, strict=True)
+        yield Part("api/events", "application/x-ndjson", b"".join(body), numbers)
+
+
+def _of_documents(file: BinaryIO) -> Iterator[Part]:
+    for batch in _batches(_documents(file)):
+        for name, path in _PATHS.items():
+            if items := [item for document in batch for item in document.get(name) or ()]:
+                yield Part(path, "application/json", orjson.dumps({name: items}))
+
+
+def _documents(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each line's value with its size. A document on several lines must be the only one."""
+    first = file.readline().removeprefix(b"\xef\xbb\xbf")
+    is_one_line = first.rstrip().endswith(b"}")
+    for number, text in enumerate(
+        chain([first], file) if is_one_line else [first + file.read()], 1
+    ):
+        try:
+            if text.strip():
+                yield len(text), orjson.loads(text)
+        except orjson.JSONDecodeError:
+            raise BadRequest(f"Line {number} is not JSON. The lines before it were sent.") from None
+
+
+def _of_protobuf(content: bytes) -> Iterator[Part]:
+    try:
+        from google.protobuf.message import DecodeError
+        from google.protobuf.unknown_fields import UnknownFieldSet
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+            ExportTraceServiceRequest,
+        )
+        from opentelemetry.proto.logs.v1.logs_pb2 import LogsData, ResourceLogs
+    except ModuleNotFoundError as error:
+        raise BadRequest(str(missing_extra("tracer import", "otel", error))) from error
+    try:
+        message = ExportTraceServiceRequest.FromString(content)
+    except DecodeError:
+        message = ExportTraceServiceRequest()
+    unknown: Iterable[Any] = UnknownFieldSet(message)  # type: ignore[assignment]  # no __iter__
+    # Field 2 of an export, `tracer.otel.otlp.logs`.
+    logs = [ResourceLogs.FromString(field.data) for field in unknown if field.field_number == 2]
+    if not message.resource_spans and not logs:
+        raise BadRequest("The file contains neither events nor OTLP.")
+    for batch in _batches((each.ByteSize(), each) for each in message.resource_spans):
+        body = ExportTraceServiceRequest(resource_spans=batch).SerializeToString()
+        yield Part("v1/traces", "application/x-protobuf", body)
+    for records in _batches((each.ByteSize(), each) for each in logs):
+        body = LogsData(resource_logs=records).SerializeToString()
+        yield Part("v1/logs", "application/x-protobuf", body)
+
+
+def _batches(items: Iterable[tuple[int, T]]) -> Iterator[list[T]]:
+    """Yield items in lists of about `BATCH_BYTES`, by the sizes that are given with the items."""
+    batch: list[T] = []
+    size = 0
+    for item_size, item in items:
+        batch.append(item)
+        size += item_size
+        if size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+async def _send(server: httpx2.AsyncClient, part: Part, file: str) -> dict[str, int]:
+    """Send a part of a file, and print what the server rejects. Return the counts."""
+    headers = {"Content-Type": part.media_type, "Content-Encoding": "gzip"}
+    answer = await server.post(part.path, content=gzip.compress(part.body, 1), headers=headers)
+    await _check(answer)
+    if part.lines:
+        refused = answer.json()["refused"]
+        reasons = [f"line {part.lines[each['index']]}: {each['detail']}" for each in refused]
+        count = len(refused)
+    else:
+        count, reasons = _rejected(part, answer.content)
+    for reason in reasons:
+        console.print(f"{file}, {reason}", style="red", markup=False)
+    return {"sent": 1, "refused": count}
+
+
+def _rejected(part: Part, answer: bytes) -> tuple[int, list[str]]:
+    """Return how many spans or log records an OTLP response rejects, and why."""
+    if part.media_type == "application/json":
+        partial = orjson.loads(answer).get("partialSuccess") or {}
+        count = int(partial.get("rejectedSpans") or partial.get("rejectedLogRecords") or 0)
+        return count, [partial["errorMessage"]] if count else []
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+    # The response for log records has the same fields, with the same numbers.
+    success = ExportTraceServiceResponse.FromString(answer).partial_success
+    return success.rejected_spans, [success.error_message] if success.rejected_spans else []
+
+
+@asynccontextmanager
+async def _server(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
+    """Yield a client of the server at TRACER_URL. Errors of the connection have an explanation."""
+    url = settings.url or LOCAL_SERVER
+    key = settings.api_key
+    headers = {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
+    try:
+        async with httpx2.AsyncClient(
+            base_url=url, headers=headers, timeout=SECONDS, trust_env=False
+        ) as client:
+            yield client
+    except httpx2.HTTPError as error:
+        raise StoreUnavailable(
+            f"The server at {url} does not answer ({type(error).__name__}). Check that it runs and "
+            "that TRACER_URL is its address."
+        ) from error
+
+
+async def _check(answer: httpx2.Response) -> None:
+    """Raise the server's reason as an error if it rejected the request."""
+    if answer.is_success:
+        return
+    await answer.aread()
+    try:
+        problem = orjson.loads(answer.content)
+        reason = problem.get("detail") or problem["message"]
+    except (orjson.JSONDecodeError, AttributeError, KeyError):
+        reason = "the response is not from a Tracer server, or the request was too large."
+    raise BadRequest(f"The server answered {answer.status_code}: {reason}")
+
+
+@contextmanager
+def _written_to(path: Path | None) -> Iterator[BinaryIO]:
+    """Open the file at `path` for writing; standard output if `path` is None."""
+    try:
+        if path is None:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        else:
+            with path.open("wb") as file:
+                yield file
+    except BrokenPipeError:
+        # The reader closed the pipe. Python would fail again at exit, when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except OSError as error:
+        raise BadRequest(f"Can't write {path}: {error.strerror}.") from error
+
+
+@contextmanager
+def _read_from(path: Path) -> Iterator[io.BufferedReader]:
+    """Open the file at `path` for reading; standard input if `path` is `-`."""
+    if str(path) == "-":
+        stream: Any = io.BufferedReader(sys.stdin.buffer)
+        yield stream
+        stream.detach()
+        return
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise BadRequest(f"Can't read {path}: {error.strerror}.") from error
+    with file:
+        yield file
