@@ -45,11 +45,10 @@ class SpanIndex:
         self._all = [span.order for span in spans]
         self._ids = {span.span_id for span in spans}
         self._of_record: defaultdict[UUID, list[SpanOrder]] = defaultdict(list)
-        self.plans = {UUID(row.step_id): UUID(row.plan_id) for row in rows.steps}
-        """The plan of each step."""
+        plans = {UUID(row.step_id): UUID(row.plan_id) for row in rows.steps}
         for span in spans:
             if (key := self.record_keys.get(span.span_id)) is not None:
-                for record_id in {key[1], self.plans.get(key[1], key[1])}:
+                for record_id in {key[1], plans.get(key[1], key[1])}:
                     self._of_record[record_id].append(span.order)
 
     def __len__(self) -> int:

@@ -2,7 +2,6 @@
 
     TracerError
     ├─ RecordNotFound        no such record in this project
-    ├─ RecordMoved           a projection replaced the record by another
     ├─ BadRequest            the request cannot be fulfilled; the message explains what to do
     │  ├─ BadCursor
     │  ├─ TooLarge           larger than the limit of one request
@@ -42,6 +41,8 @@ stable code. The docstring of a class is its default message.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class TracerError(Exception):
     """An error of Tracer."""
@@ -61,15 +62,17 @@ class RecordNotFound(TracerError):
         )
         self.kind = kind
         self.record_id = record_id
+        self.run_path: str | None = None
+        """The path in the API of the run that may have had the record."""
 
-
-class RecordMoved(TracerError):
-    """A later projection replaced this record by another."""
-
-    def __init__(self, path: str) -> None:
-        """Create an error with the path of the other record in the API."""
-        super().__init__(f"A later projection of the run replaced this record. See {path}.")
-        self.path = path
+    def in_run(self, path: str) -> Self:
+        """Add the path of the run that may have had the record, and return this error."""
+        self.args = (
+            f"There is no {self.kind} with the id {str(self.record_id)!r} in this project. A later "
+            f"projection may have replaced it. Look for it in its run, {path}.",
+        )
+        self.run_path = path
+        return self
 
 
 class BadRequest(TracerError):

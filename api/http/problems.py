@@ -24,7 +24,6 @@ MEDIA_TYPE = "application/problem+json"
 
 PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
     errors.RecordNotFound: (HTTPStatus.NOT_FOUND, "not_found"),
-    errors.RecordMoved: (HTTPStatus.TEMPORARY_REDIRECT, "moved"),
     errors.BadCursor: (HTTPStatus.BAD_REQUEST, "bad_cursor"),
     errors.TooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"),
     errors.TooManySecrets: (HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_secrets"),
@@ -116,8 +115,8 @@ def error_response(scope: Scope, error: errors.TracerError) -> Response:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("request_failed", code=code, error=str(error))
     headers: dict[str, str] = {}
-    if isinstance(error, errors.RecordMoved):
-        headers["Location"] = error.path
+    if isinstance(error, errors.RecordNotFound) and error.run_path is not None:
+        headers["Link"] = f'<{error.run_path}>; rel="up"'
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = "1"
     if status is HTTPStatus.UNAUTHORIZED:

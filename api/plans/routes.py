@@ -16,7 +16,7 @@ from api.http.conditional import NOT_MODIFIED, Conditional, ConditionalRequest, 
 from api.http.disconnection import until_client_leaves
 from api.http.parameters import PlanId
 from api.http.problems import documented
-from api.moved_records import NOT_THERE, RedirectIfMoved
+from api.moved_records import naming_run
 from api.plain_routes import PlainRoute
 from api.plans.schemas import TREE_EXAMPLE, PlanNodeSchema
 from api.plans.tree_json import tree_json
@@ -36,12 +36,10 @@ _TREE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/{planId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
-async def read_plan(
-    plan_id: PlanId, reader: Reader, conditional: Conditional, redirect: RedirectIfMoved
-) -> PlanWithParent:
+@router.get("/{planId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
+async def read_plan(plan_id: PlanId, reader: Reader, conditional: Conditional) -> PlanWithParent:
     """Read one plan, with a summary of the tool call that opened it."""
-    async with redirect(Kind.PLAN, plan_id):
+    async with naming_run(reader, plan_id):
         conditional.check(await reader.read_revision(Kind.PLAN, plan_id))
         stored_plan = await reader.read_plan(plan_id)
     plan = PlanWithParent.model_validate(stored_plan.plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from api.dependencies import ProjectedReader, Reader
 from api.http.conditional import NOT_MODIFIED, Conditional
 from api.http.parameters import CursorText, PageSize, Period, StoredText, ToolCallId
 from api.http.problems import documented
-from api.moved_records import NOT_THERE, RedirectIfMoved
+from api.moved_records import naming_run
 from api.schemas import (
     LineageItem,
     PlanSchema,
@@ -55,12 +56,12 @@ async def list_tool_calls(
     return SearchedPageSchema[ToolCallPreviewSchema].model_validate(page)
 
 
-@router.get("/{toolCallId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
+@router.get("/{toolCallId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
 async def read_tool_call(
-    tool_call_id: ToolCallId, reader: Reader, conditional: Conditional, redirect: RedirectIfMoved
+    tool_call_id: ToolCallId, reader: Reader, conditional: Conditional
 ) -> ToolCallInPlaceSchema:
     """Read one tool call with all its fields, its lineage and the sub-plans that it opened."""
-    async with redirect(Kind.TOOL_CALL, tool_call_id):
+    async with naming_run(reader, tool_call_id):
         conditional.check(await reader.read_revision(Kind.TOOL_CALL, tool_call_id))
         place = await reader.read_tool_call(tool_call_id)
     call = ToolCallInPlaceSchema.model_validate(place.call)

@@ -1,4 +1,4 @@
-"""The id of a record that a later projection replaced redirects to the new record."""
+"""The id of a record that a later projection replaced gets 404 with a link to the run."""
 
 from __future__ import annotations
 
@@ -23,30 +23,17 @@ async def post(api: Api, *spans: dict[str, object]) -> None:
     assert answer.status_code == 200
 
 
-async def test_tool_call_that_later_spans_turn_into_an_agent_redirects_to_its_plan(
-    api: Api,
-) -> None:
+async def test_id_of_a_replaced_record_gets_404_with_a_link_to_the_run(api: Api) -> None:
     await post(api, agent(1, "planner"), tool(2, "ask", parent=1, at=(0, 1)))
     old = f"/api/tool-calls/{id_of(Kind.TOOL_CALL, 2)}"
     assert (await api.client.get(old)).status_code == 200
 
     await post(api, agent(2, "helper", parent=1, at=(0, 2)))
-    moved = await api.client.get(old, follow_redirects=False)
+    answer = await api.client.get(old)
 
-    assert moved.status_code == 307
-    assert moved.headers["Location"] == f"/api/plans/{id_of(Kind.PLAN, 2)}"
-    assert moved.json()["code"] == "moved"
-    plan = await api.client.get(moved.headers["Location"])
-    assert plan.json()["agentName"] == "helper"
-
-
-async def test_id_of_a_span_that_has_not_arrived_redirects_to_the_run(api: Api) -> None:
-    await post(api, agent(1, "planner"))
-
-    moved = await api.client.get(f"/api/think-acts/{id_of(Kind.THINK_ACT, 99)}")
-
-    assert moved.status_code == 307
-    assert moved.headers["Location"] == f"/api/runs/{RUN}"
+    assert answer.status_code == 404
+    assert answer.headers["Link"] == f'</api/runs/{RUN}>; rel="up"'
+    assert f"/api/runs/{RUN}" in answer.json()["detail"]
 
 
 async def test_unknown_record_ids_get_404(api: Api) -> None:
@@ -58,6 +45,7 @@ async def test_unknown_record_ids_get_404(api: Api) -> None:
         for path in ("plans", "think-acts", "tool-calls"):
             answer = await api.client.get(f"/api/{path}/{record_id}")
             assert answer.status_code == 404
+            assert "Link" not in answer.headers
 
 
 async def test_record_ids_of_a_deleted_run_get_404(api: Api) -> None:

@@ -8369,15 +8369,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Temporary Redirect */
-            307: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
             /** @description Bad Request */
             400: {
                 headers: {
@@ -8549,15 +8540,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Temporary Redirect */
-            307: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
             /** @description Bad Request */
             400: {
                 headers: {
@@ -8646,15 +8628,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
-            };
-            /** @description Temporary Redirect */
-            307: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
             };
             /** @description Bad Request */
             400: {
