@@ -25,7 +25,7 @@ from benchmarks.surroundings import Bench
 from tracer.client.tracing import Tracing
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import RecordingInMemory
 from tracer.store import WriteAnswer
 
 CALLS = 1000
@@ -34,7 +34,7 @@ CALLS = 1000
 ARGUMENTS = '{"patient": "p-1", "arm": "left"}'
 
 
-class NoStore(MemoryStore):
+class NoStore(RecordingInMemory):
     """Accepts events and stores none."""
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:

@@ -32,7 +32,7 @@ from tracer.context import ToolContext, identity
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.ids import new_id
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.call.invocation import CallNotes, call_tool
 from tracer.tools.definition.hidden_parameters import UserId
 from tracer.tools.definition.tool import Tool, tool
@@ -83,7 +83,7 @@ async def recorded(*tools: Tool) -> AsyncIterator[ToolService]:
     """Give a service that records to memory, within a run."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        store = MemoryStore()
+        store = recording_in_memory()
         recorder = await stack.enter_async_context(Recorder(store, Spool(Path(folder) / "spool")))
         service = ToolService(ToolRegistry(tools), recorder)
         await stack.enter_async_context(service)

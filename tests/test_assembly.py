@@ -22,7 +22,7 @@ from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn
 from tracer.settings import read_settings
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 
 HOME = Path("home")
 URL = "postgresql://tracer:old@db:5432/traces"
@@ -120,6 +120,6 @@ async def test_application_without_any_model_is_a_configuration_error(
 ) -> None:
     with pytest.raises(ConfigurationError, match=r"'desk' has no model.*TRACER_MODEL"):
         await answer(database_url, tmp_path, application(), None)
-    store = MemoryStore()
+    store = recording_in_memory()
     with pytest.raises(ConfigurationError, match="'desk' has no model"):
         RunLauncher(application(), Recorder(store, Spool(tmp_path / "spool.db")), store)

@@ -14,6 +14,7 @@ from tracer.lineage import tree as lineage
 from tracer.lineage.nodes import NODES, ROWS, Row
 from tracer.lineage.tree import UNSTORED, Payloads, Revision
 from tracer.records.record_classes import Kind
+from tracer.storage.memory.recording import RecordingInMemory
 from tracer.store import TraceReader
 
 Node = dict[str, Any]
@@ -31,9 +32,20 @@ class TreeRows:
     revision: Revision = UNSTORED
 
 
-async def read_tree(reader: TraceReader, plan_id: UUID, payloads: Payloads) -> TreeRows:
-    """Return the rows that a store reads."""
-    rows = await reader.read_tree(plan_id, payloads)
+async def read_tree(
+    reader: TraceReader | RecordingInMemory, plan_id: UUID, payloads: Payloads
+) -> TreeRows:
+    """Return the rows that a store reads. A recording in memory has complete payloads only."""
+    if isinstance(reader, RecordingInMemory):
+        assert payloads is Payloads.FULL
+        rows = reader.rows(plan_id)
+    else:
+        rows = await reader.read_tree(plan_id, payloads)
+    return plain_rows(rows)
+
+
+def plain_rows(rows: lineage.TreeRows) -> TreeRows:
+    """Return rows as dictionaries."""
     return TreeRows(
         [plain_row(each) for each in rows.plans],
         [plain_row(each) for each in rows.steps],

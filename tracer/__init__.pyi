@@ -38,7 +38,7 @@ from tracer.runtime.scripted_model import Turn as Turn
 from tracer.runtime.scripted_model import call as call
 from tracer.runtime.subplan_tool import subplan_tool as subplan_tool
 from tracer.storage.http.writer import HttpWriter as HttpWriter
-from tracer.storage.memory.store import MemoryStore as MemoryStore
+from tracer.storage.memory.recording import recording_in_memory as recording_in_memory
 from tracer.tools.call.active_run import ToolResources as ToolResources
 from tracer.tools.call.batch_tool import batch_tool as batch_tool
 from tracer.tools.call.budget import BudgetLimits as BudgetLimits

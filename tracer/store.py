@@ -1,7 +1,7 @@
 """The interface of every store: `TraceWriter` and `TraceReader`.
 
 A store belongs to one project and never returns records of other projects. The implementations are
-in `tracer.storage`. `tests/contract` checks that each of them fulfils this interface.
+in `tracer.storage`. `tests/contract` checks that Postgres and the HTTP writer fulfil it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A connection over a store in memory, and the trees of what was recorded with it."""
+"""A connection to a recording in memory, and the trees of what was recorded with it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from tests.trees import Node, build_tree, read_tree
+from tests.trees import Node, plain
 from tracer.client.tracing import Tracing
-from tracer.lineage.tree import Payloads
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event
-from tracer.storage.memory.store import MemoryStore
-from tracer.store import RunFilter, WriteAnswer
+from tracer.storage.memory.recording import RecordingInMemory
+from tracer.store import WriteAnswer
 
 PLENTY_SECONDS = 200.0
 
 
-class RecordedStore(MemoryStore):
-    """A store that notes its writers and can be slow."""
+class RecordedStore(RecordingInMemory):
+    """A recording that notes its writers and can be slow."""
 
     tracing: Tracing
     seconds = 0.0
@@ -32,7 +31,7 @@ class RecordedStore(MemoryStore):
 
 @contextmanager
 def recording(tmp_path: Path, buffered: bool = False) -> Iterator[tuple[Tracing, RecordedStore]]:
-    """Give what `tracer.connect` gives, over a store in memory; closed at the end."""
+    """Give what `tracer.connect` gives, with a recording in memory; closed at the end."""
     store = RecordedStore()
     with Tracing(
         lambda: nullcontext(store), lambda: Spool(tmp_path / "spool.sqlite3"), buffered=buffered
@@ -43,19 +42,7 @@ def recording(tmp_path: Path, buffered: bool = False) -> Iterator[tuple[Tracing,
 async def trees_of(store: RecordedStore) -> list[Node]:
     """Return the trees of all runs, the oldest first, once what was recorded has arrived."""
     assert await asyncio.to_thread(store.tracing.flush, PLENTY_SECONDS)
-    try:
-        # Where it is written, too: others may record meanwhile.
-        return await asyncio.wrap_future(store.tracing.run(lambda _: _trees(store)))
-    except RuntimeError:  # closed
-        return await _trees(store)
-
-
-async def _trees(store: MemoryStore) -> list[Node]:
-    page = await store.list_runs(RunFilter(), 1000, None)
-    ids = sorted(run.root_plan_id for run in page.items)
-    return [
-        build_tree(await read_tree(store, run_id, Payloads.FULL), str(run_id)) for run_id in ids
-    ]
+    return [plain(tree) for tree in store.trees()]
 
 
 async def tree_of(store: RecordedStore) -> Node:

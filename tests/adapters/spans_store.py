@@ -7,14 +7,18 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from uuid import UUID
 
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.adapters.recording import RecordedStore
 from tests.otel.decoded import spans_of_traces
+from tests.recordings import rows_of_spans
 from tracer.adapters.opentelemetry import MAX_WAITING, TracerSpanProcessor
 from tracer.client.tracing import Tracing
 from tracer.errors import StoreUnavailable
+from tracer.lineage.nodes import PlanNode
+from tracer.lineage.tree import build_tree
 from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.spans import Span
 from tracer.recorder.spool import Spool
@@ -41,8 +45,18 @@ class SpansStore(RecordedStore):
             raise StoreUnavailable
         if self.breaks:
             raise RuntimeError("a payload: 4711")
-        self.written += spans_of_traces(traces)
-        return await super().write_spans(traces)
+        spans = spans_of_traces(traces)
+        self.written += spans
+        return WriteAnswer(len(spans))
+
+    def trees(self) -> list[PlanNode]:
+        by_trace: dict[bytes, list[Span]] = {}
+        for span in list(self.written):
+            by_trace.setdefault(span.trace_id, []).append(span)
+        return [
+            build_tree(rows_of_spans(by_trace[trace_id]), str(UUID(bytes=trace_id)))
+            for trace_id in sorted(by_trace)
+        ]
 
     @property
     def names(self) -> list[str]:

@@ -18,9 +18,9 @@ from pydantic_ai.models.test import TestModel
 from tests.adapters import agno_models, langchain_agents, openai_agents_scripts
 from tests.adapters.recording import PLENTY_SECONDS, recording, tree_of
 from tests.adapters.spans_store import processing
+from tests.recordings import runs_of
 from tracer.adapters import agno, langchain, openai_agents, pydantic_ai
 from tracer.client.tracing import Tracing
-from tracer.store import RunFilter
 
 ABOUT: dict[str, Any] = {
     "user": "ann",
@@ -149,7 +149,7 @@ async def test_run_of_a_framework_has_the_values_of_the_block(
         finally:
             uninstall()
         assert await asyncio.to_thread(tracing.flush, PLENTY_SECONDS)
-        runs = (await store.list_runs(RunFilter(), 10, None)).items
+        runs = runs_of(store)
 
     assert runs
     for run in runs:
@@ -169,7 +169,7 @@ async def test_frameworks_own_session_is_recorded_without_a_session_in_the_block
         finally:
             uninstall()
         await tree_of(store)
-        [run] = (await store.list_runs(RunFilter(), 10, None)).items
+        [run] = runs_of(store)
 
     assert (run.subject, run.session_id) == ("ann", agent.session_id)
 

@@ -25,12 +25,12 @@ from tests.adapters.installed import installed
 from tests.adapters.outline import calls_of, outline
 from tests.adapters.recording import RecordedStore, tree_of, trees_of
 from tests.recorder.stores import CommandedStore
+from tests.recordings import messages_of, runs_of
 from tracer.adapters import agno, openai_agents
 from tracer.client.block import current_work
 from tracer.client.tracing import Tracing
 from tracer.client.work import ToolCall
 from tracer.recorder.spool import Spool
-from tracer.store import RunFilter
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ async def test_round_records_model_tokens_messages_and_cost(
     [round] = tree["agentExecutions"][0]["thinkActs"]
     assert (round["model"], round["inputTokens"], round["outputTokens"]) == ("gpt-5-mini", 70, 7)
     assert (round["thought"], round["costUsd"] > 0) == ("Hi.", True)
-    messages = await store.read_messages(UUID(tree["planId"]))
+    messages = messages_of(store, UUID(tree["planId"]))
     assert json.loads(messages[UUID(round["thinkActId"])]) == [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Hello."},
@@ -136,7 +136,7 @@ async def test_run_records_its_session_id_and_subject(store: RecordedStore) -> N
     await agent_of(DONE).arun("Hello.", session_id="thread-7", user_id="u-1")
 
     assert await tree_of(store)
-    [run] = (await store.list_runs(RunFilter(), 10, None)).items
+    [run] = runs_of(store)
     assert (run.session_id, run.subject) == ("thread-7", "u-1")
 
 

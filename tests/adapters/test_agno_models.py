@@ -16,6 +16,7 @@ from openai import AsyncOpenAI
 
 from tests.adapters.installed import installed
 from tests.adapters.recording import RecordedStore, tree_of
+from tests.recordings import round_of
 from tests.runtime.chat_server import ChatServer, Fault, serving
 from tracer.adapters import agno
 from tracer.records.record_classes import ThinkActRecord
@@ -50,7 +51,7 @@ async def _client_of(server: ChatServer) -> AsyncIterator[AsyncOpenAI]:
 async def _rounds(store: RecordedStore) -> list[ThinkActRecord]:
     tree = await tree_of(store)
     rounds = tree["agentExecutions"][0]["thinkActs"]
-    return [await store.read_think_act(UUID(each["thinkActId"])) for each in rounds]
+    return [round_of(store, UUID(each["thinkActId"])) for each in rounds]
 
 
 async def test_rounds_record_why_the_model_stopped(store: RecordedStore) -> None:

@@ -26,11 +26,11 @@ from tests.adapters.langchain_agents import (
 )
 from tests.adapters.recording import recording, tree_of, trees_of
 from tests.adapters.scenario import CITIES, assert_scenario, scenario
+from tests.recordings import runs_of
 from tests.trees import read_tree
 from tracer.adapters.langchain import runs as langchain_runs
 from tracer.lineage.tree import Payloads
 from tracer.records.prices import TokenUsage, cost_of
-from tracer.store import RunFilter
 
 
 async def _ainvoke(agent: Any, prompt: str) -> None:
@@ -170,7 +170,7 @@ async def test_requested_calls_are_stored_before_the_tool_function_runs(
     seen: list[list[tuple[str, str]]] = []
 
     async def read() -> Any:
-        [run] = (await store.list_runs(RunFilter(), 10, None)).items
+        [run] = runs_of(store)
         return await read_tree(store, run.root_plan_id, Payloads.FULL)
 
     def look(text: str) -> str:

@@ -37,6 +37,7 @@ from tests.adapters.langchain_agents import (
 from tests.adapters.outline import calls_of
 from tests.adapters.recording import tree_of, trees_of
 from tests.profiles import scaled
+from tests.recordings import messages_of, round_of, run_of
 from tracer.adapters.langchain.messages import answer_of
 
 
@@ -268,7 +269,7 @@ async def test_arguments_are_recorded_exactly_as_the_model_wrote_them(tmp_path: 
     [call] = calls_of(tree)
     assert fields(call, "arguments", "result") == (written, "said é")
     second = tree["agentExecutions"][0]["thinkActs"][1]["thinkActId"]
-    messages = await store.read_messages(UUID(tree["planId"]))
+    messages = messages_of(store, UUID(tree["planId"]))
     assert json.loads(messages[UUID(second)]) == [
         {"role": "user", "content": "go"},
         {
@@ -382,10 +383,10 @@ async def test_round_records_its_graph_node_parameters_tools_and_finish_reason(
         await agent.ainvoke(ask("Say a"), config)
         tree = await tree_of(store)
         first, last = [
-            await store.read_think_act(UUID(each["thinkActId"]))
+            round_of(store, UUID(each["thinkActId"]))
             for each in tree["agentExecutions"][0]["thinkActs"]
         ]
-        run = await store.read_run(UUID(tree["planId"]))
+        run = run_of(store, UUID(tree["planId"]))
 
     assert (first.node, first.parameters) == ("model", '{"temperature":0.2}')
     assert [each["name"] for each in json.loads(first.offered_tools or "")] == ["echo"]

@@ -29,6 +29,7 @@ from tests.adapters.langchain_agents import (
 )
 from tests.adapters.outline import calls_of, outline
 from tests.adapters.recording import tree_of, trees_of
+from tests.recordings import run_of
 
 
 class Hangs(Says):
@@ -246,7 +247,7 @@ async def test_interrupted_run_is_deferred_and_resumes_as_a_new_run(
             "yes",
             "call_1",
         )
-        runs = [await store.read_run(UUID(tree["planId"])) for tree in (first, second)]
+        runs = [run_of(store, UUID(tree["planId"])) for tree in (first, second)]
         assert {run.session_id for run in runs} == {"thread 1"}
 
 

@@ -33,6 +33,7 @@ from tests.adapters.langchain_agents import (
 from tests.adapters.outline import calls_of
 from tests.adapters.recording import recording, tree_of, trees_of
 from tests.adapters.scenario import assert_scenario, scenario
+from tests.recordings import run_of
 from tests.trees import Node
 from tracer.adapters.langchain import runs as langchain_runs
 from tracer.adapters.langchain.runs import RecordingHandler
@@ -297,7 +298,7 @@ async def test_run_records_its_session_id_user_and_tags(tmp_path: Path) -> None:
     }
     with recorded(tmp_path) as store:
         await new_agent(in_order("done"), []).ainvoke(ask("go"), config)
-        run = await store.read_run(UUID((await tree_of(store))["planId"]))
+        run = run_of(store, UUID((await tree_of(store))["planId"]))
 
     assert (run.session_id, run.subject, run.tags) == ("t", "u", ["night"])
 

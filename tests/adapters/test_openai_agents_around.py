@@ -28,12 +28,12 @@ from tests.adapters.installed import installed
 from tests.adapters.openai_agents_scripts import DONE, Tide, agent_of, call_of, divide
 from tests.adapters.outline import outline
 from tests.adapters.recording import RecordedStore, tree_of, trees_of
+from tests.recordings import runs_of
 from tests.trees import read_tree
 from tracer.adapters import openai_agents
 from tracer.adapters.openai_agents.run import OpenAIRun
 from tracer.client.tracing import Tracing
 from tracer.lineage.tree import Payloads
-from tracer.store import RunFilter
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ async def test_run_with_its_own_hooks_still_calls_them_and_records_its_session(
 
     assert seen == ["divide: 2.0"]
     assert (await tree_of(store))["status"] == "succeeded"
-    [run] = (await store.list_runs(RunFilter(), 10, None)).items
+    [run] = runs_of(store)
     assert run.session_id == "thread-7"
 
 
@@ -87,7 +87,7 @@ async def test_tool_function_starts_after_its_call_is_stored(store: RecordedStor
 
     @function_tool
     async def look() -> str:
-        [summary] = (await store.list_runs(RunFilter(), 10, None)).items
+        [summary] = runs_of(store)
         rows = await read_tree(store, summary.root_plan_id, Payloads.FULL)
         seen.extend(call["status"] for call in rows.tool_calls)
         return ""

@@ -17,6 +17,7 @@ from openai.types.responses import Response
 from tests.adapters.installed import installed
 from tests.adapters.openai_agents_scripts import DONE
 from tests.adapters.recording import RecordedStore, tree_of
+from tests.recordings import round_of
 from tracer.adapters import openai_agents
 from tracer.adapters.openai_agents.items import finish_reason_of
 
@@ -59,7 +60,7 @@ async def test_provider_is_derived_from_the_base_url_of_the_models_client(
     await Runner.run(Agent("planner", model=Scripted(client)), "Is it open?")
 
     [thought] = (await tree_of(store))["agentExecutions"][0]["thinkActs"]
-    record = await store.read_think_act(UUID(thought["thinkActId"]))
+    record = round_of(store, UUID(thought["thinkActId"]))
     assert (record.provider, record.requested_model) == (provider, "gpt-5-mini")
 
 

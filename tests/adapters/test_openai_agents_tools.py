@@ -31,6 +31,7 @@ from tests.adapters.installed import installed
 from tests.adapters.outline import calls_of, outline
 from tests.adapters.recording import RecordedStore, tree_of
 from tests.recorder.stores import CommandedStore
+from tests.recordings import messages_of, round_of
 from tests.runtime.chat_server import ChatServer, serving
 from tracer.adapters import openai_agents
 from tracer.client.tracing import Tracing
@@ -206,11 +207,11 @@ async def test_round_records_the_providers_model_tokens_cost_and_messages(
     first, second = tree["agentExecutions"][0]["thinkActs"]
     assert (first["model"], first["inputTokens"], first["outputTokens"]) == ("gpt-5-mini", 11, 7)
     assert (second["thought"], second["inputTokens"]) == ("Come in.", 11)
-    records = [await store.read_think_act(UUID(each["thinkActId"])) for each in (first, second)]
+    records = [round_of(store, UUID(each["thinkActId"])) for each in (first, second)]
     assert [each.finish_reasons for each in records] == [["tool_calls"], ["stop"]]
     assert {each.provider for each in records} == {None}
     assert first["costUsd"] > 0
-    messages = await store.read_messages(UUID(tree["planId"]))
+    messages = messages_of(store, UUID(tree["planId"]))
     assert json.loads(messages[UUID(first["thinkActId"])]) == [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Is it open?"},

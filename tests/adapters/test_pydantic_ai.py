@@ -25,12 +25,12 @@ from tests.adapters.pydantic_ai_agents import (
 from tests.adapters.recording import PLENTY_SECONDS, recording, tree_of, trees_of
 from tests.adapters.scenario import CITIES, assert_scenario, scenario
 from tests.client.programs import NOBODY
+from tests.recordings import messages_of, runs_of
 from tracer.adapters import pydantic_ai
 from tracer.adapters.pydantic_ai.run import PydanticAIRun
 from tracer.client.connecting import connect
 from tracer.context import in_context
 from tracer.records.ids import new_id
-from tracer.store import RunFilter
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ async def test_conversation_id_is_recorded_as_the_session_id(recorded: Recorded)
     await agent.run("two", message_history=first.all_messages(), conversation_id="talk")
 
     trees = await trees_of(recorded[1])
-    runs = (await recorded[1].list_runs(RunFilter(), 10, None)).items
+    runs = runs_of(recorded[1])
     assert [tree["userRequest"] for tree in trees] == ["one", "two"]
     assert [run.session_id for run in runs] == ["talk", "talk"]
 
@@ -259,7 +259,7 @@ async def test_round_records_the_messages_of_the_model_request(
     await Agent(scripted("done"), instructions="Be short.").run("hi")
 
     root = await tree_of(recorded[1])
-    [messages] = (await recorded[1].read_messages(UUID(root["planId"]))).values()
+    [messages] = messages_of(recorded[1], UUID(root["planId"])).values()
     assert messages == (
         '[{"role":"system","parts":[{"type":"text","content":"Be short."}]},'
         '{"role":"user","parts":[{"type":"text","content":"hi"}]}]'

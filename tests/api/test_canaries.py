@@ -19,10 +19,10 @@ from tests.api.conftest import Api, client_of, serving_parts
 from tests.api.test_running import ended
 from tests.api.ways_out import files_in, kept_in, said_of, streamed_of
 from tests.canary_events import EVERYTHING, HIDDEN, VALUES, canary_events, found_in, run_of
-from tests.contract.transfers import export_of
 from tests.otel.canary_spans import places, request_with
 from tests.otel.decoded import spans_in
 from tests.recorder.stores import CommandedStore
+from tests.recordings import whole_run
 from tracer.errors import ToolError
 from tracer.otel.otlp.blocks import block_key, pack_block
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
@@ -31,28 +31,16 @@ from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event, PlanStarted, event_json
 from tracer.records.ids import DEFAULT_PROJECT_ID, new_id
-from tracer.redaction import Redaction
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory.store import MemoryStore
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
-from tracer.storage.write_redaction import WriteRedactor
 from tracer.tools.definition.session_state import SessionState
 from tracer.tools.definition.tool import tool
-from tracer.transfer.exporting import Format
+from tracer.transfer.exporting import Format, exported
 
 MOST = len(HIDDEN) + 1
 """The number of canaries, including the code."""
-
-
-@pytest.fixture
-async def leaks(events: list[Event]) -> MemoryStore:
-    """A store without redaction: its exports are full of secrets."""
-    store = MemoryStore(redactor=WriteRedactor(Redaction.off()))
-    answer = await store.write(events)
-    assert answer.refused == []
-    return store
 
 
 @pytest.fixture
@@ -134,9 +122,9 @@ async def _send_spans(api: Api, body: bytes, kind: str, packing: str) -> None:
 
 
 async def test_secrets_in_protobuf_spans_are_not_stored_or_logged(
-    api: Api, database_url: str, leaks: MemoryStore, events: list[Event], log: io.StringIO
+    api: Api, database_url: str, events: list[Event], log: io.StringIO
 ) -> None:
-    body = await export_of(leaks, run_of(events), Format.OTLP)
+    body = b"".join(exported(whole_run(events), Format.OTLP))
     await _send_spans(api, body, "protobuf", "gzip")
 
     assert await stored_canaries(database_url, run_of(events), log) == []
@@ -144,9 +132,9 @@ async def test_secrets_in_protobuf_spans_are_not_stored_or_logged(
 
 
 async def test_secrets_in_json_spans_are_not_stored_or_logged(
-    api: Api, database_url: str, leaks: MemoryStore, events: list[Event], log: io.StringIO
+    api: Api, database_url: str, events: list[Event], log: io.StringIO
 ) -> None:
-    body = await export_of(leaks, run_of(events), Format.OTLP)
+    body = b"".join(exported(whole_run(events), Format.OTLP))
     await _send_spans(api, body, "json", "")
 
     assert await stored_canaries(database_url, run_of(events), log) == []

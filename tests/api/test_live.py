@@ -30,8 +30,11 @@ from tracer.records.events import Event
 from tracer.records.ids import new_id
 from tracer.records.record_classes import Kind
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunChanges
 
 PATIENCE = 60.0
@@ -218,34 +221,38 @@ async def test_stream_of_an_ended_run_sends_late_changes(here: Live) -> None:
     assert page == await here.tree(run.root)
 
 
-async def test_slow_client_gets_several_changes_in_one_message() -> None:
-    store = MemoryStore()
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[Pool]:
+    async with open_pool(database_url) as pool:
+        yield pool
+
+
+async def test_slow_client_gets_several_changes_in_one_message(pool: Pool) -> None:
+    writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
     run = Moments()
-    await store.write([run.plan_started()])
-    async with RunWatch(store) as watch:
+    await writer.write([run.plan_started()])
+    async with RunWatch(reader) as watch:
         with watch.watching(run.root) as woken:
-            messages = live.run_events(store, watch, woken, run.root, 0, nothing_to_check)
+            messages = live.run_events(reader, watch, woken, run.root, 0, nothing_to_check)
             assert await anext(messages) == f"retry: {live.RECONNECT_MS}\n\n".encode()
             first = await anext(messages)
-            for _ in range(300):
-                await store.write([run.call_started(tool_call_id=new_id())])
+            for _ in range(20):
+                await writer.write([run.call_started(tool_call_id=new_id())])
                 watch.wake([run.root])
             second = await anext(messages)
             await messages.aclose()
 
     assert first.endswith(b"\nid: 1\n\n")
-    assert second.endswith(b"\nid: 301\n\n")
-    assert second.count(b'"kind":"toolCall"') == 300
+    assert second.endswith(b"\nid: 21\n\n")
+    assert second.count(b'"kind":"toolCall"') == 20
 
 
-class WatchedStore(MemoryStore):
-    """A store that can be away, and counts what who watches a run asks it."""
+class WatchedReader(PostgresReader):
+    """A reader that can be away, and counts what who watches a run asks it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_away = False
-        self.readings = 0
-        self.polls = 0
+    is_away = False
+    readings = 0
+    polls = 0
 
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
         self._answer()
@@ -262,10 +269,10 @@ class WatchedStore(MemoryStore):
             raise StoreUnavailable()
 
 
-async def test_stream_reports_a_store_outage_and_its_end() -> None:
+async def test_stream_reports_a_store_outage_and_its_end(pool: Pool) -> None:
     settings = StreamSettings(retry_seconds=0.01)
-    run, store = Moments(), WatchedStore()
-    await store.write([run.plan_started()])
+    run, store = Moments(), WatchedReader(ProjectPool(pool))
+    await PostgresWriter(ProjectPool(pool)).write([run.plan_started()])
     async with asyncio.timeout(PATIENCE), RunWatch(store, poll_seconds=0.01) as watch:
         with watch.watching(run.root) as woken:
             messages = live.run_events(store, watch, woken, run.root, 1, nothing_to_check, settings)
@@ -281,9 +288,10 @@ async def test_stream_reports_a_store_outage_and_its_end() -> None:
             await messages.aclose()
 
 
-async def test_store_is_not_read_while_a_client_does_not_receive(here: Live) -> None:
-    run, store = Moments(), WatchedStore()
-    await store.write([run.plan_started()])
+async def test_store_is_not_read_while_a_client_does_not_receive(here: Live, pool: Pool) -> None:
+    run, store = Moments(), WatchedReader(ProjectPool(pool))
+    writer = PostgresWriter(ProjectPool(pool))
+    await writer.write([run.plan_started()])
     is_full, leaves = asyncio.Event(), asyncio.Event()
 
     async def receive() -> dict[str, Any]:
@@ -304,8 +312,8 @@ async def test_store_is_not_read_while_a_client_does_not_receive(here: Live) -> 
         asked = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
         stream = asyncio.ensure_future(app(asked, receive, send))
         await is_full.wait()
-        for _ in range(100):
-            await store.write([run.call_started(tool_call_id=new_id())])
+        for _ in range(20):
+            await writer.write([run.call_started(tool_call_id=new_id())])
             watch.wake([run.root])
             await asyncio.sleep(0)
         assert store.readings == 1

@@ -13,9 +13,9 @@ import orjson
 import pytest
 
 from tests.adapters.recording import PLENTY_SECONDS, RecordedStore, recording
+from tests.recordings import runs_of
 from tracer.client.tracing import Tracing
 from tracer.context import in_context
-from tracer.store import RunFilter
 
 Recording = tuple[Tracing, RecordedStore]
 About = tuple[str | None, str | None, list[str], Any]
@@ -30,7 +30,6 @@ def recorded(tmp_path: Path) -> Iterator[Recording]:
 async def abouts(store: RecordedStore) -> dict[str | None, About]:
     """Return user, session, tags and metadata of each run, by title."""
     assert await asyncio.to_thread(store.tracing.flush, PLENTY_SECONDS)
-    page = await store.list_runs(RunFilter(), 1000, None)
     return {
         run.title: (
             run.subject,
@@ -38,7 +37,7 @@ async def abouts(store: RecordedStore) -> dict[str | None, About]:
             run.tags,
             run.run_metadata and orjson.loads(run.run_metadata),
         )
-        for run in page.items
+        for run in runs_of(store)
     }
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tests.adapters.recording import PLENTY_SECONDS, RecordedStore, recording, tree_of, trees_of
+from tests.recordings import run_of, runs_of
 from tracer.client.block import current_work
 from tracer.client.tracing import Tracing
 from tracer.client.work import Chosen
 from tracer.errors import Denied
-from tracer.store import RunFilter
 from tracer.text import unescape
 
 Recording = tuple[Tracing, RecordedStore]
@@ -165,7 +165,7 @@ async def test_invalid_tags_are_omitted_and_other_fields_are_recorded(
     tree = await tree_of(store)
 
     assert (tree["title"], tree["status"]) == ("one", "succeeded")
-    assert (await store.read_run(plan.root_plan_id)).tags == kept
+    assert run_of(store, plan.root_plan_id).tags == kept
 
 
 async def test_malformed_planned_step_is_recorded_as_a_step(recorded: Recording) -> None:
@@ -406,7 +406,7 @@ async def test_run_records_the_opentelemetry_service_of_the_process(
     with tracing.plan("root"), tracing.tool_call("ask"), tracing.plan("sub-plan"):
         pass
     await tree_of(store)
-    [run] = (await store.list_runs(RunFilter(), 1, None)).items
+    [run] = runs_of(store)
 
     service = run.service_name, run.service_version, run.deployment_environment
     assert service == ("shop", "1,4", "prod")

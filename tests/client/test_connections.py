@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from tests.adapters.recording import PLENTY_SECONDS, recording, tree_of, trees_of
+from tests.recordings import runs_of
 from tests.tools.garbage import new_garbage
 from tracer.client.block import current_work
 from tracer.client.tracing import Tracing
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event, PlanStarted
 from tracer.records.ids import new_id
-from tracer.records.run_previews import RunPreview
-from tracer.storage.memory.store import MemoryStore
-from tracer.store import RunFilter, TraceWriter, WriteAnswer
+from tracer.storage.memory.recording import RecordingInMemory, recording_in_memory
+from tracer.store import TraceWriter, WriteAnswer
 
 
-class HeldStore(MemoryStore):
+class HeldStore(RecordingInMemory):
     """A store that answers when it may."""
 
     def __init__(self) -> None:
@@ -43,10 +43,6 @@ def connected(store: TraceWriter, folder: Path, **options: Any) -> Tracing:
         return nullcontext(store)
 
     return Tracing(open_writer, lambda: Spool(folder / "spool.sqlite3"), **options)
-
-
-async def runs_of(store: MemoryStore) -> list[RunPreview]:
-    return (await store.list_runs(RunFilter(), 1000, None)).items
 
 
 async def kill_recorder(writer: TraceWriter) -> None:
@@ -103,7 +99,7 @@ async def test_buffered_connection_never_waits_for_the_store(tmp_path: Path) -> 
         store.may_answer.set()
         await asyncio.to_thread(tracing.close)
 
-    assert len(await runs_of(store)) == 200
+    assert len(runs_of(store)) == 200
     assert len(store.batches) < 20
 
 
@@ -121,7 +117,7 @@ async def test_events_go_to_the_spool_when_the_store_is_slow(
         store.may_answer.set()
         await asyncio.to_thread(tracing.close)
 
-    assert len(await runs_of(store)) == 1
+    assert len(runs_of(store)) == 1
 
 
 def test_connection_raises_if_the_store_cannot_be_opened(tmp_path: Path) -> None:
@@ -129,7 +125,7 @@ def test_connection_raises_if_the_store_cannot_be_opened(tmp_path: Path) -> None
     async def broken() -> AsyncIterator[TraceWriter]:
         if folder_is_missing:
             raise LookupError("no such store")
-        yield MemoryStore()
+        yield recording_in_memory()
 
     folder_is_missing = not (tmp_path / "store").exists()
 
@@ -222,7 +218,7 @@ async def test_events_above_the_queue_limit_are_dropped_and_logged(
         store.may_answer.set()
         await asyncio.to_thread(tracing.close)
 
-    stored = len(await runs_of(store))
+    stored = len(runs_of(store))
     dropped = caplog.text.count("too_many_events_wait")
     # The recorder may have taken some of the queue before the limit was reached.
     assert 20 <= waiting <= 40

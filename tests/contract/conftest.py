@@ -1,10 +1,13 @@
 """The stores that the contract is tested on.
 
-Each store is tested twice: its spans are projected after each write, and only before reads. In the
+Postgres is tested twice: its spans are projected after each write, and only before reads. In the
 quick profile only the tests that write spans run on stores of the second kind.
 
-The thorough profile also writes to each Postgres store over HTTP. In the quick profile, `test_http`
-covers that path with one test per method and per refusal code.
+The thorough profile also writes to Postgres over HTTP. In the quick profile, `test_http` covers
+that path with one test per method and per refusal code.
+
+`reference.py` computes in Python what lists and statistics contain, and `recording_in_memory()`
+computes records and trees. `test_agreement.py` and `test_tool_stats.py` compare Postgres with them.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ from tests.contract.stores import (
     Projecting,
     Store,
     http_stores,
-    memory_stores,
     postgres_stores,
 )
 from tracer.storage.postgres.connection.pool import open_pool
@@ -35,13 +37,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     late_marks = [] if writes_spans else [pytest.mark.thorough]
     late = Projecting.BEFORE_READS
     kinds = [
-        pytest.param(("memory", Projecting.AFTER_WRITES), id="memory"),
         pytest.param(("postgres", Projecting.AFTER_WRITES), id="postgres"),
         pytest.param(("http", Projecting.AFTER_WRITES), id="http", marks=pytest.mark.thorough),
-        *(
-            pytest.param((kind, late), id=f"{kind}-{late}", marks=late_marks)
-            for kind in ("memory", "postgres")
-        ),
+        pytest.param(("postgres", late), id=f"postgres-{late}", marks=late_marks),
     ]
     metafunc.parametrize("new_store", kinds, indirect=True)
 
@@ -49,9 +47,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 async def new_store(request: pytest.FixtureRequest) -> AsyncIterator[NewStore]:
     kind, when = request.param
-    if kind == "memory":
-        yield memory_stores(when)
-        return
     async with open_pool(request.getfixturevalue("database_url")) as pool:
         yield http_stores(pool) if kind == "http" else postgres_stores(pool, when)
 

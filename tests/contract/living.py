@@ -10,7 +10,6 @@ from tests.contract.stores import Projecting, Store, projecting, serving
 from tests.projecting import DatabaseProjection
 from tracer.records.leases import LeaseTerms
 from tracer.storage.http.writer import HttpWriter
-from tracer.storage.memory.store import MemoryStore
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.jobs.reaper import LeaseKeeping, Reaper
@@ -54,15 +53,6 @@ class Living(Store):
             await self.reaper.run_once()
         self.clock.move(seconds % 30)
         await self.reaper.run_once()
-
-
-async def memory_living(project_id: int = 1, when: Projecting = Projecting.AFTER_WRITES) -> Living:
-    """Return an empty store in memory."""
-    hand = HandClock()
-    store = MemoryStore(project_id, hand, TERMS, hand, lags=True)
-    reaper = Reaper(store, TERMS)
-    await reaper.run_once()
-    return projecting(Living(store, store, store, hand, store, reaper), when)
 
 
 async def postgres_living(

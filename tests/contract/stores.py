@@ -29,7 +29,6 @@ from tracer.otel.otlp.spans import Span
 from tracer.records.events import Event
 from tracer.records.record_classes import Record
 from tracer.storage.http.writer import HttpWriter
-from tracer.storage.memory.store import MemoryStore
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.read.run_watch import RunWatch
@@ -39,7 +38,7 @@ from tracer.store import RunFilter, ToolCallFilter, TraceReader, TraceWriter
 
 RECORDED = datetime(2026, 2, 1, tzinfo=UTC)
 
-_projects = count(1)
+_projects = count(2)  # 1 is the project of the servers that tests start
 
 
 class Projecting(StrEnum):
@@ -94,14 +93,6 @@ def projecting(store: SomeStore, when: Projecting) -> SomeStore:
 
 NewStore = Callable[[], Store]
 """Answers an empty store, whose server clock starts at `RECORDED` and steps a millisecond."""
-
-
-def memory_stores(when: Projecting = Projecting.AFTER_WRITES) -> NewStore:
-    def new_store() -> Store:
-        store = MemoryStore(next(_projects), clock(), lags=True)
-        return projecting(Store(store, store, store), when)
-
-    return new_store
 
 
 def postgres_stores(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from tests.contract.living import Living, memory_living, postgres_living
+from tests.contract.living import Living, postgres_living
 from tests.contract.test_leases import all_are, by, in_flight, statuses
 from tracer.records.ids import new_id
 from tracer.storage.postgres.connection.pool import open_pool
@@ -14,13 +14,10 @@ from tracer.storage.postgres.connection.pool import open_pool
 NewLiving = Callable[[int], Awaitable[Living]]
 
 
-@pytest.fixture(params=["memory", "postgres"])
-async def new_store(request: pytest.FixtureRequest) -> AsyncIterator[NewLiving]:
+@pytest.fixture
+async def new_store(database_url: str) -> AsyncIterator[NewLiving]:
     """Return what creates an empty store for a project."""
-    if request.param == "memory":
-        yield memory_living
-        return
-    async with open_pool(request.getfixturevalue("database_url")) as pool:
+    async with open_pool(database_url) as pool:
         yield lambda project_id: postgres_living(pool, project_id)
 
 

@@ -1,24 +1,25 @@
-"""The memory store and Postgres return the same for every read."""
+"""Postgres returns the records, trees and lists that are computed in Python from the events."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any
+from dataclasses import replace
+from itertools import product
 from uuid import UUID
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contract.generated_runs import START, Batches, retold_forests
-from tests.contract.stores import NewStore, Store, memory_stores, tree
+from tests.contract.reference import Reference
+from tests.contract.stores import NewStore, Store, content, tree
 from tests.profiles import scaled
-from tests.trees import read_tree
-from tracer.errors import TracerError
-from tracer.lineage.tree import Payloads
+from tests.trees import Node, plain, read_tree
+from tracer.lineage.tree import UNSTORED, Payloads
 from tracer.records.events import Event
-from tracer.store import RunFilter, ToolCallFilter
+from tracer.records.record_classes import Kind
+from tracer.storage.memory.recording import recording_in_memory
+from tracer.store import RunFilter, RunOrder, ToolCallFilter
 
 RUN_FILTERS = [
     RunFilter(),
@@ -53,101 +54,76 @@ CALL_FILTERS = [
 ]
 
 
-MOST_QUESTIONS = scaled(10_000)
-"""How many questions an example asks: all of them, or in the quick profile a random few."""
+MOST_LISTS = scaled(200)
+"""How many lists an example reads: all of them, or in the quick profile a random few."""
 
 
 @settings(max_examples=scaled(25))
 @given(forest=retold_forests(), seed=st.integers(0, 2**16))
-async def test_memory_and_postgres_store_return_the_same_for_any_read(
+async def test_lists_contain_the_records_that_match_in_their_order(
     new_postgres_store: NewStore, forest: tuple[list[Event], Batches], seed: int
 ) -> None:
-    postgres, memory = new_postgres_store(), memory_stores()()
+    store, expected = new_postgres_store(), Reference(forest[1])
     for batch in forest[1]:
-        assert await postgres.writer.write(batch) == await memory.writer.write(batch)
-    asked = questions(forest[0])
-    for ask in random.Random(seed).sample(asked, min(len(asked), MOST_QUESTIONS)):
-        assert await answer(ask, postgres) == await answer(ask, memory)
+        await store.record(*batch)
+    lists = [*product(RUN_FILTERS, RunOrder)]
+    for runs_wanted, order in random.Random(seed).sample(lists, min(len(lists), MOST_LISTS)):
+        runs = [run.root_plan_id for run in expected.list_runs(runs_wanted, order)]
+        assert await run_ids(store, runs_wanted, order) == runs, (runs_wanted, order)
+    for wanted in CALL_FILTERS:
+        calls = [call.tool_call_id for call in expected.list_tool_calls(wanted)]
+        assert await call_ids(store, wanted) == calls, wanted
 
 
-Question = Callable[[Store], Awaitable[Any]]
+@settings(max_examples=scaled(25))
+@given(forest=retold_forests())
+async def test_records_and_trees_are_those_of_the_merged_events(
+    new_postgres_store: NewStore, forest: tuple[list[Event], Batches]
+) -> None:
+    store, recording = new_postgres_store(), recording_in_memory()
+    for batch in forest[1]:
+        await store.record(*batch)
+        await recording.write(batch)
+    reader = store.reader
+    for run_id in {event.root_plan_id for event in recording.events}:
+        found = await read_tree(reader, run_id, Payloads.FULL)
+        assert replace(found, revision=UNSTORED) == (
+            await read_tree(recording, run_id, Payloads.FULL)
+        )
+        assert without_revision(await tree(store, run_id)) == plain(recording.tree(run_id))
+        for plan in recording.records(Kind.PLAN, run_id):
+            assert content((await reader.read_plan(plan.plan_id)).plan) == content(plan)
+        for round_ in recording.records(Kind.THINK_ACT, run_id):
+            assert content(await reader.read_think_act(round_.think_act_id)) == content(round_)
+        for call in recording.records(Kind.TOOL_CALL, run_id):
+            assert content((await reader.read_tool_call(call.tool_call_id)).call) == content(call)
 
 
-async def answer(ask: Question, store: Store) -> Any:
-    try:
-        return comparable(await ask(store))
-    except TracerError as error:
-        return type(error), str(error)
+def without_revision(top: Node) -> Node:
+    return {**top, "revision": 0}
 
 
-def comparable(answer: Any) -> Any:
-    """Return an answer without the id of the project and the time of the last sign of life."""
-    if isinstance(answer, list):
-        return [comparable(each) for each in answer]
-    if hasattr(answer, "model_dump"):
-        return answer.model_dump(exclude={"project_id", "seen_at"})
-    if hasattr(answer, "__dataclass_fields__"):
-        return {name: comparable(getattr(answer, name)) for name in answer.__dataclass_fields__}
-    return answer
-
-
-def questions(events: list[Event]) -> list[Question]:
-    """Return everything that can be asked about the ids that the events name."""
-    ids = {
-        value
-        for event in events
-        for field in type(event).model_fields
-        for value in [getattr(event, field)]
-        if isinstance(value, UUID)
-    }
-    asked: list[Question] = [
-        partial(ask, id_=id_)
-        for id_ in sorted(ids)
-        for ask in (read_run, read_plan, read_think_act, read_tool_call, read_trees)
-    ]
-    asked += [partial(pages_of_runs, wanted=wanted) for wanted in RUN_FILTERS]
-    asked += [partial(pages_of_calls, wanted=wanted) for wanted in CALL_FILTERS]
-    asked.append(lambda store: store.reader.find_cancel_requests(ids))
-    asked.append(lambda store: store.reader.list_exchanges(sorted(ids)))
-    return asked
-
-
-async def read_run(store: Store, id_: UUID) -> Any:
-    return await store.reader.read_run(id_)
-
-
-async def read_plan(store: Store, id_: UUID) -> Any:
-    return await store.reader.read_plan(id_)
-
-
-async def read_think_act(store: Store, id_: UUID) -> Any:
-    return await store.reader.read_think_act(id_)
-
-
-async def read_tool_call(store: Store, id_: UUID) -> Any:
-    return await store.reader.read_tool_call(id_)
-
-
-async def read_trees(store: Store, id_: UUID) -> Any:
-    rows = [await read_tree(store.reader, id_, payloads) for payloads in Payloads]
-    return [rows, await tree(store, id_)]
-
-
-async def pages_of_runs(store: Store, wanted: RunFilter) -> list[Any]:
-    pages: list[Any] = []
+async def run_ids(store: Store, wanted: RunFilter, order: RunOrder) -> list[UUID]:
+    """Return the ids of a list that is read in pages of one run."""
+    found: list[UUID] = []
     cursor = None
-    while not pages or cursor is not None:
-        page = await store.reader.list_runs(wanted, 1, cursor)
-        pages.append(page)
+    while not found or cursor is not None:
+        page = await store.reader.list_runs(wanted, 1, cursor, order)
+        found += [run.root_plan_id for run in page.items]
         cursor = page.next_cursor
-    return pages
+        if not page.items:
+            break
+    return found
 
 
-async def pages_of_calls(store: Store, wanted: ToolCallFilter) -> list[Any]:
-    pages: list[Any] = []
+async def call_ids(store: Store, wanted: ToolCallFilter) -> list[UUID]:
+    """Return the ids of a list that is read in pages of three calls."""
+    found: list[UUID] = []
     cursor = None
-    while not pages or cursor is not None:
+    while not found or cursor is not None:
         page = await store.reader.list_tool_calls(wanted, 3, cursor)
-        pages.append(page)
+        found += [call.tool_call_id for call in page.items]
         cursor = page.next_cursor
-    return pages
+        if not page.items:
+            break
+    return found

@@ -21,9 +21,9 @@ import pytest
 
 from tests.contract.moments import Moments
 from tests.contract.stores import (
+    NewStore,
     Store,
     all_records,
-    memory_stores,
     postgres_stores,
     serving,
 )
@@ -95,9 +95,9 @@ def run_of(spans: Sequence[Span]) -> UUID:
 
 
 async def test_events_written_over_http_give_the_same_records_as_a_direct_write(
-    served: Served,
+    served: Served, new_postgres_store: NewStore
 ) -> None:
-    run, direct = sample_run(), memory_stores()()
+    run, direct = sample_run(), new_postgres_store()
     await direct.record(*run.events)
 
     assert await served.writer.write([]) == WriteAnswer(0)
@@ -107,9 +107,9 @@ async def test_events_written_over_http_give_the_same_records_as_a_direct_write(
 
 
 async def test_spans_written_over_http_give_the_same_records_as_a_direct_write(
-    served: Served,
+    served: Served, new_postgres_store: NewStore
 ) -> None:
-    spans, direct = spans_of(CAPTURE), memory_stores()()
+    spans, direct = spans_of(CAPTURE), new_postgres_store()
     await direct.record_spans(spans)
 
     assert await served.writer.write_spans([]) == WriteAnswer(0)

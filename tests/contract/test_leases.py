@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.contract.living import TERMS, Living, http_living, memory_living, postgres_living
+from tests.contract.living import TERMS, Living, http_living, postgres_living
 from tests.contract.moments import START, Moments
 from tests.contract.stores import Projecting
 from tests.contract.test_changes import Watched, read_rows
@@ -31,9 +31,7 @@ RUN_OF_SPANS = UUID(TRACE_ID)
 
 @pytest.fixture(
     params=[
-        ("memory", Projecting.AFTER_WRITES),
         ("postgres", Projecting.AFTER_WRITES),
-        ("memory", Projecting.BEFORE_READS),
         pytest.param(("postgres", Projecting.BEFORE_READS), marks=pytest.mark.thorough),
         pytest.param(("http", Projecting.AFTER_WRITES), marks=pytest.mark.thorough),
     ],
@@ -41,9 +39,6 @@ RUN_OF_SPANS = UUID(TRACE_ID)
 )
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Living]:
     kind, when = request.param
-    if kind == "memory":
-        yield await memory_living(when=when)
-        return
     async with open_pool(request.getfixturevalue("database_url")) as pool:
         if kind == "http":
             yield await http_living(pool)

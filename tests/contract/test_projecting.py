@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 from uuid import UUID
@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contract.living import Living, memory_living, postgres_living
+from tests.contract.living import Living, postgres_living
 from tests.contract.moments import Moments
 from tests.contract.stores import (
     NewStore,
     Projecting,
     Store,
     all_records,
-    memory_stores,
     postgres_stores,
 )
 from tests.contract.test_changes import Watched, read_rows
@@ -33,24 +32,19 @@ from tracer.otel.otlp.spans import Span
 from tracer.records.ids import new_id
 from tracer.records.record_classes import Kind
 from tracer.records.status import Status
-from tracer.storage.memory.store import MemoryStore
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.writer import PostgresWriter
-from tracer.store import RunFilter, TraceReader, TraceWriter
+from tracer.store import RunFilter
 
 RUN = UUID(TRACE_ID)
 ONE_RUN = "pydantic-ai-default-single"
 
 
-@pytest.fixture(params=["memory", "postgres"])
-async def new_store(request: pytest.FixtureRequest) -> AsyncIterator[NewStore]:
-    if request.param == "memory":
-        yield memory_stores(Projecting.ON_DEMAND)
-        return
-    url = request.getfixturevalue("database_url")
-    async with open_pool(url) as pool:
+@pytest.fixture
+async def new_store(database_url: str) -> AsyncIterator[NewStore]:
+    async with open_pool(database_url) as pool:
         yield postgres_stores(pool, Projecting.ON_DEMAND)
 
 
@@ -125,12 +119,9 @@ async def test_repeated_spans_leave_no_run_pending(store: Store) -> None:
     assert await revision_of(store, run_id) == before
 
 
-@pytest.fixture(params=["memory", "postgres"])
-async def living(request: pytest.FixtureRequest) -> AsyncIterator[Living]:
-    if request.param == "memory":
-        yield await memory_living(when=Projecting.ON_DEMAND)
-        return
-    async with open_pool(request.getfixturevalue("database_url")) as pool:
+@pytest.fixture
+async def living(database_url: str) -> AsyncIterator[Living]:
+    async with open_pool(database_url) as pool:
         yield await postgres_living(pool, when=Projecting.ON_DEMAND)
 
 
@@ -287,23 +278,13 @@ async def test_erasing_a_subject_deletes_pending_runs(store: Store) -> None:
     assert await listed(store, other_traces=True) == []
 
 
-@pytest.mark.parametrize("kind", ["memory", "postgres"])
-async def test_spans_that_exceed_the_size_limit_of_a_run_are_rejected(
-    request: pytest.FixtureRequest, kind: str
-) -> None:
+async def test_spans_that_exceed_the_size_limit_of_a_run_are_rejected(database_url: str) -> None:
     first, second = traces_of(spans_from(agent(1, "a"))), traces_of(spans_from(agent(2, "a")))
     other = traces_of(moved(span, b"\7" * 16) for span in spans_from(agent(1, "a")))
     most = len(first[0].message)
-    writer: TraceWriter
-    reader: TraceReader
-    async with AsyncExitStack() as stack:
-        if kind == "memory":
-            reader = writer = MemoryStore(max_run_bytes=most)
-        else:
-            url = request.getfixturevalue("database_url")
-            project = ProjectPool(await stack.enter_async_context(open_pool(url)))
-            writer = PostgresWriter(project, max_run_bytes=most)
-            reader = PostgresReader(project)
+    async with open_pool(database_url) as pool:
+        writer = PostgresWriter(ProjectPool(pool), max_run_bytes=most)
+        reader = PostgresReader(ProjectPool(pool))
 
         assert (await writer.write_spans(first)).refused == []
         assert (await writer.write_spans(first)).refused == []  # a repetition is safe
@@ -312,12 +293,3 @@ async def test_spans_that_exceed_the_size_limit_of_a_run_are_rejected(
         assert [(each.index, each.code) for each in answer.refused] == [(1, "run_too_large")]
         assert answer.stored == 1
         assert len(await reader.read_spans(RUN)) == 1
-
-
-async def test_memory_store_without_lag_projects_on_write() -> None:
-    store = MemoryStore()
-
-    await store.write_spans(traces_of(spans_from(agent(1, "planner"))))
-
-    assert (await store.read_run(RUN)).status is Status.SUCCEEDED
-    assert await store.project_due() == 0

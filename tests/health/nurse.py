@@ -15,7 +15,7 @@ from health.identity import user_of
 from tracer.context import identity
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.call.active_run import ToolResources
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.service import CallOutcome, ToolService
@@ -37,7 +37,7 @@ async def nurse_over(diary: Diary, home: Path) -> AsyncIterator[CallNurse]:
     registry = ToolRegistry(diary_tools(diary))
     resources = ToolResources(resolve_token=user_of, initial_state=STATE_AT_FIRST)
     async with (
-        Recorder(MemoryStore(), Spool(home / "nurse.sqlite3")) as recorder,
+        Recorder(recording_in_memory(), Spool(home / "nurse.sqlite3")) as recorder,
         ToolService(registry, recorder, resources) as tools,
     ):
 

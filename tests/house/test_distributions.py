@@ -162,6 +162,7 @@ LIGHT = {
     "identity",
     "in_context",
     "instrument_threads",
+    "recording_in_memory",
 }
 """What works without extras."""
 
@@ -171,7 +172,7 @@ WORKS = {
     "openai-agents": {"adapters.openai_agents"},
     "pydantic-ai": {"adapters.pydantic_ai"},
     "cli": {"cli.spools"},
-    "otel": {"MemoryStore", "adapters.opentelemetry"},
+    "otel": {"adapters.opentelemetry"},
     "runtime": set(tracer.__all__) - LIGHT,
     "langchain,runtime": {"adapters.langchain.from_langchain", "adapters.langchain.to_langchain"},
 }

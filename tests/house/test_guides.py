@@ -31,7 +31,10 @@ from tests.tools.http_servers import Received, http_server, reply
 from tracer.client.tracing import Tracing
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.service import ToolService
 
@@ -79,24 +82,25 @@ def _sections(guide: str) -> list[Section]:
 
 
 @asynccontextmanager
-async def _surroundings(folder: Path) -> AsyncIterator[dict[str, Any]]:
+async def _surroundings(folder: Path, database_url: str) -> AsyncIterator[dict[str, Any]]:
     """Give what the guides say that their examples have."""
 
     def weather(request: Received) -> bytes:
         city = request.path.removeprefix("/v1/")
         return reply(json={"city": city, "celsius": 21, "units": dict(request.query).get("units")})
 
-    store, registry = MemoryStore(), ToolRegistry()
+    registry = ToolRegistry()
     async with (
         http_server(weather) as server,
-        Recorder(store, Spool(folder / "spool.sqlite3")) as recorder,
+        open_pool(database_url) as pool,
+        Recorder(PostgresWriter(ProjectPool(pool)), Spool(folder / "spool.sqlite3")) as recorder,
         ToolService(registry, recorder) as tools,
     ):
         yield {
             "__name__": "guide",
             "registry": registry,
             "recorder": recorder,
-            "store": store,
+            "store": PostgresReader(ProjectPool(pool)),
             "tools": tools,
             "weather_url": server.url,
             "weather_host": server.host,
@@ -152,10 +156,11 @@ async def test_examples_of_each_guide_section_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
+    database_url: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    async with _surroundings(tmp_path) as names, AsyncExitStack() as stack:
+    async with _surroundings(tmp_path, database_url) as names, AsyncExitStack() as stack:
         if any(
             "tracer.connect" in each.text or "server_url" in each.text for each in section.examples
         ):

@@ -15,32 +15,31 @@ from hypothesis import strategies as st
 
 from tests.contract.generated_runs import forests
 from tests.contract.moments import START, Moments
-from tests.contract.stores import memory_stores
-from tests.otel.made_traces import TRACE_ID, agent, spans_from, tool
+from tests.otel.made_traces import agent, spans_from, tool
 from tests.profiles import scaled
+from tests.recordings import compared_tree, messages_of, rows_of_spans
 from tests.sample_runs import SampleRun, sample_run
 from tests.trees import plain
 from tracer.lineage.diff import aligned, aligned_in_any_order, diff_trees
 from tracer.lineage.digests import digest_of
 from tracer.lineage.new_messages import new_messages
 from tracer.lineage.nodes import PlanNode
-from tracer.lineage.tree import Payloads, build_tree
 from tracer.otel.otlp.spans import Span
 from tracer.records.events import ChosenToolCall, Event, ThoughtRecorded, ToolCallFinished
 from tracer.records.ids import new_id, sequential_ids
 from tracer.records.status import Reason, Status
+from tracer.storage.memory.recording import recording_in_memory
 
 Entry = dict[str, Any]
 
 
 async def trees(*runs: list[Event]) -> list[PlanNode]:
-    """Return the trees of runs. Each has its own store, because their ids may be the same."""
+    """Return the trees of runs. Each has its own recording, because their ids may be the same."""
     found = []
     for events in runs:
-        store = memory_stores()()
-        await store.record(*events)
-        root = events[0].root_plan_id
-        found.append(build_tree(await store.reader.read_tree(root, Payloads.COMPARED), str(root)))
+        recording = recording_in_memory()
+        await recording.write(events)
+        found.append(compared_tree(recording.rows(events[0].root_plan_id)))
     return found
 
 
@@ -197,17 +196,12 @@ async def test_diff_shows_status_and_result_of_a_call_that_failed_in_one_run() -
     assert changes(diff) == [("toolCall", "check", "changed", ["outcome", "result"])]
 
 
-async def test_diff_shows_errors_of_which_only_the_messages_differ() -> None:
+def test_diff_shows_errors_of_which_only_the_messages_differ() -> None:
     def failing(message: str) -> list[Span]:
         return spans_from(agent(1, "nurse"), tool(2, "measure", parent=1, failed=message))
 
-    found = []
-    for message in ("the cuff is loose", "é" * 400):
-        store = memory_stores()()
-        await store.record_spans(failing(message))
-        run_id = UUID(TRACE_ID)
-        rows = await store.reader.read_tree(run_id, Payloads.COMPARED)
-        found.append(build_tree(rows, str(run_id)))
+    messages = ("the cuff is loose", "é" * 400)
+    found = [compared_tree(rows_of_spans(failing(message))) for message in messages]
     diff = diff_trees(*found)
 
     [call] = [entry for entry in walked(diff) if entry["kind"] == "toolCall"]
@@ -403,12 +397,12 @@ async def compared(left: list[Event], right: list[Event]) -> Entry:
     """Return the comparison of two runs, with the messages of their rounds."""
     found: list[Any] = []
     for events in (left, right):
-        store = memory_stores()()
-        await store.record(*events)
+        recording = recording_in_memory()
+        await recording.write(events)
         root = events[0].root_plan_id
-        rows = await store.reader.read_tree(root, Payloads.COMPARED)
-        messages = await store.reader.read_messages(root)
-        found.append((build_tree(rows, str(root)), {str(k): v for k, v in messages.items()}))
+        messages = messages_of(recording, root)
+        tree = compared_tree(recording.rows(root))
+        found.append((tree, {str(k): v for k, v in messages.items()}))
     return diff_trees(
         found[0][0], found[1][0], left_messages=found[0][1], right_messages=found[1][1]
     )

@@ -11,14 +11,13 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from tests.contract.moments import Moments
 from tests.otel.decoded import spans_in
 from tests.otel.projections import Projected, project
+from tests.recordings import whole_run
 from tests.sample_runs import SampleRun, sample_run
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.encode import encode_protobuf
 from tracer.otel.otlp.spans import STATUS_ERROR, Span
 from tracer.records.ids import new_id, sequential_ids, span_id
 from tracer.records.record_classes import Kind
-from tracer.storage.memory.store import MemoryStore
-from tracer.store import WholeRun
 from tracer.transfer.exporting import exported_spans
 
 
@@ -27,16 +26,8 @@ def run() -> SampleRun:
     return sample_run(ids=sequential_ids())
 
 
-async def whole(run: SampleRun | Moments, *events: object) -> WholeRun:
-    store = MemoryStore()
-    told = run.events if isinstance(run, SampleRun) else events
-    answer = await store.write(list(told))  # type: ignore[arg-type]
-    assert answer.refused == []
-    return await store.read_whole_run(run.root)
-
-
-async def spans_of_run(run: SampleRun) -> list[Span]:
-    return list(exported_spans(await whole(run)))
+def spans_of_run(run: SampleRun) -> list[Span]:
+    return list(exported_spans(whole_run(run.events)))
 
 
 def calls_of(projected: Projected) -> set[tuple[str, str, str, int]]:
@@ -53,8 +44,8 @@ def calls_of(projected: Projected) -> set[tuple[str, str, str, int]]:
     }
 
 
-async def test_every_record_is_exported_as_a_span(run: SampleRun) -> None:
-    spans = await spans_of_run(run)
+def test_every_record_is_exported_as_a_span(run: SampleRun) -> None:
+    spans = spans_of_run(run)
 
     parsed = TracesData.FromString(encode_protobuf(spans))
     assert len(parsed.resource_spans) == len(spans) > 5
@@ -79,10 +70,10 @@ async def test_every_record_is_exported_as_a_span(run: SampleRun) -> None:
     }
 
 
-async def test_model_span_has_messages_and_chosen_calls(
+def test_model_span_has_messages_and_chosen_calls(
     run: SampleRun,
 ) -> None:
-    [chat] = [span for span in await spans_of_run(run) if span.name.startswith("chat")]
+    [chat] = [span for span in spans_of_run(run) if span.name.startswith("chat")]
 
     [given] = json.loads(chat.attributes["gen_ai.input.messages"])
     assert given == {"role": "user", "parts": [{"type": "text", "content": "Review"}]}
@@ -92,29 +83,30 @@ async def test_model_span_has_messages_and_chosen_calls(
     assert chat.attributes["gen_ai.usage.input_tokens"] == 100
 
 
-async def delegation() -> list[Span]:
+def delegation() -> list[Span]:
     """Return the spans of a run whose agent's call opens a sub-agent that calls a tool itself."""
     run, sub = Moments(), Moments()
     plan, round_ = new_id(), new_id()
     inner = {"plan_id": plan, "step_id": sub.step}
-    told = await whole(
-        run,
-        run.plan_started(title="Review", agent_name="planner"),
-        run.step_started(agent_name="planner"),
-        run.thought_started(),
-        run.call_started(name="ask", arguments='{"q":"Why?"}', think_act_id=run.think_act),
-        run.sub_plan_started(plan, run.call, title="Why?"),
-        run.step_started(agent_name="helper").model_copy(update=inner),
-        run.thought_started(think_act_id=round_).model_copy(update=inner),
-        run.call_started(tool_call_id=sub.call, arguments="{}", think_act_id=round_).model_copy(
-            update=inner
-        ),
+    told = whole_run(
+        [
+            run.plan_started(title="Review", agent_name="planner"),
+            run.step_started(agent_name="planner"),
+            run.thought_started(),
+            run.call_started(name="ask", arguments='{"q":"Why?"}', think_act_id=run.think_act),
+            run.sub_plan_started(plan, run.call, title="Why?"),
+            run.step_started(agent_name="helper").model_copy(update=inner),
+            run.thought_started(think_act_id=round_).model_copy(update=inner),
+            run.call_started(tool_call_id=sub.call, arguments="{}", think_act_id=round_).model_copy(
+                update=inner
+            ),
+        ]
     )
     return list(exported_spans(told))
 
 
-async def test_exported_spans_give_the_same_tree() -> None:
-    spans = await delegation()
+def test_exported_spans_give_the_same_tree() -> None:
+    spans = delegation()
 
     assert calls_of(project(spans)) == {
         ("ask", '{"q":"Why?"}', "running", 1),
@@ -122,12 +114,12 @@ async def test_exported_spans_give_the_same_tree() -> None:
     }
 
 
-async def test_open_span_has_no_end_and_failed_span_has_its_exception(run: SampleRun) -> None:
+def test_open_span_has_no_end_and_failed_span_has_its_exception(run: SampleRun) -> None:
     running = sample_run(finished=False)
-    ends = {span.name: span.end for span in await spans_of_run(running)}
+    ends = {span.name: span.end for span in spans_of_run(running)}
     assert ends["invoke_workflow Weekly review"] == 0
     [failed] = [
-        span for span in await spans_of_run(run) if span.span_id.hex() == span_id(run.failed_call)
+        span for span in spans_of_run(run) if span.span_id.hex() == span_id(run.failed_call)
     ]
     assert (failed.status_code, failed.status_message) == (STATUS_ERROR, "the cuff is loose")
     [exception] = failed.events
@@ -137,10 +129,8 @@ async def test_open_span_has_no_end_and_failed_span_has_its_exception(run: Sampl
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))]
 )
-async def test_records_are_independent_of_span_order_and_repetition(
-    run: SampleRun, seed: int
-) -> None:
-    spans = await spans_of_run(run)
+def test_records_are_independent_of_span_order_and_repetition(run: SampleRun, seed: int) -> None:
+    spans = spans_of_run(run)
     shuffled = random.Random(seed).choices(spans, k=5) + random.Random(seed).sample(
         spans, len(spans)
     )

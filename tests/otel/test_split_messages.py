@@ -33,6 +33,7 @@ from tests.otel.projections import differences, message_of, project_messages, sp
 from tests.otel.test_hostile_traces import CALLS, Made
 from tests.processor_time import processor_limit
 from tests.profiles import scaled
+from tests.recordings import whole_run
 from tests.sample_runs import sample_run
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.spans import Span
@@ -42,7 +43,6 @@ from tracer.otel.projection.project import (
 )
 from tracer.records.ids import sequential_ids
 from tracer.records.record_classes import Kind
-from tracer.storage.memory.store import MemoryStore
 from tracer.transfer.exporting import exported_spans
 
 
@@ -377,11 +377,9 @@ def test_spans_with_canaries_make_equal_rows_in_any_split() -> None:
 
 
 @pytest.mark.parametrize("finished", [True, False])
-async def test_exported_spans_make_the_same_rows_in_any_split(*, finished: bool) -> None:
+def test_exported_spans_make_the_same_rows_in_any_split(*, finished: bool) -> None:
     run = sample_run(ids=sequential_ids(), finished=finished)
-    store = MemoryStore()
-    await store.write(list(run.events))
-    spans = list(exported_spans(await store.read_whole_run(run.root)))
+    spans = list(exported_spans(whole_run(run.events)))
     messages = [message_of(span) for span in spans]
     others = [_moved(span, run.root.bytes) for span in spans_from(agent(1, "a"), chat(2, parent=1))]
 

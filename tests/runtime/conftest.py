@@ -1,4 +1,4 @@
-"""A store in memory, and benches on it."""
+"""Benches that record in memory or in Postgres."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -8,22 +8,38 @@ import pytest
 
 from tests.runtime.runs import Bench, bench
 from tracer.runtime.application import Application
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import RecordingInMemory, recording_in_memory
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 
 OpenBench = Callable[[Application], Awaitable[Bench]]
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+def store() -> RecordingInMemory:
+    return recording_in_memory()
 
 
 @pytest.fixture
-async def open_bench(store: MemoryStore, tmp_path: Path) -> AsyncIterator[OpenBench]:
-    """Opens a bench on the store in memory; closed after the test."""
+async def open_bench(store: RecordingInMemory, tmp_path: Path) -> AsyncIterator[OpenBench]:
+    """Opens a bench on the recording in memory; closed after the test."""
     async with AsyncExitStack() as stack:
 
         async def open_one(application: Application) -> Bench:
             return await stack.enter_async_context(bench(application, store, store, tmp_path))
+
+        yield open_one
+
+
+@pytest.fixture
+async def open_postgres_bench(database_url: str, tmp_path: Path) -> AsyncIterator[OpenBench]:
+    """Opens a bench on a database, for tests of histories and cancel requests."""
+    async with open_pool(database_url) as pool, AsyncExitStack() as stack:
+        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+
+        async def open_one(application: Application) -> Bench:
+            return await stack.enter_async_context(bench(application, writer, reader, tmp_path))
 
         yield open_one

@@ -11,15 +11,18 @@ from uuid import UUID
 
 import orjson
 
+from tests.recordings import round_of
 from tests.trees import Node, TreeRows, build_tree, read_tree
 from tracer.lineage.tree import Payloads
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.records.record_classes import ThinkActRecord
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.chat_model import ChatModel, ChosenCall
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import Script, Turn
+from tracer.storage.memory.recording import RecordingInMemory
 from tracer.store import TraceReader, TraceWriter
 from tracer.tools.definition.tool import Tool
 
@@ -54,7 +57,8 @@ class Bench:
 
     launcher: RunLauncher
     recorder: Recorder
-    reader: TraceReader
+    writer: TraceWriter
+    reader: TraceReader | RecordingInMemory
 
     async def rows(self, root_plan_id: UUID) -> TreeRows:
         """Return the run's current records."""
@@ -66,16 +70,22 @@ class Bench:
 
     async def messages(self, think_act: Node) -> list[dict[str, Any]]:
         """Return what the model was given in a round."""
-        record = await self.reader.read_think_act(UUID(think_act["thinkActId"]))
+        record = await self.think_act(UUID(think_act["thinkActId"]))
         found: list[dict[str, Any]] = orjson.loads(record.messages or "")
         return found
+
+    async def think_act(self, think_act_id: UUID) -> ThinkActRecord:
+        """Return the complete record of a round."""
+        if not isinstance(self.reader, RecordingInMemory):
+            return await self.reader.read_think_act(think_act_id)
+        return round_of(self.reader, think_act_id)
 
 
 @asynccontextmanager
 async def bench(
     application: Application,
     writer: TraceWriter,
-    reader: TraceReader,
+    reader: TraceReader | RecordingInMemory,
     spool: Path,
     patience: float | None = None,
 ) -> AsyncIterator[Bench]:
@@ -92,7 +102,7 @@ async def bench(
         Recorder(writer, Spool(spool / "spool.db"), patience=patience) as recorder,
         RunLauncher(application, recorder, reader, poll_seconds=0.001) as launcher,
     ):
-        yield Bench(launcher, recorder, reader)
+        yield Bench(launcher, recorder, writer, reader)
 
 
 def everything(rows: TreeRows) -> list[Node]:

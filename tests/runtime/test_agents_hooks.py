@@ -16,7 +16,7 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.call.batch_tool import batch_tool
 from tracer.tools.definition.tool import tool
 
@@ -54,7 +54,7 @@ async def test_agent_hooks_wrap_the_hooks_of_the_tool(tmp_path: Path, is_async: 
     hooks = [noting(order, "agent 1", is_async), noting(order, "agent 2", not is_async)]
     worker = Agent("worker", "Work.", tools=(work,), hooks=hooks)
     model = ScriptedModel([script("Go", [call("work")], "done")])
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(
         Application(name="tests", agents=(worker,), model=model), store, store, tmp_path
     ) as on:
@@ -82,7 +82,7 @@ async def test_agent_hook_wraps_sub_plan_batch_and_batch_item_calls(tmp_path: Pa
     ]
     model = ScriptedModel([script("Go", chosen, "done"), script("Review week 1.", "fine")])
     worker = Agent("worker", "Work.", tools=(review, batch_tool(review)), hooks=[guard])
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(
         Application(name="tests", agents=(worker,), model=model), store, store, tmp_path
     ) as on:

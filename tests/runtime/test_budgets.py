@@ -21,7 +21,7 @@ from tracer.runtime.launcher import RunOutcome
 from tracer.runtime.plan import StepTemplate
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.call.batch_tool import batch_tool
 from tracer.tools.call.budget import BudgetLimits
 from tracer.tools.definition.tool import Tool, tool
@@ -35,7 +35,7 @@ async def open_run(tmp_path: Path) -> AsyncIterator[OpenRun]:
     async with AsyncExitStack() as stack:
 
         async def open_one(model: Any, tools: Sequence[Tool], **more: Any) -> Bench:
-            store = MemoryStore()
+            store = recording_in_memory()
             of_agents = application(model, tools, **more)
             return await stack.enter_async_context(bench(of_agents, store, store, tmp_path))
 

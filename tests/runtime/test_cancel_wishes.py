@@ -18,18 +18,22 @@ from tracer.errors import StoreUnavailable
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
+from tracer.store import TraceReader
 from tracer.tools.definition.tool import tool
 
 Begun = Callable[[], Awaitable[object]]
 
 
-async def cancelled_by_wish(on: Bench, store: MemoryStore, begun: Begun) -> TreeRows:
+async def cancelled_by_wish(on: Bench, begun: Begun) -> TreeRows:
     """Start a run, request its cancellation once it has begun, and return its rows at the end."""
     run = asyncio.create_task(on.launcher.run("Go", agent="worker"))
     await begun()
     [root_plan_id] = on.launcher.active_runs
-    await store.request_cancel(root_plan_id)
+    await on.writer.request_cancel(root_plan_id)
     await run
     return await on.rows(root_plan_id)
 
@@ -42,18 +46,18 @@ ASKED = ("cancelled", "cancel_requested")
 
 
 async def test_cancel_request_cancels_the_model_call_in_progress(
-    open_bench: OpenBench, store: MemoryStore
+    open_postgres_bench: OpenBench,
 ) -> None:
     gate = Gate()
-    on = await open_bench(application(ScriptedModel([script("Go", Turn(gate=gate))])))
+    on = await open_postgres_bench(application(ScriptedModel([script("Go", Turn(gate=gate))])))
 
-    rows = await cancelled_by_wish(on, store, gate.reached.wait)
+    rows = await cancelled_by_wish(on, gate.reached.wait)
 
     assert endings(everything(rows)) == [ASKED] * 3
 
 
 async def test_cancel_request_cancels_running_and_waiting_calls_at_every_depth(
-    open_bench: OpenBench, store: MemoryStore
+    open_postgres_bench: OpenBench,
 ) -> None:
     begun = asyncio.Event()
 
@@ -68,9 +72,9 @@ async def test_cancel_request_cancels_running_and_waiting_calls_at_every_depth(
     model = ScriptedModel(
         [script("Go", [call("review"), call("hang")]), script("Review", [call("hang")] * 3)]
     )
-    on = await open_bench(application(model, [hang, review], max_parallel=1))
+    on = await open_postgres_bench(application(model, [hang, review], max_parallel=1))
 
-    rows = await cancelled_by_wish(on, store, begun.wait)
+    rows = await cancelled_by_wish(on, begun.wait)
 
     assert len(rows.tool_calls) == 5
     assert set(endings([*rows.plans, *rows.steps, *rows.tool_calls])) == {ASKED}
@@ -80,7 +84,7 @@ async def test_cancel_request_cancels_running_and_waiting_calls_at_every_depth(
 
 
 async def test_tool_that_swallows_its_cancellation_leaves_no_open_record(
-    open_bench: OpenBench, store: MemoryStore
+    open_postgres_bench: OpenBench,
 ) -> None:
     begun, let_go = asyncio.Event(), asyncio.Event()
 
@@ -95,9 +99,9 @@ async def test_tool_that_swallows_its_cancellation_leaves_no_open_record(
         return "after all"
 
     model = ScriptedModel([script("Go", [call("stubborn")])])
-    on = await open_bench(application(model, [stubborn]))
+    on = await open_postgres_bench(application(model, [stubborn]))
 
-    rows = await cancelled_by_wish(on, store, begun.wait)
+    rows = await cancelled_by_wish(on, begun.wait)
     assert set(endings([*rows.plans, *rows.steps, *rows.tool_calls])) == {ASKED}
 
     let_go.set()
@@ -107,7 +111,7 @@ async def test_tool_that_swallows_its_cancellation_leaves_no_open_record(
 
 
 async def test_synchronous_tool_that_cannot_be_stopped_leaves_no_open_record(
-    open_bench: OpenBench, store: MemoryStore
+    open_postgres_bench: OpenBench,
 ) -> None:
     begun, let_go = threading.Event(), threading.Event()
 
@@ -117,9 +121,9 @@ async def test_synchronous_tool_that_cannot_be_stopped_leaves_no_open_record(
         assert let_go.wait(60)
 
     model = ScriptedModel([script("Go", [call("blocking")])])
-    on = await open_bench(application(model, [blocking]))
+    on = await open_postgres_bench(application(model, [blocking]))
 
-    rows = await cancelled_by_wish(on, store, lambda: asyncio.to_thread(begun.wait))
+    rows = await cancelled_by_wish(on, lambda: asyncio.to_thread(begun.wait))
     let_go.set()
 
     assert set(endings([*rows.plans, *rows.steps, *rows.tool_calls])) == {ASKED}
@@ -143,9 +147,7 @@ async def test_tool_that_raises_cancelled_error_cancels_only_its_own_call(
     assert endings(rows.tool_calls) == [("cancelled", None), ("succeeded", None)]
 
 
-async def test_closed_launcher_cancels_its_runs_and_refuses_new_ones(
-    open_bench: OpenBench, store: MemoryStore
-) -> None:
+async def test_closed_launcher_cancels_its_runs_and_refuses_new_ones(open_bench: OpenBench) -> None:
     gate = Gate()
     on = await open_bench(application(ScriptedModel([script("Go", Turn(gate=gate))])))
     root_plan_id = (await on.launcher.start("Go", agent="worker")).root_plan_id
@@ -160,16 +162,16 @@ async def test_closed_launcher_cancels_its_runs_and_refuses_new_ones(
 
 
 async def test_deleting_a_run_cancels_it_and_the_process_continues(
-    open_bench: OpenBench, store: MemoryStore
+    open_postgres_bench: OpenBench,
 ) -> None:
     gate = Gate()
     model = ScriptedModel([script("Go", Turn(gate=gate)), script("Other", "fine")])
-    on = await open_bench(application(model))
+    on = await open_postgres_bench(application(model))
     run = asyncio.create_task(on.launcher.run("Go", agent="worker"))
     await gate.reached.wait()
     [root_plan_id] = on.launcher.active_runs
 
-    await store.delete_run(root_plan_id)
+    await on.writer.delete_run(root_plan_id)
 
     assert (await run).status == "cancelled"
     assert (await on.launcher.run("Other", agent="worker")).status == "succeeded"
@@ -178,7 +180,7 @@ async def test_deleting_a_run_cancels_it_and_the_process_continues(
 class AwayReader:
     """A store that cannot be asked for wishes at first."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: TraceReader) -> None:
         self.store = store
         self.asked = asyncio.Event()
 
@@ -190,26 +192,27 @@ class AwayReader:
 
 
 async def test_outage_does_not_stop_polling_for_cancel_requests(
-    store: MemoryStore, tmp_path: Path
+    database_url: str, tmp_path: Path
 ) -> None:
     gate = Gate()
-    reader: Any = AwayReader(store)
     model = ScriptedModel([script("Go", Turn(gate=gate))])
 
-    async def begun() -> None:
-        await gate.reached.wait()
-        await reader.asked.wait()
+    async with open_pool(database_url) as pool:
+        writer, store = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        reader: Any = AwayReader(store)
 
-    async with bench(application(model), store, reader, tmp_path) as on:
-        on.reader = store
-        rows = await cancelled_by_wish(on, store, begun)
+        async def begun() -> None:
+            await gate.reached.wait()
+            await reader.asked.wait()
+
+        async with bench(application(model), writer, reader, tmp_path) as on:
+            on.reader = store
+            rows = await cancelled_by_wish(on, begun)
 
     assert endings(rows.plans) == [ASKED]
 
 
-async def test_cancelled_run_restores_the_call_context(
-    open_bench: OpenBench, store: MemoryStore
-) -> None:
+async def test_cancelled_run_restores_the_call_context(open_bench: OpenBench) -> None:
     seen: list[ToolContext] = []
 
     @tool
@@ -229,16 +232,14 @@ async def test_cancelled_run_restores_the_call_context(
     assert on.launcher.active_runs == []
 
 
-async def test_waiter_gets_the_outcome_of_a_cancelled_run(
-    open_bench: OpenBench, store: MemoryStore
-) -> None:
+async def test_waiter_gets_the_outcome_of_a_cancelled_run(open_postgres_bench: OpenBench) -> None:
     gate = Gate()
-    on = await open_bench(application(ScriptedModel([script("Go", Turn(gate=gate))])))
+    on = await open_postgres_bench(application(ScriptedModel([script("Go", Turn(gate=gate))])))
     run = asyncio.create_task(on.launcher.run("Go", agent="worker"))
     await gate.reached.wait()
     [root_plan_id] = on.launcher.active_runs
 
-    await store.request_cancel(root_plan_id)
+    await on.writer.request_cancel(root_plan_id)
     outcome = await run
 
     assert (outcome.root_plan_id, outcome.status, outcome.reason) == (root_plan_id, *ASKED)

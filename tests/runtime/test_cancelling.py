@@ -12,7 +12,7 @@ from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import ENDED, bench, everything
 from tests.trees import TreeRows
 from tracer.records.events import Event
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import RecordingInMemory
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader
@@ -52,7 +52,7 @@ async def let_loop_turn(times: int) -> None:
     ids=["every eighth", "every"],
 )
 async def test_run_cancelled_at_any_turn_of_the_event_loop_leaves_no_open_record(
-    open_bench: OpenBench, store: MemoryStore, step: int, reached: set[str]
+    open_bench: OpenBench, store: RecordingInMemory, step: int, reached: set[str]
 ) -> None:
     on = await open_bench(busy_application())
     endings = set()
@@ -64,7 +64,7 @@ async def test_run_cancelled_at_any_turn_of_the_event_loop_leaves_no_open_record
         run.cancel()
         await asyncio.wait({run})
         for root_plan_id in roots:
-            if await store.read_revisions([root_plan_id]):
+            if root_plan_id in {event.root_plan_id for event in store.events}:
                 rows = await on.rows(root_plan_id)
                 check_all_has_ended(rows)
                 endings.add(rows.plans[0]["status"])
@@ -141,7 +141,12 @@ POINTS = [
 
 
 async def cancel_at(
-    inner: TraceWriter, reader: TraceReader, spool: Path, event_type: str, number: int, before: bool
+    inner: TraceWriter,
+    reader: TraceReader | RecordingInMemory,
+    spool: Path,
+    event_type: str,
+    number: int,
+    before: bool,
 ) -> None:
     """Run, cancel at a point, and check what is stored."""
     writer = CancellingStore(inner, event_type, number, before)
@@ -167,7 +172,7 @@ async def cancel_at(
 )
 @pytest.mark.parametrize(("event_type", "number"), POINTS)
 async def test_run_cancelled_while_an_event_is_recorded_leaves_no_open_record(
-    store: MemoryStore, tmp_path: Path, event_type: str, number: int, before: bool
+    store: RecordingInMemory, tmp_path: Path, event_type: str, number: int, before: bool
 ) -> None:
     await cancel_at(store, store, tmp_path, event_type, number, before)
 

@@ -21,7 +21,7 @@ from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunOutcome
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import RecordingInMemory, recording_in_memory
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader
@@ -151,7 +151,7 @@ def check_endings(noting: NotingWriter) -> None:
 async def test_run_cancelled_at_any_turn_of_the_event_loop_leaves_no_waiting_thread(
     tmp_path: Path, step: int
 ) -> None:
-    store = MemoryStore()
+    store = recording_in_memory()
     noting = NotingWriter(store)
     doors = Doors()
     turns = 0
@@ -163,7 +163,7 @@ async def test_run_cancelled_at_any_turn_of_the_event_loop_leaves_no_waiting_thr
             run.cancel()
             await asyncio.wait({run})
             for root_plan_id in roots:
-                if await store.read_revisions([root_plan_id]):
+                if root_plan_id in {event.root_plan_id for event in store.events}:
                     rows = await on.rows(root_plan_id)
                     check_all_has_ended(rows)
             if not run.cancelled():
@@ -185,7 +185,12 @@ QUICK = [("tool_call_started", 0), ("tool_call_started", 5), ("tool_call_finishe
 
 
 async def cancel_at(
-    inner: TraceWriter, reader: TraceReader, spool: Path, event_type: str, number: int, before: bool
+    inner: TraceWriter,
+    reader: TraceReader | RecordingInMemory,
+    spool: Path,
+    event_type: str,
+    number: int,
+    before: bool,
 ) -> None:
     """Run, cancel at a point, and check what is stored."""
     writer = CancellingStore(inner, event_type, number, before)
@@ -218,7 +223,7 @@ async def cancel_at(
 async def test_run_cancelled_while_a_call_is_recorded_leaves_no_open_record(
     tmp_path: Path, event_type: str, number: int, before: bool
 ) -> None:
-    store = MemoryStore()
+    store = recording_in_memory()
     await cancel_at(store, store, tmp_path, event_type, number, before)
 
 
@@ -260,7 +265,7 @@ async def test_synchronous_hook_of_a_cancelled_run_waits_for_the_sub_plan(
     ]
     worker = Agent("worker", "Do your work.", tools=(review, hang), hooks=[hook])
     of_agents = Application(name="tests", agents=(worker,), model=ScriptedModel(scripts))
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(of_agents, store, store, tmp_path) as on, asyncio.timeout(PATIENCE):
         run = asyncio.create_task(on.launcher.run("Go", agent="worker"))
         await begun.wait()

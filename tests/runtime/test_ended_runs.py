@@ -14,7 +14,7 @@ from tests.tools.service_bench import service
 from tracer.context import ToolContext, current_identity, identity
 from tracer.errors import MissingIdentity
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.call.active_run import run_of
 from tracer.tools.definition.hidden_parameters import UserId
 from tracer.tools.definition.tool import tool
@@ -73,7 +73,7 @@ async def test_task_that_outlives_its_run_has_no_caller(tmp_path: Path) -> None:
             late.append(asyncio.create_task(later(), context=copy_context()))
 
     model = ScriptedModel([script("Go", [call("who")], "done")])
-    store = MemoryStore()
+    store = recording_in_memory()
     of_agents = application(model, [who])
     of_agents.registry.register(who)
     async with bench(of_agents, store, store, tmp_path) as on:
@@ -110,7 +110,7 @@ async def test_stateful_tool_instances_of_a_run_are_closed_when_it_ends(
         name="note", create=lambda: Notebook(closed), parameters={"type": "object"}
     )
     model = ScriptedModel([script("Go", [call("note")], [call("note")], "done")])
-    store = MemoryStore()
+    store = recording_in_memory()
     of_agents = application(model, [note])
     of_agents.registry.register(note)
     async with bench(of_agents, store, store, tmp_path) as on:

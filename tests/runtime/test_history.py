@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.recordings import run_of
 from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import Bench, application, bench, script
 from tests.trees import Node
@@ -22,7 +23,7 @@ from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import RecordingInMemory
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.session_state import PostgresSessions
@@ -64,32 +65,32 @@ def answering(*requests: str) -> ScriptedModel:
     ],
 )
 async def test_history_limit_drops_whole_exchanges_oldest_first(
-    open_bench: OpenBench, characters: int, expected: list[str]
+    open_postgres_bench: OpenBench, characters: int, expected: list[str]
 ) -> None:
     model = answering("one", "two", "3")
-    on = await open_bench(application(model, history_characters=characters))
+    on = await open_postgres_bench(application(model, history_characters=characters))
     assert await last_message(on, "one", "two", "3") == expected
 
 
-async def test_run_without_a_session_receives_no_history(open_bench: OpenBench) -> None:
-    on = await open_bench(application(answering("one", "two")))
+async def test_run_without_a_session_receives_no_history(open_postgres_bench: OpenBench) -> None:
+    on = await open_postgres_bench(application(answering("one", "two")))
     assert await last_message(on, "one", "two", session=None) == ["two"]
 
 
 async def test_history_has_the_request_of_a_failed_run_without_an_answer(
-    open_bench: OpenBench,
+    open_postgres_bench: OpenBench,
 ) -> None:
     model = ScriptedModel([script("one", Turn(error=ToolError("no"))), script("two", "two!")])
-    on = await open_bench(application(model))
+    on = await open_postgres_bench(application(model))
     assert await last_message(on, "one", "two") == ["one", "two"]
 
 
 async def test_planner_receives_the_history_and_the_steps_of_its_plan_do_not(
-    open_bench: OpenBench,
+    open_postgres_bench: OpenBench,
 ) -> None:
     plans = Script([Turn(PLANNED)], agent="planner", times=None)
     model = ScriptedModel([plans, script("the step", "done", times=None)])
-    on = await open_bench(application(model))
+    on = await open_postgres_bench(application(model))
     await on.launcher.run("one", session_id="s")
     outcome = await on.launcher.run("two", session_id="s")
     planning, step = await steps_of(on, outcome.root_plan_id)
@@ -98,10 +99,10 @@ async def test_planner_receives_the_history_and_the_steps_of_its_plan_do_not(
 
 
 async def test_caller_supplied_plan_receives_no_history_but_joins_it(
-    open_bench: OpenBench,
+    open_postgres_bench: OpenBench,
 ) -> None:
     model = answering("one", "the step", "three")
-    on = await open_bench(application(model))
+    on = await open_postgres_bench(application(model))
     await last_message(on, "one")
     plan: Any = ("A plan", [("worker", "the step")])
     outcome = await on.launcher.run("two", plan=plan, session_id="s")
@@ -110,7 +111,7 @@ async def test_caller_supplied_plan_receives_no_history_but_joins_it(
     assert await last_message(on, "three") == ["one", "one!", "two", "the step!", "three"]
 
 
-async def test_sub_plan_receives_no_history(open_bench: OpenBench) -> None:
+async def test_sub_plan_receives_no_history(open_postgres_bench: OpenBench) -> None:
     steps = (StepTemplate(agent="worker", request="below"),)
     check = subplan_tool(PlanTemplate(name="check", description="Check.", steps=steps))
     scripts = [
@@ -118,7 +119,7 @@ async def test_sub_plan_receives_no_history(open_bench: OpenBench) -> None:
         script("two", [call("check")], "two!"),
         script("below", "below!"),
     ]
-    on = await open_bench(application(ScriptedModel(scripts), [check]))
+    on = await open_postgres_bench(application(ScriptedModel(scripts), [check]))
     await last_message(on, "one")
     outcome = await on.launcher.run("two", agent="worker", session_id="s")
     [step] = await steps_of(on, outcome.root_plan_id)
@@ -128,7 +129,7 @@ async def test_sub_plan_receives_no_history(open_bench: OpenBench) -> None:
 
 
 async def test_run_fails_as_unavailable_if_the_history_cannot_be_read(
-    store: MemoryStore, tmp_path: Path
+    store: RecordingInMemory, tmp_path: Path
 ) -> None:
     nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
     async with (
@@ -142,14 +143,14 @@ async def test_run_fails_as_unavailable_if_the_history_cannot_be_read(
         ) as launcher,
     ):
         outcome = await launcher.run("one", agent="worker", session_id="s")
-    run = await store.read_run(outcome.root_plan_id)
+    run = run_of(store, outcome.root_plan_id)
     assert (run.status, run.reason) == ("failed", "unavailable")
     assert outcome.error is not None
     assert "history" in outcome.error.message
 
 
 async def test_run_in_a_session_without_an_identified_caller_is_refused(
-    store: MemoryStore, tmp_path: Path
+    store: RecordingInMemory, tmp_path: Path
 ) -> None:
     app = application(ScriptedModel([]), token_resolver=lambda token: None)
     async with bench(app, store, store, tmp_path) as on:
@@ -160,7 +161,7 @@ async def test_run_in_a_session_without_an_identified_caller_is_refused(
 
 
 async def test_reading_the_history_ends_at_the_timeout_of_the_run(
-    store: MemoryStore, tmp_path: Path
+    store: RecordingInMemory, tmp_path: Path
 ) -> None:
     async def hangs(token_id: str) -> str:
         await asyncio.Event().wait()

@@ -23,7 +23,7 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.instructions import Instructions
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import RecordingInMemory, recording_in_memory
 from tracer.tools.call.active_run import ActiveRun, ToolResources
 from tracer.tools.definition.hidden_parameters import HIDDEN, User
 from tracer.tools.definition.session_state import SessionState
@@ -52,7 +52,7 @@ def resolve(token_id: str) -> User:
 async def filled(tmp_path: Path, text: str, who: str | None = TOKEN, **options: Any) -> str:
     """Return instructions as an agent gets them in a conversation with this state."""
     resources = ToolResources(initial_state=STATE, resolve_token=resolve)
-    async with Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder:
+    async with Recorder(recording_in_memory(), Spool(tmp_path / "spool.db")) as recorder:
         options.setdefault("session_id", "s-1")
 
         def scope(who: Any = None) -> ActiveRun:
@@ -190,7 +190,7 @@ PLAN: tuple[str, list[tuple[str | None, str]]] = ("Two", [("first", "Rename"), (
 async def test_placeholders_have_the_session_state_at_the_start_of_the_run(
     tmp_path: Path, first: str
 ) -> None:
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(two_steps(first, "They are {name}."), store, store, tmp_path) as on:
         runs = [await on.launcher.run("Go", plan=PLAN, session_id="s") for _ in range(2)]
         said = [await said_to(on, each.root_plan_id) for each in runs]
@@ -201,7 +201,7 @@ async def test_placeholders_have_the_session_state_at_the_start_of_the_run(
 async def test_unresolved_caller_placeholder_fails_the_step_before_a_request(
     tmp_path: Path,
 ) -> None:
-    store = MemoryStore()
+    store = recording_in_memory()
     application = two_steps("You rename for {user_id}.", "You look.")
     async with bench(application, store, store, tmp_path) as on:
         outcome = await on.launcher.run("Go", plan=PLAN)
@@ -219,7 +219,7 @@ async def test_unresolved_caller_placeholder_fails_the_step_before_a_request(
 
 
 async def test_placeholders_in_the_users_message_are_not_replaced(tmp_path: Path) -> None:
-    store = MemoryStore()
+    store = recording_in_memory()
     model = ScriptedModel([Script([Turn("done")])])
     agents = (Agent("worker", "You work for {name}."),)
     application = Application(
@@ -239,7 +239,7 @@ async def test_step_that_needs_missing_session_state_fails(tmp_path: Path) -> No
     application = Application(
         name="tests", agents=(worker,), model=ScriptedModel([]), history_characters=0
     )
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(application, store, store, tmp_path) as on:
         run = await on.launcher.run("Ask", agent="worker", session_id="s" * 3000)
         [step] = (await on.rows(run.root_plan_id)).steps
@@ -253,7 +253,7 @@ async def test_instructions_stay_as_written_if_placeholders_are_off(
     text = "Answer as {name} or {{user_id}}, on {current_date}."
     model = ScriptedModel([script("Go", "Done.")])
     worker = Agent("worker", text, resolve_in_context=False)
-    store = MemoryStore()
+    store = recording_in_memory()
     of_worker = Application(name="tests", agents=(worker,), model=model, session_state=STATE)
     async with bench(of_worker, store, store, tmp_path) as on:
         # Without an identity: filling in `{{user_id}}` would fail.
@@ -275,7 +275,7 @@ def date_in(time_zone: str) -> str:
     return datetime.now(ZoneInfo(time_zone)).date().isoformat()
 
 
-async def shown_date(store: MemoryStore, tmp_path: Path, **options: Any) -> str:
+async def shown_date(store: RecordingInMemory, tmp_path: Path, **options: Any) -> str:
     """Return the date that an agent of an application with these options is given."""
     worker = Agent("worker", "Today is {current_date}")
     application = Application(
@@ -294,14 +294,14 @@ async def shown_date(store: MemoryStore, tmp_path: Path, **options: Any) -> str:
 
 @pytest.mark.parametrize("zone", [EAST, WEST])
 async def test_date_placeholder_uses_the_time_zone_of_the_application(
-    store: MemoryStore, tmp_path: Path, zone: str
+    store: RecordingInMemory, tmp_path: Path, zone: str
 ) -> None:
     before = date_in(zone)
     assert await shown_date(store, tmp_path, time_zone=zone) in {before, date_in(zone)}
 
 
 async def test_date_placeholder_uses_the_time_zone_of_the_caller(
-    store: MemoryStore, tmp_path: Path
+    store: RecordingInMemory, tmp_path: Path
 ) -> None:
     before = date_in(WEST)
     found = await shown_date(
@@ -317,7 +317,7 @@ async def test_date_placeholder_uses_the_time_zone_of_the_caller(
     "zone", ["Mars/Olympus", "", "../../etc/passwd", "Asia", "\0", "x" * 9999, 8]
 )
 async def test_invalid_caller_time_zone_is_logged_and_replaced(
-    store: MemoryStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, zone: Any
+    store: RecordingInMemory, tmp_path: Path, caplog: pytest.LogCaptureFixture, zone: Any
 ) -> None:
     before = date_in(EAST)
     found = await shown_date(
@@ -340,7 +340,7 @@ def resolver_that_fails(token_id: str) -> None:
 
 @pytest.mark.parametrize("resolver", [resolver_without_a_user, resolver_that_fails])
 async def test_date_placeholder_is_replaced_if_the_caller_is_unknown(
-    store: MemoryStore, tmp_path: Path, resolver: Callable[[str], None]
+    store: RecordingInMemory, tmp_path: Path, resolver: Callable[[str], None]
 ) -> None:
     before = date_in(EAST)
     found = await shown_date(store, tmp_path, time_zone=EAST, token_resolver=resolver)

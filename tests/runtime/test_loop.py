@@ -8,13 +8,14 @@ from uuid import UUID
 
 import pytest
 
+from tests.recordings import round_of
 from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import application, outline, script
 from tracer.context import ToolContext, current_tool_context
 from tracer.errors import ModelError
 from tracer.runtime.chat_model import ChosenCall, Generation
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import RecordingInMemory
 from tracer.tools.definition.tool import tool
 
 
@@ -252,7 +253,7 @@ async def test_synchronous_tool_does_not_block_parallel_calls(open_bench: OpenBe
     ],
 )
 async def test_invalid_metadata_of_a_model_answer_do_not_discard_the_answer(
-    open_bench: OpenBench, store: MemoryStore, said: dict[str, Any], kept: tuple[str, object]
+    open_bench: OpenBench, store: RecordingInMemory, said: dict[str, Any], kept: tuple[str, object]
 ) -> None:
     on = await open_bench(application(ScriptedModel([script("Go", Turn("All well.", **said))])))
 
@@ -260,5 +261,5 @@ async def test_invalid_metadata_of_a_model_answer_do_not_discard_the_answer(
 
     assert (outcome.status, outcome.summary) == ("succeeded", "All well.")
     rows = await on.rows(outcome.root_plan_id)
-    thought = await store.read_think_act(UUID(rows.think_acts[0]["thinkActId"]))
+    thought = round_of(store, UUID(rows.think_acts[0]["thinkActId"]))
     assert getattr(thought, kept[0]) == kept[1]

@@ -257,9 +257,7 @@ async def test_parameters_are_sent_and_recorded_with_tools_and_finish_reasons(
 
     assert [each["temperature"] for each in chat_server.requests] == [0.2, 0.2]
     rows = await on.rows(outcome.root_plan_id)
-    first, last = [
-        await on.reader.read_think_act(UUID(each["thinkActId"])) for each in rows.think_acts
-    ]
+    first, last = [await on.think_act(UUID(each["thinkActId"])) for each in rows.think_acts]
     assert (first.parameters, first.finish_reasons) == ('{"temperature": 0.2}', ["tool_calls"])
     assert last.finish_reasons == ["stop"]
     [offered] = json.loads(first.offered_tools or "")

@@ -10,7 +10,7 @@ from tracer.errors import StoreUnavailable
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import RecordingInMemory
 from tracer.store import WriteAnswer
 
 
@@ -35,7 +35,7 @@ class StoreThatIsDown:
 
 
 async def test_run_during_an_outage_is_recorded_completely_afterwards(
-    store: MemoryStore, tmp_path: Path
+    store: RecordingInMemory, tmp_path: Path
 ) -> None:
     async with bench(busy_application(), StoreThatIsDown(), store, tmp_path) as on:
         outcome = await on.launcher.run("Everything")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.recordings import run_of, runs_of
 from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import application, outline, script
 from tracer.errors import BadRequest, ConfigurationError, RegistrationError
@@ -11,8 +12,7 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunOptions
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory.store import MemoryStore
-from tracer.store import RunFilter
+from tracer.storage.memory.recording import RecordingInMemory
 
 PLAN = '{"steps": [{"agent": "worker", "request": "Look"}, {"request": "Sum up"}]}'
 
@@ -177,7 +177,7 @@ async def test_failed_step_stops_its_plan(
 
 
 async def test_run_record_has_session_subject_tags_and_traceparent(
-    open_bench: OpenBench, store: MemoryStore
+    open_bench: OpenBench, store: RecordingInMemory
 ) -> None:
     on = await open_bench(application(ScriptedModel([script("Week", "fine")])))
 
@@ -185,7 +185,7 @@ async def test_run_record_has_session_subject_tags_and_traceparent(
         "Week?", agent="worker", session_id="s", subject="p-1", tags=["b", "a"], traceparent="00-x"
     )
 
-    run = await store.read_run(outcome.root_plan_id)
+    run = run_of(store, outcome.root_plan_id)
     assert (run.session_id, run.subject, run.tags) == ("s", "p-1", ["a", "b"])
     assert (run.traceparent, run.agent_name, run.title) == ("00-x", "worker", "Week?")
 
@@ -199,7 +199,7 @@ async def test_run_record_has_session_subject_tags_and_traceparent(
     ],
 )
 async def test_invalid_request_is_rejected_before_recording(
-    open_bench: OpenBench, store: MemoryStore, options: Any, said: str
+    open_bench: OpenBench, store: RecordingInMemory, options: Any, said: str
 ) -> None:
     on = await open_bench(application(ScriptedModel([])))
 
@@ -207,7 +207,7 @@ async def test_invalid_request_is_rejected_before_recording(
         with pytest.raises(BadRequest, match=said):
             await begin("Week?", **options)
 
-    assert (await store.list_runs(RunFilter(), 1, None)).items == []
+    assert runs_of(store) == []
 
 
 @pytest.mark.parametrize("request_text", ["?", "x" * 100_000, "a\0b\ud800", "{0} {x} %s"])

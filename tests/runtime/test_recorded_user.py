@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.recordings import run_of
 from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import application, everything, script
 from tracer.context import identity
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import RecordingInMemory
 from tracer.tools.definition.hidden_parameters import User
 
 TOKEN = "tok-5f0e6b8c1d9a"
@@ -43,7 +44,7 @@ def find_no_database(token_id: str) -> str:
     ids=["default", "asked for", "user", "token", "contains the token", "nobody", "fails"],
 )
 async def test_run_records_its_user_unless_the_user_id_is_the_token(
-    options: dict[str, Any], expected: str | None, open_bench: OpenBench, store: MemoryStore
+    options: dict[str, Any], expected: str | None, open_bench: OpenBench, store: RecordingInMemory
 ) -> None:
     model = ScriptedModel([script("Hello", "Hello.")])
     on = await open_bench(application(model, **options))
@@ -51,14 +52,14 @@ async def test_run_records_its_user_unless_the_user_id_is_the_token(
     with identity(token_id=TOKEN):
         outcome = await on.launcher.run("Hello", agent="worker")
 
-    run = await store.read_run(outcome.root_plan_id)
+    run = run_of(store, outcome.root_plan_id)
     assert (outcome.status, run.subject) == ("succeeded", expected)
     records = repr(everything(await on.rows(outcome.root_plan_id)))
     assert TOKEN not in records + (repr(run) if expected != TOKEN else "")
 
 
 async def test_user_that_the_caller_of_the_launcher_names_is_recorded(
-    open_bench: OpenBench, store: MemoryStore
+    open_bench: OpenBench, store: RecordingInMemory
 ) -> None:
     model = ScriptedModel([script("Hello", "Hello.")])
     on = await open_bench(application(model, token_resolver=find_user))
@@ -66,11 +67,11 @@ async def test_user_that_the_caller_of_the_launcher_names_is_recorded(
     with identity(token_id=TOKEN):
         outcome = await on.launcher.run("Hello", agent="worker", subject="p-1")
 
-    assert (await store.read_run(outcome.root_plan_id)).subject == "p-1"
+    assert run_of(store, outcome.root_plan_id).subject == "p-1"
 
 
 async def test_run_is_recorded_before_its_user_is_found(
-    open_bench: OpenBench, store: MemoryStore
+    open_bench: OpenBench, store: RecordingInMemory
 ) -> None:
     may_answer = asyncio.Event()
 
@@ -86,10 +87,10 @@ async def test_run_is_recorded_before_its_user_is_found(
         running = asyncio.create_task(run)
         await recorded.wait()
     [root_plan_id] = on.launcher.active_runs
-    before = await store.read_run(root_plan_id)
+    before = run_of(store, root_plan_id)
     may_answer.set()
     await running
-    after = await store.read_run(root_plan_id)
+    after = run_of(store, root_plan_id)
 
     assert (before.status, before.subject) == ("running", None)
     assert (after.status, after.subject) == ("succeeded", "u-1")

@@ -9,7 +9,7 @@ from uuid import UUID
 from tests.runtime.runs import application, bench, script
 from tracer.context import current_tool_context, identity
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.definition.hidden_parameters import UserId
 from tracer.tools.definition.tool import tool
 
@@ -43,7 +43,7 @@ async def test_run_started_within_a_tool_is_a_separate_run_with_the_same_caller(
     model = Looking(
         script("Go", [call("start_another")], "done"), script("Other", [call("who")], "fine")
     )
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(application(model, [who, start_another]), store, store, tmp_path) as on:
         with identity(token_id=CALLER):
             outcome = await on.launcher.run("Go", agent="worker")

@@ -17,7 +17,7 @@ from tests.trees import Node
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.definition.hidden_parameters import Hidden
 from tracer.tools.definition.session_state import RunContext
 from tracer.tools.definition.toolkit import Toolkit
@@ -115,7 +115,7 @@ async def test_hook_answers_create_and_retrieve_without_running_the_tool(
     application = Application(
         name="customers", agents=(worker,), model=model, session_state=PROFILES
     )
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(application, store, store, tmp_path) as on:
         first = await on.launcher.run(REQUEST, agent="worker", session_id="s")
         second = await on.launcher.run("Who is 456?", agent="worker", session_id="s")

@@ -12,12 +12,14 @@ from benchmarks.workload import bodies, trace
 from tests.citus_databases import on_one_postgres
 from tests.contract.stores import content
 from tests.otel.captured import spans_of
+from tests.otel.projections import project
 from tests.projecting import project_in
+from tests.recordings import record_from
 from tests.sample_runs import sample_run
 from tracer.otel.otlp import blocks
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import Span
-from tracer.storage.memory.store import MemoryStore
+from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader
@@ -57,7 +59,7 @@ async def test_concurrent_writers_of_a_run_make_the_same_records_as_one(
         await turn.write_spans(traces_of(spans[start : start + 100]))
     await project_in(pool)
 
-    assert await _records(reader) == await _records_in_memory(spans)
+    assert await _records(reader) == _projected(spans)
 
 
 async def test_rows_written_by_copy_equal_rows_written_by_upsert(
@@ -68,7 +70,7 @@ async def test_rows_written_by_copy_equal_rows_written_by_upsert(
         await writer.write_spans(traces_of(spans[start:end]))
         await project_in(pool)
 
-    assert await _records(reader) == await _records_in_memory(spans)
+    assert await _records(reader) == _projected(spans)
 
 
 @pytest.mark.parametrize(
@@ -124,10 +126,13 @@ async def _records(reader: TraceReader) -> list[dict[str, Any]]:
     return [content(record) for records in whole.records.values() for record in records]
 
 
-async def _records_in_memory(spans: Sequence[Span]) -> list[dict[str, Any]]:
-    store = MemoryStore()
-    await store.write_spans(traces_of(spans))
-    return await _records(store)
+def _projected(spans: Sequence[Span]) -> list[dict[str, Any]]:
+    found = project(spans)
+    return [
+        content(record_from(kind, (found.root_plan_id, record_id), fields))
+        for kind in RECORDS
+        for record_id, fields in sorted(found.records[kind].items())
+    ]
 
 
 async def test_repeated_spans_change_nothing(

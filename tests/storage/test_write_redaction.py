@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.canary_events import EVERYTHING, canary_events, found_in, run_of
-from tests.contract.transfers import export_of
 from tests.otel.decoded import redacted_spans, spans_in
 from tests.otel.made_traces import made, spans_from
 from tests.projecting import project_in
+from tests.recordings import run_of as recorded_run
+from tests.recordings import whole_run
 from tests.trees import read_tree
 from tracer.lineage.tree import Payloads
 from tracer.otel.otlp.blocks import traces_of
@@ -22,10 +23,10 @@ from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event, PlanStarted, ToolCallFinished, ToolCallStarted
-from tracer.records.record_classes import ActToolInfo
+from tracer.records.record_classes import ActToolInfo, Kind
 from tracer.redaction import Redaction
 from tracer.redaction.payloads import PayloadPolicy, size_of, stored_payload
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.projects.projects import SettingsOfProject
@@ -33,7 +34,7 @@ from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import TraceReader
-from tracer.transfer.exporting import Format
+from tracer.transfer.exporting import Format, exported
 
 LONG = json.dumps({"password": "hunter2", "text": "é" * 5000}, ensure_ascii=False)
 
@@ -54,36 +55,35 @@ async def call_in(reader: TraceReader, events: Sequence[Event]) -> ActToolInfo:
 async def test_paths_of_redacted_values_are_the_same_in_any_event_order() -> None:
     found = []
     for order in permutations(conflicting()):
-        store = MemoryStore()
+        recording = recording_in_memory()
         for event in order:
-            await store.write([event])
-        found.append((await call_in(store, order)).masked)
+            await recording.write([event])
+        [call] = recording.records(Kind.TOOL_CALL, order[0].root_plan_id)
+        found.append(call.masked)
     wanted = ["arguments", "arguments:/a~1b/api-key", "arguments:/password"]
 
     assert [[each for each in masked if each in wanted] for masked in found] == [wanted] * 6
 
 
-async def test_postgres_and_memory_store_the_same_paths_of_redacted_values(
-    database_url: str,
-) -> None:
+async def test_postgres_stores_the_paths_of_redacted_values(database_url: str) -> None:
     events = canary_events()
-    memory = MemoryStore()
+    run_id = run_of(events)
+    memory = recording_in_memory()
     await memory.write(events)
     async with open_pool(database_url) as pool:
         project = ProjectPool(pool)
         for event in events:
             await PostgresWriter(project).write([event])
         reader = PostgresReader(project)
-        run_id = run_of(events)
         trees = [await read_tree(each, run_id, Payloads.FULL) for each in (memory, reader)]
-        runs = [await each.read_run(run_id) for each in (memory, reader)]
+        run = await reader.read_run(run_id)
 
     for kept in ("plans", "steps", "think_acts", "tool_calls"):
         one, other = ([row["masked"] for row in getattr(tree, kept)] for tree in trees)
         assert one == other
         assert any(one)
-    assert runs[0].masked == runs[1].masked
-    assert {"sessionId:/0", "subject:/0", "tags", "traceparent:/0"} <= set(runs[1].masked)
+    assert run.masked == recorded_run(memory, run_id).masked
+    assert {"sessionId:/0", "subject:/0", "tags", "traceparent:/0"} <= set(run.masked)
 
 
 def _long_call() -> list[Event]:
@@ -146,11 +146,9 @@ def test_truncation_never_splits_a_redaction_marker() -> None:
         assert size_of(kept) == len(masked.encode())
 
 
-async def test_spans_are_stored_by_the_policy_of_the_project() -> None:
-    open_store = MemoryStore(redactor=WriteRedactor(Redaction.off()))
-    events = canary_events()
-    await open_store.write(events)
-    spans = spans_in(decode_protobuf(await export_of(open_store, run_of(events), Format.OTLP)))
+def test_spans_are_stored_by_the_policy_of_the_project() -> None:
+    exported_bytes = b"".join(exported(whole_run(canary_events()), Format.OTLP))
+    spans = spans_in(decode_protobuf(exported_bytes))
     redactor = WriteRedactor()
     with_dropped_payloads, failures = [], []
     for policy in PayloadPolicy:
@@ -187,9 +185,11 @@ async def test_events_of_a_recorder_in_the_same_process_are_redacted_once(
     assert found_in(repr(stored).encode()) == []
 
 
-async def test_redaction_can_be_turned_off() -> None:
-    store = MemoryStore(redactor=WriteRedactor(Redaction.off()))
+async def test_redaction_can_be_turned_off(database_url: str) -> None:
     events = canary_events()
-    await store.write(events)
     assert EVERYTHING in [event.arguments for event in events if isinstance(event, ToolCallStarted)]
-    assert (await call_in(store, events)).arguments == EVERYTHING
+    async with open_pool(database_url) as pool:
+        redactor = WriteRedactor(Redaction.off())
+        await PostgresWriter(ProjectPool(pool), redactor=redactor).write(events)
+        call = await call_in(PostgresReader(ProjectPool(pool)), events)
+    assert call.arguments == EVERYTHING

@@ -17,7 +17,7 @@ from tracer.recorder.spool import Spool
 from tracer.records.events import Event, ToolCallFinished
 from tracer.records.leases import Lease
 from tracer.records.record_classes import Run
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import RecordingInMemory, recording_in_memory
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader
@@ -65,7 +65,7 @@ class Service:
     """A tool service with the store that it records to."""
 
     tools: ToolService
-    reader: TraceReader
+    reader: TraceReader | RecordingInMemory
     events: list[Event]
     """All that was written, in order."""
 
@@ -92,14 +92,14 @@ class Service:
 
 @asynccontextmanager
 async def service(spool: Path, *tools: Tool | Toolkit, **resources: Any) -> AsyncIterator[Service]:
-    """Open a service over a store in memory.
+    """Open a service that records in memory.
 
     Args:
         spool: Where its spool may be.
         tools: What it calls.
         resources: See `ToolResources`.
     """
-    store = MemoryStore()
+    store = recording_in_memory()
     async with _service(spool, store, store, tools, resources) as opened:
         yield opened
 
@@ -120,7 +120,7 @@ async def postgres_service(
 async def _service(
     spool: Path,
     writer: TraceWriter,
-    reader: TraceReader,
+    reader: TraceReader | RecordingInMemory,
     tools: Sequence[Tool | Toolkit],
     resources: dict[str, Any],
 ) -> AsyncIterator[Service]:

@@ -19,7 +19,7 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.call.batch_tool import batch_tool
 from tracer.tools.definition.tool import EXCLUSIVE, Tool, ToolType, tool
 from tracer.tools.registry import ToolRegistry
@@ -61,7 +61,7 @@ async def test_exclusive_call_waits_for_earlier_calls_and_delays_later_ones(tmp_
     names = [("shared", "a"), ("shared", "b"), ("alone", "c"), ("alone", "d"), ("shared", "e")]
     chosen = [call(name, {"who": who}) for name, who in names]
     model = ScriptedModel([script("Go", chosen, "done")])
-    store = MemoryStore()
+    store = recording_in_memory()
 
     async with bench(application(model, tools), store, store, tmp_path) as on:
         outcome = await on.launcher.run("Go", agent="worker")
@@ -125,7 +125,7 @@ async def test_limit_of_a_run_counts_calls_of_batches_sub_plans_and_tools(
     scripts += [script(f"Review week {n}.", [call("visit")] * 3, "fine") for n in (1, 2, 3)]
     tools = [visit, batch_tool(visit), review, batch_tool(review), outer, outer_in_thread]
     limited = of_agents(scripts, tools, max_parallel_calls=limit)
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(limited, store, store, tmp_path) as on, asyncio.timeout(PATIENCE):
         outcome = await on.launcher.run("Go", agent="worker")
         rows = await on.rows(outcome.root_plan_id)
@@ -153,7 +153,7 @@ async def test_nested_calls_of_a_limited_call_wait_for_no_slot(tmp_path: Path, n
 
     scripts = [script("Go", [call(name)] * 3, "done")]
     limited = of_agents(scripts, [outer, outer_in_thread, inner], max_parallel_calls=1)
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(limited, store, store, tmp_path) as on:
         outcome = await on.launcher.run("Go", agent="worker", timeout=PATIENCE)
         rows = (await on.rows(outcome.root_plan_id)).tool_calls
@@ -184,7 +184,7 @@ async def test_calls_of_a_limited_calls_sub_plan_wait_for_no_slot(
         script("Review week 1.", [call("look")], "fine"),
     ]
     limited = of_agents(scripts, [outer, look, review], **limits)
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(limited, store, store, tmp_path) as on:
         outcome = await on.launcher.run("Go", agent="worker", timeout=PATIENCE)
         rows = (await on.rows(outcome.root_plan_id)).tool_calls
@@ -267,7 +267,7 @@ async def test_waiting_call_is_pending_until_it_gets_a_slot(
 
     chosen = [call("hold"), call("look"), call("hold")]
     model = ScriptedModel([script("Go", chosen, "done")])
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(application(model, [limited, look]), store, store, tmp_path) as on:
         async with asyncio.timeout(PATIENCE):
             outcome = await on.launcher.run("Go", agent="worker")
@@ -283,7 +283,7 @@ async def test_call_that_never_got_a_slot_has_no_start(tmp_path: Path) -> None:
     let_go, held = asyncio.Event(), asyncio.Event()
     limited = holding(let_go, held, max_parallel=1)
     model = ScriptedModel([script("Go", [call("hold"), call("hold")], times=None)])
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(application(model, [limited]), store, store, tmp_path) as on:
         outcome = await long_enough(
             lambda seconds: on.launcher.run("Go", agent="worker", timeout=seconds), held.is_set
@@ -338,7 +338,7 @@ async def test_nested_calls_proceed_while_another_call_waits_for_a_slot(
     model = ScriptedModel([script("Both", [call("around"), call("one")], "done")])
     tools = [around, one]
     app = application(model, tools, max_parallel_calls=1, registry=ToolRegistry(tools))
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(app, store, store, tmp_path) as on:
         outcome = await on.launcher.run("Both", agent="worker", timeout=PATIENCE)
 

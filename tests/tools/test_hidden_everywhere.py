@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from langchain_core.tools import StructuredTool
 
+from tests.recordings import messages_of
 from tests.runtime.runs import bench
 from tests.tools.http_servers import HttpServer, Received, http_server, reply
 from tests.tools.mcp_servers import live_server
@@ -26,7 +27,7 @@ from tracer.errors import InvalidArguments, RegistrationError
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.call.batch_tool import batch_tool
 from tracer.tools.config.tools_toml import read_tools
 from tracer.tools.definition.hidden_parameters import TokenId, UserId
@@ -262,13 +263,13 @@ async def test_agent_never_shows_a_hidden_parameter_to_its_model(tmp_path: Path)
     asked = [call("by_option", {"asked": "hi", "token_id": "mallory"}), call("of_schema", "{")]
     model = ScriptedModel([Script([Turn(calls=asked), Turn("done")], request="Go")])
     worker = Agent("worker", "Work.", tools=(tool(name="by_option", hidden=HIDE)(token_visible),))
-    store = MemoryStore()
+    store = recording_in_memory()
     app = Application(name="tests", agents=(worker,), model=model)
     async with bench(app, store, store, tmp_path) as on:
         with identity(token_id="t-ann"):
             run = await on.launcher.run("Go", agent="worker")
         rows = await on.rows(run.root_plan_id)
-        recorded = await store.read_messages(run.root_plan_id)
+        recorded = messages_of(store, run.root_plan_id)
 
     assert "mallory" not in str(rows.tool_calls) + str(recorded)
     assert rows.tool_calls[0]["forgedArguments"] == ["token_id"]

@@ -22,7 +22,7 @@ from tracer.errors import Denied
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.definition.tool import Tool, tool
 
 
@@ -108,7 +108,7 @@ async def check(tmp_path: Path, hook: Hook, hook_async: Hook, expected: Expected
         chosen = [call(each.name, {"number": 5}) for each in tools]
         scripts.append(Script([Turn(calls=chosen), Turn("done")], request="Go", agent=form))
     application = Application(name="tests", agents=tuple(agents), model=ScriptedModel(scripts))
-    store = MemoryStore()
+    store = recording_in_memory()
     for name in ran:
         ran[name].clear()
     async with bench(application, store, store, tmp_path) as launched, asyncio.timeout(PATIENCE):

@@ -19,7 +19,7 @@ from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.ids import new_id
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.call.active_run import ActiveRun, ToolResources, conversation_of
 from tracer.tools.definition.hidden_parameters import User, UserId
 from tracer.tools.definition.session_state import SessionState
@@ -130,7 +130,7 @@ async def test_run_has_its_caller_until_it_ends(tmp_path: Path) -> None:
 async def test_ended_identity_block_starts_no_run(tmp_path: Path) -> None:
     with identity(token_id=A) as who:
         pass
-    async with Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder:
+    async with Recorder(recording_in_memory(), Spool(tmp_path / "spool.db")) as recorder:
         scope = ActiveRun(recorder, ToolResources(), new_id(), new_id, set(), identity=who)
         with pytest.raises(MissingIdentity, match="has ended"):
             await scope.user()
@@ -296,7 +296,7 @@ async def test_run_started_by_a_tool_has_its_own_caller(
     tools = [ask, *ALL]
     model = ScriptedModel([script("Ask", [call("ask", {"asked": "x"})], "done")])
     app = application(model, tools, registry=ToolRegistry(tools), token_resolver=resolve)
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(app, store, store, tmp_path) as on:
         with identity(token_id=B):
             run = await on.launcher.run("Ask", agent="worker", identity=Identity(A))

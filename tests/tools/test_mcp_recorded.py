@@ -19,7 +19,7 @@ from tests.tools.short_times import PATIENCE, long_enough
 from tests.tools.traced_mcp_process import call_while_traced
 from tracer.records.ids import span_id
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.executors.mcp.server import CALL_ID_KEY, McpServer
 from tracer.tools.registry import ToolRegistry
 
@@ -128,7 +128,7 @@ async def test_model_continues_after_an_error_of_the_server(
     async with live_server(tmp_path, "http") as live:
         registry = ToolRegistry(servers=[McpServer(live.config())])
         model = ScriptedModel([script("Go", [call("fail"), call("number", {"n": 20})], "done")])
-        store = MemoryStore()
+        store = recording_in_memory()
         names = ("fail", "number")
         of_agents = application(model, names, registry=registry)
         async with bench(of_agents, store, store, tmp_path) as on:

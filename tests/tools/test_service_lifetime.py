@@ -14,7 +14,7 @@ from tests.tools.short_times import PATIENCE, until
 from tracer.errors import ToolUnavailable
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.call.active_run import ToolResources
 from tracer.tools.definition.tool import tool
 from tracer.tools.executors.mcp.server import McpConfig, McpServer
@@ -36,7 +36,7 @@ async def test_tools_of_a_server_that_starts_late_are_registered(
     try:
         async with (
             nothing_left_behind(),
-            Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder,
+            Recorder(recording_in_memory(), Spool(tmp_path / "spool.db")) as recorder,
             ToolService(registry, recorder) as tools,
         ):
             before = await tools.call("number", {"n": 20})
@@ -56,7 +56,7 @@ async def test_closed_service_stops_retrying_its_servers(
     server = McpServer(config, retry_seconds=0)
     async with (
         nothing_left_behind(),
-        Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder,
+        Recorder(recording_in_memory(), Spool(tmp_path / "spool.db")) as recorder,
         ToolService(ToolRegistry(servers=[server]), recorder),
     ):
         await asyncio.sleep(0)
@@ -65,7 +65,7 @@ async def test_closed_service_stops_retrying_its_servers(
 async def test_cancelled_start_leaves_no_server_behind(tmp_path: Path) -> None:
     async with (
         nothing_left_behind(),
-        Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder,
+        Recorder(recording_in_memory(), Spool(tmp_path / "spool.db")) as recorder,
     ):
         server = McpServer(SILENT)
         service = ToolService(ToolRegistry(servers=[server]), recorder)
@@ -92,7 +92,7 @@ async def test_closing_continues_when_it_is_cancelled(tmp_path: Path) -> None:
     registry = ToolRegistry([stubborn], [McpServer(live.config())])
     async with (
         nothing_left_behind(),
-        Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder,
+        Recorder(recording_in_memory(), Spool(tmp_path / "spool.db")) as recorder,
     ):
         service = ToolService(registry, recorder)
         await service.__aenter__()
@@ -113,7 +113,7 @@ async def test_servers_are_closed_when_the_resources_fail_to_close(tmp_path: Pat
 
     async with live_server(tmp_path, "http") as live:
         server = McpServer(live.config())
-        async with Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder:
+        async with Recorder(recording_in_memory(), Spool(tmp_path / "spool.db")) as recorder:
             service = ToolService(ToolRegistry(servers=[server]), recorder, Broken())
             await service.__aenter__()
             with pytest.raises(OSError, match="broken"):

@@ -17,8 +17,8 @@ from tests.runtime.runs import application, bench, script
 from tests.tools.service_bench import Service, postgres_service, service
 from tracer.records.sessions import SessionStates
 from tracer.runtime.scripted_model import ScriptedModel, call
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.storage.memory.sessions import MemorySessions
-from tracer.storage.memory.store import MemoryStore
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.session_state import PostgresSessions
@@ -110,7 +110,7 @@ async def test_five_parallel_increments_of_an_agent_add_up_to_five(
 
     chosen = [call("visit_together") for _ in range(5)]
     model = ScriptedModel([script("Go", chosen, "done")])
-    store = MemoryStore()
+    store = recording_in_memory()
     of_agents = application(model, [visit_together])
     async with bench(of_agents, store, store, tmp_path) as on:
         on.launcher.tools.resources.sessions = sessions

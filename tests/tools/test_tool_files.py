@@ -18,7 +18,7 @@ from tracer.context import identity
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.status import Status
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.definition.tool import ToolType, tool
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.service import ToolService
@@ -27,7 +27,7 @@ from tracer.tools.service import ToolService
 @asynccontextmanager
 async def _service(folder: Path, registry: ToolRegistry) -> AsyncIterator[ToolService]:
     async with (
-        Recorder(MemoryStore(), Spool(folder / "spool.sqlite3")) as recorder,
+        Recorder(recording_in_memory(), Spool(folder / "spool.sqlite3")) as recorder,
         ToolService(registry, recorder) as tools,
     ):
         yield tools

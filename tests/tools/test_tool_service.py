@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests.recordings import run_of
 from tests.runtime.runs import ENDED, everything
 from tests.tools.service_bench import Service, service
 from tests.tools.short_times import PATIENCE
 from tests.trees import TreeRows
 from tracer.context import ToolContext, current_tool_context, identity
 from tracer.errors import Denied
+from tracer.storage.memory.recording import RecordingInMemory
 from tracer.tools.definition.hidden_parameters import UserId
 from tracer.tools.definition.tool import Tool, tool
 from tracer.tools.service import CallOutcome
@@ -75,7 +77,8 @@ async def test_call_outside_a_run_is_a_separate_run(
     async with service(tmp_path, add, add_in_thread, deny, cancel, hang) as on:
         outcome = await on.tools.call(name, arguments, thread_id="s", provider_call_id="call_0")
         rows = await on.rows(outcome.root_plan_id)
-        run = await on.reader.read_run(outcome.root_plan_id)
+        assert isinstance(on.reader, RecordingInMemory)
+        run = run_of(on.reader, outcome.root_plan_id)
 
     assert (outcome.status, outcome.reason) == (status, reason)
     [row], [step], [plan] = rows.tool_calls, rows.steps, rows.plans

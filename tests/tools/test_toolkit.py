@@ -14,7 +14,7 @@ from tracer.errors import RegistrationError
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.definition.session_state import SessionState
 from tracer.tools.definition.tool import Tool, tool
 from tracer.tools.definition.toolkit import Toolkit
@@ -59,7 +59,7 @@ async def test_agent_gets_tools_instructions_and_state_of_its_toolkit(tmp_path: 
     scores = Scores()
     worker = Agent("worker", "You count.", tools=(scores,))
     match = application(worker, Agent("other", "Rest.", tools=(scores,)), model=model)
-    store = MemoryStore()
+    store = recording_in_memory()
     async with bench(match, store, store, tmp_path) as on:
         outcome = await on.launcher.run("Go", agent="worker", session_id="s")
         rows = (await on.rows(outcome.root_plan_id)).tool_calls

@@ -18,7 +18,7 @@ from opentelemetry import trace
 
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.executors.mcp.server import McpConfig, McpServer
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.service import ToolService
@@ -67,7 +67,7 @@ def call_while_traced(home: Path, config: McpConfig, answer: Connection) -> None
 async def _call(home: Path, config: McpConfig) -> dict[str, str]:
     registry = ToolRegistry(servers=[McpServer(config)])
     async with (
-        Recorder(MemoryStore(), Spool(home / "spool.db")) as recorder,
+        Recorder(recording_in_memory(), Spool(home / "spool.db")) as recorder,
         ToolService(registry, recorder) as tools,
     ):
         outcome = await tools.call("echo_meta")

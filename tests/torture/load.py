@@ -14,17 +14,21 @@ from uuid import UUID
 
 from benchmarks.workload import request, traces
 from tests.otel.decoded import spans_in
+from tests.otel.projections import project
 from tests.recorder.test_over_http import until
+from tests.recordings import rows_of_spans, run_of
 from tests.sample_runs import sample_run
-from tests.trees import read_tree
+from tests.trees import TreeRows, plain_rows, read_tree
 from tracer.errors import StoreUnavailable
 from tracer.lineage.tree import Payloads
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.otel.otlp.spans import Span
+from tracer.otel.projection.project import totals_of
 from tracer.records.events import Event
-from tracer.storage.memory.store import MemoryStore
+from tracer.records.record_classes import Totals
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.store import TraceReader, TraceWriter
 
 WINDOW = 2_000
@@ -180,40 +184,50 @@ class Difference:
 
 
 async def difference(load: Load, kept: TraceReader) -> Difference:
-    """Compare what a store made of the load with what an undisturbed one makes of it.
+    """Compare what a store made of the load with what its events and spans mean.
 
     Args:
         load: The load that was written.
         kept: Reads the store, in which nothing is pending.
     """
-    told = MemoryStore()
-    for run in load.runs:
-        await told.write(run)
-    for trace in load.traces:
-        await told.write_spans(traces_of(trace))
     found = Difference()
-    for root in load.roots:
-        expected, actual = await _records(told, root), await _records(kept, root)
+    runs = [await _of_events(run) for run in load.runs] + [
+        _of_spans(trace) for trace in load.traces
+    ]
+    for root, (expected, totals) in zip(load.roots, runs, strict=True):
+        spans = {("spanId", each.span_id.hex()): each.body for each in await kept.read_spans(root)}
+        actual = _by_id(await read_tree(kept, root, Payloads.FULL)) | spans
+        run = await kept.read_run(root)
         found.lost += sum(actual.get(key) != record for key, record in expected.items())
         found.duplicated += len(actual.keys() - expected.keys())
-        found.duplicated += await _totals(kept, root) != await _totals(told, root)
+        found.duplicated += {name: getattr(run, name) for name in totals} != totals
     return found
 
 
-async def _records(reader: TraceReader, root: UUID) -> dict[tuple[str, str], Any]:
-    """Return the records of a run, and its spans."""
-    spans = {("spanId", span.span_id.hex()): span.body for span in await reader.read_spans(root)}
-    rows = await read_tree(reader, root, Payloads.FULL)
+Expected = tuple[dict[tuple[str, str], Any], dict[str, Any]]
+"""The rows and spans of a run, and its totals."""
+
+
+async def _of_events(events: list[Event]) -> Expected:
+    recording = recording_in_memory()
+    await recording.write(events)
+    run_id = events[0].root_plan_id
+    run = run_of(recording, run_id)
+    rows = await read_tree(recording, run_id, Payloads.FULL)
+    return _by_id(rows), {name: getattr(run, name) for name in Totals.model_fields}
+
+
+def _of_spans(spans: list[Span]) -> Expected:
+    rows = plain_rows(rows_of_spans(spans))
+    found = {("spanId", span.span_id.hex()): span.body for span in spans}
+    return _by_id(rows) | found, totals_of(project(spans).records)
+
+
+def _by_id(rows: TreeRows) -> dict[tuple[str, str], Any]:
     by_kind = {
         "planId": rows.plans,
         "stepId": rows.steps,
         "thinkActId": rows.think_acts,
         "toolCallId": rows.tool_calls,
     }
-    records = {(name, row[name]): row for name, rows in by_kind.items() for row in rows}
-    return {**records, **spans}
-
-
-async def _totals(reader: TraceReader, root: UUID) -> dict[str, Any]:
-    run = await reader.read_run(root)
-    return run.model_dump(exclude={"project_id", "revision", "recorded_at"})
+    return {(name, row[name]): row for name, rows in by_kind.items() for row in rows}

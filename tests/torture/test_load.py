@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
+import pytest
+
+from tests.projecting import project_in
 from tests.torture.load import Difference, deliver, difference, load_of
 from tracer.records.events import Event, ThoughtRecorded
-from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import WriteAnswer
 
 
-class Forgetful(MemoryStore):
+class Forgetful(PostgresWriter):
     """Acknowledges a batch that it does not keep."""
 
     writes = 0
@@ -20,28 +26,36 @@ class Forgetful(MemoryStore):
         return WriteAnswer(len(events)) if self.writes == 2 else await super().write(events)
 
 
-async def test_load_check_finds_no_difference_in_a_correct_store() -> None:
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[Pool]:
+    async with open_pool(database_url) as pool:
+        yield pool
+
+
+async def test_load_check_finds_no_difference_in_a_correct_store(pool: Pool) -> None:
     load = load_of(300)
-    store = MemoryStore()
-    await deliver(load, [store])
+    await deliver(load, [PostgresWriter(ProjectPool(pool))])
+    await project_in(pool)
 
     assert load.acknowledged == load.total > 300
-    assert await difference(load, store) == Difference(lost=0, duplicated=0)
+    found = await difference(load, PostgresReader(ProjectPool(pool)))
+    assert found == Difference(lost=0, duplicated=0)
 
 
-async def test_load_check_finds_a_missing_batch() -> None:
+async def test_load_check_finds_a_missing_batch(pool: Pool) -> None:
     load = load_of(300)
-    store = Forgetful()
-    await deliver(load, [store])
+    await deliver(load, [Forgetful(ProjectPool(pool))])
+    await project_in(pool)
 
-    assert (await difference(load, store)).lost > 0
+    assert (await difference(load, PostgresReader(ProjectPool(pool)))).lost > 0
 
 
-async def test_load_check_finds_an_event_counted_twice() -> None:
+async def test_load_check_finds_an_event_counted_twice(pool: Pool) -> None:
     load = load_of(300)
-    store = MemoryStore()
-    await deliver(load, [store])
+    writer = PostgresWriter(ProjectPool(pool))
+    await deliver(load, [writer])
+    await project_in(pool)
     thought = next(e for run in load.runs for e in run if isinstance(e, ThoughtRecorded))
-    await store.write([thought.model_copy(update={"think_act_id": thought.root_plan_id})])
+    await writer.write([thought.model_copy(update={"think_act_id": thought.root_plan_id})])
 
-    assert (await difference(load, store)).duplicated > 0
+    assert (await difference(load, PostgresReader(ProjectPool(pool)))).duplicated > 0

@@ -5,9 +5,8 @@ versions of a record become one. Each field in `tracer.records.record_classes` s
 Because of these rules, any permutation, split or repetition of the same events produces the same
 records.
 
-All stores apply the same rules: `merge_records` merges a batch in Python, the memory store uses
-`merged`, and the Postgres store generates SQL. `docs/reference/protocol.md` lists the rules for
-implementations in other languages.
+`merge_records` merges events in Python, and the Postgres store generates SQL from the same rules.
+`docs/reference/protocol.md` lists the rules for implementations in other languages.
 """
 
 from __future__ import annotations

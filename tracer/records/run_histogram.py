@@ -42,13 +42,3 @@ class RunHistogram:
     counted_back_to: datetime | None = None
     """The start of the last examined run, if the limit of examined runs was reached. Earlier runs
     may match, too, but are not counted."""
-
-
-def interval_for(seconds: float) -> int:
-    """Return the interval length, in seconds, for a histogram of a time range.
-
-    Args:
-        seconds: The length of the time range.
-    """
-    fitting = (each for each in INTERVALS if each * MOST_BINS >= seconds)
-    return next(fitting, INTERVALS[-1])

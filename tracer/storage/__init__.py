@@ -1,1 +1,1 @@
-"""The stores: Postgres, memory, and a tracer server over HTTP."""
+"""The stores: Postgres, a tracer server over HTTP, and a recording in memory."""

@@ -1,4 +1,4 @@
-"""The lineage of a tool call, computed from records in memory."""
+"""The lineage of a tool call, computed from its run's records."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The memory store: a plain implementation of the contract."""
+"""What a process holds in memory: a recording for tests, and states of sessions."""
