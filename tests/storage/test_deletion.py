@@ -351,8 +351,10 @@ RUN_INDEXES_OF_WORK = ({"recorder_run_by_root_plan_id"}, {"pending_run_pkey"})
         (sql.DELETE_STATES, {"session_state_by_session"}),
         *zip(sql.FORGET_WORK, RUN_INDEXES_OF_WORK, strict=True),
         # Its conditions are those of the statements that delete.
-        (sql.COUNT_ROWS, {*RECORDS_BY_RUN, "otel_block_pkey"}),
-        (sql.COUNT_REMAINING, {"act_tool_info_by_run", "recorder_run_by_root_plan_id"}),
+        (
+            sql.COUNT_REMAINING,
+            {*RECORDS_BY_RUN, "otel_block_pkey", "recorder_run_by_root_plan_id"},
+        ),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(sorted(value)),
 )

@@ -25,7 +25,7 @@ from tracer.storage.postgres.stats.rollups import roll_up_runs
 from tracer.store import Erasure
 
 MAX_ROWS = 200_000
-"""A run with more rows is not deleted in one transaction, to bound its duration and memory."""
+"""The most rows that a transaction deletes, to bound its duration and memory."""
 
 RUNS_AT_ONCE = 20
 """How many runs become tombstones before their rows are purged. This bounds the number of runs
@@ -308,31 +308,27 @@ class PostgresDeletion:
             claim: Whether to wait for other processes that purge some of the runs, or to skip those
                 runs.
         """
-        unlinked: set[UUID] = set()
         for begin in range(0, len(runs), RUNS_AT_ONCE):
             some = sorted(runs[begin : begin + RUNS_AT_ONCE])
             for group in await runs_by_shard(self._project.pool, some):
-                while result := await self._purge_some(group, claim, unlinked):
+                while result := await self._purge_some(group, claim):
                     yield result
 
-    async def _purge_some(
-        self, runs: list[UUID], claim: str, unlinked: set[UUID]
-    ) -> PurgeResult | None:
-        """Delete the rows of some tombstones in one transaction.
+    async def _purge_some(self, runs: list[UUID], claim: str) -> PurgeResult | None:
+        """Delete rows of some tombstones, table by table, in one transaction.
 
-        If a single run has too many rows for one transaction, only some of them are deleted. Only
-        the last statement locks a row of `run`. So writes to a deleted run are rejected without
-        waiting for the purge.
+        The transaction deletes at most `max_rows` rows. Only its last statement locks a row of
+        `run`, so that writes to a deleted run are rejected without waiting for the purge.
 
         Args:
             runs: The runs.
             claim: Whether to wait for other processes, or to skip their runs.
-            unlinked: The large runs whose references were removed. The method adds to this set.
 
         Returns:
-            The numbers of deleted rows; None if no run is left to purge.
+            The numbers of deleted rows, with no runs if rows are left; None if no run is left.
         """
-        parameters = self._values({"runs": runs, "most": self._max_rows})
+        parameters = self._values({"runs": runs})
+        done, most = PurgeResult(), self._max_rows
         async with in_project(self._project, seconds=None) as connection:
             parameters["runs"] = [
                 run_id for run_id, *_ in await _fetched(connection, claim, parameters)
@@ -340,16 +336,18 @@ class PostgresDeletion:
             parameters["runs"] = await _column(connection, sql.FIND_CLAIMED, parameters)
             if not parameters["runs"]:
                 return None
-            while sum(await _column(connection, sql.COUNT_ROWS, parameters)) > self._max_rows:
-                if len(parameters["runs"]) == 1:
-                    return await _purge_large_run(connection, parameters, unlinked)
-                parameters["runs"] = parameters["runs"][: len(parameters["runs"]) // 2]
-            cursors = [await connection.execute(each, parameters) for each in sql.DELETE_ROWS]
+            for statement in sql.UNLINK:
+                await connection.execute(statement, parameters)
+            for statement in sql.DELETE_ROWS:
+                values = {**parameters, "most": most}
+                [(rows, records, spans)] = await _fetched(connection, statement, values)
+                done += PurgeResult(0, records, spans)
+                most -= rows
+                if most <= 0:
+                    return done
             await connection.execute(sql.CHECK_REFERENCES)
             await connection.execute(sql.FINISH_PURGE, parameters)
-            counts = [await cursor.fetchone() or (0, 0, 0) for cursor in cursors]
-        _, records, spans = map(sum, zip(*counts, strict=True))
-        return PurgeResult(len(parameters["runs"]), records, spans)
+        return done + PurgeResult(len(parameters["runs"]))
 
     # --- Queries ---------------------------------------------------------------------------------
 
@@ -408,24 +406,3 @@ async def _delete_states(
         unshared = set(values["sessions"]).difference(session for (session,) in shared)
         values["sessions"] = list(unshared)
     await connection.execute(sql.DELETE_STATES, values)
-
-
-async def _purge_large_run(
-    connection: PoolConnection, values: dict[str, Any], unlinked: set[UUID]
-) -> PurgeResult:
-    """Do one step of purging a large run.
-
-    The first step removes the references between the run's rows. Each later step deletes some rows
-    of the first table that still has any.
-    """
-    [run_id] = values["runs"]
-    if run_id not in unlinked:
-        for statement in sql.UNLINK:
-            await connection.execute(statement, values)
-        unlinked.add(run_id)
-        return PurgeResult()
-    for statement in sql.DELETE_SOME_ROWS:
-        [(rows, records, spans)] = await _fetched(connection, statement, values)
-        if rows:
-            return PurgeResult(0, records, spans)
-    return PurgeResult()

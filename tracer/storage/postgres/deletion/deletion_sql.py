@@ -224,16 +224,6 @@ def _counted(table: str, delete: str) -> str:
     )
 
 
-COUNT_ROWS = "SELECT count(*) FROM ({} LIMIT %(most)s + 1) AS found".format(
-    " UNION ALL ".join(f"SELECT FROM {table} WHERE {_of_runs(table)}" for table in PURGED_TABLES)
-)
-"""Counts the rows of runs, up to one more than `most`."""
-
-DELETE_ROWS = tuple(
-    _counted(table, f"DELETE FROM {table} WHERE {_of_runs(table)}") for table in PURGED_TABLES
-)
-"""Delete all rows of runs. The foreign keys are deferred, so the order is irrelevant."""
-
 UNLINK = tuple(
     f"UPDATE {TABLES[kind]} SET {changes} WHERE {_of_runs(TABLES[kind])} AND {is_linked}"
     for kind, changes, is_linked in (
@@ -247,11 +237,11 @@ UNLINK = tuple(
         (Kind.TOOL_CALL, "parent_tool_call_id = NULL", "parent_tool_call_id IS NOT NULL"),
     )
 )
-"""Cut the references of a large run that form circles. Afterwards its rows can be deleted in
-several transactions without broken references in between."""
+"""Cut the references that form circles. Afterwards the rows can be deleted in several transactions
+without broken references in between."""
 
 # `ctid = ANY (…)` would be compared one by one if the planner chose another index.
-DELETE_SOME_ROWS = tuple(
+DELETE_ROWS = tuple(
     _counted(
         table,
         f"DELETE FROM {table} WHERE {_OF_RUNS} AND ctid IN ("
