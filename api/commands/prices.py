@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import Annotated
 
 import orjson
 import typer
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Column, Table
 
-from api.prices.schemas import PriceSchema, Rate
+from api.prices.schemas import PriceSchema
 from tracer import assembly
 from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
-from tracer.records.prices import ALWAYS, ModelPrice
+from tracer.records.input_errors import validation_message
+from tracer.records.prices import ALWAYS
 from tracer.settings import Settings
 from tracer.storage.postgres.projects.model_prices import ModelPrices
 from tracer.storage.postgres.schema.project_tables import RATES
@@ -44,9 +44,6 @@ ValidFrom = Annotated[
         help="The first day of the price, in UTC; it always held if omitted.",
     ),
 ]
-
-
-_RATE: TypeAdapter[Decimal] = TypeAdapter(Rate)
 
 
 @prices.command(name="list")
@@ -100,19 +97,23 @@ def set_price(
     """
 
     async def run(settings: Settings) -> None:
-        price = ModelPrice(
-            model,
-            provider,
-            _day(valid_from),
-            _rate(input_usd),
-            _rate(output_usd),
-            *(
-                None if each is None else _rate(each)
-                for each in (cache_read_usd, cache_write_usd, reasoning_usd)
-            ),
-        )
+        try:
+            wanted = PriceSchema.model_validate(
+                {
+                    "model": model,
+                    "provider": provider,
+                    "valid_from": _day(valid_from),
+                    "input_usd": input_usd,
+                    "output_usd": output_usd,
+                    "cache_read_usd": cache_read_usd,
+                    "cache_write_usd": cache_write_usd,
+                    "reasoning_usd": reasoning_usd,
+                }
+            )
+        except ValidationError as error:
+            raise BadRequest(validation_message(error)) from None
         async with _prices(settings, project) as own:
-            await own.set_price(price)
+            await own.set_price(wanted.price())
         console.print(
             "The price is set. Apply it to stored runs: `tracer reproject --all --prices`."
         )
@@ -151,12 +152,3 @@ async def _prices(settings: Settings, project: str) -> AsyncIterator[ModelPrices
 
 def _day(valid_from: datetime | None) -> date:
     return ALWAYS if valid_from is None else valid_from.replace(tzinfo=UTC).date()
-
-
-def _rate(text: str) -> Decimal:
-    try:
-        return _RATE.validate_python(text)
-    except ValidationError:
-        raise BadRequest(
-            f"{text!r} is not a rate from 0 to 1,000,000 dollars. Pass a number such as 0.25."
-        ) from None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
-from tests.api.commands import Result, tracer_process
+from tests.api.commands import serving_here, tracer
 from tests.api.projects import Doors, two_projects
 from tests.contract.moments import Moments
 from tracer.records.access import Scope
@@ -54,10 +54,11 @@ def events_of(run: Moments, *models: str, **used: Any) -> list[Event]:
     return [*events, run.plan_finished(at=1)]
 
 
-async def recorded(doors: Doors, *models: str, **used: Any) -> str:
+async def recorded(doors: Doors, *models: str, one_by_one: bool = False, **used: Any) -> str:
     run = Moments()
-    for event in events_of(run, *models, **used):
-        body = {"events": [json.loads(event_json(event))]}
+    events = [json.loads(event_json(event)) for event in events_of(run, *models, **used)]
+    for part in [[event] for event in events] if one_by_one else [events]:
+        body = {"events": part}
         answer = await doors.client.post("/api/events", json=body)
         assert answer.json()["refused"] == [], answer.text
     return str(run.root)
@@ -95,28 +96,24 @@ async def test_prices_are_set_listed_and_deleted(doors: Doors) -> None:
     assert (await client.get("/api/prices")).json() == {"items": [replaced, *planted]}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+async def test_invalid_prices_and_days_are_rejected(doors: Doors) -> None:
+    changes: list[dict[str, Any]] = [
         {"inputUsd": -1},
         {"outputUsd": 1_000_001},
         {"model": ""},
-        {"validFrom": "soon"},
-        {"validFrom": 0},
-        {"validFrom": "0"},
-        {"validFrom": "20261101"},
+        *({"validFrom": day} for day in ("soon", 0, "0", "20261101")),
         {"provider": "\0" * 200},
         {"usd": 1},
-    ],
-)
-async def test_invalid_price_is_rejected(doors: Doors, change: dict[str, Any]) -> None:
-    assert (await doors.client.put("/api/prices", json=LLAMA | change)).status_code == 422
-    assert (await doors.client.get("/api/prices")).status_code == 200
-
-
-async def test_deleting_a_price_rejects_a_first_day_that_is_no_date(doors: Doors) -> None:
+    ]
+    accepted = [
+        change
+        for change in changes
+        if (await doors.client.put("/api/prices", json=LLAMA | change)).status_code != 422
+    ]
+    assert accepted == []
     which = {"model": "ward-llama", "validFrom": "0"}
     assert (await doors.client.delete("/api/prices", params=which)).status_code == 422
+    assert (await doors.client.get("/api/prices")).status_code == 200
 
 
 async def test_only_admin_scope_changes_prices_of_its_own_project(
@@ -164,50 +161,49 @@ async def test_unknown_cost_and_zero_cost_are_distinct(doors: Doors) -> None:
 
 async def test_own_price_replaces_the_cost_of_an_event(doors: Doors) -> None:
     await doors.client.put("/api/prices", json=LLAMA)
-    run = await recorded(doors, "ward-llama", cost_usd="0.5")
+    run = await recorded(doors, "ward-llama", one_by_one=True, cost_usd="0.5")
     other = await recorded(doors, "other-llama", cost_usd="0.5")
     assert [await costs(doors, each) for each in (run, other)] == [(0.003, 0), (0.5, 0)]
 
 
-async def test_reproject_applies_prices_to_runs_of_events(
-    doors: Doors, database_url: str, tmp_path: Path
-) -> None:
-    async def tracer_here(*arguments: str) -> Result:
-        done = await asyncio.to_thread(
-            tracer_process, tmp_path, *arguments, TRACER_DATABASE_URL=database_url
-        )
+def test_reproject_applies_prices_to_runs_of_events(database_url: str, tmp_path: Path) -> None:
+    def tracer_here(*arguments: str) -> str:
+        done = tracer(tmp_path, *arguments, TRACER_DATABASE_URL=database_url)
         assert done.code == 0, done.stderr
-        return done
+        return done.stdout
 
-    old = await recorded(doors, "ward-llama", "unknown")
-    before = (await doors.client.get(f"/api/runs/{old}")).json()
-    set_price = ("prices", "set", "ward-llama", "--input", "2", "--output", "100")
-    await tracer_here(*set_price, "--from", "2020-01-01")
-    listed, _ = json.loads((await tracer_here("prices", "list", "--json")).stdout)
-    assert listed == SHOWN | {"validFrom": "2020-01-01"}
-    assert "2020-01-01" in (await tracer_here("prices", "list")).stdout
-    assert await costs(doors, old) == (None, 2)
+    run = Moments()
+    body = b"\n".join(map(event_json, events_of(run, "ward-llama", "unknown")))
+    with (
+        serving_here(database_url, tmp_path / "server") as address,
+        httpx2.Client(base_url=address) as client,
+    ):
 
-    done = json.loads((await tracer_here("reproject", old, "--prices", "--json")).stdout)
+        def shown() -> tuple[float | None, int, int]:
+            run_json = client.get(f"/api/runs/{run.root}").json()
+            return run_json["costUsd"], run_json["unpricedCalls"], run_json["revision"]
 
-    assert done == {"runs": 0, "priced": 1, "failed": [], "rejected": []}
-    assert await costs(doors, old) == (0.003, 1)
-    after = (await doors.client.get(f"/api/runs/{old}")).json()
-    assert after["revision"] == before["revision"] + 1
-    await tracer_here("reproject", "--all", "--prices")
-    assert (await doors.client.get(f"/api/runs/{old}")).json() == after
-    await tracer_here("prices", "delete", "ward-llama", "--from", "2020-01-01")
-    [planted] = json.loads((await tracer_here("prices", "list", "--json")).stdout)
-    assert planted["model"] == "~canary-home"
+        client.post("/api/events", content=body, headers={"Content-Type": "application/x-ndjson"})
+        set_price = ("prices", "set", "ward-llama", "--input", "2", "--output", "100")
+        tracer_here(*set_price, "--from", "2020-01-01")
+        [listed] = json.loads(tracer_here("prices", "list", "--json"))
+        assert listed == SHOWN | {"validFrom": "2020-01-01"}
+        assert "2020-01-01" in tracer_here("prices", "list")
+        cost, unpriced, revision = shown()
+        assert (cost, unpriced) == (None, 2)
+
+        done = json.loads(tracer_here("reproject", str(run.root), "--prices", "--json"))
+
+        assert done == {"runs": 0, "priced": 1, "failed": [], "rejected": []}
+        assert shown() == (0.003, 1, revision + 1)
+        tracer_here("prices", "delete", "ward-llama", "--from", "2020-01-01")
+        assert json.loads(tracer_here("prices", "list", "--json")) == []
 
 
-@pytest.mark.parametrize("rate", ["nan", "-1", "1e7", "two", ""])
-async def test_rate_that_is_no_amount_is_rejected_with_advice(
-    rate: str, database_url: str, tmp_path: Path
-) -> None:
-    arguments = ("prices", "set", "ward-llama", f"--input={rate}", "--output=1")
-    done = await asyncio.to_thread(
-        tracer_process, tmp_path, *arguments, TRACER_DATABASE_URL=database_url
-    )
-    assert done.code != 0
-    assert f"{rate!r} is not a rate from 0 to 1,000,000 dollars" in done.stderr
+def test_rate_that_is_no_amount_is_rejected(tmp_path: Path) -> None:
+    nowhere = {"TRACER_DATABASE_URL": "postgresql://127.0.0.1:9/none"}
+    for rate in ("nan", "-1", "1e7", "two", ""):
+        arguments = ("prices", "set", "ward-llama", f"--input={rate}", "--output=1")
+        done = tracer(tmp_path, *arguments, **nowhere)
+        assert done.code == 1
+        assert "input_usd: " in done.stderr

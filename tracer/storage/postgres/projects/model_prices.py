@@ -14,9 +14,6 @@ from tracer.storage.postgres.connection.project_session import ProjectPool, in_p
 from tracer.storage.postgres.projects.cached import Cached
 from tracer.text import storable
 
-MOST_PRICES = 1000
-"""The largest number of prices of a project."""
-
 
 class ModelPrices:
     """The prices of one project, with a short-lived cache."""
@@ -53,7 +50,7 @@ class ModelPrices:
         """Add a price, or replace the price of the same model, provider and first day.
 
         Raises:
-            BadRequest: A value is not valid, or the project has too many prices.
+            BadRequest: A value is not valid.
             StoreUnavailable: The database does not answer.
         """
         values = {
@@ -61,20 +58,16 @@ class ModelPrices:
             "project_id": self._project.project_id,
             "model": storable(price.model),
             "provider": storable(price.provider or ""),
-            "most": MOST_PRICES,
         }
         try:
             with store_errors():
                 async with in_project(self._project) as connection:
-                    cursor = await connection.execute(_SET, values)
-                    is_set = await cursor.fetchone() is not None
+                    await connection.execute(_SET, values)
         except (CheckViolation, NumericValueOutOfRange):
             raise BadRequest(
                 "A model's name must have 1 to 200 characters, and a rate must be from 0 to "
                 "1,000,000 dollars."
             ) from None
-        if not is_set:
-            raise BadRequest(f"A project has at most {MOST_PRICES} prices. Delete some of them.")
         self._cached.set(await self._look_up())
 
     async def delete(self, model: str, provider: str | None, valid_from: date) -> bool:
@@ -104,20 +97,15 @@ SELECT model, provider, valid_from, input_usd, output_usd, cache_read_usd, cache
 FROM model_price WHERE project_id = {} ORDER BY model, provider, valid_from"""
 """Selects the prices of a project. Replace `{}` by a placeholder for the project's id."""
 
-_IS_SAME = "(model, provider, valid_from) = (%(model)s, %(provider)s, %(valid_from)s)"
-
-_SET = f"""
+_SET = """
 INSERT INTO model_price (project_id, model, provider, valid_from, input_usd, output_usd,
     cache_read_usd, cache_write_usd, reasoning_usd)
-SELECT %(project_id)s, %(model)s, %(provider)s, %(valid_from)s, %(input_usd)s, %(output_usd)s,
-    %(cache_read_usd)s, %(cache_write_usd)s, %(reasoning_usd)s
-WHERE (SELECT count(*) FROM model_price
-    WHERE project_id = %(project_id)s AND NOT {_IS_SAME}) < %(most)s
+VALUES (%(project_id)s, %(model)s, %(provider)s, %(valid_from)s, %(input_usd)s, %(output_usd)s,
+    %(cache_read_usd)s, %(cache_write_usd)s, %(reasoning_usd)s)
 ON CONFLICT (project_id, model, provider, valid_from) DO UPDATE
 SET (input_usd, output_usd, cache_read_usd, cache_write_usd, reasoning_usd) =
     (excluded.input_usd, excluded.output_usd, excluded.cache_read_usd, excluded.cache_write_usd,
-    excluded.reasoning_usd)
-RETURNING model"""
+    excluded.reasoning_usd)"""
 
 _DELETE = """
 DELETE FROM model_price
