@@ -23,7 +23,6 @@ from api.keys import routes as keys
 from api.keys import sign_in
 from api.leases import routes as leases
 from api.live import routes as live
-from api.live.schemas import live_components
 from api.middleware.authentication import Access, Authentication
 from api.middleware.body_limit import BodyLimit
 from api.middleware.compression import Compression
@@ -34,10 +33,11 @@ from api.middleware.security_headers import SecurityHeaders
 from api.observability.metrics import Metrics
 from api.otlp import routes as otlp
 from api.plans import routes as plans
+from api.plans.schemas import components
 from api.prices import routes as prices
 from api.projects import routes as project
 from api.projects import subjects
-from api.run_events import DEFAULT_SETTINGS, StreamSettings
+from api.run_events import DEFAULT_SETTINGS, ChangedRecords, RunRevision, StreamSettings
 from api.runs import cancel_requests, exports
 from api.runs import routes as runs
 from api.security_schemes import document_security
@@ -48,6 +48,8 @@ from api.stats import routes as stats
 from api.think_acts import routes as think_acts
 from api.tool_calls import routes as tool_calls
 from tracer.assembly import Parts
+from tracer.lineage.diff import RunDiff
+from tracer.lineage.nodes import PlanNode
 
 ROUTES = (
     events,
@@ -153,7 +155,7 @@ def _openapi_document(app: FastAPI) -> dict[str, Any]:
         schema = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         document["components"]["schemas"] |= {
             **event_components(),
-            **live_components(),
+            **components(PlanNode, ChangedRecords, RunRevision, RunDiff),
             "Problem": schema,
         }
         document_security(document, ALL_ROUTES)

@@ -8,9 +8,10 @@ after the client has accepted this message. So a slow client needs no additional
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Annotated, cast
 from uuid import UUID
 
 import msgspec
@@ -18,6 +19,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from api.middleware.authentication import CheckCaller
 from tracer.errors import NotIdentified, RecordNotFound, StoreUnavailable
+from tracer.lineage.nodes import Id, PlanRow, RecordKind, StepRow, ThinkActRow, ToolCallRow
 from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.store import RunChanges, TraceReader
 
@@ -119,12 +121,43 @@ _DELETED = format_sse_event(event="deleted", data_str="{}")
 _STALE = format_sse_event(event="stale", data_str="{}")
 
 
+ChangedRecord = PlanRow | StepRow | ThinkActRow | ToolCallRow
+
+
+class RemovedRecord(msgspec.Struct):
+    """A record that no longer exists, because new spans changed the records of the run."""
+
+    kind: RecordKind
+    id: Id
+
+
+class ChangedRecords(msgspec.Struct):
+    """The changes of a run since the client's revision."""
+
+    changed: Annotated[
+        Sequence[ChangedRecord],
+        msgspec.Meta(description="The new or changed records as in a tree, without those below."),
+    ]
+    removed: Annotated[
+        Sequence[RemovedRecord],
+        msgspec.Meta(
+            description="The records to remove. The records below them lose their parent."
+        ),
+    ]
+
+
+class RunRevision(msgspec.Struct):
+    """The current revision of a run, a number that grows with each visible change."""
+
+    revision: int
+
+
 def _event(changes: RunChanges) -> bytes:
     if changes.is_reset:
-        now = {"revision": changes.revision}
+        now = RunRevision(changes.revision)
         return format_sse_event(id=str(changes.revision), event="reset", data_str=_json(now))
-    removed = [{"kind": kind, "id": record_id} for kind, record_id in changes.removed]
-    data = {"changed": changes.changed, "removed": removed}
+    removed = [RemovedRecord(kind, str(record_id)) for kind, record_id in changes.removed]
+    data = ChangedRecords(cast("Sequence[ChangedRecord]", changes.changed), removed)
     return format_sse_event(id=str(changes.revision), data_str=_json(data))
 
 

@@ -1,6 +1,6 @@
-"""Write the rows of trees and their schemas: `make fields`.
+"""Write the rows of trees: `make fields`.
 
-Both are between lines that start with `# Rows:`. A row has the fields of its record class, except
+They are between lines that start with `# Rows:`. A row has the fields of its record class, except
 those of all rows and those marked `Shown.ALONE`. Each text marked `Shown.CUT` has two more fields:
 its size in bytes (null for a null text), and whether it was cut.
 """
@@ -19,9 +19,9 @@ from tracer.lineage.nodes import Row
 from tracer.records.record_classes import RECORDS, Inferred, Kind, Outcome, Record, Shown
 
 ROOT = Path(__file__).parent.parent
-FILES = (ROOT / "tracer/lineage/nodes.py", ROOT / "api/plans/schemas.py")
+FILE = ROOT / "tracer/lineage/nodes.py"
 
-AS_TEXT = {"UUID": "str", "Status": "str", "Decimal": "float"}
+AS_TEXT = {"UUID": "Id", "Status": "str", "Decimal": "float"}
 """The types of rows that differ from those of records."""
 
 CLASSES = {
@@ -36,11 +36,10 @@ SECTION = re.compile(
 )
 
 
-def updated(path: Path) -> str:
-    """Return the content of one of `FILES` with the current fields."""
-    class_of = _row if path.name == "nodes.py" else _schema
-    classes = "".join(class_of(kind) for kind in CLASSES)
-    return SECTION.sub(lambda _: f"\n\n{classes}", path.read_text("utf-8"))
+def updated() -> str:
+    """Return the content of `FILE` with the current fields."""
+    classes = "".join(_row(kind) for kind in CLASSES)
+    return SECTION.sub(lambda _: f"\n\n{classes}", FILE.read_text("utf-8"))
 
 
 def _row(kind: Kind) -> str:
@@ -51,22 +50,7 @@ def _row(kind: Kind) -> str:
         f"    kind: ClassVar[Kind] = Kind.{kind.name}\n",
     ]
     for field, info in _fields(kind):
-        lines.append(f"    {field}: {_type(info.annotation, AS_TEXT)}")
-        lines += _size(field, info)
-    return "\n".join(lines) + "\n\n\n"
-
-
-def _schema(kind: Kind) -> str:
-    name, what = CLASSES[kind]
-    lines = [
-        f"class {name}Fields(_NodeFields):",
-        f'    """{what}. Long strings are previews."""\n',
-        f'    kind: Literal["{kind}"]',
-    ]
-    for field, info in _fields(kind):
-        lines.append(f"    {field}: {_type(info.annotation, {'Decimal': 'float'})}")
-        description = (info.description or "").replace("\n", "\n    ")
-        lines.append(f'    """{description}"""')
+        lines.append(f"    {field}: {_type(info.annotation)}")
         lines += _size(field, info)
     return "\n".join(lines) + "\n\n\n"
 
@@ -89,20 +73,19 @@ def _size(name: str, field: FieldInfo) -> list[str]:
     return [f"    {name}_bytes: int | None", f"    {name}_truncated: bool"]
 
 
-def _type(annotation: Any, names: dict[str, str]) -> str:
-    """Return a type as source, with other names for some classes."""
+def _type(annotation: Any) -> str:
+    """Return the type of a row's field as source."""
     if annotation is NoneType:
         return "None"
     if get_origin(annotation) is Annotated:
-        return _type(get_args(annotation)[0], names)
+        return _type(get_args(annotation)[0])
     if get_origin(annotation) is list:
-        return f"list[{_type(get_args(annotation)[0], names)}]"
+        return f"list[{_type(get_args(annotation)[0])}]"
     if parts := get_args(annotation):
-        return " | ".join(_type(part, names) for part in parts)
+        return " | ".join(_type(part) for part in parts)
     name: str = annotation.__name__
-    return names.get(name, name)
+    return AS_TEXT.get(name, name)
 
 
 if __name__ == "__main__":
-    for each in FILES:
-        each.write_text(updated(each), encoding="utf-8")
+    FILE.write_text(updated(), encoding="utf-8")

@@ -11,10 +11,11 @@ import msgspec
 from fastapi import APIRouter, Path, Request, Response
 
 from api.dependencies import Reader
-from api.diff.schemas import DIFF_EXAMPLE, RunDiff
+from api.diff.schemas import DIFF_EXAMPLE
 from api.http.conditional import NOT_MODIFIED, Conditional
 from api.http.disconnection import until_client_leaves
 from api.http.problems import documented
+from api.plans.schemas import content
 from api.plans.tree_json import tree_json
 from tracer.lineage.diff import diff_trees
 from tracer.lineage.tree import Payloads, TreeRows, build_tree
@@ -27,9 +28,7 @@ MOST_MESSAGE_BYTES = 64_000_000
 """If two runs together have more bytes of messages, their messages are not compared. Messages can
 be far larger than the rest of a run, because each round repeats the messages of earlier rounds."""
 
-_DIFF: dict[int | str, dict[str, Any]] = {
-    200: {"model": RunDiff, "content": {"application/json": {"example": DIFF_EXAMPLE}}}
-}
+_DIFF: dict[int | str, dict[str, Any]] = {200: {"content": content("RunDiff", DIFF_EXAMPLE)}}
 
 
 @router.get(
@@ -80,6 +79,7 @@ def _written(left: _Read, a: str, right: _Read, b: str, has_messages: bool) -> b
         left_messages=left[1],
         right_messages=right[1],
     )
-    diff["messagesCompared"] = has_messages
-    root = tree_json(diff.pop("root"), ["children"])
-    return msgspec.json.encode(diff)[:-1] + b',"root":' + root + b"}"
+    root = tree_json(diff["root"], ["children"])
+    rest = {name: value for name, value in diff.items() if name != "root"}
+    rest["messagesCompared"] = has_messages
+    return msgspec.json.encode(rest)[:-1] + b',"root":' + root + b"}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -18,10 +17,11 @@ from api.http.parameters import PlanId
 from api.http.problems import documented
 from api.moved_records import naming_run
 from api.plain_routes import PlainRoute
-from api.plans.schemas import TREE_EXAMPLE, PlanNodeSchema
+from api.plans.schemas import TREE_EXAMPLE, content
 from api.plans.tree_json import tree_json
-from api.schemas import BehindSchema, FollowedToolCall, ParentActToolCall, PlanWithParent
+from api.schemas import FollowedToolCall, ParentActToolCall, PlanWithParent
 from tracer.errors import RecordNotFound
+from tracer.lineage.nodes import MissingSpans
 from tracer.lineage.tree import Payloads, TreeRows, build_tree
 from tracer.records.access import Scope
 from tracer.records.record_classes import Kind
@@ -31,9 +31,7 @@ router = APIRouter(prefix="/api/plans", tags=["plans"])
 ShownPayloads = Literal[Payloads.NONE, Payloads.PREVIEW, Payloads.FULL, Payloads.DIGEST]
 """The values of `payloads` that clients can set. Only the comparison of runs uses `COMPARED`."""
 
-_TREE: dict[int | str, dict[str, Any]] = {
-    200: {"model": PlanNodeSchema, "content": {"application/json": {"example": TREE_EXAMPLE}}}
-}
+_TREE: dict[int | str, dict[str, Any]] = {200: {"content": content("PlanNode", TREE_EXAMPLE)}}
 
 
 @router.get("/{planId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
@@ -77,8 +75,8 @@ async def read_tree(
     rows = await until_client_leaves(request, reader.read_tree(plan_id, payloads))
     headers = conditional.check(rows.revision)
     behind = freshness_of(request).behind
-    shown = None if behind is None else BehindSchema.model_validate(behind).model_dump(mode="json")
-    body = await asyncio.to_thread(_tree_json, rows, str(plan_id), depth, shown)
+    missing = None if behind is None else MissingSpans(behind.spans, behind.since)
+    body = await asyncio.to_thread(_tree_json, rows, str(plan_id), depth, missing)
     return Response(body, headers=headers, media_type="application/json")
 
 
@@ -93,7 +91,7 @@ TREE_ROUTE = PlainRoute(
 
 
 def _tree_json(
-    rows: TreeRows, plan_id: str, depth: int | None, behind: Mapping[str, Any] | None
+    rows: TreeRows, plan_id: str, depth: int | None, behind: MissingSpans | None
 ) -> bytes:
     top = build_tree(rows, plan_id, depth)
     top.behind = behind

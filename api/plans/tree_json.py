@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ _CHILDREN = ("agentExecutions", "thinkActs", "toolCalls", "subPlans", "unplaced"
 
 
 def tree_json(
-    top: PlanNode | dict[str, Any],
+    top: PlanNode | Mapping[str, Any],
     children: Sequence[str] = _CHILDREN,
     encode: Callable[[object], bytes] = msgspec.json.encode,
 ) -> bytes:

@@ -5,34 +5,25 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import jsonschema_rs
 import pytest
 
 from api.diff.routes import MOST_MESSAGE_BYTES
-from api.diff.schemas import DIFF_EXAMPLE, RunDiff
 from tests.api.conftest import Api
 from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
 from tracer.records.ids import new_id
 
-SCHEMA = RunDiff.model_json_schema(mode="serialization", by_alias=True)
 
-
-async def test_diff_of_two_runs_matches_the_documented_schema(api: Api) -> None:
+async def test_diff_of_two_runs_counts_added_and_changed_records(api: Api) -> None:
     left = await api.record(sample_run(sub_plans=1))
     right = await api.record(sample_run(sub_plans=2, title="Another review"))
 
     diff: Any = await api.read(f"/api/runs/{left.root}/diff/{right.root}")
 
-    jsonschema_rs.validate(SCHEMA, diff)
     assert diff["counts"] == {"added": 2, "removed": 0, "changed": 1, "same": 5}
     assert (diff["root"]["change"], diff["root"]["differs"]) == ("changed", ["name"])
     assert diff["left"]["totals"]["toolCalls"] == 2
     assert diff["right"]["totals"]["toolCalls"] == 3
-
-
-async def test_diff_example_of_the_documentation_matches_its_schema() -> None:
-    jsonschema_rs.validate(SCHEMA, DIFF_EXAMPLE)
 
 
 async def test_diff_reports_texts_that_differ_after_2_kb(api: Api) -> None:

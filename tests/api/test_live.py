@@ -11,12 +11,10 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import jsonschema_rs
 import pytest
 
 from api import run_events as live
 from api.app import create_app
-from api.live.schemas import RunChangesSchema
 from api.middleware.authentication import nothing_to_check
 from api.run_events import DEFAULT_SETTINGS, StreamSettings
 from tests.api.conftest import on_loopback, serving_parts
@@ -93,14 +91,12 @@ async def test_events_after_the_tree_read_are_streamed_as_changes(
     assert page == await here.tree(run.root)
 
 
-async def test_every_stream_message_matches_its_schema(here: Live) -> None:
+async def test_first_stream_message_has_all_records_of_the_run(here: Live) -> None:
     run = sample_run()
     await here.record(*run.events)
     async with watching(here.client, run.root) as messages:
         message = await anext(messages)
 
-    schema = RunChangesSchema.model_json_schema(mode="serialization", by_alias=True)
-    jsonschema_rs.validate(schema, message.data)
     assert len(message.data["changed"]) == len((await here.tree(run.root)).rows)
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import jsonschema_rs
-
-from api.plans.schemas import PlanNodeSchema
 from tests.api.conftest import Api
 from tests.sample_runs import START, sample_run
 from tracer.records.events import PlanStarted, ToolCallFinished, ToolCallStarted
@@ -126,8 +123,6 @@ async def test_tree_nests_sub_plans_under_their_calls(api: Api) -> None:
 
     tree: Any = await api.read(f"/api/plans/{run.root}/tree")
 
-    schema = PlanNodeSchema.model_json_schema(mode="serialization", by_alias=True)
-    jsonschema_rs.validate(schema, tree)
     calls = tree["agentExecutions"][0]["thinkActs"][0]["toolCalls"]
     opened = {call["toolCallId"]: [plan["planId"] for plan in call["subPlans"]] for call in calls}
     expected: dict[str, list[str]] = {str(run.failed_call): []}

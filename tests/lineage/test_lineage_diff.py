@@ -30,7 +30,7 @@ from tracer.records.ids import new_id, sequential_ids
 from tracer.records.status import Reason, Status
 from tracer.storage.memory.recording import recording_in_memory
 
-Entry = dict[str, Any]
+Entry = Any
 
 
 async def trees(*runs: list[Event]) -> list[PlanNode]:
@@ -388,7 +388,7 @@ def told(
 
 
 def _answer(run: Moments, round_id: UUID, **fields: Any) -> Event:
-    place: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root, "step_id": run.step}
+    place: Any = {"root_plan_id": run.root, "plan_id": run.root, "step_id": run.step}
     at = START + timedelta(seconds=3)
     return ThoughtRecorded(at=at, **place, think_act_id=round_id, status=Status.SUCCEEDED, **fields)
 

@@ -13,11 +13,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain, zip_longest
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Annotated, TypedDict, TypeVar
+
+from msgspec import Meta
 
 from tracer.lineage.digests import beginning_of
 from tracer.lineage.new_messages import new_messages
-from tracer.lineage.nodes import Node, PlanNode, StepNode, ThinkActNode, ToolCallNode
+from tracer.lineage.nodes import (
+    Id,
+    Node,
+    PlanNode,
+    RecordKind,
+    ShownStatus,
+    StepNode,
+    ThinkActNode,
+    Time,
+    ToolCallNode,
+    TreeTotals,
+)
 from tracer.records.merge import RULES
 from tracer.records.run_previews import PREVIEW_CHARACTERS
 from tracer.text import beginning
@@ -204,8 +217,105 @@ class Difference(StrEnum):
     ATTEMPTS = "attempts"
 
 
-Entry = dict[str, Any]
-"""One pair of records in the result of a comparison, in the form of `api.diff.schemas`."""
+class ComparedRun(TypedDict):
+    """One of the two compared runs."""
+
+    rootPlanId: Id
+    revision: int
+    title: str | None
+    agentName: str | None
+    status: ShownStatus
+    startedAt: Time | None
+    durationMs: float | None
+    totals: TreeTotals
+
+
+class ChangeCounts(TypedDict):
+    """How many pairs of records were added, removed, changed or are the same."""
+
+    added: int
+    removed: int
+    changed: int
+    same: int
+
+
+class ComparedRecord(TypedDict):
+    """A record of one of the compared runs."""
+
+    id: Id
+    name: Annotated[
+        str | None,
+        Meta(
+            description="The plan's title, the step's agent, the beginning of the round's answer, "
+            "or the tool's name; null if the record has none."
+        ),
+    ]
+    calls: Annotated[
+        list[str],
+        Meta(description="The names of the tools that a round chose; empty for other records."),
+    ]
+    model: Annotated[str | None, Meta(description="The model of a round.")]
+    status: ShownStatus
+    reason: str | None
+    errorType: str | None
+    errorMessage: Annotated[
+        str | None, Meta(description="The first 300 characters of the error's message.")
+    ]
+    startedAt: Time | None
+    durationMs: float | None
+    attempt: Annotated[
+        int | None,
+        Meta(description="The number of attempts of a tool call; null for other records."),
+    ]
+    totals: Annotated[
+        TreeTotals, Meta(description="The totals of the record and all records below it.")
+    ]
+
+
+class RecordPair(TypedDict):
+    """A record of the left run and its match in the right run. One of them may be missing."""
+
+    kind: RecordKind
+    name: Annotated[
+        str | None,
+        Meta(description="The name of the left record; if there is none, of the right record."),
+    ]
+    left: ComparedRecord | None
+    right: ComparedRecord | None
+    change: Change
+    differs: Annotated[
+        list[Difference],
+        Meta(
+            description="The aspects that differ. Durations differ if one is longer by at least a "
+            "quarter and by at least 0.1 s."
+        ),
+    ]
+    changedBelow: Annotated[
+        int, Meta(description="The number of pairs below this pair whose `change` is not `same`.")
+    ]
+    children: list[RecordPair]
+
+
+class Comparison(TypedDict):
+    """The comparison of two runs, as a tree of matching records."""
+
+    left: ComparedRun
+    right: ComparedRun
+    counts: ChangeCounts
+    root: RecordPair
+
+
+class RunDiff(Comparison):
+    """The comparison of two runs, as a tree of matching records, as the API returns it."""
+
+    messagesCompared: Annotated[
+        bool,
+        Meta(
+            description="Whether the messages of rounds were compared. False if the two runs "
+            "together have more than 64 MB of messages. Then no `differs` contains `messages`."
+        ),
+    ]
+
 
 Pair = tuple[Node | None, Node | None]
 """A record of the left run and the matching record of the right run. None replaces a missing
@@ -222,8 +332,8 @@ def diff_trees(
     *,
     left_messages: Messages = MappingProxyType({}),
     right_messages: Messages = MappingProxyType({}),
-) -> Entry:
-    """Return the comparison of two trees, as one tree of pairs (`api.diff.schemas`).
+) -> Comparison:
+    """Return the comparison of two trees, as one tree of pairs.
 
     Args:
         left: The root plan of the left run, from `build_tree`.
@@ -234,7 +344,7 @@ def diff_trees(
     told = _told(left, left_messages), _told(right, right_messages)
     root = _entry((left, right), told)
     entries = [root]
-    stack: list[tuple[Entry, Pair]] = [(root, (left, right))]
+    stack: list[tuple[RecordPair, Pair]] = [(root, (left, right))]
     while stack:
         entry, pair = stack.pop()
         for child_pair in _child_pairs(pair):
@@ -247,7 +357,12 @@ def diff_trees(
     return {
         "left": _run(left),
         "right": _run(right),
-        "counts": {change.value: counts[change] for change in Change},
+        "counts": {
+            "added": counts[Change.ADDED],
+            "removed": counts[Change.REMOVED],
+            "changed": counts[Change.CHANGED],
+            "same": counts[Change.SAME],
+        },
         "root": root,
     }
 
@@ -378,7 +493,7 @@ def _attempt(node: Node) -> int | None:
     return node.attempt if isinstance(node, ToolCallNode) else None
 
 
-def _entry(pair: Pair, told: tuple[Messages, Messages]) -> Entry:
+def _entry(pair: Pair, told: tuple[Messages, Messages]) -> RecordPair:
     left, right = pair
     node = right if left is None else left
     assert node is not None
@@ -401,7 +516,8 @@ def _entry(pair: Pair, told: tuple[Messages, Messages]) -> Entry:
     }
 
 
-def _side(node: Node) -> Entry:
+def _side(node: Node) -> ComparedRecord:
+    error_type, message = _error(node)
     return {
         "id": getattr(node, RULES[node.kind].id_field),
         "name": _name(node),
@@ -409,7 +525,8 @@ def _side(node: Node) -> Entry:
         "model": _model(node),
         "status": node.status,
         "reason": node.reason,
-        **_error(node),
+        "errorType": error_type,
+        "errorMessage": None if message is None else beginning(message, PREVIEW_CHARACTERS),
         "startedAt": node.started_at,
         "durationMs": node.duration_ms,
         "attempt": _attempt(node),
@@ -439,17 +556,12 @@ def _differences(left: Node, right: Node, told: tuple[Messages, Messages]) -> li
 
 
 def _outcome(node: Node) -> tuple[str | None, ...]:
-    error = node.error or {"type": None, "message": None}
-    return node.status, node.reason, error["type"], error["message"]
+    return node.status, node.reason, *_error(node)
 
 
-def _error(node: Node) -> Entry:
-    error = node.error or {"type": None, "message": None}
-    message = error["message"]
-    return {
-        "errorType": error["type"],
-        "errorMessage": None if message is None else beginning(message, PREVIEW_CHARACTERS),
-    }
+def _error(node: Node) -> tuple[str | None, str | None]:
+    """Return the type and the message of a record's error."""
+    return (None, None) if node.error is None else (node.error["type"], node.error["message"])
 
 
 def _took_longer(one: float | None, other: float | None) -> bool:
@@ -459,7 +571,7 @@ def _took_longer(one: float | None, other: float | None) -> bool:
     return longer - shorter >= NOTABLE_MS and longer >= shorter * SLOWER
 
 
-def _count_changes(entries: Sequence[Entry]) -> None:
+def _count_changes(entries: Sequence[RecordPair]) -> None:
     """Set, in each entry, the number of entries below it that are not the same in both runs."""
     for entry in reversed(entries):
         entry["changedBelow"] = sum(
@@ -468,10 +580,10 @@ def _count_changes(entries: Sequence[Entry]) -> None:
         )
 
 
-def _run(root: PlanNode) -> Entry:
+def _run(root: PlanNode) -> ComparedRun:
     return {
         "rootPlanId": root.root_plan_id,
-        "revision": root.revision,
+        "revision": root.revision or 0,
         "title": root.title,
         "agentName": root.agent_name,
         "status": root.status,

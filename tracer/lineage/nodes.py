@@ -2,7 +2,8 @@
 
 Both are msgspec structs, because users wait for trees of 10,000 records. Dictionaries took twice as
 long, mostly for memory access. A store reads rows directly into nodes. Nodes are encoded directly
-as JSON with the names of the API (`api.plans.schemas`).
+as JSON with the names of the API, and the OpenAPI document is made from them
+(`api.plans.schemas`).
 
 The field `kind` comes first in each JSON object. Ids are text, times are aware. `gc=False` is safe,
 because a tree has no reference cycles.
@@ -10,32 +11,57 @@ because a tree has no reference cycles.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar, final
+from typing import Annotated, Any, ClassVar, TypedDict, final
 from uuid import UUID
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tracer.records.record_classes import RECORDS, Kind, Shown
-from tracer.records.status import Status
+from tracer.records.status import ABANDONED, Status
+
+Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+Time = Annotated[datetime, Meta(tz=True)]
+ShownStatus = Annotated[str, Meta(extra_json_schema={"enum": [*map(str, Status), ABANDONED]})]
+"""A status as shown: `abandoned` is an open record whose recorder's lease expired."""
+RecordKind = Annotated[str, Meta(extra_json_schema={"enum": [*map(str, RECORDS)]})]
 
 
 class TreeTotals(Struct, rename="camel", frozen=True, gc=False):
-    """Sums over a part of a tree."""
+    """Totals of tokens, cost, tool calls and failures, for a part of the tree."""
 
     input_tokens: int = 0
     output_tokens: int = 0
-    cost_usd: float | None = 0
-    """The sum of the known costs in US dollars; None if it is zero and some costs are unknown."""
-    unpriced_calls: int = 0
-    """The number of model calls that succeeded or used tokens, but have an unknown cost."""
+    cost_usd: Annotated[
+        float | None,
+        Meta(
+            description="The sum of the known costs in US dollars. Null if the sum is zero and "
+            "the cost of at least one model call is unknown."
+        ),
+    ] = 0
+    unpriced_calls: Annotated[
+        int,
+        Meta(
+            description="The number of model calls whose cost is unknown. Calls that neither "
+            "succeeded nor used tokens do not count."
+        ),
+    ] = 0
     tool_calls: int = 0
-    failures: int = 0
-    """The number of failed records without a failed record below them."""
+    failures: Annotated[
+        int,
+        Meta(description="The number of failed records that have no failed record below them."),
+    ] = 0
 
 
 NO_TOTALS = TreeTotals()
+
+
+class RowError(TypedDict):
+    """The error that a record ended with. Trees without payloads have only its type."""
+
+    type: str | None
+    message: str | None
+    stack: str | None
 
 
 class Row(Struct, rename="camel", tag_field="kind", gc=False):
@@ -43,20 +69,17 @@ class Row(Struct, rename="camel", tag_field="kind", gc=False):
 
     kind: ClassVar[Kind]
 
-    status: str
-    """The status as the API shows it, which may be `abandoned`."""
+    status: ShownStatus
     reason: str | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    abandoned_at: datetime | None
-    duration_ms: float | None
-    """The duration in milliseconds; None if the record has not started or not ended."""
+    started_at: Time | None
+    finished_at: Time | None
+    abandoned_at: Time | None
+    duration_ms: Annotated[
+        float | None, Meta(description="The duration in milliseconds; null while it is open.")
+    ]
     position: int | None
     masked: list[str] | None
-    """Paths of masks; None if nothing is masked."""
-    error: dict[str, str | None] | None
-    """The keys `type`, `message` and `stack`; None if none of them was recorded. In trees that are
-    read with `Payloads.NONE`, `message` and `stack` are None."""
+    error: RowError | None
 
 
 # Rows: `make fields` writes them.
@@ -67,11 +90,11 @@ class PlanRow(Row, tag=Kind.PLAN.value):
 
     kind: ClassVar[Kind] = Kind.PLAN
 
-    root_plan_id: str
-    plan_id: str
-    parent_plan_id: str | None
-    tool_call_id: str | None
-    opened_by_step_id: str | None
+    root_plan_id: Id
+    plan_id: Id
+    parent_plan_id: Id | None
+    tool_call_id: Id | None
+    opened_by_step_id: Id | None
     depth: int | None
     title: str | None
     agent_name: str | None
@@ -93,8 +116,8 @@ class StepRow(Row, tag=Kind.STEP.value):
 
     kind: ClassVar[Kind] = Kind.STEP
 
-    step_id: str
-    plan_id: str | None
+    step_id: Id
+    plan_id: Id | None
     agent_name: str | None
     request: str | None
     request_bytes: int | None
@@ -109,8 +132,8 @@ class ThinkActRow(Row, tag=Kind.THINK_ACT.value):
 
     kind: ClassVar[Kind] = Kind.THINK_ACT
 
-    think_act_id: str
-    step_id: str | None
+    think_act_id: Id
+    step_id: Id | None
     requested_model: str | None
     model: str | None
     input_tokens: int | None
@@ -126,11 +149,11 @@ class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
 
     kind: ClassVar[Kind] = Kind.TOOL_CALL
 
-    tool_call_id: str
-    step_id: str | None
-    think_act_id: str | None
-    parent_tool_call_id: str | None
-    continued_plan_id: str | None
+    tool_call_id: Id
+    step_id: Id | None
+    think_act_id: Id | None
+    parent_tool_call_id: Id | None
+    continued_plan_id: Id | None
     provider_call_id: str | None
     name: str | None
     tool_type: str | None
@@ -158,80 +181,122 @@ class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
 
 
 class Opener(Struct, rename="camel", frozen=True):
-    """The tool call that started a plan, in short form."""
+    """The tool call that opened a plan, in short form."""
 
-    tool_call_id: str
+    tool_call_id: Id
     name: str | None
     arguments: str | None
-    status: str
+    status: ShownStatus
 
 
 class FailureOrigin(Struct, rename="camel", frozen=True, gc=False):
-    """The origin of a failure: a failed record without a failed record below it."""
+    """A record at which a failure began: it failed, and no record below it failed."""
 
-    kind: str
-    id: str
-    is_handled: bool
-    """Whether a record above it did not fail."""
+    kind: RecordKind
+    id: Id
+    is_handled: Annotated[bool, Meta(description="Whether a record above it did not fail.")]
+
+
+class MissingSpans(Struct, rename="camel", frozen=True):
+    """How many accepted spans are missing in a run's records, and since when."""
+
+    spans: int
+    since: Annotated[datetime, Meta(tz=True, description="When the first missing span arrived.")]
+
+
+Own = Annotated[
+    TreeTotals,
+    Meta(description="The totals of the node and the records below it, without sub-plans."),
+]
+Cumulative = Annotated[
+    TreeTotals,
+    Meta(
+        description="The totals of the node and all records below it, including sub-plans. The "
+        "parameter `depth` has no effect on them."
+    ),
+]
+SubPlanCount = Annotated[
+    int,
+    Meta(
+        description="The number of sub-plans that the node opened, whether the tree shows them or "
+        "not."
+    ),
+]
 
 
 @final
 class PlanNode(PlanRow, tag=Kind.PLAN.value):
-    """A plan with its steps."""
+    """A plan, with its steps."""
 
-    own: TreeTotals = NO_TOTALS
-    """Sums over the node and its descendants, without sub-plans."""
-    cumulative: TreeTotals = NO_TOTALS
-    """Sums including sub-plans, even if they are not shown."""
+    own: Own = NO_TOTALS
+    cumulative: Cumulative = NO_TOTALS
     parent_act_tool_call: Opener | None = None
-    sub_plan_count: int = 0
-    """How many sub-plans its steps opened, whether shown or not."""
+    sub_plan_count: SubPlanCount = 0
     agent_executions: list[StepNode] = []
-    failure_origins: list[FailureOrigin] | UnsetType = UNSET
-    """The top node only: the origins of its failures. Origins that made the plan fail precede
-    handled origins. Then deeper origins precede others, and earlier origins precede later ones."""
-    unplaced: list[Node] | UnsetType = UNSET
-    """Root plans only: nodes whose parent is not known."""
-    revision: int | UnsetType = UNSET
-    """The top node only: the run's revision."""
-    behind: Mapping[str, Any] | UnsetType | None = UNSET
-    """The top node only, in the API's responses: spans that the tree does not include yet."""
+    failure_origins: Annotated[
+        list[FailureOrigin] | UnsetType,
+        Meta(
+            description="Only at the root of the tree: the records at which failures began. "
+            "Records that made the root fail come first, then the deepest, then the earliest."
+        ),
+    ] = UNSET
+    unplaced: Annotated[
+        list[Node] | UnsetType,
+        Meta(description="At a root plan only: nodes whose parent is not known yet."),
+    ] = UNSET
+    revision: Annotated[
+        int | UnsetType,
+        Meta(
+            description="Only at the root of the tree: the run's revision. Watch the run from this "
+            "revision on."
+        ),
+    ] = UNSET
+    behind: Annotated[
+        MissingSpans | UnsetType | None,
+        Meta(
+            description="Only at the root of the tree: the spans that the tree lacks; null if it "
+            "lacks none."
+        ),
+    ] = UNSET
 
 
 @final
 class StepNode(StepRow, tag=Kind.STEP.value):
-    """A step with its model calls."""
+    """A step, with its rounds, its other tool calls and the sub-plans that it opened."""
 
-    own: TreeTotals = NO_TOTALS
-    cumulative: TreeTotals = NO_TOTALS
-    sub_plan_count: int = 0
-    """The number of sub-plans that the step opened by a hand-off, whether shown or not."""
+    own: Own = NO_TOTALS
+    cumulative: Cumulative = NO_TOTALS
+    sub_plan_count: SubPlanCount = 0
     think_acts: list[ThinkActNode] = []
-    tool_calls: list[ToolCallNode] = []
-    """Calls that were made outside of any round."""
-    sub_plans: list[PlanNode] = []
-    """The sub-plans that the agent opened by a hand-off, without a tool call."""
+    tool_calls: Annotated[
+        list[ToolCallNode], Meta(description="The calls that the step made outside of any round.")
+    ] = []
+    sub_plans: Annotated[
+        list[PlanNode],
+        Meta(description="The sub-plans that the agent opened without a tool call."),
+    ] = []
 
 
 @final
 class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
-    """A model call with the tool calls that it requested."""
+    """One round, with the tool calls that its model chose."""
 
-    own: TreeTotals = NO_TOTALS
-    cumulative: TreeTotals = NO_TOTALS
+    own: Own = NO_TOTALS
+    cumulative: Cumulative = NO_TOTALS
     tool_calls: list[ToolCallNode] = []
 
 
 @final
 class ToolCallNode(ToolCallRow, tag=Kind.TOOL_CALL.value):
-    """A tool call with the sub-plans that it started and, for a batch, its items."""
+    """A tool call, with the sub-plans that it opened."""
 
-    own: TreeTotals = NO_TOTALS
-    cumulative: TreeTotals = NO_TOTALS
-    sub_plan_count: int = 0
-    """The number of sub-plans that the tool call opened, whether shown or not."""
-    tool_calls: list[ToolCallNode] = []
-    """The items of a batch."""
+    own: Own = NO_TOTALS
+    cumulative: Cumulative = NO_TOTALS
+    sub_plan_count: SubPlanCount = 0
+    tool_calls: Annotated[
+        list[ToolCallNode],
+        Meta(description="The calls that this call made, as the call of a batch tool does."),
+    ] = []
     sub_plans: list[PlanNode] = []
 
 

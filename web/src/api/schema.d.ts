@@ -893,32 +893,6 @@ export interface components {
             rootPlanIds: string[];
         };
         /**
-         * Change
-         * @description How a record changed from the left run to the right run.
-         * @enum {string}
-         */
-        Change: "added" | "removed" | "changed" | "same";
-        /**
-         * ChangeCounts
-         * @description How many pairs of records were added, removed, changed or are the same.
-         * @example {
-         *       "added": 1,
-         *       "changed": 2,
-         *       "removed": 0,
-         *       "same": 11
-         *     }
-         */
-        ChangeCounts: {
-            /** Added */
-            added: number;
-            /** Removed */
-            removed: number;
-            /** Changed */
-            changed: number;
-            /** Same */
-            same: number;
-        };
-        /**
          * ChatRequest
          * @description A message to the application's agents. Names may be in snake_case or in camelCase.
          * @example {
@@ -952,85 +926,6 @@ export interface components {
             agent?: string | null;
         };
         /**
-         * ComparedRecord
-         * @description A record of one of the compared runs.
-         */
-        ComparedRecord: {
-            /**
-             * Id
-             * Format: uuid
-             */
-            id: string;
-            /**
-             * Name
-             * @description The plan's title, the step's agent, the beginning of the round's answer, or the tool's name;
-             *     null if the record has none.
-             */
-            name: string | null;
-            /**
-             * Calls
-             * @description The names of the tools that a round chose; empty for other records.
-             */
-            calls: string[];
-            /**
-             * Model
-             * @description The model of a round.
-             */
-            model: string | null;
-            /**
-             * Status
-             * @enum {string}
-             */
-            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /** Reason */
-            reason: string | null;
-            /** Errortype */
-            errorType: string | null;
-            /**
-             * Errormessage
-             * @description The first 300 characters of the error's message.
-             */
-            errorMessage: string | null;
-            /** Startedat */
-            startedAt: string | null;
-            /** Durationms */
-            durationMs: number | null;
-            /**
-             * Attempt
-             * @description The number of attempts of a tool call; null for other records.
-             */
-            attempt: number | null;
-            /** @description The totals of the record and all records below it. */
-            totals: components["schemas"]["NodeTotals"];
-        };
-        /**
-         * ComparedRun
-         * @description One of the two compared runs.
-         */
-        ComparedRun: {
-            /**
-             * Rootplanid
-             * Format: uuid
-             */
-            rootPlanId: string;
-            /** Revision */
-            revision: number;
-            /** Title */
-            title: string | null;
-            /** Agentname */
-            agentName: string | null;
-            /**
-             * Status
-             * @enum {string}
-             */
-            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /** Startedat */
-            startedAt: string | null;
-            /** Durationms */
-            durationMs: number | null;
-            totals: components["schemas"]["NodeTotals"];
-        };
-        /**
          * ConversationMessage
          * @description One message.
          */
@@ -1048,12 +943,6 @@ export interface components {
             /** Parts */
             parts: (components["schemas"]["TextPart"] | components["schemas"]["ReasoningPart"] | components["schemas"]["ToolCallPart"] | components["schemas"]["ToolResultPart"] | components["schemas"]["FilePart"] | components["schemas"]["OtherPart"])[];
         };
-        /**
-         * Difference
-         * @description An aspect in which two matching records differ.
-         * @enum {string}
-         */
-        Difference: "name" | "arguments" | "messages" | "outcome" | "result" | "duration" | "tokens" | "cost" | "model" | "attempts";
         /**
          * ErasureSchema
          * @description The result of deleting all data of a subject.
@@ -1095,7 +984,6 @@ export interface components {
          * @description The error that a record ended with.
          * @example {
          *       "message": "no such patient",
-         *       "stack": null,
          *       "type": "ValueError"
          *     }
          */
@@ -1142,32 +1030,6 @@ export interface components {
          * @enum {string}
          */
         ExportFormat: "jsonl" | "otlp";
-        /**
-         * FailureOriginSchema
-         * @description A record at which a failure began: it failed, and no record below it failed.
-         * @example {
-         *       "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
-         *       "isHandled": false,
-         *       "kind": "toolCall"
-         *     }
-         */
-        FailureOriginSchema: {
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "plan" | "step" | "thinkAct" | "toolCall";
-            /**
-             * Id
-             * Format: uuid
-             */
-            id: string;
-            /**
-             * Ishandled
-             * @description Whether the failure was handled: a record above this record did not fail.
-             */
-            isHandled: boolean;
-        };
         /**
          * FilePart
          * @description An image, a sound or another file.
@@ -1645,43 +1507,6 @@ export interface components {
             secret: string;
         };
         /**
-         * NodeTotals
-         * @description Totals of tokens, cost, tool calls and failures, for a part of the tree.
-         * @example {
-         *       "costUsd": 0.004,
-         *       "failures": 0,
-         *       "inputTokens": 1200,
-         *       "outputTokens": 80,
-         *       "toolCalls": 2,
-         *       "unpricedCalls": 0
-         *     }
-         */
-        NodeTotals: {
-            /** Inputtokens */
-            inputTokens: number;
-            /** Outputtokens */
-            outputTokens: number;
-            /**
-             * Costusd
-             * @description The sum of the known costs in US dollars. Null if the sum is zero and the cost of at least
-             *     one model call is unknown.
-             */
-            costUsd: number | null;
-            /**
-             * Unpricedcalls
-             * @description The number of model calls whose cost is unknown. Calls that neither succeeded nor used tokens
-             *     do not count.
-             */
-            unpricedCalls: number;
-            /** Toolcalls */
-            toolCalls: number;
-            /**
-             * Failures
-             * @description The number of failed records that have no failed record below them.
-             */
-            failures: number;
-        };
-        /**
          * OpenCallSchema
          * @description The tool call or model call that a run waits for.
          * @example {
@@ -1762,171 +1587,6 @@ export interface components {
          * @enum {string}
          */
         PayloadPolicy: "keep" | "preview" | "drop";
-        /**
-         * PlanNodeSchema
-         * @description A plan, with its steps.
-         */
-        PlanNodeSchema: {
-            /** @description The totals of the node and the records below it, without sub-plans. */
-            own: components["schemas"]["NodeTotals"];
-            /**
-             * @description The totals of the node and all records below it, including sub-plans. The parameter `depth`
-             *     has no effect on them.
-             */
-            cumulative: components["schemas"]["NodeTotals"];
-            /**
-             * Status
-             * @enum {string}
-             */
-            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /**
-             * Reason
-             * @description How the record ended, such as `timed_out`.
-             */
-            reason: string | null;
-            /** Startedat */
-            startedAt: string | null;
-            /** Finishedat */
-            finishedAt: string | null;
-            /** Abandonedat */
-            abandonedAt: string | null;
-            /**
-             * Durationms
-             * @description The duration in milliseconds; null while the record is open.
-             */
-            durationMs: number | null;
-            /**
-             * Position
-             * @description The record's position among its siblings, from 0.
-             */
-            position: number | null;
-            /**
-             * Masked
-             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
-             */
-            masked: string[] | null;
-            error: components["schemas"]["ErrorSchema"] | null;
-            /**
-             * Kind
-             * @constant
-             */
-            kind: "plan";
-            /**
-             * Rootplanid
-             * Format: uuid
-             * @description The id of the run, which is the id of its root plan.
-             */
-            rootPlanId: string;
-            /**
-             * Planid
-             * Format: uuid
-             * @description The plan's id. The id of a root plan is also the id of the run.
-             */
-            planId: string;
-            /**
-             * Parentplanid
-             * @description The plan whose tool call or step opened this one; null for the root plan.
-             */
-            parentPlanId: string | null;
-            /**
-             * Toolcallid
-             * @description The tool call that opened this sub-plan.
-             */
-            toolCallId: string | null;
-            /**
-             * Openedbystepid
-             * @description The step that opened this sub-plan without a tool call: a hand-off.
-             */
-            openedByStepId: string | null;
-            /**
-             * Depth
-             * @description The number of plans above this one: 0 for the root plan.
-             */
-            depth: number | null;
-            /**
-             * Title
-             * @description The title; if none was recorded, the first line of the request.
-             */
-            title: string | null;
-            /**
-             * Agentname
-             * @description The agent that runs the plan.
-             */
-            agentName: string | null;
-            /**
-             * Followsprovidercallid
-             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
-             */
-            followsProviderCallId: string | null;
-            /**
-             * Template
-             * @description The plan template that the plan was created from.
-             */
-            template: string | null;
-            /**
-             * Templateversion
-             * @description The version of the template.
-             */
-            templateVersion: string | null;
-            /**
-             * Inferred
-             * @description True if the link to its parent was reconstructed rather than recorded.
-             */
-            inferred: boolean;
-            /**
-             * Inferredfrom
-             * @description The evidence for the reconstructed link.
-             */
-            inferredFrom: string | null;
-            /**
-             * Userrequest
-             * @description The request, word for word.
-             */
-            userRequest: string | null;
-            /** Userrequestbytes */
-            userRequestBytes: number | null;
-            /** Userrequesttruncated */
-            userRequestTruncated: boolean;
-            /**
-             * Summary
-             * @description The outcome of the plan, as text.
-             */
-            summary: string | null;
-            /** Summarybytes */
-            summaryBytes: number | null;
-            /** Summarytruncated */
-            summaryTruncated: boolean;
-            /** @description A summary of the tool call that opened the plan. */
-            parentActToolCall: components["schemas"]["ParentActToolCall"] | null;
-            /** Agentexecutions */
-            agentExecutions: components["schemas"]["StepNodeSchema"][];
-            /**
-             * Subplancount
-             * @description The number of sub-plans that the plan's steps opened, whether the tree shows them or not.
-             */
-            subPlanCount: number;
-            /**
-             * Unplaced
-             * @description At a root plan only: nodes whose parent is not known yet.
-             * @default []
-             */
-            unplaced: (components["schemas"]["PlanNodeSchema"] | components["schemas"]["StepNodeSchema"] | components["schemas"]["ThinkActNodeSchema"] | components["schemas"]["ToolCallNodeSchema"])[];
-            /**
-             * Failureorigins
-             * @description Only at the root of the tree: the records at which failures began. Records that made the
-             *     root fail come first, then the deepest records, then the earliest.
-             * @default []
-             */
-            failureOrigins: components["schemas"]["FailureOriginSchema"][];
-            /**
-             * Revision
-             * @description Only at the root of the tree: the run's revision. Watch the run from this revision on.
-             * @default 0
-             */
-            revision: number;
-            /** @description Only at the root of the tree: the spans that the tree lacks; null if it lacks none. */
-            behind?: components["schemas"]["BehindSchema"] | null;
-        };
         /**
          * PlanSchema
          * @description One plan with all its fields.
@@ -2408,38 +2068,6 @@ export interface components {
             text: string;
         };
         /**
-         * RecordPair
-         * @description A record of the left run and its match in the right run. One of them may be missing.
-         */
-        RecordPair: {
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "plan" | "step" | "thinkAct" | "toolCall";
-            /**
-             * Name
-             * @description The name of the left record; if there is no left record, the name of the right record.
-             */
-            name: string | null;
-            left: components["schemas"]["ComparedRecord"] | null;
-            right: components["schemas"]["ComparedRecord"] | null;
-            change: components["schemas"]["Change"];
-            /**
-             * Differs
-             * @description The aspects that differ. Durations differ if one is longer by at least a quarter and by at
-             *     least 0.1 s.
-             */
-            differs: components["schemas"]["Difference"][];
-            /**
-             * Changedbelow
-             * @description The number of pairs below this pair whose `change` is not `same`.
-             */
-            changedBelow: number;
-            /** Children */
-            children: components["schemas"]["RecordPair"][];
-        };
-        /**
          * RefusedEvent
          * @description An event that was not stored, and why.
          * @example {
@@ -2491,22 +2119,6 @@ export interface components {
              * @description How many of these runs failed.
              */
             failed: number;
-        };
-        /**
-         * RunDiff
-         * @description The comparison of two runs, as a tree of matching records.
-         */
-        RunDiff: {
-            left: components["schemas"]["ComparedRun"];
-            right: components["schemas"]["ComparedRun"];
-            counts: components["schemas"]["ChangeCounts"];
-            /**
-             * Messagescompared
-             * @description Whether the messages of rounds were compared. False if the two runs together have more than
-             *     64 MB of messages. Then no `differs` contains `messages`.
-             */
-            messagesCompared: boolean;
-            root: components["schemas"]["RecordPair"];
         };
         /**
          * RunFailureSchema
@@ -3480,107 +3092,6 @@ export interface components {
             record: components["schemas"]["SpanRecord"] | null;
         };
         /**
-         * StepNodeSchema
-         * @description A step, with its rounds, its other tool calls and the sub-plans that it opened.
-         */
-        StepNodeSchema: {
-            /** @description The totals of the node and the records below it, without sub-plans. */
-            own: components["schemas"]["NodeTotals"];
-            /**
-             * @description The totals of the node and all records below it, including sub-plans. The parameter `depth`
-             *     has no effect on them.
-             */
-            cumulative: components["schemas"]["NodeTotals"];
-            /**
-             * Status
-             * @enum {string}
-             */
-            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /**
-             * Reason
-             * @description How the record ended, such as `timed_out`.
-             */
-            reason: string | null;
-            /** Startedat */
-            startedAt: string | null;
-            /** Finishedat */
-            finishedAt: string | null;
-            /** Abandonedat */
-            abandonedAt: string | null;
-            /**
-             * Durationms
-             * @description The duration in milliseconds; null while the record is open.
-             */
-            durationMs: number | null;
-            /**
-             * Position
-             * @description The record's position among its siblings, from 0.
-             */
-            position: number | null;
-            /**
-             * Masked
-             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
-             */
-            masked: string[] | null;
-            error: components["schemas"]["ErrorSchema"] | null;
-            /**
-             * Kind
-             * @constant
-             */
-            kind: "step";
-            /**
-             * Stepid
-             * Format: uuid
-             * @description The step's id.
-             */
-            stepId: string;
-            /**
-             * Planid
-             * @description The plan of the step; null if only the step's id is known.
-             */
-            planId: string | null;
-            /**
-             * Agentname
-             * @description The agent that executes the step.
-             */
-            agentName: string | null;
-            /**
-             * Request
-             * @description The request to the agent.
-             */
-            request: string | null;
-            /** Requestbytes */
-            requestBytes: number | null;
-            /** Requesttruncated */
-            requestTruncated: boolean;
-            /**
-             * Result
-             * @description The agent's final answer.
-             */
-            result: string | null;
-            /** Resultbytes */
-            resultBytes: number | null;
-            /** Resulttruncated */
-            resultTruncated: boolean;
-            /** Thinkacts */
-            thinkActs: components["schemas"]["ThinkActNodeSchema"][];
-            /**
-             * Toolcalls
-             * @description The calls that the step made outside of any round.
-             */
-            toolCalls: components["schemas"]["ToolCallNodeSchema"][];
-            /**
-             * Subplancount
-             * @description The number of sub-plans that the step handed off to, whether the tree shows them or not.
-             */
-            subPlanCount: number;
-            /**
-             * Subplans
-             * @description The sub-plans that the agent opened without a tool call.
-             */
-            subPlans: components["schemas"]["PlanNodeSchema"][];
-        };
-        /**
          * TextPart
          * @description A text.
          */
@@ -3592,103 +3103,6 @@ export interface components {
             type: "text";
             /** Text */
             text: string;
-        };
-        /**
-         * ThinkActNodeSchema
-         * @description One round, with the tool calls that its model chose.
-         */
-        ThinkActNodeSchema: {
-            /** @description The totals of the node and the records below it, without sub-plans. */
-            own: components["schemas"]["NodeTotals"];
-            /**
-             * @description The totals of the node and all records below it, including sub-plans. The parameter `depth`
-             *     has no effect on them.
-             */
-            cumulative: components["schemas"]["NodeTotals"];
-            /**
-             * Status
-             * @enum {string}
-             */
-            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /**
-             * Reason
-             * @description How the record ended, such as `timed_out`.
-             */
-            reason: string | null;
-            /** Startedat */
-            startedAt: string | null;
-            /** Finishedat */
-            finishedAt: string | null;
-            /** Abandonedat */
-            abandonedAt: string | null;
-            /**
-             * Durationms
-             * @description The duration in milliseconds; null while the record is open.
-             */
-            durationMs: number | null;
-            /**
-             * Position
-             * @description The record's position among its siblings, from 0.
-             */
-            position: number | null;
-            /**
-             * Masked
-             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
-             */
-            masked: string[] | null;
-            error: components["schemas"]["ErrorSchema"] | null;
-            /**
-             * Kind
-             * @constant
-             */
-            kind: "thinkAct";
-            /**
-             * Thinkactid
-             * Format: uuid
-             * @description The think-act's id.
-             */
-            thinkActId: string;
-            /**
-             * Stepid
-             * @description The step of the think-act; null if only the think-act's id is known.
-             */
-            stepId: string | null;
-            /**
-             * Requestedmodel
-             * @description The name of the requested model.
-             */
-            requestedModel: string | null;
-            /**
-             * Model
-             * @description The name of the model that answered, as the provider reports it.
-             */
-            model: string | null;
-            /**
-             * Inputtokens
-             * @description The number of input tokens.
-             */
-            inputTokens: number | null;
-            /**
-             * Outputtokens
-             * @description The number of output tokens.
-             */
-            outputTokens: number | null;
-            /**
-             * Costusd
-             * @description The cost in US dollars: by the project's prices, else as reported, else by the price list.
-             */
-            costUsd: number | null;
-            /**
-             * Thought
-             * @description The text of the model's answer.
-             */
-            thought: string | null;
-            /** Thoughtbytes */
-            thoughtBytes: number | null;
-            /** Thoughttruncated */
-            thoughtTruncated: boolean;
-            /** Toolcalls */
-            toolCalls: components["schemas"]["ToolCallNodeSchema"][];
         };
         /**
          * ThinkActSchema
@@ -4036,177 +3450,6 @@ export interface components {
             readonly durationMs: number | null;
             /** @description The error; null if there is none. */
             readonly error: components["schemas"]["ErrorSchema"] | null;
-        };
-        /**
-         * ToolCallNodeSchema
-         * @description A tool call, with the sub-plans that it opened.
-         *
-         *     If the call made other tool calls itself, as the call of a batch tool does, it has these, too.
-         */
-        ToolCallNodeSchema: {
-            /** @description The totals of the node and the records below it, without sub-plans. */
-            own: components["schemas"]["NodeTotals"];
-            /**
-             * @description The totals of the node and all records below it, including sub-plans. The parameter `depth`
-             *     has no effect on them.
-             */
-            cumulative: components["schemas"]["NodeTotals"];
-            /**
-             * Status
-             * @enum {string}
-             */
-            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /**
-             * Reason
-             * @description How the record ended, such as `timed_out`.
-             */
-            reason: string | null;
-            /** Startedat */
-            startedAt: string | null;
-            /** Finishedat */
-            finishedAt: string | null;
-            /** Abandonedat */
-            abandonedAt: string | null;
-            /**
-             * Durationms
-             * @description The duration in milliseconds; null while the record is open.
-             */
-            durationMs: number | null;
-            /**
-             * Position
-             * @description The record's position among its siblings, from 0.
-             */
-            position: number | null;
-            /**
-             * Masked
-             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
-             */
-            masked: string[] | null;
-            error: components["schemas"]["ErrorSchema"] | null;
-            /**
-             * Kind
-             * @constant
-             */
-            kind: "toolCall";
-            /**
-             * Toolcallid
-             * Format: uuid
-             * @description The tool call's id.
-             */
-            toolCallId: string;
-            /**
-             * Stepid
-             * @description The step that made the call; null if only the call's id is known.
-             */
-            stepId: string | null;
-            /**
-             * Thinkactid
-             * @description The think-act that requested the call; null for a call outside of any think-act.
-             */
-            thinkActId: string | null;
-            /**
-             * Parenttoolcallid
-             * @description The batch call that contains this call, or the call whose tool made it.
-             */
-            parentToolCallId: string | null;
-            /**
-             * Continuedplanid
-             * @description The sub-plan that this call continued. An earlier tool call opened the sub-plan.
-             */
-            continuedPlanId: string | null;
-            /**
-             * Providercallid
-             * @description The id that the model provider assigned. It may repeat or be empty.
-             */
-            providerCallId: string | null;
-            /**
-             * Name
-             * @description The tool's name as the model called it.
-             */
-            name: string | null;
-            /**
-             * Tooltype
-             * @description The kind of tool, such as `STATELESS` or `SUBPLAN`.
-             */
-            toolType: string | null;
-            /**
-             * Attempt
-             * @description The number of attempts, at least 1.
-             */
-            attempt: number | null;
-            /**
-             * Forgedarguments
-             * @description The names of hidden parameters that the model or a hook tried to supply, sorted.
-             */
-            forgedArguments: string[];
-            /**
-             * Shortcircuitedby
-             * @description The hook that returned the result instead of the tool.
-             */
-            shortCircuitedBy: string | null;
-            /**
-             * Stillrunning
-             * @description True if the call ended while its tool continued to run, after a timeout for example.
-             */
-            stillRunning: boolean | null;
-            /**
-             * Inferred
-             * @description True if the link to its parent was reconstructed rather than recorded.
-             */
-            inferred: boolean;
-            /**
-             * Inferredfrom
-             * @description The evidence for the reconstructed link.
-             */
-            inferredFrom: string | null;
-            /**
-             * Arguments
-             * @description The arguments as the received text, usually JSON.
-             */
-            arguments: string | null;
-            /** Argumentsbytes */
-            argumentsBytes: number | null;
-            /** Argumentstruncated */
-            argumentsTruncated: boolean;
-            /**
-             * Result
-             * @description The result as the received text, usually JSON.
-             */
-            result: string | null;
-            /** Resultbytes */
-            resultBytes: number | null;
-            /** Resulttruncated */
-            resultTruncated: boolean;
-            /**
-             * Effectivearguments
-             * @description The arguments of the latest attempt, if hooks changed them.
-             */
-            effectiveArguments: string | null;
-            /** Effectiveargumentsbytes */
-            effectiveArgumentsBytes: number | null;
-            /** Effectiveargumentstruncated */
-            effectiveArgumentsTruncated: boolean;
-            /**
-             * Statechanges
-             * @description The call's changes of the session state, as the text of a JSON array.
-             */
-            stateChanges: string | null;
-            /** Statechangesbytes */
-            stateChangesBytes: number | null;
-            /** Statechangestruncated */
-            stateChangesTruncated: boolean;
-            /**
-             * Subplancount
-             * @description The number of sub-plans that the call opened, whether the tree shows them or not.
-             */
-            subPlanCount: number;
-            /** Subplans */
-            subPlans: components["schemas"]["PlanNodeSchema"][];
-            /**
-             * Toolcalls
-             * @description The tool calls that this call made itself, as the call of a batch tool does.
-             */
-            toolCalls: components["schemas"]["ToolCallNodeSchema"][];
         };
         /**
          * ToolCallPart
@@ -5534,494 +4777,700 @@ export interface components {
         };
         Event: components["schemas"]["PlanStarted"] | components["schemas"]["PlanFinished"] | components["schemas"]["StepStarted"] | components["schemas"]["StepFinished"] | components["schemas"]["ThoughtStarted"] | components["schemas"]["ThoughtRecorded"] | components["schemas"]["ToolCallStarted"] | components["schemas"]["ToolCallFinished"];
         /**
-         * PlanFields
-         * @description A plan without its steps. Long strings are previews.
+         * PlanNode
+         * @description A plan, with its steps.
          */
-        PlanFields: {
+        PlanNode: {
+            /** @enum {unknown} */
+            kind: "plan";
             /**
-             * Status
+             * @description The status. `unknown` marks a placeholder that another record referenced.
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /**
-             * Reason
-             * @description How the record ended, such as `timed_out`.
-             */
+            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
             reason: string | null;
-            /** Startedat */
+            /** @description The start time, by the recording process's clock. */
             startedAt: string | null;
-            /** Finishedat */
+            /** @description The end time, by the recording process's clock. */
             finishedAt: string | null;
-            /** Abandonedat */
+            /** @description When its recorder's lease expired while the record was open. */
             abandonedAt: string | null;
-            /**
-             * Durationms
-             * @description The duration in milliseconds; null while the record is open.
-             */
+            /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
-            /**
-             * Position
-             * @description The record's position among its siblings, from 0.
-             */
+            /** @description The position among the sub-plans of one tool call or step, from 0. */
             position: number | null;
-            /**
-             * Masked
-             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
-             */
+            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
             masked: string[] | null;
-            error: components["schemas"]["ErrorSchema"] | null;
+            error: components["schemas"]["RowError"] | null;
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            kind: "plan";
-            /**
-             * Rootplanid
              * Format: uuid
              * @description The id of the run, which is the id of its root plan.
              */
             rootPlanId: string;
             /**
-             * Planid
              * Format: uuid
              * @description The plan's id. The id of a root plan is also the id of the run.
              */
             planId: string;
-            /**
-             * Parentplanid
-             * @description The plan whose tool call or step opened this one; null for the root plan.
-             */
+            /** @description The plan whose tool call or step opened this one; null for the root plan. */
             parentPlanId: string | null;
-            /**
-             * Toolcallid
-             * @description The tool call that opened this sub-plan.
-             */
+            /** @description The tool call that opened this sub-plan. */
             toolCallId: string | null;
-            /**
-             * Openedbystepid
-             * @description The step that opened this sub-plan without a tool call: a hand-off.
-             */
+            /** @description The step that opened this sub-plan without a tool call: a hand-off. */
             openedByStepId: string | null;
-            /**
-             * Depth
-             * @description The number of plans above this one: 0 for the root plan.
-             */
+            /** @description The number of plans above this one: 0 for the root plan. */
             depth: number | null;
-            /**
-             * Title
-             * @description The title; if none was recorded, the first line of the request.
-             */
+            /** @description The title; if none was recorded, the first line of the request. */
             title: string | null;
-            /**
-             * Agentname
-             * @description The agent that runs the plan.
-             */
+            /** @description The agent that runs the plan. */
             agentName: string | null;
-            /**
-             * Followsprovidercallid
-             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
-             */
+            /** @description The provider call id of an earlier run's tool call that caused this plan when it ended. */
             followsProviderCallId: string | null;
-            /**
-             * Template
-             * @description The plan template that the plan was created from.
-             */
+            /** @description The plan template that the plan was created from. */
             template: string | null;
-            /**
-             * Templateversion
-             * @description The version of the template.
-             */
+            /** @description The version of the template. */
             templateVersion: string | null;
-            /**
-             * Inferred
-             * @description True if the link to its parent was reconstructed rather than recorded.
-             */
+            /** @description True if the link to its parent was reconstructed rather than recorded. */
             inferred: boolean;
-            /**
-             * Inferredfrom
-             * @description The evidence for the reconstructed link.
-             */
+            /** @description The evidence for the reconstructed link. */
             inferredFrom: string | null;
-            /**
-             * Userrequest
-             * @description The request, word for word.
-             */
+            /** @description The request, word for word. */
             userRequest: string | null;
-            /** Userrequestbytes */
             userRequestBytes: number | null;
-            /** Userrequesttruncated */
             userRequestTruncated: boolean;
-            /**
-             * Summary
-             * @description The outcome of the plan, as text.
-             */
+            /** @description The outcome of the plan, as text. */
             summary: string | null;
-            /** Summarybytes */
             summaryBytes: number | null;
-            /** Summarytruncated */
             summaryTruncated: boolean;
+            /** @description The totals of the node and the records below it, without sub-plans. */
+            own: components["schemas"]["TreeTotals"];
+            /** @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them. */
+            cumulative: components["schemas"]["TreeTotals"];
+            parentActToolCall: components["schemas"]["Opener"] | null;
+            /** @description The number of sub-plans that the node opened, whether the tree shows them or not. */
+            subPlanCount: number;
+            agentExecutions: components["schemas"]["StepNode"][];
+            /** @description Only at the root of the tree: the records at which failures began. Records that made the root fail come first, then the deepest, then the earliest. */
+            failureOrigins?: components["schemas"]["FailureOrigin"][];
+            /** @description At a root plan only: nodes whose parent is not known yet. */
+            unplaced?: (components["schemas"]["PlanNode"] | components["schemas"]["StepNode"] | components["schemas"]["ThinkActNode"] | components["schemas"]["ToolCallNode"])[];
+            /** @description Only at the root of the tree: the run's revision. Watch the run from this revision on. */
+            revision?: number;
+            /** @description Only at the root of the tree: the spans that the tree lacks; null if it lacks none. */
+            behind?: components["schemas"]["MissingSpans"] | null;
         };
         /**
-         * RemovedRecord
-         * @description A record that no longer exists, because new spans changed the records of the run.
-         * @example {
-         *       "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
-         *       "kind": "toolCall"
-         *     }
+         * RowError
+         * @description The error that a record ended with. Trees without payloads have only its type.
          */
-        RemovedRecord: {
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "plan" | "step" | "thinkAct" | "toolCall";
-            /**
-             * Id
-             * Format: uuid
-             */
-            id: string;
+        RowError: {
+            message: string | null;
+            stack: string | null;
+            type: string | null;
         };
         /**
-         * RunChangesSchema
-         * @description The changes of a run since the client's revision.
+         * TreeTotals
+         * @description Totals of tokens, cost, tool calls and failures, for a part of the tree.
          */
-        RunChangesSchema: {
-            /**
-             * Changed
-             * @description The new or changed records as in a tree, without the records below them.
-             */
-            changed: (components["schemas"]["PlanFields"] | components["schemas"]["StepFields"] | components["schemas"]["ThinkActFields"] | components["schemas"]["ToolCallFields"])[];
-            /**
-             * Removed
-             * @description The records to remove. The records below them lose their parent.
-             */
-            removed: components["schemas"]["RemovedRecord"][];
+        TreeTotals: {
+            inputTokens: number;
+            outputTokens: number;
+            /** @description The sum of the known costs in US dollars. Null if the sum is zero and the cost of at least one model call is unknown. */
+            costUsd: number | null;
+            /** @description The number of model calls whose cost is unknown. Calls that neither succeeded nor used tokens do not count. */
+            unpricedCalls: number;
+            toolCalls: number;
+            /** @description The number of failed records that have no failed record below them. */
+            failures: number;
         };
         /**
-         * RunRevision
-         * @description The current revision of a run, a number that grows with each visible change.
-         * @example {
-         *       "revision": 42
-         *     }
+         * Opener
+         * @description The tool call that opened a plan, in short form.
          */
-        RunRevision: {
-            /** Revision */
-            revision: number;
+        Opener: {
+            /** Format: uuid */
+            toolCallId: string;
+            name: string | null;
+            arguments: string | null;
+            /** @enum {string} */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
         };
         /**
-         * StepFields
-         * @description A step without its rounds. Long strings are previews.
+         * StepNode
+         * @description A step, with its rounds, its other tool calls and the sub-plans that it opened.
          */
-        StepFields: {
+        StepNode: {
+            /** @enum {unknown} */
+            kind: "step";
             /**
-             * Status
+             * @description The status. `unknown` marks a placeholder that another record referenced.
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /**
-             * Reason
-             * @description How the record ended, such as `timed_out`.
-             */
+            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
             reason: string | null;
-            /** Startedat */
+            /** @description The start time, by the recording process's clock. */
             startedAt: string | null;
-            /** Finishedat */
+            /** @description The end time, by the recording process's clock. */
             finishedAt: string | null;
-            /** Abandonedat */
+            /** @description When its recorder's lease expired while the record was open. */
             abandonedAt: string | null;
-            /**
-             * Durationms
-             * @description The duration in milliseconds; null while the record is open.
-             */
+            /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
-            /**
-             * Position
-             * @description The record's position among its siblings, from 0.
-             */
+            /** @description The position among the plan's steps, from 0. */
             position: number | null;
-            /**
-             * Masked
-             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
-             */
+            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
             masked: string[] | null;
-            error: components["schemas"]["ErrorSchema"] | null;
+            error: components["schemas"]["RowError"] | null;
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            kind: "step";
-            /**
-             * Stepid
              * Format: uuid
              * @description The step's id.
              */
             stepId: string;
-            /**
-             * Planid
-             * @description The plan of the step; null if only the step's id is known.
-             */
+            /** @description The plan of the step; null if only the step's id is known. */
             planId: string | null;
-            /**
-             * Agentname
-             * @description The agent that executes the step.
-             */
+            /** @description The agent that executes the step. */
             agentName: string | null;
-            /**
-             * Request
-             * @description The request to the agent.
-             */
+            /** @description The request to the agent. */
             request: string | null;
-            /** Requestbytes */
             requestBytes: number | null;
-            /** Requesttruncated */
             requestTruncated: boolean;
-            /**
-             * Result
-             * @description The agent's final answer.
-             */
+            /** @description The agent's final answer. */
             result: string | null;
-            /** Resultbytes */
             resultBytes: number | null;
-            /** Resulttruncated */
             resultTruncated: boolean;
+            /** @description The totals of the node and the records below it, without sub-plans. */
+            own: components["schemas"]["TreeTotals"];
+            /** @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them. */
+            cumulative: components["schemas"]["TreeTotals"];
+            /** @description The number of sub-plans that the node opened, whether the tree shows them or not. */
+            subPlanCount: number;
+            thinkActs: components["schemas"]["ThinkActNode"][];
+            /** @description The calls that the step made outside of any round. */
+            toolCalls: components["schemas"]["ToolCallNode"][];
+            /** @description The sub-plans that the agent opened without a tool call. */
+            subPlans: components["schemas"]["PlanNode"][];
         };
         /**
-         * ThinkActFields
-         * @description A round without its tool calls. Long strings are previews.
+         * ThinkActNode
+         * @description One round, with the tool calls that its model chose.
          */
-        ThinkActFields: {
+        ThinkActNode: {
+            /** @enum {unknown} */
+            kind: "thinkAct";
             /**
-             * Status
+             * @description The status. `unknown` marks a placeholder that another record referenced.
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /**
-             * Reason
-             * @description How the record ended, such as `timed_out`.
-             */
+            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
             reason: string | null;
-            /** Startedat */
+            /** @description The start time, by the recording process's clock. */
             startedAt: string | null;
-            /** Finishedat */
+            /** @description The end time, by the recording process's clock. */
             finishedAt: string | null;
-            /** Abandonedat */
+            /** @description When its recorder's lease expired while the record was open. */
             abandonedAt: string | null;
-            /**
-             * Durationms
-             * @description The duration in milliseconds; null while the record is open.
-             */
+            /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
-            /**
-             * Position
-             * @description The record's position among its siblings, from 0.
-             */
+            /** @description The number of the think-act within the step, from 0. */
             position: number | null;
-            /**
-             * Masked
-             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
-             */
+            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
             masked: string[] | null;
-            error: components["schemas"]["ErrorSchema"] | null;
+            error: components["schemas"]["RowError"] | null;
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            kind: "thinkAct";
-            /**
-             * Thinkactid
              * Format: uuid
              * @description The think-act's id.
              */
             thinkActId: string;
-            /**
-             * Stepid
-             * @description The step of the think-act; null if only the think-act's id is known.
-             */
+            /** @description The step of the think-act; null if only the think-act's id is known. */
             stepId: string | null;
-            /**
-             * Requestedmodel
-             * @description The name of the requested model.
-             */
+            /** @description The name of the requested model. */
             requestedModel: string | null;
-            /**
-             * Model
-             * @description The name of the model that answered, as the provider reports it.
-             */
+            /** @description The name of the model that answered, as the provider reports it. */
             model: string | null;
-            /**
-             * Inputtokens
-             * @description The number of input tokens.
-             */
+            /** @description The number of input tokens. */
             inputTokens: number | null;
-            /**
-             * Outputtokens
-             * @description The number of output tokens.
-             */
+            /** @description The number of output tokens. */
             outputTokens: number | null;
-            /**
-             * Costusd
-             * @description The cost in US dollars: by the project's prices, else as reported, else by the price list.
-             */
+            /** @description The cost in US dollars: by the project's prices, else as reported, else by the price list. */
             costUsd: number | null;
-            /**
-             * Thought
-             * @description The text of the model's answer.
-             */
+            /** @description The text of the model's answer. */
             thought: string | null;
-            /** Thoughtbytes */
             thoughtBytes: number | null;
-            /** Thoughttruncated */
             thoughtTruncated: boolean;
+            /** @description The totals of the node and the records below it, without sub-plans. */
+            own: components["schemas"]["TreeTotals"];
+            /** @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them. */
+            cumulative: components["schemas"]["TreeTotals"];
+            toolCalls: components["schemas"]["ToolCallNode"][];
         };
         /**
-         * ToolCallFields
-         * @description A tool call without its sub-plans. Long strings are previews.
+         * ToolCallNode
+         * @description A tool call, with the sub-plans that it opened.
          */
-        ToolCallFields: {
+        ToolCallNode: {
+            /** @enum {unknown} */
+            kind: "toolCall";
             /**
-             * Status
+             * @description The status. `unknown` marks a placeholder that another record referenced.
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /**
-             * Reason
-             * @description How the record ended, such as `timed_out`.
-             */
+            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
             reason: string | null;
-            /** Startedat */
+            /** @description The start time, by the recording process's clock. */
             startedAt: string | null;
-            /** Finishedat */
+            /** @description The end time, by the recording process's clock. */
             finishedAt: string | null;
-            /** Abandonedat */
+            /** @description When its recorder's lease expired while the record was open. */
             abandonedAt: string | null;
-            /**
-             * Durationms
-             * @description The duration in milliseconds; null while the record is open.
-             */
+            /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
-            /**
-             * Position
-             * @description The record's position among its siblings, from 0.
-             */
+            /** @description The position in the think-act or in the batch, from 0. */
             position: number | null;
-            /**
-             * Masked
-             * @description The paths of masked secrets and omitted payloads in the record; null if there are none.
-             */
+            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
             masked: string[] | null;
-            error: components["schemas"]["ErrorSchema"] | null;
+            error: components["schemas"]["RowError"] | null;
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            kind: "toolCall";
-            /**
-             * Toolcallid
              * Format: uuid
              * @description The tool call's id.
              */
             toolCallId: string;
-            /**
-             * Stepid
-             * @description The step that made the call; null if only the call's id is known.
-             */
+            /** @description The step that made the call; null if only the call's id is known. */
             stepId: string | null;
-            /**
-             * Thinkactid
-             * @description The think-act that requested the call; null for a call outside of any think-act.
-             */
+            /** @description The think-act that requested the call; null for a call outside of any think-act. */
             thinkActId: string | null;
-            /**
-             * Parenttoolcallid
-             * @description The batch call that contains this call, or the call whose tool made it.
-             */
+            /** @description The batch call that contains this call, or the call whose tool made it. */
             parentToolCallId: string | null;
-            /**
-             * Continuedplanid
-             * @description The sub-plan that this call continued. An earlier tool call opened the sub-plan.
-             */
+            /** @description The sub-plan that this call continued. An earlier tool call opened the sub-plan. */
             continuedPlanId: string | null;
-            /**
-             * Providercallid
-             * @description The id that the model provider assigned. It may repeat or be empty.
-             */
+            /** @description The id that the model provider assigned. It may repeat or be empty. */
             providerCallId: string | null;
-            /**
-             * Name
-             * @description The tool's name as the model called it.
-             */
+            /** @description The tool's name as the model called it. */
             name: string | null;
-            /**
-             * Tooltype
-             * @description The kind of tool, such as `STATELESS` or `SUBPLAN`.
-             */
+            /** @description The kind of tool, such as `STATELESS` or `SUBPLAN`. */
             toolType: string | null;
-            /**
-             * Attempt
-             * @description The number of attempts, at least 1.
-             */
+            /** @description The number of attempts, at least 1. */
             attempt: number | null;
-            /**
-             * Forgedarguments
-             * @description The names of hidden parameters that the model or a hook tried to supply, sorted.
-             */
+            /** @description The names of hidden parameters that the model or a hook tried to supply, sorted. */
             forgedArguments: string[];
-            /**
-             * Shortcircuitedby
-             * @description The hook that returned the result instead of the tool.
-             */
+            /** @description The hook that returned the result instead of the tool. */
             shortCircuitedBy: string | null;
-            /**
-             * Stillrunning
-             * @description True if the call ended while its tool continued to run, after a timeout for example.
-             */
+            /** @description True if the call ended while its tool continued to run, after a timeout for example. */
             stillRunning: boolean | null;
-            /**
-             * Inferred
-             * @description True if the link to its parent was reconstructed rather than recorded.
-             */
+            /** @description True if the link to its parent was reconstructed rather than recorded. */
             inferred: boolean;
-            /**
-             * Inferredfrom
-             * @description The evidence for the reconstructed link.
-             */
+            /** @description The evidence for the reconstructed link. */
             inferredFrom: string | null;
-            /**
-             * Arguments
-             * @description The arguments as the received text, usually JSON.
-             */
+            /** @description The arguments as the received text, usually JSON. */
             arguments: string | null;
-            /** Argumentsbytes */
             argumentsBytes: number | null;
-            /** Argumentstruncated */
             argumentsTruncated: boolean;
-            /**
-             * Result
-             * @description The result as the received text, usually JSON.
-             */
+            /** @description The result as the received text, usually JSON. */
             result: string | null;
-            /** Resultbytes */
             resultBytes: number | null;
-            /** Resulttruncated */
             resultTruncated: boolean;
-            /**
-             * Effectivearguments
-             * @description The arguments of the latest attempt, if hooks changed them.
-             */
+            /** @description The arguments of the latest attempt, if hooks changed them. */
             effectiveArguments: string | null;
-            /** Effectiveargumentsbytes */
             effectiveArgumentsBytes: number | null;
-            /** Effectiveargumentstruncated */
             effectiveArgumentsTruncated: boolean;
-            /**
-             * Statechanges
-             * @description The call's changes of the session state, as the text of a JSON array.
-             */
+            /** @description The call's changes of the session state, as the text of a JSON array. */
             stateChanges: string | null;
-            /** Statechangesbytes */
             stateChangesBytes: number | null;
-            /** Statechangestruncated */
             stateChangesTruncated: boolean;
+            /** @description The totals of the node and the records below it, without sub-plans. */
+            own: components["schemas"]["TreeTotals"];
+            /** @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them. */
+            cumulative: components["schemas"]["TreeTotals"];
+            /** @description The number of sub-plans that the node opened, whether the tree shows them or not. */
+            subPlanCount: number;
+            /** @description The calls that this call made, as the call of a batch tool does. */
+            toolCalls: components["schemas"]["ToolCallNode"][];
+            subPlans: components["schemas"]["PlanNode"][];
+        };
+        /**
+         * FailureOrigin
+         * @description A record at which a failure began: it failed, and no record below it failed.
+         */
+        FailureOrigin: {
+            /** @enum {string} */
+            kind: "plan" | "step" | "thinkAct" | "toolCall";
+            /** Format: uuid */
+            id: string;
+            /** @description Whether a record above it did not fail. */
+            isHandled: boolean;
+        };
+        /**
+         * MissingSpans
+         * @description How many accepted spans are missing in a run's records, and since when.
+         */
+        MissingSpans: {
+            spans: number;
+            /**
+             * Format: date-time
+             * @description When the first missing span arrived.
+             */
+            since: string;
+        };
+        /**
+         * ChangedRecords
+         * @description The changes of a run since the client's revision.
+         */
+        ChangedRecords: {
+            /** @description The new or changed records as in a tree, without those below. */
+            changed: (components["schemas"]["PlanRow"] | components["schemas"]["StepRow"] | components["schemas"]["ThinkActRow"] | components["schemas"]["ToolCallRow"])[];
+            /** @description The records to remove. The records below them lose their parent. */
+            removed: components["schemas"]["RemovedRecord"][];
+        };
+        /**
+         * PlanRow
+         * @description A plan without its steps.
+         */
+        PlanRow: {
+            /** @enum {unknown} */
+            kind: "plan";
+            /**
+             * @description The status. `unknown` marks a placeholder that another record referenced.
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
+            reason: string | null;
+            /** @description The start time, by the recording process's clock. */
+            startedAt: string | null;
+            /** @description The end time, by the recording process's clock. */
+            finishedAt: string | null;
+            /** @description When its recorder's lease expired while the record was open. */
+            abandonedAt: string | null;
+            /** @description The duration in milliseconds; null while it is open. */
+            durationMs: number | null;
+            /** @description The position among the sub-plans of one tool call or step, from 0. */
+            position: number | null;
+            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
+            masked: string[] | null;
+            error: components["schemas"]["RowError"] | null;
+            /**
+             * Format: uuid
+             * @description The id of the run, which is the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
+             * Format: uuid
+             * @description The plan's id. The id of a root plan is also the id of the run.
+             */
+            planId: string;
+            /** @description The plan whose tool call or step opened this one; null for the root plan. */
+            parentPlanId: string | null;
+            /** @description The tool call that opened this sub-plan. */
+            toolCallId: string | null;
+            /** @description The step that opened this sub-plan without a tool call: a hand-off. */
+            openedByStepId: string | null;
+            /** @description The number of plans above this one: 0 for the root plan. */
+            depth: number | null;
+            /** @description The title; if none was recorded, the first line of the request. */
+            title: string | null;
+            /** @description The agent that runs the plan. */
+            agentName: string | null;
+            /** @description The provider call id of an earlier run's tool call that caused this plan when it ended. */
+            followsProviderCallId: string | null;
+            /** @description The plan template that the plan was created from. */
+            template: string | null;
+            /** @description The version of the template. */
+            templateVersion: string | null;
+            /** @description True if the link to its parent was reconstructed rather than recorded. */
+            inferred: boolean;
+            /** @description The evidence for the reconstructed link. */
+            inferredFrom: string | null;
+            /** @description The request, word for word. */
+            userRequest: string | null;
+            userRequestBytes: number | null;
+            userRequestTruncated: boolean;
+            /** @description The outcome of the plan, as text. */
+            summary: string | null;
+            summaryBytes: number | null;
+            summaryTruncated: boolean;
+        };
+        /**
+         * StepRow
+         * @description A step without its rounds.
+         */
+        StepRow: {
+            /** @enum {unknown} */
+            kind: "step";
+            /**
+             * @description The status. `unknown` marks a placeholder that another record referenced.
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
+            reason: string | null;
+            /** @description The start time, by the recording process's clock. */
+            startedAt: string | null;
+            /** @description The end time, by the recording process's clock. */
+            finishedAt: string | null;
+            /** @description When its recorder's lease expired while the record was open. */
+            abandonedAt: string | null;
+            /** @description The duration in milliseconds; null while it is open. */
+            durationMs: number | null;
+            /** @description The position among the plan's steps, from 0. */
+            position: number | null;
+            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
+            masked: string[] | null;
+            error: components["schemas"]["RowError"] | null;
+            /**
+             * Format: uuid
+             * @description The step's id.
+             */
+            stepId: string;
+            /** @description The plan of the step; null if only the step's id is known. */
+            planId: string | null;
+            /** @description The agent that executes the step. */
+            agentName: string | null;
+            /** @description The request to the agent. */
+            request: string | null;
+            requestBytes: number | null;
+            requestTruncated: boolean;
+            /** @description The agent's final answer. */
+            result: string | null;
+            resultBytes: number | null;
+            resultTruncated: boolean;
+        };
+        /**
+         * ThinkActRow
+         * @description A round without its tool calls.
+         */
+        ThinkActRow: {
+            /** @enum {unknown} */
+            kind: "thinkAct";
+            /**
+             * @description The status. `unknown` marks a placeholder that another record referenced.
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
+            reason: string | null;
+            /** @description The start time, by the recording process's clock. */
+            startedAt: string | null;
+            /** @description The end time, by the recording process's clock. */
+            finishedAt: string | null;
+            /** @description When its recorder's lease expired while the record was open. */
+            abandonedAt: string | null;
+            /** @description The duration in milliseconds; null while it is open. */
+            durationMs: number | null;
+            /** @description The number of the think-act within the step, from 0. */
+            position: number | null;
+            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
+            masked: string[] | null;
+            error: components["schemas"]["RowError"] | null;
+            /**
+             * Format: uuid
+             * @description The think-act's id.
+             */
+            thinkActId: string;
+            /** @description The step of the think-act; null if only the think-act's id is known. */
+            stepId: string | null;
+            /** @description The name of the requested model. */
+            requestedModel: string | null;
+            /** @description The name of the model that answered, as the provider reports it. */
+            model: string | null;
+            /** @description The number of input tokens. */
+            inputTokens: number | null;
+            /** @description The number of output tokens. */
+            outputTokens: number | null;
+            /** @description The cost in US dollars: by the project's prices, else as reported, else by the price list. */
+            costUsd: number | null;
+            /** @description The text of the model's answer. */
+            thought: string | null;
+            thoughtBytes: number | null;
+            thoughtTruncated: boolean;
+        };
+        /**
+         * ToolCallRow
+         * @description A tool call without its sub-plans.
+         */
+        ToolCallRow: {
+            /** @enum {unknown} */
+            kind: "toolCall";
+            /**
+             * @description The status. `unknown` marks a placeholder that another record referenced.
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
+            reason: string | null;
+            /** @description The start time, by the recording process's clock. */
+            startedAt: string | null;
+            /** @description The end time, by the recording process's clock. */
+            finishedAt: string | null;
+            /** @description When its recorder's lease expired while the record was open. */
+            abandonedAt: string | null;
+            /** @description The duration in milliseconds; null while it is open. */
+            durationMs: number | null;
+            /** @description The position in the think-act or in the batch, from 0. */
+            position: number | null;
+            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
+            masked: string[] | null;
+            error: components["schemas"]["RowError"] | null;
+            /**
+             * Format: uuid
+             * @description The tool call's id.
+             */
+            toolCallId: string;
+            /** @description The step that made the call; null if only the call's id is known. */
+            stepId: string | null;
+            /** @description The think-act that requested the call; null for a call outside of any think-act. */
+            thinkActId: string | null;
+            /** @description The batch call that contains this call, or the call whose tool made it. */
+            parentToolCallId: string | null;
+            /** @description The sub-plan that this call continued. An earlier tool call opened the sub-plan. */
+            continuedPlanId: string | null;
+            /** @description The id that the model provider assigned. It may repeat or be empty. */
+            providerCallId: string | null;
+            /** @description The tool's name as the model called it. */
+            name: string | null;
+            /** @description The kind of tool, such as `STATELESS` or `SUBPLAN`. */
+            toolType: string | null;
+            /** @description The number of attempts, at least 1. */
+            attempt: number | null;
+            /** @description The names of hidden parameters that the model or a hook tried to supply, sorted. */
+            forgedArguments: string[];
+            /** @description The hook that returned the result instead of the tool. */
+            shortCircuitedBy: string | null;
+            /** @description True if the call ended while its tool continued to run, after a timeout for example. */
+            stillRunning: boolean | null;
+            /** @description True if the link to its parent was reconstructed rather than recorded. */
+            inferred: boolean;
+            /** @description The evidence for the reconstructed link. */
+            inferredFrom: string | null;
+            /** @description The arguments as the received text, usually JSON. */
+            arguments: string | null;
+            argumentsBytes: number | null;
+            argumentsTruncated: boolean;
+            /** @description The result as the received text, usually JSON. */
+            result: string | null;
+            resultBytes: number | null;
+            resultTruncated: boolean;
+            /** @description The arguments of the latest attempt, if hooks changed them. */
+            effectiveArguments: string | null;
+            effectiveArgumentsBytes: number | null;
+            effectiveArgumentsTruncated: boolean;
+            /** @description The call's changes of the session state, as the text of a JSON array. */
+            stateChanges: string | null;
+            stateChangesBytes: number | null;
+            stateChangesTruncated: boolean;
+        };
+        /**
+         * RemovedRecord
+         * @description A record that no longer exists, because new spans changed the records of the run.
+         */
+        RemovedRecord: {
+            /** @enum {string} */
+            kind: "plan" | "step" | "thinkAct" | "toolCall";
+            /** Format: uuid */
+            id: string;
+        };
+        /**
+         * RunRevision
+         * @description The current revision of a run, a number that grows with each visible change.
+         */
+        RunRevision: {
+            revision: number;
+        };
+        /**
+         * RunDiff
+         * @description The comparison of two runs, as a tree of matching records, as the API returns it.
+         */
+        RunDiff: {
+            counts: components["schemas"]["ChangeCounts"];
+            left: components["schemas"]["ComparedRun"];
+            /** @description Whether the messages of rounds were compared. False if the two runs together have more than 64 MB of messages. Then no `differs` contains `messages`. */
+            messagesCompared: boolean;
+            right: components["schemas"]["ComparedRun"];
+            root: components["schemas"]["RecordPair"];
+        };
+        /**
+         * ChangeCounts
+         * @description How many pairs of records were added, removed, changed or are the same.
+         */
+        ChangeCounts: {
+            added: number;
+            changed: number;
+            removed: number;
+            same: number;
+        };
+        /**
+         * ComparedRun
+         * @description One of the two compared runs.
+         */
+        ComparedRun: {
+            agentName: string | null;
+            durationMs: number | null;
+            revision: number;
+            /** Format: uuid */
+            rootPlanId: string;
+            startedAt: string | null;
+            /** @enum {string} */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            title: string | null;
+            totals: components["schemas"]["TreeTotals"];
+        };
+        /**
+         * RecordPair
+         * @description A record of the left run and its match in the right run. One of them may be missing.
+         */
+        RecordPair: {
+            change: components["schemas"]["Change"];
+            /** @description The number of pairs below this pair whose `change` is not `same`. */
+            changedBelow: number;
+            children: components["schemas"]["RecordPair"][];
+            /** @description The aspects that differ. Durations differ if one is longer by at least a quarter and by at least 0.1 s. */
+            differs: components["schemas"]["Difference"][];
+            /** @enum {string} */
+            kind: "plan" | "step" | "thinkAct" | "toolCall";
+            left: components["schemas"]["ComparedRecord"] | null;
+            /** @description The name of the left record; if there is none, of the right record. */
+            name: string | null;
+            right: components["schemas"]["ComparedRecord"] | null;
+        };
+        /**
+         * Change
+         * @description How a record changed from the left run to the right run.
+         * @enum {unknown}
+         */
+        Change: "added" | "changed" | "removed" | "same";
+        /**
+         * Difference
+         * @description An aspect in which two matching records differ.
+         * @enum {unknown}
+         */
+        Difference: "arguments" | "attempts" | "cost" | "duration" | "messages" | "model" | "name" | "outcome" | "result" | "tokens";
+        /**
+         * ComparedRecord
+         * @description A record of one of the compared runs.
+         */
+        ComparedRecord: {
+            /** @description The number of attempts of a tool call; null for other records. */
+            attempt: number | null;
+            /** @description The names of the tools that a round chose; empty for other records. */
+            calls: string[];
+            durationMs: number | null;
+            /** @description The first 300 characters of the error's message. */
+            errorMessage: string | null;
+            errorType: string | null;
+            /** Format: uuid */
+            id: string;
+            /** @description The model of a round. */
+            model: string | null;
+            /** @description The plan's title, the step's agent, the beginning of the round's answer, or the tool's name; null if the record has none. */
+            name: string | null;
+            reason: string | null;
+            startedAt: string | null;
+            /** @enum {string} */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /** @description The totals of the record and all records below it. */
+            totals: components["schemas"]["TreeTotals"];
         };
         /**
          * Problem
@@ -6393,12 +5842,12 @@ export interface operations {
                 content: {
                     /**
                      * @example {
+                     *       "kind": "plan",
                      *       "status": "succeeded",
                      *       "startedAt": "2026-11-21T22:21:52.462812Z",
                      *       "finishedAt": "2026-11-21T22:21:53.462812Z",
                      *       "durationMs": 1000,
                      *       "position": 0,
-                     *       "kind": "plan",
                      *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
                      *       "planId": "01a20033-9dce-7364-82b8-37c32d771382",
                      *       "depth": 0,
@@ -6428,12 +5877,12 @@ export interface operations {
                      *       "subPlanCount": 1,
                      *       "agentExecutions": [
                      *         {
+                     *           "kind": "step",
                      *           "status": "succeeded",
                      *           "startedAt": "2026-11-21T22:21:52.462812Z",
                      *           "finishedAt": "2026-11-21T22:21:53.462812Z",
                      *           "durationMs": 1000,
                      *           "position": 0,
-                     *           "kind": "step",
                      *           "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
                      *           "planId": "01a20033-9dce-7364-82b8-37c32d771382",
                      *           "agentName": "planner",
@@ -6459,14 +5908,15 @@ export interface operations {
                      *             "toolCalls": 1,
                      *             "failures": 0
                      *           },
+                     *           "subPlanCount": 0,
                      *           "thinkActs": [
                      *             {
+                     *               "kind": "thinkAct",
                      *               "status": "succeeded",
                      *               "startedAt": "2026-11-21T22:21:52.462812Z",
                      *               "finishedAt": "2026-11-21T22:21:53.462812Z",
                      *               "durationMs": 1000,
                      *               "position": 0,
-                     *               "kind": "thinkAct",
                      *               "thinkActId": "01a20033-9de1-7c8d-a1b2-c3d4e5f60718",
                      *               "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
                      *               "requestedModel": "scripted",
@@ -6495,12 +5945,12 @@ export interface operations {
                      *               },
                      *               "toolCalls": [
                      *                 {
+                     *                   "kind": "toolCall",
                      *                   "status": "succeeded",
                      *                   "startedAt": "2026-11-21T22:21:52.462812Z",
                      *                   "finishedAt": "2026-11-21T22:21:53.462812Z",
                      *                   "durationMs": 1000,
                      *                   "position": 0,
-                     *                   "kind": "toolCall",
                      *                   "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
                      *                   "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
                      *                   "thinkActId": "01a20033-9de1-7c8d-a1b2-c3d4e5f60718",
@@ -6538,12 +5988,12 @@ export interface operations {
                      *                   "toolCalls": [],
                      *                   "subPlans": [
                      *                     {
+                     *                       "kind": "plan",
                      *                       "status": "succeeded",
                      *                       "startedAt": "2026-11-21T22:21:52.462812Z",
                      *                       "finishedAt": "2026-11-21T22:21:53.462812Z",
                      *                       "durationMs": 1000,
                      *                       "position": 0,
-                     *                       "kind": "plan",
                      *                       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
                      *                       "planId": "01a20033-9f10-7a51-8c22-6b1d2f3e4a5b",
                      *                       "parentPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
@@ -6587,15 +6037,14 @@ export interface operations {
                      *             }
                      *           ],
                      *           "toolCalls": [],
-                     *           "subPlanCount": 0,
                      *           "subPlans": []
                      *         }
                      *       ],
-                     *       "revision": 42,
-                     *       "unplaced": []
+                     *       "unplaced": [],
+                     *       "revision": 42
                      *     }
                      */
-                    "application/json": components["schemas"]["PlanNodeSchema"];
+                    "application/json": components["schemas"]["PlanNode"];
                 };
             };
             /** @description Nothing changed since the given ETag. */
