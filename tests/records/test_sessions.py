@@ -35,7 +35,6 @@ STATES = st.dictionaries(KEYS, VALUES, max_size=3)
 PATHS = st.lists(KEYS, min_size=1, max_size=3).map(tuple)
 CHANGES = st.one_of(
     st.builds(StateChange, st.just("set"), PATHS, VALUES),
-    st.builds(StateChange, st.just("set_default"), PATHS, VALUES),
     st.builds(StateChange, st.just("remove"), PATHS),
     st.builds(StateChange, st.just("increment"), PATHS, st.integers(-3, 3)),
     st.builds(StateChange, st.just("append"), PATHS, VALUES),
@@ -101,9 +100,6 @@ def test_state_changes_apply_and_create_missing_objects() -> None:
         (StateChange("set", ("new", "deep"), 1), {"new": {"deep": 1}}),
         (StateChange("set", ("null", "deep"), 1), {"null": {"deep": 1}}),
         (StateChange("set", ("object",), None), {"object": None}),
-        (StateChange("set_default", ("number",), 1), {"number": 2}),
-        (StateChange("set_default", ("null",), []), {"null": []}),
-        (StateChange("set_default", ("new", "deep"), 1), {"new": {"deep": 1}}),
         (StateChange("increment", ("number",), 0.5), {"number": 2.5}),
         (StateChange("increment", ("new", "deep"), -2), {"new": {"deep": -2}}),
         (StateChange("append", ("list",), [2]), {"list": [1, [2]]}),

@@ -31,7 +31,7 @@ async def test_call_past_its_timeout_changes_no_state(tmp_path: Path) -> None:
             except asyncio.CancelledError:
                 continue
         with suppress(StateConflict):
-            state["later"] = True
+            state.set("later", True)
         return "after all"
 
     async with service(tmp_path, stubborn) as on:

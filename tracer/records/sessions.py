@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, assert_never
 from uuid import UUID
@@ -45,8 +45,7 @@ class StateChange:
             increment is not a number.
     """
 
-    op: Literal["set", "set_default", "remove", "increment", "append", "compare_and_set"]
-    """`set_default` sets a value only if it is missing."""
+    op: Literal["set", "remove", "increment", "append", "compare_and_set"]
     path: tuple[str, ...]
     """The keys from the root to the value; only objects have keys."""
     value: Any = None
@@ -124,6 +123,34 @@ def apply(state: State, changes: Sequence[StateChange]) -> State:
     return new
 
 
+def differences(old: State, new: Mapping[str, Any]) -> list[StateChange]:
+    """Return the changes that turn `old` into `new`. Each names the deepest value that differs.
+
+    Raises:
+        ValueError: `new` is not JSON.
+    """
+    return list(_differences(old, _json_value(dict(new)), ()))
+
+
+def _differences(old: State, new: State, path: tuple[str, ...]) -> Iterator[StateChange]:
+    for key in old.keys() - new.keys():
+        yield StateChange("remove", (*path, key))
+    for key, value in new.items():
+        before, here = old.get(key), (*path, key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            yield from _differences(before, value, here)
+        elif key in old and _same(before, value):
+            continue
+        elif isinstance(before, list) and isinstance(value, list) and _begins(value, before):
+            yield from (StateChange("append", here, each) for each in value[len(before) :])
+        else:
+            yield StateChange("set", here, value)
+
+
+def _begins(longer: list[Any], shorter: list[Any]) -> bool:
+    return _same(longer[: len(shorter)], shorter)
+
+
 def changes_json(changes: Sequence[StateChange]) -> str:
     """Return changes as the text of a JSON array, in the form that a tool call records."""
     described = []
@@ -188,8 +215,6 @@ def _changed(state: State, change: StateChange) -> State:
     match change.op:
         case "set":
             parent[last] = value
-        case "set_default":
-            parent[last] = value if current is None else current
         case "remove":
             parent.pop(last, None)
         case "increment":

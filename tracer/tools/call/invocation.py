@@ -288,8 +288,8 @@ class _Invocation:
     async def _store_state(self) -> None:
         if self._state is None:
             return
-        self._state.close()
         changes = self._state.changes
+        self._state.close()
         # The call is recorded as timed out or cancelled, so its changes are dropped.
         if not changes or self._is_given_up():
             return
