@@ -16,9 +16,8 @@ from tests.tools.mcp_servers import live_server
 from tests.tools.tables import not_rejected
 from tracer.errors import ToolError
 from tracer.tools.definition.results import error_info, result_text
-from tracer.tools.executors.mcp.results import result_of
 from tracer.tools.executors.mcp.server import McpConfig, McpServer
-from tracer.tools.executors.mcp.tools import local_name
+from tracer.tools.executors.mcp.tools import local_name, result_of
 
 
 async def test_mcp_tools_with_valid_names_and_schemas_are_registered(

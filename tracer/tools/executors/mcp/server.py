@@ -1,31 +1,36 @@
-"""MCP tools: the tools of a Model Context Protocol server."""
+"""MCP tools: the tools of a Model Context Protocol server, over stdio or streamable HTTP."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import math
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from functools import cache
+from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO, cast
 
+import anyio
 from pydantic import TypeAdapter, ValidationError
 
 from tracer.context import ToolContext
-from tracer.errors import InvalidResult, ToolError, ToolUnavailable
+from tracer.errors import InvalidResult, ToolError, ToolUnavailable, TracerError
 from tracer.logs import get_logger
 from tracer.tasks import capped_deadline, seconds_left
 from tracer.tools.definition.tool import Tool
-from tracer.tools.executors.mcp.config import McpConfig
-from tracer.tools.executors.mcp.connection import McpConnection
-from tracer.tools.executors.mcp.results import ERROR_CHARACTERS, result_of
-from tracer.tools.executors.mcp.tools import may_provide, mirrored
+from tracer.tools.executors.mcp.config import McpConfig, with_secrets
+from tracer.tools.executors.mcp.tools import ERROR_CHARACTERS, may_provide, mirrored, result_of
+from tracer.tools.executors.secrets import read_secret
 from tracer.tools.executors.trace_headers import call_as_span, trace_headers
 
 if TYPE_CHECKING:
-    from mcp import MCPError
+    from mcp import Client, MCPError
     from mcp.client import ClientSession
+    from mcp.client._transport import TransportStreams
+    from mcp.client.session import IncomingMessage
     from mcp_types import CallToolResult, InputRequiredResult
     from mcp_types import Tool as ListedTool
 
@@ -41,6 +46,28 @@ RETRY_SECONDS = 10.0
 SLACK_SECONDS = 0.25
 """How many seconds after the deadline a call raises `TimeoutError`. Usually the caller enforces the
 deadline before that: it cancels the call, and reports the timeout."""
+
+HTTP_SECONDS = 30.0
+"""How many seconds an HTTP server may take to accept a connection or a request."""
+
+SILENT_SECONDS = 300.0
+"""How many seconds an HTTP server may send nothing within a response. If twice the timeout of a
+call is longer, that is the limit."""
+
+EVENT_BYTES = 1024 * 1024
+"""The largest size of one message over HTTP. If four times the largest result is larger, that is
+the limit."""
+
+SESSION_HEADER = "mcp-session-id"
+
+MAX_PAGES = 100
+"""The largest number of pages of tools to read. A faulty server may always announce another."""
+
+CLOSING_SECONDS = 10.0
+"""How many seconds a server may take to end before its connection is cut."""
+
+LISTEN_AGAIN_SECONDS = 30.0
+"""How many seconds to wait before subscribing to changes again."""
 
 
 class McpServer:
@@ -264,3 +291,271 @@ def _response_type() -> TypeAdapter[CallToolResult | InputRequiredResult]:
     from mcp_types import CallToolResult, InputRequiredResult
 
     return TypeAdapter(CallToolResult | InputRequiredResult)
+
+
+@asynccontextmanager
+async def transport(
+    config: McpConfig, on_end: Callable[[], None], on_session_lost: Callable[[], None]
+) -> AsyncIterator[TransportStreams]:
+    """Connect to a server for the duration of the block.
+
+    If the server is a command, start its process, and end it with its child processes.
+
+    Args:
+        config: The server.
+        on_end: Called when no more messages can arrive, for example after its process has died.
+        on_session_lost: Called when an HTTP server does not know the session any more, for example
+            after a restart.
+
+    Raises:
+        ToolError: A secret is missing.
+        OSError: The process cannot be started.
+    """
+    from mcp.shared.message import SessionMessage
+
+    # The library does not report the end of a connection, so messages pass through this stream.
+    send, receive = anyio.create_memory_object_stream[SessionMessage | Exception]()
+    streams = _process(config) if config.url is None else _http(config, on_session_lost)
+    with send, receive:
+        async with streams as (incoming, outgoing), anyio.create_task_group() as group:
+
+            async def forward() -> None:
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    async with send:
+                        async for message in incoming:
+                            await send.send(message)
+                on_end()
+
+            group.start_soon(forward)
+            yield receive, outgoing
+            group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _process(config: McpConfig) -> AsyncIterator[TransportStreams]:
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    assert config.command is not None
+    parameters = StdioServerParameters(
+        command=config.command, args=list(config.args), env=with_secrets(config.env)
+    )
+    # Not our standard error: the server's output would mix with this program's.
+    async with (
+        await anyio.open_file(config.stderr or os.devnull, "a") as errors,
+        stdio_client(parameters, errlog=cast(TextIO, errors.wrapped)) as streams,
+    ):
+        yield streams
+
+
+@asynccontextmanager
+async def _http(
+    config: McpConfig, on_session_lost: Callable[[], None]
+) -> AsyncIterator[TransportStreams]:
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    assert config.url is not None
+    headers = with_secrets(config.headers)
+    if config.bearer is not None:
+        headers["Authorization"] = f"Bearer {read_secret(config.bearer).get_secret_value()}"
+
+    async def check_session(response: httpx2.Response) -> None:
+        # The protocol defines only the status; the body differs from server to server.
+        if response.status_code == 404 and SESSION_HEADER in response.request.headers:
+            on_session_lost()
+
+    timeout = httpx2.Timeout(HTTP_SECONDS, read=max(SILENT_SECONDS, 2 * config.timeout))
+    # JSON escapes make a message longer, and some servers send the result twice: structured and as
+    # text.
+    limit = max(EVENT_BYTES, 4 * config.max_result_bytes)
+    async with (
+        httpx2.AsyncClient(
+            headers=headers, timeout=timeout, event_hooks={"response": [check_session]}
+        ) as client,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=limit) as streams,
+    ):
+        yield streams
+
+
+class McpConnection:
+    """A connection to a server. It opens when it is created, and cannot be opened again.
+
+    The library's context managers must be entered and exited by the same task. So each connection
+    has a task for this. Other tasks of the same event loop make the calls and close the connection.
+    """
+
+    def __init__(
+        self, config: McpConfig, on_listed: Callable[[Sequence[ListedTool]], None]
+    ) -> None:
+        """Start to connect.
+
+        Args:
+            config: The server.
+            on_listed: Receives all tools of the server: when it is connected, and when they change.
+        """
+        self._config = config
+        self._on_listed = on_listed
+        self._scope = anyio.CancelScope()
+        self._changed = asyncio.Event()
+        self._over = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._session: ClientSession | None = None
+        self.is_session_lost = False
+        """Whether the server does not know the session any more, as after a restart."""
+        self._failure = f"The connection to the MCP server {config.name!r} is closed."
+        # In an empty context, because the first caller's contains an identity.
+        self.task = asyncio.create_task(self._hold(), name=f"mcp-{config.name}", context=Context())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether calls need a new connection."""
+        return self.is_session_lost or self._over.is_set()
+
+    async def session(self) -> ClientSession:
+        """Wait for the connection and return the session.
+
+        Raises:
+            ToolUnavailable: The connection failed.
+        """
+        await self._settled.wait()
+        if self._session is None:
+            raise ToolUnavailable(self._failure)
+        return self._session
+
+    def end(self) -> None:
+        """Start to close the connection, without waiting. The caller must make no more calls."""
+        self._over.set()
+        if self._session is None:
+            self._scope.cancel()
+
+    async def close(self) -> None:
+        """Close the connection, and wait until it and the server's process have ended."""
+        self.end()
+        _, late = await asyncio.wait({self.task}, timeout=CLOSING_SECONDS)
+        if late:
+            self._scope.cancel()
+            await asyncio.wait(late)
+
+    async def _hold(self) -> None:
+        name = self._config.name
+        self._scope.deadline = anyio.current_time() + self._config.connect_timeout
+        try:
+            with self._scope:
+                await self._connect_and_wait()
+            if anyio.current_time() >= self._scope.deadline:
+                seconds = self._config.connect_timeout
+                self._failure = f"The MCP server {name!r} did not answer within {seconds:g} s."
+        except Exception as error:
+            cause = _first_cause(error)
+            if self._session is not None:
+                log.warning("mcp_connection_lost", server=name, error=type(cause).__name__)
+            elif isinstance(cause, TracerError):
+                self._failure = str(cause)
+            else:
+                self._failure = (
+                    f"The MCP server {name!r} cannot be reached ({_safe_message(cause)})."
+                )
+        finally:
+            self._over.set()
+            self._settled.set()
+
+    async def _connect_and_wait(self) -> None:
+        # In a thread: the first import takes more than a second, in which other tasks must run.
+        await asyncio.to_thread(import_module, "mcp.client.streamable_http")
+        from mcp import Client
+
+        client = Client(
+            transport(self._config, on_end=self._over.set, on_session_lost=self._lose_session),
+            mode=self._config.protocol,
+            cache=None,
+            read_timeout_seconds=self._config.connect_timeout,
+            message_handler=self._on_message,
+        )
+        async with client:
+            self._on_listed(await _listed(client))
+            self._scope.deadline = math.inf
+            self._session = client.session
+            self._settled.set()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._relist, client)
+                group.start_soon(self._listen, client)
+                try:
+                    await self._over.wait()
+                finally:
+                    # Before the context is exited, which may take seconds: new calls must not use
+                    # this connection.
+                    self._over.set()
+                group.cancel_scope.cancel()
+
+    def _lose_session(self) -> None:
+        self.is_session_lost = True
+
+    async def _on_message(self, message: IncomingMessage) -> None:
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            self._changed.set()
+
+    async def _relist(self, client: Client) -> None:
+        """List the tools whenever they have changed.
+
+        If they change while they are being listed, they are listed once more.
+        """
+        from mcp import MCPError
+
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                self._on_listed(await _listed(client))
+            except (MCPError, TracerError, ValueError) as error:
+                name = self._config.name
+                log.warning("mcp_tools_not_listed", server=name, error=type(error).__name__)
+
+    async def _listen(self, client: Client) -> None:
+        """Subscribe to changes of the tools. Protocol versions before 2026 need no subscription."""
+        from mcp import MCPError
+        from mcp.client.subscriptions import SubscriptionLost
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        tools = client.server_capabilities.tools
+        is_notified = tools is not None and tools.list_changed
+        while is_notified and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            with suppress(MCPError, SubscriptionLost, TimeoutError):
+                async with client.listen(tools_list_changed=True) as changes:
+                    async for _ in changes:
+                        self._changed.set()
+            await anyio.sleep(LISTEN_AGAIN_SECONDS)
+            # Changes in the meantime were not reported.
+            self._changed.set()
+
+
+async def _listed(client: Client) -> list[ListedTool]:
+    listed: list[ListedTool] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        listed += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return listed
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """Return the first error of nested exception groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _safe_message(error: BaseException) -> str:
+    """Return a message without secrets for an error.
+
+    The message of a library's error may quote the request. So for errors other than `MCPError`,
+    only the name of the class is returned.
+    """
+    from mcp import MCPError
+
+    kind = type(error).__name__
+    return f"{kind}: {error.message[:200]}" if isinstance(error, MCPError) else kind

@@ -1,4 +1,4 @@
-"""Local tools, each of which calls a tool that an MCP server lists."""
+"""Local tools, each of which calls a tool that an MCP server lists, and their results."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tracer.context import ToolContext
-from tracer.errors import RegistrationError
+from tracer.errors import InvalidArguments, InvalidResult, RegistrationError, ToolError
 from tracer.logs import get_logger
-from tracer.tools.definition.arguments import Arguments
+from tracer.tools.definition.arguments import Arguments, JsonSchema, schema_check
 from tracer.tools.definition.hidden_parameters import parameter_names, without_absent
+from tracer.tools.definition.results import result_text
 from tracer.tools.definition.tool import Tool, ToolType
 from tracer.tools.executors.mcp.config import McpConfig
-from tracer.tools.executors.mcp.results import result_check
 
 if TYPE_CHECKING:
+    from mcp_types import CallToolResult, ContentBlock
     from mcp_types import Tool as ListedTool
 
 log = get_logger(__name__)
@@ -28,6 +29,9 @@ NAME_CHARACTERS = 64
 
 REASON_CHARACTERS = 500
 """How much of an error is logged. It may quote the schema of a server that is not trusted."""
+
+ERROR_CHARACTERS = 4_000
+"""How much of a server's error message is used."""
 
 CallByName = Callable[[str, dict[str, Any], ToolContext], Awaitable[Any]]
 """Calls a tool of the server. The first argument is the tool's name on the server."""
@@ -102,3 +106,70 @@ def _warn(config: McpConfig, remote: ListedTool, problem: object) -> None:
     tool = remote.name[:NAME_CHARACTERS]
     reason = str(problem)[:REASON_CHARACTERS]
     log.warning("mcp_tool_left_out", server=config.name, tool=tool, reason=reason)
+
+
+def result_of(answer: CallToolResult, max_bytes: int) -> Any:
+    """Return a tool's result.
+
+    The result is the response's structured content. Without structured content, it is the text if
+    all blocks are text, and otherwise all blocks as JSON. The response's `_meta` is not used.
+
+    Args:
+        answer: The server's response.
+        max_bytes: The largest size of the result.
+
+    Raises:
+        ToolError: The tool failed, or the result is too large.
+    """
+    if answer.is_error:
+        message = "\n".join(_texts(answer.content)) or "The tool failed without a message."
+        error = ToolError(message)
+        error.max_characters = ERROR_CHARACTERS
+        raise error
+    result = answer.structured_content
+    if result is None:
+        texts = _texts(answer.content)
+        is_text = len(texts) == len(answer.content)
+        result = "\n".join(texts) if is_text else [_as_json(block) for block in answer.content]
+    size = len(result_text(result).encode(errors="surrogatepass"))
+    if size > max_bytes:
+        raise ToolError(
+            f"The result has {size} bytes; at most {max_bytes} are accepted. Request less at once."
+        )
+    return result
+
+
+def result_check(schema: JsonSchema) -> Callable[[Any], Any]:
+    """Return a function that checks results against a tool's output schema.
+
+    The function returns the result, or raises `InvalidResult` with a message that does not quote
+    the result.
+
+    Raises:
+        ValueError: `schema` is not a JSON Schema, or refers to another document.
+    """
+    check_arguments = schema_check(schema)
+
+    def check(result: Any) -> Any:
+        try:
+            return check_arguments(result)
+        except InvalidArguments as error:
+            raise InvalidResult(
+                "The tool's result does not match the output schema that its server declares, "
+                "so it was discarded."
+            ) from error
+
+    return check
+
+
+def _texts(content: list[ContentBlock]) -> list[str]:
+    return [block.text for block in content if block.type == "text"]
+
+
+def _as_json(block: ContentBlock) -> dict[str, Any]:
+    return block.model_dump(
+        mode="json",
+        by_alias=True,
+        exclude_none=True,
+        exclude={"meta": True, "resource": {"meta": True}},
+    )
