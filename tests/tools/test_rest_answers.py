@@ -88,20 +88,14 @@ async def test_response_without_a_body_returns_its_status() -> None:
 
 async def test_configured_paths_select_the_result_from_the_response() -> None:
     whole = {"items": [{"name": "a"}, {"name": "b"}], "a/b": {"~": 5}}
-    expected: list[tuple[str | dict[str, str], object]] = [
-        ("/items/0", {"name": "a"}),
-        ("items.1.name", "b"),
-        ("/a~1b/~0", 5),
-        ("", whole),
-        ({"first": "/items/0/name", "deep": "a/b.~"}, {"first": "a", "deep": 5}),
-    ]
-    cases = {str(place): (reply(json=whole), {"response": place}) for place, _ in expected}
-    assert await results_of(cases) == {str(place): result for place, result in expected}
+    expected = {"/items/0": {"name": "a"}, "/items/1/name": "b", "/a~1b/~0": 5, "": whole}
+    cases = {place: (reply(json=whole), {"response": place}) for place in expected}
+    assert await results_of(cases) == expected
 
 
 async def test_response_without_the_configured_result_path_is_invalid() -> None:
-    places: list[Any] = ["/items/2", "items.x", "/items/-1", "/items/²", {"a": "b"}]
-    cases = {str(place): (reply(json={"items": [1, 2]}), {"response": place}) for place in places}
+    places = ["/items/2", "/items/x", "/items/-1", "/items/²", "/a"]
+    cases = {place: (reply(json={"items": [1, 2]}), {"response": place}) for place in places}
     results = await results_of(cases)
     assert {name: type(each) for name, each in results.items()} == dict.fromkeys(
         cases, InvalidResult
@@ -240,14 +234,11 @@ async def test_error_for_a_4xx_has_the_status_and_the_start_of_the_body() -> Non
 
 
 async def test_retry_after_header_sets_the_delay() -> None:
-    date = "Sun, 06 Nov 1994 08:49:37 GMT"
     expected: list[tuple[dict[str, str], float | None]] = [
         ({"retry_after": "7"}, 7),
         ({"retry_after": "0"}, 0),
         ({"retry_after": "3600"}, 60),
         ({"retry_after": "9" * 400}, 60),
-        ({"date": date, "retry_after": "Sun, 06 Nov 1994 08:49:42 GMT"}, 5),
-        ({"date": date, "retry_after": "Sun, 06 Nov 1994 08:49:00 GMT"}, 0),
         ({"retry_after": "Sun, 06 Nov 1994 08:49:42 GMT"}, None),
         ({"retry_after": "soon"}, None),
         ({"retry_after": "-5"}, None),

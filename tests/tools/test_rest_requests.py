@@ -228,6 +228,8 @@ def test_invalid_configuration_is_rejected_without_repeating_secrets() -> None:
         {"path": "/{}"},
         {"path": "/{a!r}"},
         {"path": "/{a"},
+        {"body": {"a": ["}"]}, "method": "POST"},
+        {"response": "items.0"},
         {"headers": {"Authorization": "Bearer hunter2"}},
         {"headers": {"Cookie": "hunter2"}},
         {"headers": {"Traceparent": "x"}},
@@ -258,7 +260,7 @@ def test_configuration_is_read_from_plain_values() -> None:
             "base_url": "https://api.example",
             "method": "post",
             "auth": {"type": "basic", "username": "u", "secret": "file:/run/secrets/x"},
-            "response": {"first": "/items/0"},
+            "response": "/items/0",
             "allowed_hosts": ["inner.example:8080"],
         }
     )

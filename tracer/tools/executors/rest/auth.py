@@ -14,13 +14,7 @@ from anyio import to_thread
 
 from tracer.context import Identity, token_of
 from tracer.errors import ToolError
-from tracer.tools.executors.rest.config import (
-    CALLER_TOKEN,
-    Auth,
-    BasicAuth,
-    BearerAuth,
-    QueryAuth,
-)
+from tracer.tools.executors.rest.config import CALLER_TOKEN, Auth, BasicAuth, QueryAuth
 from tracer.tools.executors.secrets import read_secret
 
 HIDDEN = "[hidden]"
@@ -75,31 +69,20 @@ async def credential_of(auth: Auth | None, caller: Identity | None) -> Credentia
         read = source if callable(source) else partial(read_secret, source)
         value = await to_thread.run_sync(read, abandon_on_cancel=True)
         secret = value.get_secret_value()
-    forms = {
-        secret,
-        json.dumps(secret)[1:-1],
-        json.dumps(secret)[1:-1].replace("/", "\\/"),
-        json.dumps(secret, ensure_ascii=False)[1:-1],
-        quote(secret, safe=""),
-        quote(secret),
-    }
-    if isinstance(auth, QueryAuth):
-        return Credential(query={auth.name: secret}, forms=_longest_first(forms))
+    sent = secret
     if isinstance(auth, BasicAuth):
-        pair = b64encode(f"{auth.username}:{secret}".encode()).decode()
-        forms.add(pair)
-        name, header = "Authorization", f"Basic {pair}"
-    elif isinstance(auth, BearerAuth):
-        name, header = "Authorization", f"Bearer {secret}"
-    else:
-        name, header = auth.name, secret
+        sent = b64encode(f"{auth.username}:{secret}".encode()).decode()
+    text = json.dumps(secret)[1:-1]
+    forms = {secret, sent, text, text.replace("/", "\\/"), quote(secret, safe=""), quote(secret)}
+    forms.add(json.dumps(secret, ensure_ascii=False)[1:-1])
+    longest_first = tuple(sorted(forms, key=len, reverse=True))
+    if isinstance(auth, QueryAuth):
+        return Credential(query={auth.name: secret}, forms=longest_first)
+    scheme = {"basic": "Basic ", "bearer": "Bearer ", "header": ""}[auth.type]
+    name, header = getattr(auth, "name", "Authorization"), scheme + sent
     if not (header.isascii() and header.isprintable() and header == header.strip()):
         raise ToolError(
             f"The secret {auth.secret!r} contains characters that are invalid in a header. "
             "The tool cannot be used until the secret is corrected."
         )
-    return Credential({name: header}, forms=_longest_first(forms))
-
-
-def _longest_first(forms: set[str]) -> tuple[str, ...]:
-    return tuple(sorted(forms, key=len, reverse=True))
+    return Credential({name: header}, forms=longest_first)

@@ -88,7 +88,6 @@ def _checked_path(path: str) -> str:
         raise ValueError("a path must not have empty segments")
     if {".", ".."} & set(segments):
         raise ValueError("a path must not have a segment . or .. in it")
-    placeholders(path)
     return path
 
 
@@ -102,7 +101,6 @@ def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
             )
         if name.lower() in _RUNTIME_HEADERS:
             raise ValueError(f"the header {name} is set by the runtime: remove it")
-    placeholders(dict(headers))
     return headers
 
 
@@ -113,13 +111,7 @@ def _checked_query(query: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
                 f"the query parameter {name} is a secret. Set it as an environment variable, "
                 f'and write auth = {{ type = "query", name = "{name}", secret = "env:NAME" }}'
             )
-    placeholders(dict(query))
     return query
-
-
-def _checked_template(template: JsonValue) -> JsonValue:
-    placeholders(template)
-    return template
 
 
 def _checked_hosts(hosts: frozenset[str]) -> frozenset[str]:
@@ -199,7 +191,7 @@ class RestConfig(_Settings):
     query: Annotated[Mapping[str, Scalar], AfterValidator(_checked_query)] = {}
     """The query by name: templates (`units = "{unit}"`) or fixed values (`limit = 10`). A list
     becomes several parameters of this name. Secrets belong in `auth`."""
-    body: Annotated[JsonValue, AfterValidator(_checked_template)] = None
+    body: JsonValue = None
     """The JSON body, with templates at any depth. By default, a JSON object of the arguments that
     no template uses. A GET, HEAD, DELETE or OPTIONS sends these in the query instead."""
     auth: Annotated[Auth, Field(discriminator="type")] | None = None
@@ -208,10 +200,9 @@ class RestConfig(_Settings):
     idempotency_key: bool = False
     """Whether to send `Idempotency-Key`: the tool call's id, the same at each attempt. Set it if
     the API supports the header; POST and PATCH may then be retried."""
-    response: str | Mapping[str, str] | None = None
-    """The path of the result in the JSON response: a JSON pointer (`"/items/0"`) or a dotted path.
-    A mapping has a path for each key of the result. By default, the result is the whole response:
-    parsed if its content type is JSON, otherwise as text."""
+    response: Annotated[str, Field(pattern="^(/.*)?$")] | None = None
+    """A JSON pointer (RFC 6901) to the result in the JSON response: `"/items/0"`. By default, the
+    result is the whole response: parsed if its content type is JSON, otherwise as text."""
     read_timeout: Annotated[float, Field(gt=0)] = 20.0
     """How many seconds the server may send nothing. The tool's timeout limits the whole call."""
     max_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024
@@ -221,7 +212,8 @@ class RestConfig(_Settings):
     name that the URL contains. Public addresses need no entry."""
 
     @model_validator(mode="after")
-    def _body_has_a_place(self) -> RestConfig:
+    def _is_consistent(self) -> RestConfig:
+        _ = self.placeholders  # raises if a template is invalid
         if self.body is not None and self.method in ("GET", "HEAD"):
             raise ValueError(f"a {self.method} request cannot have a body: use `query`")
         return self

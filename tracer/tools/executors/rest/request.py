@@ -16,7 +16,7 @@ from tracer.errors import AddressRefused, ConfigurationError, InvalidArguments, 
 from tracer.tools.definition.arguments import Arguments, invalid_arguments
 from tracer.tools.executors.rest.auth import Credential
 from tracer.tools.executors.rest.config import QUERY_METHODS, RestConfig, checked_base_url
-from tracer.tools.executors.rest.templates import ABSENT, as_text, filled, filled_text, placeholders
+from tracer.tools.executors.rest.templates import ABSENT, as_text, filled, placeholders
 from tracer.tools.executors.trace_headers import trace_headers
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -115,9 +115,8 @@ def redirected(request: RestRequest, response: httpx2.Response) -> RestRequest |
 
 def _url(config: RestConfig, arguments: Arguments, pairs: list[tuple[str, str]]) -> httpx2.URL:
     try:
-        base = checked_base_url(
-            config.base_url if isinstance(config.base_url, str) else _computed_base_url(config)
-        )
+        base_url = config.base_url
+        base = checked_base_url(base_url if isinstance(base_url, str) else base_url())
     except ValueError as error:
         raise ConfigurationError(f"The tool's base URL is invalid: {error}.") from None
     target = base.raw_path.decode()
@@ -136,7 +135,7 @@ def _url(config: RestConfig, arguments: Arguments, pairs: list[tuple[str, str]])
 
 def _path(template: str, arguments: Arguments) -> str:
     values = {name: _path_value(name, arguments.get(name)) for name in placeholders(template)}
-    return quote(filled_text(template, values), safe="%/:@!$&'()*+,;=")
+    return quote(as_text(filled(template, values)), safe="%/:@!$&'()*+,;=")
 
 
 def _path_value(name: str, value: Any) -> str:
@@ -191,8 +190,3 @@ def _present(templates: Mapping[str, Any], arguments: Arguments) -> list[tuple[s
 
 def _json(value: Any) -> bytes:
     return json.dumps(None if value is ABSENT else value).encode()
-
-
-def _computed_base_url(config: RestConfig) -> str:
-    assert callable(config.base_url)
-    return config.base_url()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Mapping
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx2
@@ -59,11 +57,7 @@ async def rest_result(config: RestConfig, response: httpx2.Response, credential:
         content = credential.hide(json.loads(body))
     except (ValueError, RecursionError):
         raise InvalidResult("The API's response is not valid JSON.") from None
-    if config.response is None:
-        return content
-    if isinstance(config.response, str):
-        return _value_at(content, config.response)
-    return {name: _value_at(content, path) for name, path in config.response.items()}
+    return content if config.response is None else _value_at(content, config.response)
 
 
 async def rest_failure(response: httpx2.Response, credential: Credential) -> ToolError:
@@ -82,21 +76,9 @@ async def rest_failure(response: httpx2.Response, credential: Credential) -> Too
 
 
 def retry_after(response: httpx2.Response) -> float | None:
-    """Return the seconds of a response's `Retry-After`, at most 60; None if unusable.
-
-    If `Retry-After` is a date, it is compared with the response's `Date`, because the clocks of
-    server and client may differ.
-    """
+    """Return the seconds of a response's `Retry-After`, at most 60; None for a date."""
     text = response.headers.get("retry-after", "").strip()
-    try:
-        if text.isascii() and text.isdigit():
-            seconds = float(text)
-        else:
-            date, now = (parsedate_to_datetime(each) for each in (text, response.headers["date"]))
-            seconds = (date - now).total_seconds()
-    except (KeyError, ValueError, TypeError, OverflowError):
-        return None
-    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
+    return min(float(text), MAX_RETRY_AFTER) if text.isascii() and text.isdigit() else None
 
 
 async def _body(response: httpx2.Response, limit: int) -> bytes:
@@ -141,21 +123,18 @@ def _one_line(text: str, credential: Credential) -> str:
     return str(credential.hide(" ".join(printable.split())))
 
 
-def _value_at(content: Any, path: str) -> Any:
-    """Return the value at a JSON pointer or a dotted path.
+def _value_at(content: Any, pointer: str) -> Any:
+    """Return the value at a JSON pointer.
 
     Raises:
-        InvalidResult: There is no value at this path.
+        InvalidResult: There is no value at this pointer.
     """
-    if path.startswith("/"):
-        keys = [key.replace("~1", "/").replace("~0", "~") for key in path[1:].split("/")]
-    else:
-        keys = path.split(".") if path else []
-    for key in keys:
-        if isinstance(content, Mapping) and key in content:
+    for key in pointer.split("/")[1:]:
+        key = key.replace("~1", "/").replace("~0", "~")
+        if isinstance(content, dict) and key in content:
             content = content[key]
         elif isinstance(content, list) and key.isdecimal() and int(key) < len(content):
             content = content[int(key)]
         else:
-            raise InvalidResult(f"The API's response has no value at {path!r}.")
+            raise InvalidResult(f"The API's response has no value at {pointer!r}.")
     return content
