@@ -55,7 +55,6 @@ from tracer.storage.postgres.spans.projectors import (
 )
 from tracer.storage.postgres.spans.reprojection import Reprojection
 from tracer.storage.postgres.stats.rollups import RollupJob
-from tracer.storage.postgres.write.leases import PostgresReaper
 from tracer.storage.postgres.writer import OnCommit
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import SpanProjection, TraceReader, TraceWriter
@@ -188,7 +187,7 @@ async def parts(
         async with (
             projectors(database_url, settings.projectors, terms) as projections,
             Backlog(pool, settings.backlog_bytes) as backlog,
-            Reaper(PostgresReaper(pool, stores.notify.written), terms),
+            Reaper(pool, terms, stores.notify.written),
             Pruner(pool, stores.notify.written),
             RollupJob(pool),
             SpanPacker(pool),

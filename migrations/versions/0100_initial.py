@@ -364,11 +364,18 @@ CREATE TABLE recorder_lease (
     seen_at timestamptz NOT NULL,
     length interval NOT NULL,
     lag interval,
-    due_at timestamptz NOT NULL,
     PRIMARY KEY (recorder_id, project_id),
     CONSTRAINT lease_has_a_length CHECK (length > '0')
 );
-CREATE INDEX recorder_lease_by_due_at ON recorder_lease (due_at);
+
+CREATE TABLE lease_check (
+    is_only boolean NOT NULL,
+    checked_at timestamptz,
+    since timestamptz,
+    PRIMARY KEY (is_only),
+    CONSTRAINT lease_check_is_one_row CHECK (is_only)
+);
+INSERT INTO lease_check VALUES (true);
 
 CREATE TABLE session_state (
     project_id integer NOT NULL,
@@ -515,6 +522,8 @@ CREATE TABLE recorder_run (
         REFERENCES run (project_id, root_plan_id) DEFERRABLE INITIALLY DEFERRED
 );
 CREATE INDEX recorder_run_by_root_plan_id ON recorder_run (root_plan_id, project_id);
+CREATE INDEX recorder_run_abandoned ON recorder_run (recorder_id, project_id)
+    WHERE abandoned_at IS NOT NULL;
 
 CREATE TABLE removed_record (
     project_id integer NOT NULL,

@@ -13,13 +13,13 @@ from uuid import UUID
 from tests.analysts.telling import CANCELLED, FAILED, Telling
 from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.projecting import project_in
+from tests.reaping import expire_leases
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import Span
 from tracer.records.leases import LeaseTerms
 from tracer.records.status import Reason
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.write.leases import PostgresReaper
 from tracer.storage.postgres.writer import PostgresWriter
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
@@ -212,6 +212,4 @@ async def tell_week(pool: Pool, project_id: int) -> None:
         traces_of(exported_trace())
     )
     await project_in(pool)
-    reaper = PostgresReaper(pool, clock=clock)
-    now += timedelta(days=7)
-    await reaper.expire_leases(MONDAY)
+    await expire_leases(pool, now + timedelta(days=7))

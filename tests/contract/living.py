@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from tests.contract.moments import START
 from tests.contract.stores import Projecting, Store, projecting, serving
 from tests.projecting import DatabaseProjection
+from tests.reaping import forget_checks
 from tracer.records.leases import LeaseTerms
 from tracer.storage.http.writer import HttpWriter
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.jobs.reaper import LeaseKeeping, Reaper
+from tracer.storage.postgres.jobs.reaper import Reaper
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.write.leases import PostgresReaper
 from tracer.storage.postgres.writer import PostgresWriter
 
 TERMS = LeaseTerms(timedelta(seconds=60), timedelta(seconds=900))
@@ -43,7 +43,6 @@ class Living(Store):
     """A store with the clock of its leases, and a reaper that has looked long enough to judge."""
 
     clock: HandClock
-    keeping: LeaseKeeping
     reaper: Reaper
 
     async def pass_time(self, seconds: float) -> None:
@@ -62,11 +61,11 @@ async def postgres_living(
     hand = HandClock()
     project = ProjectPool(pool, project_id)
     writer = PostgresWriter(project, hand, terms=TERMS, lease_clock=hand)
-    keeping = PostgresReaper(pool, clock=hand)
-    reaper = Reaper(keeping, TERMS)
+    await forget_checks(pool)
+    reaper = Reaper(pool, TERMS, clock=hand)
     await reaper.run_once()
     projection = DatabaseProjection(pool.kwargs)
-    store = Living(writer, PostgresReader(project), projection, hand, keeping, reaper)
+    store = Living(writer, PostgresReader(project), projection, hand, reaper)
     return projecting(store, when)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
 
-from tests.contract.living import TERMS, Living, http_living, postgres_living
+from tests.contract.living import Living, http_living, postgres_living
 from tests.contract.moments import START, Moments
 from tests.contract.stores import Projecting
 from tests.contract.test_changes import Watched, read_rows
@@ -23,7 +22,6 @@ from tracer.records.record_classes import Kind
 from tracer.records.status import Status
 from tracer.records.tool_stats import TimeRange
 from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.jobs.reaper import Reaper
 from tracer.store import RunFilter, ToolCallFilter
 
 RUN_OF_SPANS = UUID(TRACE_ID)
@@ -259,18 +257,6 @@ async def test_recorders_get_a_full_lease_after_the_server_stood_still(store: Li
     await store.pass_time(1)
     assert await statuses(store, run) == all_are("abandoned")
     assert (await store.reader.read_run(run.root)).abandoned_at == START + timedelta(seconds=60)
-
-
-async def test_restarted_server_waits_one_lease_before_it_expires_any(store: Living) -> None:
-    run = await in_flight(store, new_id())
-    store.clock.move(300)
-    restarted = replace(store, reaper=Reaper(store.keeping, TERMS))
-
-    await restarted.pass_time(0)
-    await restarted.pass_time(59)
-    assert await statuses(store, run) == all_are("running")
-    await restarted.pass_time(1)
-    assert await statuses(store, run) == all_are("abandoned")
 
 
 async def test_records_without_a_recorder_use_the_lease_of_the_run(store: Living) -> None:

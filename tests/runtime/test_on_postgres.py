@@ -11,6 +11,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from tests.reaping import expire_leases
 from tests.runtime.runs import Bench, application, bench, script
 from tracer.clock import utc_now
 from tracer.records.leases import DEFAULT_TERMS
@@ -20,7 +21,6 @@ from tracer.runtime.subplan_tool import subplan_tool
 from tracer.storage.postgres.connection.pool import Pool, open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.write.leases import PostgresReaper
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 from tracer.text import unescape
@@ -221,9 +221,7 @@ async def test_call_of_a_killed_process_is_stored_and_becomes_abandoned(
     assert [each.status for each in found.lineage] == ["running"] * 2 + ["succeeded", "running"]
     assert await statuses_of_runs(reader) == ["running"]
 
-    began = utc_now()
-    reaper = PostgresReaper(pool, clock=lambda: began + 2 * DEFAULT_TERMS.lease)
-    await reaper.expire_leases(began)
+    await expire_leases(pool, utc_now() + 2 * DEFAULT_TERMS.lease)
 
     assert await statuses_of_runs(reader) == ["abandoned"]
     found = await reader.read_tool_call(tool_call_id)

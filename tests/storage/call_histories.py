@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.projecting import project_in
+from tests.reaping import expire_leases
 from tests.storage.deletions import rows
 from tracer.clock import utc_now
 from tracer.errors import RecordNotFound
@@ -36,7 +37,6 @@ from tracer.storage.postgres.deletion.deletion import PostgresDeletion
 from tracer.storage.postgres.projects.projects import ensure_project
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.stats.rollups import roll_up
-from tracer.storage.postgres.write.leases import PostgresReaper
 from tracer.storage.postgres.writer import PostgresWriter
 
 NOW = utc_now().replace(minute=0, second=0, microsecond=0)
@@ -244,8 +244,7 @@ class CallHistory:
                     pass
             case Reaped():
                 moment = utc_now() + timedelta(days=what.days)
-                reaper = PostgresReaper(self._pool, clock=lambda: moment)
-                await reaper.expire_leases(LONG_AGO)
+                await expire_leases(self._pool, moment)
             case RolledUp():
                 async with aclosing(roll_up(self.project, runs_at_once=1)) as batches:
                     for _ in range(what.batches):

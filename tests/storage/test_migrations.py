@@ -227,6 +227,7 @@ RECORD_TABLES = {
 
 OWN_LOCALITIES = {
     "session_state": "session_id",
+    "lease_check": "is_only",
     "recorder_lease": "recorder_id",
     "tool_hour": "project_id",
 }
@@ -248,6 +249,7 @@ def test_schema_meets_the_requirements_of_citus(catalog: Catalog) -> None:
         "pending_run",
         "removed_record",
         "session_state",
+        "lease_check",
         "recorder_lease",
         "recorder_run",
         "run_group",

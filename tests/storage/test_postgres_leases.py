@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -16,7 +17,8 @@ from tracer.records.ids import new_id
 from tracer.records.leases import LeaseTerms
 from tracer.storage.postgres.connection.pool import Pool, open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.write.leases import AT_ONCE, PostgresReaper
+from tracer.storage.postgres.jobs.reaper import Reaper
+from tracer.storage.postgres.write.leases import AT_ONCE
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 
@@ -44,11 +46,10 @@ async def test_concurrent_reapers_mark_each_run_once(store: Living, pool: Pool) 
         await store.record(*by(recorder_id, run.plan_started(0)))
     before = await store.reader.read_revisions([run.root for run in runs])
     told: list[UUID] = []
-    reapers = [PostgresReaper(pool, told.extend, store.clock) for _ in range(4)]
-    since = store.clock()
+    reapers = [Reaper(pool, TERMS, told.extend, store.clock) for _ in range(4)]
     store.clock.move(60)
 
-    await asyncio.gather(*(reaper.expire_leases(since) for reaper in reapers))
+    await asyncio.gather(*(reaper.run_once() for reaper in reapers))
 
     abandoned = await store.reader.list_runs(RunFilter(status="abandoned"), 500, None)
     assert {run.root_plan_id for run in abandoned.items} == {run.root for run in runs}
@@ -101,10 +102,8 @@ async def come_and_go(pool: Pool) -> None:
             await writer.renew(recorders[turn % 3])
 
     async def reap() -> None:
-        reaper = PostgresReaper(pool)
-        since = await reaper.now()
         while not is_over.is_set():
-            await reaper.expire_leases(since)
+            await Reaper(pool, terms).run_once()
 
     reaping = [asyncio.create_task(reap()) for _ in range(2)]
     await asyncio.gather(*(write(writer) for writer in writers))
@@ -139,7 +138,35 @@ async def test_lease_is_stored_until_its_last_run_is_deleted(store: Living, pool
 
 
 async def test_leases_use_the_clock_of_the_database(pool: Pool) -> None:
-    writer, reaper = PostgresWriter(ProjectPool(pool), terms=TERMS), PostgresReaper(pool)
-    before = await reaper.now()
-    lease = await writer.renew(new_id())
-    assert before <= lease.seen_at <= await reaper.now()
+    times = []
+    for _ in range(2):
+        times.append((await PostgresWriter(ProjectPool(pool), terms=TERMS).renew(new_id())).seen_at)
+        await Reaper(pool, TERMS).run_once()
+        async with pool.connection() as connection:
+            cursor = await connection.execute("SELECT checked_at FROM lease_check")
+            times += [checked_at for (checked_at,) in await cursor.fetchall()]
+    assert times == sorted(times)
+
+
+async def test_restarted_server_continues_the_checks_of_leases(store: Living, pool: Pool) -> None:
+    run = await in_flight(store, new_id())
+    await store.pass_time(59)
+    store.clock.move(1)
+
+    await Reaper(pool, TERMS, clock=store.clock).run_once()
+
+    assert (await statuses(store, run))["run"] == "abandoned"
+
+
+async def test_server_restarted_after_a_lease_waits_for_a_full_lease(
+    store: Living, pool: Pool
+) -> None:
+    run = await in_flight(store, new_id())
+    store.clock.move(300)
+    restarted = replace(store, reaper=Reaper(pool, TERMS, clock=store.clock))
+
+    await restarted.pass_time(0)
+    await restarted.pass_time(59)
+    assert (await statuses(store, run))["run"] == "running"
+    await restarted.pass_time(1)
+    assert (await statuses(store, run))["run"] == "abandoned"

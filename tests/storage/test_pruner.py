@@ -14,6 +14,7 @@ import pytest
 from tests.contract.moments import Moments
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.projecting import project_in
+from tests.reaping import expire_leases
 from tests.storage.deletions import (
     NOW,
     days_ago,
@@ -30,6 +31,7 @@ from tracer.clock import stepping_clock
 from tracer.lineage.tree import Payloads
 from tracer.records.access import Scope
 from tracer.records.ids import new_id
+from tracer.records.leases import DEFAULT_TERMS
 from tracer.records.project_settings import ProjectSettings
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
@@ -40,11 +42,11 @@ from tracer.storage.postgres.deletion.deletion import (
     PurgeResult,
 )
 from tracer.storage.postgres.jobs.pruner import Pruner
+from tracer.storage.postgres.jobs.reaper import Reaper
 from tracer.storage.postgres.projects.api_keys import ApiKeys
 from tracer.storage.postgres.projects.authentication import Authenticator
 from tracer.storage.postgres.projects.projects import SettingsOfProject, ensure_project
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.write.leases import PostgresReaper
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 
@@ -108,7 +110,7 @@ async def test_abandoned_run_is_pruned_and_live_run_is_not(pool: Pool) -> None:
     )
     await judged(pool, died, days_ago(20))
     await renewed(pool, recorder_id, NOW)
-    await PostgresReaper(pool, clock=lambda: NOW).expire_leases(NOW)
+    await Reaper(pool, DEFAULT_TERMS, clock=lambda: NOW).run_once()
 
     assert (await pruned(pool, MONTH)).runs == 1
     assert await kept(pool) == {alive.root, dead.root}
@@ -147,7 +149,7 @@ async def test_open_run_is_not_pruned_before_its_lease_expires(pool: Pool) -> No
 
 async def judge_all(pool: Pool, now: datetime = NOW) -> None:
     """Let a reaper look that was never away."""
-    await PostgresReaper(pool, clock=lambda: now).expire_leases(days_ago(1000))
+    await expire_leases(pool, now)
 
 
 async def renewed(pool: Pool, recorder_id: UUID, at: datetime) -> None:
@@ -157,8 +159,7 @@ async def renewed(pool: Pool, recorder_id: UUID, at: datetime) -> None:
 async def judged(pool: Pool, recorder_id: UUID, at: datetime) -> None:
     """Let a recorder be heard for the last time, and everybody be judged a day later."""
     await renewed(pool, recorder_id, at)
-    reaper = PostgresReaper(pool, clock=lambda: at + timedelta(days=1))
-    await reaper.expire_leases(at)
+    await expire_leases(pool, at + timedelta(days=1))
 
 
 async def test_pruning_keeps_the_newest_runs_up_to_the_limit(pool: Pool) -> None:

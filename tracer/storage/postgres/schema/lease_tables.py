@@ -1,4 +1,4 @@
-"""The tables of recorders: their leases, and the runs that they recorded.
+"""The tables of recorders: their leases, the check of leases, and the runs that they recorded.
 
 Whether a recorder is dead in a run is stored once, in `recorder_run.abandoned_at`. Records do not
 repeat it: `abandoned_at` and `shown_status` look it up.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, PrimaryKeyConstraint
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, PrimaryKeyConstraint, text
 from sqlmodel import Field
 
 from tracer.records.ids import DEFAULT_PROJECT_ID
@@ -26,7 +26,6 @@ class RecorderLeaseRow(TableRow, table=True):
     __table_args__ = (
         PrimaryKeyConstraint("recorder_id", "project_id"),
         CheckConstraint("length > '0'", name="lease_has_a_length"),
-        Index("recorder_lease_by_due_at", "due_at"),
     )
 
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
@@ -39,8 +38,23 @@ class RecorderLeaseRow(TableRow, table=True):
     """How long the recorder counts as alive after a heartbeat."""
     lag: timedelta | None = None
     """The least time between an event and its arrival; events that took longer were spooled."""
-    due_at: datetime
-    """When the reaper checks the lease next."""
+
+
+class LeaseCheckRow(TableRow, table=True):
+    """Since when heartbeats could arrive without interruption. The table has one row.
+
+    No lease expires before its full length has passed since this time.
+    """
+
+    __tablename__ = "lease_check"
+    __table_args__ = (CheckConstraint("is_only", name="lease_check_is_one_row"),)
+
+    is_only: bool = Field(primary_key=True)
+    """True."""
+    checked_at: datetime | None = None
+    """When a server last looked for expired leases; null before the first time."""
+    since: datetime | None = None
+    """The time since which servers looked with pauses that were shorter than a lease."""
 
 
 class RecorderRunRow(TableRow, table=True):
@@ -57,6 +71,13 @@ class RecorderRunRow(TableRow, table=True):
             initially="DEFERRED",
         ),
         Index("recorder_run_by_root_plan_id", "root_plan_id", "project_id"),
+        # A recorder that lives long may have many runs; few of them have this mark.
+        Index(
+            "recorder_run_abandoned",
+            "recorder_id",
+            "project_id",
+            postgresql_where=text("abandoned_at IS NOT NULL"),
+        ),
     )
 
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)

@@ -41,7 +41,11 @@ from tracer.records.record_classes import (
     ThinkActRecord,
 )
 from tracer.storage.postgres.schema.columns import TableRow
-from tracer.storage.postgres.schema.lease_tables import RecorderLeaseRow, RecorderRunRow
+from tracer.storage.postgres.schema.lease_tables import (
+    LeaseCheckRow,
+    RecorderLeaseRow,
+    RecorderRunRow,
+)
 from tracer.storage.postgres.schema.project_tables import (
     AnalystRow,
     ApiKeyRow,
@@ -427,6 +431,7 @@ for _row_class in (
     RemovedRecordRow,
     SessionRow,
     SessionStateRow,
+    LeaseCheckRow,
     RecorderLeaseRow,
     RecorderRunRow,
     RunGroupRow,

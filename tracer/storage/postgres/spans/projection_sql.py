@@ -369,17 +369,14 @@ WHERE stored.project_id = $1 AND stored.root_plan_id = incoming.root_plan_id
 projection has not read."""
 
 RENEW_RUN_LEASES = """
-INSERT INTO recorder_lease AS stored (project_id, recorder_id, seen_at, length, due_at)
-SELECT $1, run_id, seen_at, $4::interval, seen_at
+INSERT INTO recorder_lease AS stored (project_id, recorder_id, seen_at, length)
+SELECT $1, run_id, seen_at, $4::interval
 FROM unnest($2::uuid[], $3::timestamptz[]) AS incoming (run_id, seen_at) ORDER BY run_id
 ON CONFLICT (recorder_id, project_id) DO UPDATE
-SET seen_at = greatest(stored.seen_at, excluded.seen_at), length = excluded.length,
-    due_at = CASE WHEN stored.seen_at + stored.length > excluded.seen_at THEN stored.due_at
-        ELSE least(stored.due_at, excluded.seen_at) END"""
+SET seen_at = greatest(stored.seen_at, excluded.seen_at), length = excluded.length"""
 """Renew the leases of the locked runs $2, which have unfinished records, for the duration $4.
 
-$3 are the times when the newest blocks of the runs arrived. If a lease had expired, it is due at
-once, so that the reaper marks the run as alive.
+$3 are the times when the newest blocks of the runs arrived.
 """
 
 # --- Failures ------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """The SQL of leases, for raw cursors.
 
-Each statement takes the current time as a parameter; null means the time of the database. A lease
-is valid while `seen_at + length` is in the future. Writers lock runs before leases. The reaper
-locks leases before runs, but it skips locked rows, so it cannot be part of a deadlock.
+A lease is valid while `seen_at + length` is in the future. Writers lock runs before leases. The
+reaper locks runs, skips rows that others have locked, and so cannot be part of a deadlock.
 """
 
 from __future__ import annotations
@@ -12,42 +11,27 @@ from tracer.records.record_classes import RECORDS, Kind
 from tracer.storage.postgres.schema.lease_tables import is_unfinished, whose
 from tracer.storage.postgres.schema.record_tables import ALWAYS, TABLES
 
-NOW = "SELECT coalesce($1::timestamptz, statement_timestamp())"
-
-RECHECK = "interval '1 hour'"
-"""The time between two checks of an expired lease. If its last run was deleted meanwhile, the lease
-is deleted."""
-
 # The moment of an event, by the database's clock, is when it was recorded plus the least `lag`.
 _SEEN = f"""greatest(stored.seen_at, excluded.seen_at
         - least(coalesce(excluded.lag - least(stored.lag, excluded.lag), '0'),
             interval '{MAX_DELAY.days} days'))"""
 
-# A lease that had expired is due at once, and so is a new one: an import may have brought a run in
-# which its recorder is dead. A living one is rarely due, and most updates are HOT: they leave the
-# index of `due_at` alone.
 RENEW = f"""
 WITH moment AS MATERIALIZED (SELECT coalesce($2::timestamptz, statement_timestamp()) AS now)
-INSERT INTO recorder_lease AS stored (project_id, recorder_id, seen_at, length, lag, due_at)
-SELECT $1, incoming.recorder_id, moment.now, incoming.length, moment.now - incoming.at, moment.now
+INSERT INTO recorder_lease AS stored (project_id, recorder_id, seen_at, length, lag)
+SELECT $1, incoming.recorder_id, moment.now, incoming.length, moment.now - incoming.at
 FROM moment, unnest($3::uuid[], $4::timestamptz[], $5::interval[])
     AS incoming (recorder_id, at, length)
 ORDER BY incoming.recorder_id
 ON CONFLICT (recorder_id, project_id) DO UPDATE SET
     seen_at = {_SEEN},
     length = excluded.length,
-    lag = least(stored.lag, excluded.lag),
-    due_at = CASE WHEN stored.seen_at + stored.length <= excluded.seen_at
-        THEN least(stored.due_at, excluded.seen_at)
-        WHEN stored.due_at > excluded.seen_at
-            AND stored.due_at < excluded.seen_at + excluded.length / 2
-            OR stored.due_at > {_SEEN} + excluded.length
-        THEN {_SEEN} + excluded.length ELSE stored.due_at END
+    lag = least(stored.lag, excluded.lag)
 RETURNING recorder_id, seen_at, length"""
 """Renew the leases of the recorders $3 in the project $1, or create them, for the lengths $5.
 
-$4 are the times of the recorders' latest events, by the recorders' clocks; null for a heartbeat
-without an event. If a lease becomes shorter, its `due_at` becomes earlier.
+$2 is the current time; null means the time of the database. $4 are the times of the recorders'
+latest events, by the recorders' clocks; null for a heartbeat without an event.
 """
 
 NOTE_RUNS = """
@@ -73,79 +57,74 @@ FROM recorder_lease"""
 
 # --- The reaper ----------------------------------------------------------------------------------
 
-_LIVES = "seen_at + length > moment.now"
+CHECK = """
+UPDATE lease_check SET checked_at = moment.now,
+    since = CASE WHEN checked_at + $2::interval >= moment.now THEN since ELSE moment.now END
+FROM (SELECT coalesce($1::timestamptz, statement_timestamp()) AS now) AS moment
+RETURNING checked_at"""
+"""Store that a server looks for expired leases at the time $1, and return this time; null means the
+time of the database. If no server looked for longer than $2, heartbeats may be missing: no lease
+expires before its full length has passed since now."""
 
-TAKE_LEASES = f"""
-WITH moment AS MATERIALIZED ({NOW} AS now)
-SELECT project_id, recorder_id, CASE WHEN NOT {_LIVES} THEN seen_at + length END,
-    CASE WHEN {_LIVES} THEN seen_at + length ELSE moment.now + {RECHECK} END
-FROM moment, recorder_lease AS lease
-WHERE due_at <= moment.now
-    AND ({_LIVES} OR greatest(seen_at, $2::timestamptz) + length <= moment.now)
-ORDER BY due_at LIMIT $3 FOR UPDATE OF lease SKIP LOCKED"""
-"""Lock at most $3 leases that are due. Return when each expired (null if it is valid), and when it
-is due next.
+_EXPIRED = "greatest(lease.seen_at, (SELECT since FROM lease_check)) + lease.length <= $1"
 
-No lease expires before its full length has passed after the time $2. Before that time the reaper
-was not running.
-"""
+_OF_LEASE = "part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id"
 
-_LEASES = """unnest($1::integer[], $2::uuid[], $3::timestamptz[])
-    AS lease (project_id, recorder_id, abandoned_at)"""
+IS_DEAD = f"""{_EXPIRED}
+    AND part.abandoned_at IS DISTINCT FROM lease.seen_at + lease.length"""
+"""The condition for marking a recorder as dead in a run, at the time $1."""
 
-FIND_RUNS = f"""
-SELECT part.project_id, part.recorder_id, part.root_plan_id, lease.abandoned_at
-FROM {_LEASES}
-JOIN recorder_run AS part
-    ON part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id
-JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
-WHERE part.abandoned_at IS DISTINCT FROM lease.abandoned_at AND run.deleted_at IS NULL
-LIMIT $4"""
-"""Find at most $4 runs of recorders with the given leases whose stored `abandoned_at` is
-outdated."""
-
-TAKE_RUNS = f"{FIND_RUNS} FOR NO KEY UPDATE OF run SKIP LOCKED"
-"""Find the same runs as `FIND_RUNS`, and lock them. Runs that are locked are skipped."""
-
-FIND_LEFT = f"""
-SELECT DISTINCT part.project_id, part.recorder_id,
-    part.abandoned_at IS DISTINCT FROM lease.abandoned_at
-FROM {_LEASES}
-JOIN recorder_run AS part
-    ON part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id"""
-"""Return the leases whose recorders still have runs. The third column is true if `FIND_RUNS` finds
-some of these runs, and false if it does not find some. A lease can have both rows."""
-
-_INCOMING = """unnest($1::integer[], $2::uuid[], $3::uuid[], $4::timestamptz[])
-    AS incoming (project_id, recorder_id, root_plan_id, abandoned_at)"""
+IS_ALIVE = "lease.seen_at + lease.length > $1 AND part.abandoned_at IS NOT NULL"
+"""The condition for removing such a mark."""
 
 
-def raising(kind: Kind, incoming: str, revision: str) -> str:
-    """Return the statement that sets a new revision for the unfinished records of recorders.
-
-    Args:
-        kind: The kind of record.
-        incoming: The SQL of rows named `incoming`, which contain the recorders and their runs.
-        revision: The new revision, as SQL with columns of `run`.
-    """
+def find_runs(condition: str) -> str:
+    """Return the query of at most $2 runs in which a recorder's mark is outdated."""
     return f"""
-    UPDATE {TABLES[kind]} AS stored SET revision = {revision}
-    FROM {incoming}
+SELECT part.project_id, part.root_plan_id
+FROM recorder_lease AS lease JOIN recorder_run AS part ON {_OF_LEASE}
+JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
+WHERE {condition} AND run.deleted_at IS NULL LIMIT $2"""
+
+
+def take_runs(condition: str) -> str:
+    """Return the same query, which locks the runs and skips runs that are locked."""
+    return f"{find_runs(condition)} FOR NO KEY UPDATE OF run SKIP LOCKED"
+
+
+def _mark(abandoned_at: str, condition: str) -> str:
+    return f"""
+UPDATE recorder_run AS part SET abandoned_at = {abandoned_at}
+FROM recorder_lease AS lease, unnest($2::integer[], $3::uuid[]) AS taken (project_id, root_plan_id)
+WHERE part.project_id = taken.project_id AND part.root_plan_id = taken.root_plan_id
+    AND {_OF_LEASE} AND {condition}
+RETURNING part.project_id, part.recorder_id, part.root_plan_id"""
+
+
+MARKS = {
+    IS_DEAD: _mark("lease.seen_at + lease.length", IS_DEAD),
+    IS_ALIVE: _mark("NULL", IS_ALIVE),
+}
+"""Set or remove the marks of recorders in locked runs: the projects $2 and the runs $3."""
+
+_INCOMING = """unnest($1::integer[], $2::uuid[], $3::uuid[])
+    AS incoming (project_id, recorder_id, root_plan_id)"""
+
+
+def _raising(kind: Kind) -> str:
+    return f"""
+    UPDATE {TABLES[kind]} AS stored SET revision = run.revision + 1
+    FROM {_INCOMING}
     JOIN run ON run.project_id = incoming.project_id AND run.root_plan_id = incoming.root_plan_id
     WHERE stored.project_id = incoming.project_id AND stored.root_plan_id = incoming.root_plan_id
         AND stored.{ALWAYS} AND {is_unfinished("stored")}
         AND {whose("stored", "run")} = incoming.recorder_id
-    """
-
-
-def _raising(kind: Kind) -> str:
-    returned = "RETURNING stored.project_id, incoming.recorder_id, stored.root_plan_id"
-    return raising(kind, _INCOMING, "run.revision + 1") + returned
+    RETURNING stored.project_id, incoming.recorder_id, stored.root_plan_id"""
 
 
 RAISE = {kind: _raising(kind) for kind in RECORDS}
-"""Raise the revisions of unfinished records. Execute these before `RAISE_RUNS`, which raises the
-revisions of the runs."""
+"""Raise the revisions of the unfinished records of recorders in their runs. Execute these before
+`RAISE_RUNS`, which raises the revisions of the runs."""
 
 LOCK_RUN = """
 SELECT root_plan_id FROM run
@@ -156,28 +135,19 @@ UPDATE run SET revision = run.revision + 1
 FROM unnest($1::integer[], $2::uuid[]) AS incoming (project_id, root_plan_id)
 WHERE run.project_id = incoming.project_id AND run.root_plan_id = incoming.root_plan_id"""
 
-_OF_INCOMING = """part.recorder_id = incoming.recorder_id
-    AND part.root_plan_id = incoming.root_plan_id AND part.project_id = incoming.project_id"""
-
-SET_ABANDONED = f"""
-UPDATE recorder_run AS part SET abandoned_at = incoming.abandoned_at FROM {_INCOMING}
-WHERE {_OF_INCOMING}"""
-
 FORGET_RUNS = f"""
-DELETE FROM recorder_run AS part
-USING unnest($1::integer[], $2::uuid[], $3::uuid[])
-    AS incoming (project_id, recorder_id, root_plan_id)
-WHERE {_OF_INCOMING}"""
+DELETE FROM recorder_run AS part USING {_INCOMING}
+WHERE part.recorder_id = incoming.recorder_id
+    AND part.root_plan_id = incoming.root_plan_id AND part.project_id = incoming.project_id"""
 """Delete the rows of `recorder_run` whose recorders are dead and left no unfinished records in the
 run."""
 
-SET_DUE = """
-UPDATE recorder_lease AS lease SET due_at = incoming.due_at
-FROM unnest($1::integer[], $2::uuid[], $3::timestamptz[])
-    AS incoming (project_id, recorder_id, due_at)
-WHERE lease.recorder_id = incoming.recorder_id AND lease.project_id = incoming.project_id"""
-
-FORGET_LEASES = """
-DELETE FROM recorder_lease AS lease
-USING unnest($1::integer[], $2::uuid[]) AS incoming (project_id, recorder_id)
-WHERE lease.recorder_id = incoming.recorder_id AND lease.project_id = incoming.project_id"""
+FORGET_LEASES = f"""
+DELETE FROM recorder_lease USING (
+    SELECT lease.recorder_id, lease.project_id FROM recorder_lease AS lease
+    WHERE {_EXPIRED} AND NOT EXISTS (SELECT FROM recorder_run AS part WHERE {_OF_LEASE})
+    FOR UPDATE SKIP LOCKED
+) AS gone
+WHERE recorder_lease.recorder_id = gone.recorder_id
+    AND recorder_lease.project_id = gone.project_id"""
+"""Delete the expired leases of recorders without runs."""

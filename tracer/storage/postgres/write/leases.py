@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,17 +14,12 @@ from tracer.clock import Clock
 from tracer.records.events import Event
 from tracer.records.leases import Lease, LeaseTerms
 from tracer.storage.postgres.connection.citus import is_spread_by
-from tracer.storage.postgres.connection.pool import (
-    Pool,
-    PoolConnection,
-    pooled_connection,
-    store_errors,
-)
+from tracer.storage.postgres.connection.pool import Pool, PoolConnection, pooled_connection
 from tracer.storage.postgres.connection.project_session import Statement
 from tracer.storage.postgres.write import lease_sql as sql
 
 AT_ONCE = 100
-"""The most leases, and the most runs, that a transaction of the reaper locks."""
+"""The most runs that a transaction of the reaper locks."""
 
 
 class PostgresLeases:
@@ -99,133 +94,72 @@ async def count_leases(pool: Pool) -> LeaseCounts:
     return LeaseCounts(alive, expired)
 
 
-class PostgresReaper:
-    """`LeaseKeeping` of the reaper over a pool of connections, for all projects."""
+async def mark_recorders(
+    pool: Pool, terms: LeaseTerms, moment: datetime | None = None
+) -> AsyncIterator[set[UUID]]:
+    """Mark recorders as dead if their leases expired, or as alive if they reported again.
 
-    def __init__(
-        self,
-        pool: Pool,
-        on_written: Callable[[Collection[UUID]], None] = lambda _: None,
-        clock: Clock | None = None,
-    ) -> None:
-        """Set the database.
+    `abandoned_at` becomes the time when the lease expired. The revisions of the recorder's
+    unfinished records and of their runs are raised. Any number of callers may do this at once.
 
-        Args:
-            pool: Connections that see all projects.
-            on_written: Called with the runs that changed.
-            clock: The time of leases; None: the database's clock.
-        """
-        self._pool = pool
-        self._on_written = on_written
-        self._clock = clock
-        self.abandoned = 0
-        """In how many cases a recorder was marked as dead in a run, since the process began."""
-        self.cleared = 0
-        """In how many cases such a mark was removed because the recorder reported again."""
+    Args:
+        pool: Connections that see all projects.
+        terms: How long leases last.
+        moment: The current time; None: the time of the database.
 
-    async def now(self) -> datetime:
-        """Return the time of the clock that decides when leases expire."""
-        with store_errors():
-            async with pooled_connection(self._pool) as connection:
-                ((now,),) = await _rows(connection, sql.NOW, [self._moment()])
-        assert isinstance(now, datetime)
-        return now
-
-    async def expire_leases(self, since: datetime) -> None:
-        """Mark recorders as dead if their leases expired, or as alive if they reported again."""
-        with store_errors():
-            while await self._do_some(since):
-                pass
-
-    async def _do_some(self, since: datetime) -> bool:
-        """Check some due leases in one transaction. Return whether anything was changed."""
-        async with pooled_connection(self._pool) as connection, connection.transaction():
-            leases = await _rows(connection, sql.TAKE_LEASES, [self._moment(), since, AT_ONCE])
-            if not leases:
-                return False
-            # Each statement has a new snapshot: the next ones see all that was written before these
-            # locks were taken.
-            verdicts = _columns([lease[:3] for lease in leases])
-            runs = await _taken_runs(connection, verdicts)
-            changed = await _set_abandoned(connection, runs) if runs else set()
-            is_settled = len(runs) < AT_ONCE and await _settle(connection, leases, verdicts)
-        marked = sum(run[3] is not None for run in runs if run[:3] in changed)
-        self.abandoned += marked
-        self.cleared += len(changed) - marked
-        if changed:
-            self._on_written({run_id for _, _, run_id in changed})
-        return bool(runs) or is_settled
-
-    def _moment(self) -> datetime | None:
-        return self._clock and self._clock()
+    Yields:
+        The runs that changed, after each transaction.
+    """
+    async with pooled_connection(pool) as connection:
+        ((now,),) = await _rows(connection, sql.CHECK, [moment, terms.lease])
+    for condition in (sql.IS_DEAD, sql.IS_ALIVE):
+        changed: set[UUID] | None = set()
+        while changed is not None:
+            async with pooled_connection(pool) as connection, connection.transaction():
+                changed = await _mark_some(connection, condition, now)
+            if changed:
+                yield changed
+    async with pooled_connection(pool) as connection:
+        await _execute(connection, sql.FORGET_LEASES, [now])
 
 
 _Row = tuple[Any, ...]
 
 
-async def _taken_runs(connection: PoolConnection, verdicts: list[list[Any]]) -> list[_Row]:
-    """Lock and return runs that do not yet show a recorder as dead, or as alive again.
-
-    Runs that another transaction has locked are skipped.
-    """
-    values = [*verdicts, AT_ONCE]
-    if not await is_spread_by(connection):
-        return await _rows(connection, sql.TAKE_RUNS, values)
-    candidates = await _rows(connection, sql.FIND_RUNS, values)
-    for place in dict.fromkeys((run[0], run[2]) for run in candidates):
-        # A transaction cannot lock runs on two shards.
-        if await _rows(connection, sql.LOCK_RUN, [*place]):
-            return [run for run in candidates if (run[0], run[2]) == place]
-    return []
-
-
-async def _set_abandoned(connection: PoolConnection, runs: list[_Row]) -> set[_Row]:
-    """Store in locked runs when their recorders died, or that these recorders are alive again.
-
-    Return the pairs of recorder and run whose records changed.
-    """
+async def _mark_some(connection: PoolConnection, condition: str, now: datetime) -> set[UUID] | None:
+    """Mark recorders in some runs. Return the runs that changed; None if no run was found."""
+    runs = await _taken_runs(connection, condition, now)
+    if not runs:
+        return None
+    # Each statement has a new snapshot: the next ones see all that was written before these locks
+    # were taken.
+    marked = await _rows(connection, sql.MARKS[condition], [now, *_columns(runs)])
+    if not marked:
+        return set()
     changed = {
         place
         for statement in sql.RAISE.values()
-        for place in await _rows(connection, statement, _columns(runs))
+        for place in await _rows(connection, statement, _columns(marked))
     }
-    gone = [run[:3] for run in runs if run[3] is not None and run[:3] not in changed]
-    if places := list(dict.fromkeys((run[0], run[2]) for run in changed)):
+    if places := list({(project_id, run_id) for project_id, _, run_id in changed}):
         await _execute(connection, sql.RAISE_RUNS, _columns(places))
-    await _execute(connection, sql.SET_ABANDONED, _columns(runs))
-    if gone:
+    if condition == sql.IS_DEAD and (gone := [each for each in marked if each not in changed]):
         await _execute(connection, sql.FORGET_RUNS, _columns(gone))
-    return changed
+    return {run_id for _, _, run_id in changed}
 
 
-async def _settle(
-    connection: PoolConnection, leases: list[_Row], verdicts: list[list[Any]]
-) -> bool:
-    """Set the next due time of leases whose runs are up to date.
+async def _taken_runs(connection: PoolConnection, condition: str, now: datetime) -> list[_Row]:
+    """Lock and return runs with outdated marks. Runs that another transaction locked are skipped.
 
-    Expired leases without runs are deleted.
-
-    Returns:
-        Whether any lease was changed or deleted.
+    A transaction on Citus locks one run, because it cannot lock runs on two shards.
     """
-    with_runs: set[_Row] = set()
-    waiting: set[_Row] = set()
-    for *key, is_left in await _rows(connection, sql.FIND_LEFT, verdicts):
-        with_runs.add(tuple(key))
-        if is_left:
-            waiting.add(tuple(key))
-    gone: list[_Row] = []
-    settled: list[_Row] = []
-    for *key, expired_at, due_at in leases:
-        if expired_at is not None and tuple(key) not in with_runs:
-            gone.append(tuple(key))
-        elif tuple(key) not in waiting:
-            settled.append((*key, due_at))
-    if gone:
-        await _execute(connection, sql.FORGET_LEASES, _columns(gone))
-    if settled:
-        await _execute(connection, sql.SET_DUE, _columns(settled))
-    return bool(gone or settled)
+    values = [now, AT_ONCE]
+    if not await is_spread_by(connection):
+        return await _rows(connection, sql.take_runs(condition), values)
+    for run in await _rows(connection, sql.find_runs(condition), values):
+        if await _rows(connection, sql.LOCK_RUN, [*run]):
+            return [run]
+    return []
 
 
 def _columns(rows: list[_Row]) -> list[list[Any]]:
