@@ -11,11 +11,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from tracer.client.recorder_thread import MAX_QUEUED, OpenSpool, OpenWriter, RecorderThread
+from tracer.client.recorder_thread import OpenSpool, OpenWriter, RecorderThread
 from tracer.clock import Clock, utc_now
 from tracer.logs import get_logger
 from tracer.recorder.counts import RecorderCounts, error_location
-from tracer.recorder.recorder import CLOSING_SECONDS, Stamp
+from tracer.recorder.recorder import CLOSING_SECONDS, MAX_QUEUED, Stamp, promise
 from tracer.records.events import Event
 from tracer.records.ids import IdSource, new_id
 from tracer.redaction import Redaction
@@ -106,7 +106,7 @@ class Connection:
     @property
     def waiting(self) -> int:
         """The number of `record` calls whose events are not durable yet."""
-        return self._thread().waiting
+        return self._thread().recorder.waiting
 
     def stamp(self) -> Stamp:
         """Return the fields that all events contain: the current time and the recorder's id."""
@@ -121,10 +121,10 @@ class Connection:
         done at once.
         """
         thread = self._thread()
-        if (self._is_buffered and thread.waiting < MAX_WAITING) or thread.is_current:
+        if (self._is_buffered and thread.recorder.waiting < MAX_WAITING) or thread.is_current:
             thread.record(events)
             return DONE
-        durable = _promise()
+        durable = promise()
         thread.record(events, durable)
         return durable
 
@@ -161,7 +161,7 @@ class Connection:
         _open.discard(self)
 
     def _flushed(self) -> Future[None]:
-        durable = _promise()
+        durable = promise()
         self._thread().record((), durable)
         return durable
 
@@ -186,12 +186,6 @@ class Connection:
             log.error("recorder_not_started", error=error_location(error))
             self._is_closed = True
             self._threads[-1].begin_to_close()
-
-
-def _promise() -> Future[None]:
-    durable: Future[None] = Future()
-    durable.set_running_or_notify_cancel()  # so that its callers cannot cancel it
-    return durable
 
 
 _open: set[Connection] = set()

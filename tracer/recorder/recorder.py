@@ -4,17 +4,26 @@ All events pass through one queue and one task. While a write runs, new events w
 the next write sends them together (group commit). If the store fails or is slow, the same task puts
 the events into the spool, from where the drainer sends them later. Events are idempotent and
 independent of order, so writing an event twice does no harm.
+
+Any thread may add to the queue (`submit`). The code takes no locks: a signal handler may interrupt
+`submit` in any thread, and call it again. With a lock, the second call would wait forever for the
+first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
+from functools import partial
+from math import inf
+from time import monotonic
 from types import TracebackType
-from typing import Self, TypedDict
+from typing import NamedTuple, Self, TypedDict
 from uuid import UUID
 
 from tracer.clock import Clock, utc_now
@@ -39,8 +48,20 @@ PATIENCE_SECONDS = 0.25
 BATCH_EVENTS = 1000
 """How many events one write sends; the events of one call are never divided."""
 
+GATHER_SECONDS = 0.05
+"""How long a queued event waits, so that later events join its batch. If a caller waits for the
+event, it is recorded at once."""
+
+MAX_QUEUED = 100_000
+"""How many calls may be queued by default. The events of further calls are dropped, because the
+queue would grow without limit if the disk hangs."""
+
 CLOSING_SECONDS = 5.0
 """How many seconds closing tries to send the spooled events, by default."""
+
+
+Durable = Future[None] | asyncio.Future[None]
+"""A future that becomes done when events are durable or dropped."""
 
 
 class Stamp(TypedDict):
@@ -50,18 +71,25 @@ class Stamp(TypedDict):
     recorder_id: UUID
 
 
-@dataclass(frozen=True, eq=False)
-class _PendingCall:
-    """One call of `record` that waits until its events are durable."""
+class _PendingCall(NamedTuple):
+    """Queued events, and the caller that waits until they are durable."""
 
-    events: tuple[Event, ...]
+    events: Sequence[Event]
     since: float
-    durable: asyncio.Future[None]
+    durable: Durable | None
+    """None if no caller waits."""
 
     def resolve(self) -> None:
-        """Wake the call that waits for these events. Its task may have been cancelled."""
-        if not self.durable.done():
+        """Wake the caller that waits for these events. Its task may have been cancelled."""
+        if self.durable is not None and not self.durable.done():
             self.durable.set_result(None)
+
+
+def promise() -> Future[None]:
+    """Return a future that its callers cannot cancel."""
+    durable: Future[None] = Future()
+    durable.set_running_or_notify_cancel()
+    return durable
 
 
 class Recorder:
@@ -81,6 +109,7 @@ class Recorder:
         patience: float | None = None,
         closing_seconds: float = CLOSING_SECONDS,
         redaction: Redaction | None = None,
+        max_queued: int = MAX_QUEUED,
     ) -> None:
         """Connect a store with a spool.
 
@@ -94,6 +123,7 @@ class Recorder:
                 `PATIENCE_SECONDS`.
             closing_seconds: How many seconds closing tries to send the spooled events.
             redaction: Masks secrets before events are spooled or sent. None: the standard rules.
+            max_queued: How many calls may be queued. The events of further calls are dropped.
         """
         self.recorder_id = ids()
         self.clock = clock
@@ -105,16 +135,25 @@ class Recorder:
         self.redaction = redaction or standard_redaction()
         self._drainer = Drainer(writer, spool, self.counts)
         self._heartbeat = Heartbeat(writer, self.recorder_id, self._drainer.outage)
+        self._max_queued = max_queued
         self._queue: deque[_PendingCall] = deque()
+        self._batch: Sequence[_PendingCall] = ()
         self._changed = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
         self._is_open = False
+        self._has_ended = False
+        """Whether the queue is no longer written."""
+        self._is_woken = False
+        self._is_hurried = False
         self._writing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         self._drainer = Drainer(self._writer, self.spool, self.counts)
         self._heartbeat = Heartbeat(self._writer, self.recorder_id, self._drainer.outage)
         self._changed = asyncio.Event()
-        self._is_open = True
+        self._loop = asyncio.get_running_loop()
+        self._is_open, self._has_ended = True, False
+        self._is_woken = self._is_hurried = False
         self._writing = asyncio.create_task(self._write_queue(), name="tracer-recorder")
         self._drainer.start()
         return self
@@ -156,21 +195,61 @@ class Recorder:
         Args:
             events: The events, which are written together.
         """
-        if not events:
+        if self._is_open:
+            # Without `submit`, which wakes the loop from another thread: that takes 0.1 ms more.
+            durable = asyncio.get_running_loop().create_future()
+            self._queue.append(_PendingCall(events, monotonic(), durable))
+            self._changed.set()
+            await durable
+        elif redacted := self._redacted(events):
+            await self._spool_events(redacted)
+
+    @property
+    def waiting(self) -> int:
+        """The number of queued calls whose events are not durable yet."""
+        return len(self._queue) + len(self._batch)
+
+    def submit(self, events: Sequence[Event], durable: Future[None] | None = None) -> None:
+        """Queue events and return at once. Any thread may call this while the recorder is open.
+
+        Args:
+            events: The events.
+            durable: A future that becomes done when the events are durable or dropped.
+        """
+        call = _PendingCall(events, monotonic(), durable)
+        if len(self._queue) >= self._max_queued:
+            self.drop(call.events, durable, "too_many_events_wait")
             return
+        self._queue.append(call)
+        self._wake(at_once=durable is not None or len(self._queue) >= BATCH_EVENTS)
+        if self._has_ended:
+            for each in self._take(inf):
+                self.drop(each.events, each.durable, "recorder_ended")
+
+    def drop(self, events: Sequence[Event], durable: Durable | None, reason: str) -> None:
+        """Count and log that events are lost, and release the caller that waits for them."""
+        if events:
+            self.counts.note_drop(events, reason)
+        _PendingCall(events, monotonic(), durable).resolve()
+
+    def _wake(self, at_once: bool) -> None:
+        if self._is_hurried or (self._is_woken and not at_once):
+            return
+        self._is_woken = True
+        wake: Callable[[], object] = self._changed.set
+        if at_once:
+            self._is_hurried = True
+        else:
+            wake = partial(self._loop.call_later, GATHER_SECONDS, wake)
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(wake)
+
+    def _redacted(self, events: Sequence[Event]) -> Sequence[Event]:
         try:
-            events = tuple(redacted_events(events, self.redaction))
+            return redacted_events(events, self.redaction)
         except Exception as error:
             self.counts.note_drop(events, f"masking failed: {error_location(error)}")
-            return
-        if not self._is_open:
-            await self._spool_events(events)
-            return
-        loop = asyncio.get_running_loop()
-        call = _PendingCall(events, loop.time(), loop.create_future())
-        self._queue.append(call)
-        self._changed.set()
-        await call.durable
+            return ()
 
     async def _close(self) -> None:
         self._is_open = False
@@ -187,46 +266,55 @@ class Recorder:
 
     async def _write_queue(self) -> None:
         try:
-            while batch := await self._next_batch():
-                await self._make_durable(batch)
-                for call in batch:
-                    self._queue.popleft()
-                    call.resolve()
-                self._heartbeat.start()
+            while await self._wait_for_calls():
+                self._batch = self._take(BATCH_EVENTS)
+                since = next((each.since for each in self._batch if each.durable), monotonic())
+                events = self._redacted([event for each in self._batch for event in each.events])
+                if events:
+                    await self._make_durable(events, since)
+                    self._heartbeat.start()
+                self._resolve_batch()
         except Exception as error:
             log.error("recorder_failed", error=error_location(error))
         finally:
             # The recorder was closed or failed, or the task was cancelled as `asyncio.run` does.
-            self._is_open = False
-            remaining, self._queue = self._queue, deque()
-            if remaining:
-                await self._spool_events([event for call in remaining for event in call.events])
-                for call in remaining:
-                    call.resolve()
+            self._is_open, self._has_ended = False, True
+            self._batch = [*self._batch, *self._take(inf)]
+            if events := self._redacted([event for each in self._batch for event in each.events]):
+                await self._spool_events(events)
+            self._resolve_batch()
 
-    async def _next_batch(self) -> list[_PendingCall]:
-        """Wait for `record` calls and return them in order; none if the recorder is closed."""
+    async def _wait_for_calls(self) -> bool:
+        """Wait for queued calls. Return False if the recorder is closed, and none are left."""
         while not self._queue:
             if not self._is_open:
-                return []
-            self._changed.clear()
+                return False
             await self._changed.wait()
+            self._changed.clear()
+        # Reset before the batch is taken, so that a later call wakes this task again.
+        self._is_woken = self._is_hurried = False
+        return True
+
+    def _take(self, size: float) -> list[_PendingCall]:
+        """Take calls with about `size` events from the queue, in order."""
         batch: list[_PendingCall] = []
-        size = 0
-        for call in self._queue:
-            batch.append(call)
-            size += len(call.events)
-            if size >= BATCH_EVENTS:
-                break
+        with suppress(IndexError):
+            while size > 0:
+                batch.append(self._queue.popleft())
+                size -= max(len(batch[-1].events), 1)
         return batch
 
-    async def _make_durable(self, batch: Sequence[_PendingCall]) -> None:
-        events = [event for call in batch for event in call.events]
+    def _resolve_batch(self) -> None:
+        batch, self._batch = self._batch, ()
+        for each in batch:
+            each.resolve()
+
+    async def _make_durable(self, events: Sequence[Event], since: float) -> None:
         if not self._drainer.store_answers:
             await self._spool_events(events)
             return
         write = asyncio.create_task(self._writer.write(events))
-        waited = asyncio.get_running_loop().time() - batch[0].since
+        waited = monotonic() - since
         try:
             await asyncio.wait({write}, timeout=max(self._patience - waited, 0))
         except asyncio.CancelledError:
