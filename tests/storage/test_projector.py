@@ -504,3 +504,22 @@ def test_heavy_run_is_projected_only_by_the_oldest_projector(server: Server, sta
         assert Projector(younger).project_due(now).projected == 1
         assert run_row(server.url, "projected") == (0,)
         assert Projector(oldest).project_due(now).projected == 1
+
+
+def test_run_that_failed_itself_is_projected_after_those_whose_process_ended(
+    server: Server,
+) -> None:
+    server.accept(spans_from(agent(1, "planner")))
+    server.accept(other_trace(1))
+    server.observer.execute("UPDATE pending_run SET attempts = 1")
+    server.observer.execute(
+        "UPDATE pending_run SET failure = 'x' WHERE root_plan_id = %s", [UUID(int=1)]
+    )
+    server.observer.commit()
+    begun: list[UUID] = []
+
+    with sync_connection(connection_options(server.url)) as connection:
+        own = Projector(connection, on_begin=begun.extend)
+        own.project_due(datetime.now(UTC) + timedelta(seconds=10))
+
+    assert begun == [RUN, UUID(int=1)]

@@ -147,9 +147,9 @@ WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
 # --- Claim ---------------------------------------------------------------------------------------
 
 DUE = f"""
-SELECT project_id, root_plan_id, attempts, pending.size + run.span_bytes
+SELECT project_id, root_plan_id, attempts, has_failed, pending.size + run.span_bytes
 FROM (
-    SELECT project_id, root_plan_id, attempts, size, due_at,
+    SELECT project_id, root_plan_id, attempts, failure IS NOT NULL AS has_failed, size, due_at,
         row_number() OVER (PARTITION BY project_id ORDER BY due_at) AS turn
     FROM pending_run WHERE due_at <= coalesce($1::timestamptz, statement_timestamp())
         AND (attempts > 0 AND attempted_at

@@ -179,15 +179,16 @@ class Projector:
         """Yield the due runs in groups of one project each; projects take turns.
 
         A run with a failed attempt is alone in its group: it may fail again, or end this process.
+        Runs that did not fail themselves, but whose process ended, come first.
         """
         most = runs_per_transaction(GROUP_RUNS, is_spread=self._session.is_spread)
         groups: dict[int, tuple[list[UUID], int]] = {}
-        alone: list[tuple[int, int, UUID]] = []
-        for project_id, run_id, attempts, size in self._session.ask(
+        alone: list[tuple[bool, int, int, UUID]] = []
+        for project_id, run_id, attempts, has_failed, size in self._session.ask(
             sql.DUE, now, DUE_AT_ONCE, PROJECTION_VERSION, takes_heavy
         ):
             if attempts > 0 or size > HEAVY_BYTES:
-                alone.append((attempts, project_id, run_id))
+                alone.append((has_failed, attempts, project_id, run_id))
                 continue
             runs, total = groups.pop(project_id, ([], 0))
             if runs and (total + size > GROUP_BYTES or len(runs) == most):
@@ -198,7 +199,7 @@ class Projector:
         for project_id, (runs, _) in sorted(groups.items()):
             yield project_id, runs
         if takes_heavy:  # last, because they may take long
-            for _, project_id, run_id in sorted(alone):
+            for _, _, project_id, run_id in sorted(alone):
                 yield project_id, [run_id]
 
     # --- One group -------------------------------------------------------------------------------
