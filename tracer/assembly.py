@@ -125,8 +125,8 @@ async def database(
     if settings.url is not None:
         raise ConfigurationError(
             "This command needs a database, but TRACER_URL is set and names a server. "
-            "Unset TRACER_URL. Only `tracer run`, `export`, `import` and `spool` work with a server "
-            "alone."
+            "Unset TRACER_URL. Only `tracer run`, `export`, `import` and `spool` work with a "
+            "server alone."
         )
     async with AsyncExitStack() as stack:
         # Work other than a server's requests bypasses the pooler, because it may need a session.
