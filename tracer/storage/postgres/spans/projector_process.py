@@ -98,9 +98,7 @@ class Report:
     runs: int = 0
     root_plan_id: str | None = None
     """The run's id, if the group that begins has only one run."""
-    spans: int = 0
     failures: int = 0
-    seconds: float = 0.0
 
 
 def keep_projecting(
@@ -155,7 +153,7 @@ def _project_in_turns(
     blocked = 0
     while not _readable([end], 0):
         done = projector.project_due()
-        report(Report(False, done.projected, None, done.spans, done.failures, done.seconds))
+        report(Report(False, done.projected, None, done.failures))
         if done.projected or done.failures:
             blocked = 0
             continue

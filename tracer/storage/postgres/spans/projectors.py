@@ -43,14 +43,12 @@ class ProjectionCounts:
     runs: int = 0
     failures: int = 0
     """Projections that failed, and projectors that died or were killed while they worked."""
-    seconds: float = 0.0
 
     def add(self, report: Report) -> None:
         """Count what a projector did."""
         if not report.is_begin:
             self.runs += report.runs
             self.failures += report.failures
-            self.seconds += report.seconds
 
 
 @dataclass(frozen=True)
