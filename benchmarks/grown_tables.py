@@ -84,14 +84,14 @@ FROM generate_series(%(first)s::bigint, %(last)s) AS i, pg_temp.begun(i, %(runs)
 
 _CALLS = f"""
 INSERT INTO act_tool_info (project_id, root_plan_id, tool_call_id, step_id, think_act_id, position,
-    provider_call_id, name, tool_type, arguments, arguments_fit, result, result_fit, attempt,
+    provider_call_id, name, tool_type, arguments, result, attempt,
     error_type, error_message, status, reason, started_at, finished_at, recorded_at, revision)
 SELECT 1, pg_temp.id_of(0, i, 0), pg_temp.id_of(3, i, number), pg_temp.id_of(1, i, number / 10),
     pg_temp.id_of(2, i, number / 10 * 4 + number % 10 / 3), number % 3,
     'call_' || i || '_' || number,
     CASE WHEN i % {RARE_RUNS} = 17 AND number = 0 THEN '{RARE_TOOL}'
         ELSE 'look_up_' || floor(40 * power(((i * 7919 + number * 104729) % 1000) / 1000.0, 3)) END,
-    'function', given, true, got, true, 1,
+    'function', given, got, 1,
     CASE WHEN status = 'failed' THEN 'ValueError' END,
     CASE WHEN status <> 'failed' THEN NULL
         WHEN i % {RARE_RUNS} = 17 THEN 'a {RARE_TEXT}'

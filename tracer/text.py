@@ -23,7 +23,7 @@ PREVIEW_BYTES = 2048
 """The largest length of a preview in UTF-8 bytes."""
 
 MAX_JSON_DEPTH = 512
-"""Deeper JSON is stored only as text, because parsers recurse and Postgres's stack is limited."""
+"""Deeper JSON is not parsed, because parsers recurse and Postgres's stack is limited."""
 
 
 def _code(match: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0101"
+revision = "0102"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -290,9 +290,7 @@ CREATE TABLE act_tool_info (
     tool_type text,
     attempt integer,
     arguments text,
-    arguments_fit boolean NOT NULL DEFAULT false,
     result text,
-    result_fit boolean NOT NULL DEFAULT false,
     error_type text,
     error_message text,
     error_stack text,

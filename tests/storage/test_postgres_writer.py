@@ -224,10 +224,11 @@ CAST_TEXTS = "SELECT arguments_json, result_json FROM trace.tool_calls"
         ("1e400", ...),
         ("[1e131072]", None),
         ("1e-16384", None),
-        ("[" * 400 + "]" * 400, ...),
-        ("[" * 600 + "]" * 600, None),
+        ("[" * 600 + "]" * 600, ...),
+        ("[" * 6_000 + "]" * 6_000, None),
+        ('{"a":' * 6_000 + "1" + "}" * 6_000, None),
         ("[" * 2_000_000, None),
-        ('"' + "x" * 1_000_001 + '"', None),
+        ('"' + "x" * 1_000_001 + '"', "x" * 1_000_001),
     ],
     ids=lambda value: repr(value)[:20],
 )
@@ -239,6 +240,20 @@ async def test_view_casts_text_that_postgres_can_cast(
     [(arguments, result)] = await rows(pool, CAST_TEXTS)
     assert arguments == result
     assert (arguments is not None) if value is ... else (arguments == value)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_payload_that_nests_too_deep_keeps_its_beginning_and_size(
+    pool: Pool, writer: PostgresWriter, reader: PostgresReader, order: int
+) -> None:
+    run, deep = Moments(), "[" * 3_000 + "]" * 3_000
+    starts: list[Event] = [run.call_started(arguments=text) for text in (deep, "[" * 5)]
+    for event in [*starts, run.call_finished(result=deep)][::order]:
+        await writer.write([event])
+    call = (await reader.read_tool_call(run.call)).call
+    assert call.arguments == call.result == "[" * 2_048 + "[masked: rest of 6000 bytes]"
+    assert call.masked == ["arguments", "result"]
+    assert await rows(pool, CAST_TEXTS) == [(None, None)]
 
 
 async def test_view_casts_the_text_that_wins_a_merge(pool: Pool, writer: PostgresWriter) -> None:

@@ -38,6 +38,7 @@ from tracer.records.record_classes import ALL_RECORDS, FROM_ROOT_PLAN, TEXTS, Ki
 from tracer.records.status import Reason, Status
 from tracer.records.titles import title_of
 from tracer.redaction.masked_fields import masked_paths
+from tracer.redaction.payloads import within_depth
 
 Fields = dict[str, Any]
 """Some fields of a record, by their names in its class. A missing field is null."""
@@ -153,10 +154,15 @@ def partial_records(events: Iterable[Event]) -> Iterator[PartialRecord]:
 def add_masked_paths(kind: Kind, fields: dict[str, Any]) -> dict[str, Any]:
     """Add the paths of masks in a record's texts to its field `masked`, and return the fields.
 
+    Arguments and results that nest too deep are shortened first, which adds a mask.
+
     Args:
         kind: The kind of record.
         fields: Some fields of the record. They are changed in place.
     """
+    for name in ("arguments", "result") if kind is Kind.TOOL_CALL else ():
+        if name in fields:
+            fields[name] = within_depth(fields[name])
     if places := masked_paths(fields, TEXTS[kind]):
         fields["masked"] = sorted({*(fields.get("masked") or ()), *places})
     return fields

@@ -3,7 +3,7 @@
 Payloads are arguments, results, messages and other long texts. A payload that is not stored becomes
 `[masked: payload of 48213 bytes]`. If only the beginning is stored, the text is the first 2 kB,
 followed by `[masked: rest of 48213 bytes]`. In both masks, the number is the size of the whole
-payload.
+payload. JSON that nests too deep is shortened under every policy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from tracer.redaction import A_MASK, MARK_CHARACTERS, not_kept
 from tracer.redaction.events import WHOLE_TEXTS
-from tracer.text import PREVIEW_BYTES, preview
+from tracer.text import PREVIEW_BYTES, nests_too_deep, preview
 
 
 class PayloadPolicy(StrEnum):
@@ -41,6 +41,17 @@ def stored_payload(text: str, policy: PayloadPolicy) -> str:
     # A text that is longer is not a preview, even if it ends with a size mark.
     limit = PREVIEW_BYTES + (MARK_CHARACTERS if not_kept(text) else 0)
     return text if size <= limit else f"{_beginning(text)}[masked: rest of {size} bytes]"
+
+
+def within_depth(text: str | None) -> str | None:
+    """Return a payload; if it nests more than 512 levels, only its beginning.
+
+    The result has at most about 2,000 levels. Postgres's parser raises an error at some thousand
+    levels, even in `pg_input_is_valid`. Views of tool calls could then not be read.
+    """
+    if text is None or not nests_too_deep(text):
+        return text
+    return stored_payload(text, PayloadPolicy.PREVIEW)
 
 
 def size_of(text: str) -> int:

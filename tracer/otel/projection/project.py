@@ -42,6 +42,7 @@ from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS, Kind
 from tracer.records.status import Reason, Status
 from tracer.records.titles import title_of
 from tracer.redaction.masked_fields import masked_paths
+from tracer.redaction.payloads import within_depth
 from tracer.resource import SERVICE_ATTRIBUTES
 
 EARLIEST = "the earliest of the agents whose parents have not come"
@@ -665,7 +666,7 @@ class _Projection:
                 *lifecycle,
                 *links,
                 *(stored(call_id), stored(facts.name), facts.tool_type),
-                *(stored(arguments), result),
+                *(within_depth(stored(arguments)), within_depth(result)),
                 *(evidence is not None, evidence, continued.plan_id if continued else None),
             )
         )

@@ -403,10 +403,6 @@ class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc
     )
 
     tool_call_id: UUID = Field(primary_key=True)
-    arguments_fit: bool = False
-    """Whether Postgres can cast the arguments to `jsonb`."""
-    result_fit: bool = False
-    """Whether Postgres can cast the result to `jsonb`."""
 
 
 def _comment(row_class: type[SQLModel]) -> None:

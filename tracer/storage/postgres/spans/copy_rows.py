@@ -19,7 +19,6 @@ from tracer.otel.projection.project import PROJECTED_FIELDS, Row
 from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS, Kind
 from tracer.records.status import Status
-from tracer.storage.postgres.schema.castable_json import FIT_COLUMNS, fits_jsonb
 from tracer.storage.postgres.schema.record_tables import TABLES, column_type
 
 POSTGRES_EPOCH = 946_684_800_000_000
@@ -84,8 +83,6 @@ _FIELDS = {
     for kind, fields in PROJECTED_FIELDS.items()
 }
 
-_FIT_PLACES = [PROJECTED_FIELDS[Kind.TOOL_CALL].index(field) for field in FIT_COLUMNS.values()]
-
 
 def pack_row(kind: Kind, row: Row) -> bytes:
     """Return the fields of a projected row in the format of `COPY`.
@@ -114,11 +111,9 @@ class CopyRows:
         columns = (
             *("project_id", "root_plan_id", "revision", RULES[kind].id_field, "recorded_at"),
             "digest",
-            *(FIT_COLUMNS if kind is Kind.TOOL_CALL else ()),
             *PROJECTED_FIELDS[kind],
         )
         self.statement = f"COPY {TABLES[kind]} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
-        self._fit_places = _FIT_PLACES if kind is Kind.TOOL_CALL else []
         self._start = _count(len(columns)) + _int4(4, project_id) + _UUID_LENGTH
         self._parts: list[bytes] = []
 
@@ -155,8 +150,6 @@ class CopyRows:
         """
         parts = self._parts
         parts.append(beginning + record_id + _two_int8(8, recorded_at - POSTGRES_EPOCH, 8, digest))
-        for place in self._fit_places:
-            parts.append(_TRUE if fits_jsonb(row[place]) else _FALSE)
         parts.append(packed)
 
     def chunks(self) -> Iterator[bytes]:

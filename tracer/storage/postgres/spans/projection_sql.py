@@ -12,7 +12,6 @@ from functools import cache
 from tracer.otel.projection.project import PROJECTED_FIELDS, RUN_FIELDS
 from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS, Kind
-from tracer.storage.postgres.schema.castable_json import FIT_VALUES
 from tracer.storage.postgres.schema.record_tables import ALWAYS, TABLES, column_type
 from tracer.storage.postgres.spans.blocks import RUN_LOCK_KEY
 
@@ -317,9 +316,6 @@ def replacing(kind: Kind) -> str:
     types |= {"digest": "bigint", "recorded_at": "timestamptz"}
     values = {field: f"incoming.{field}" for field in (*fields, "recorded_at", "digest")}
     column_types = {"root_plan_id": "uuid"} | types
-    if kind is Kind.TOOL_CALL:
-        values |= FIT_VALUES
-        column_types |= dict.fromkeys(FIT_VALUES, "boolean")
     new = {column: f"excluded.{column}" for column in values if column != "recorded_at"}
     return f"""
     INSERT INTO {table} AS stored (project_id, root_plan_id, {key}, revision, {", ".join(values)})

@@ -27,7 +27,6 @@ from tracer.storage.postgres.connection.citus import is_spread
 from tracer.storage.postgres.connection.project_session import ProjectPool, Statement, executed
 from tracer.storage.postgres.connection.write_errors import retry_on_conflict
 from tracer.storage.postgres.projects.model_prices import ModelPrices
-from tracer.storage.postgres.schema.castable_json import FIT_COLUMNS, FIT_VALUES, fits_jsonb
 from tracer.storage.postgres.schema.record_tables import TABLES, column_type, unpriced
 from tracer.storage.postgres.write.event_prices import price_rounds
 from tracer.storage.postgres.write.leases import PostgresLeases
@@ -166,8 +165,6 @@ def json_batches(kind: Kind, records: Mapping[Key, Fields]) -> Iterator[str]:
         fields = records[key].items()
         row = {name: value for name, value in fields if value is not None and value != []}
         row |= {"root_plan_id": key[0], id_field: key[1]}
-        if kind is Kind.TOOL_CALL:
-            row |= {flag: True for flag, text in FIT_COLUMNS.items() if fits_jsonb(row.get(text))}
         encoded = orjson.dumps(row, default=str)
         if batch and size + len(encoded) > _STATEMENT_BYTES:
             yield f"[{b','.join(batch).decode()}]"
@@ -205,7 +202,6 @@ class _Merge:
     def incoming_columns(self) -> str:
         """Return the columns of the JSON rows."""
         columns = {"root_plan_id": "UUID"} | self.types
-        columns |= dict.fromkeys(self.flags(self.rules.fields), "BOOLEAN")
         return ", ".join(f"{name} {type_}" for name, type_ in columns.items())
 
     def values(self) -> dict[str, str]:
@@ -234,19 +230,9 @@ class _Merge:
         return [
             f"""({", ".join(columns)}) = (
                 SELECT {", ".join(_either("it.is_greater", column) for column in columns)}
-                FROM (SELECT {self.is_greater(group)} AS is_greater OFFSET 0) AS it)"""
-            for group in self.rules.groups
-            for columns in [(*group, *self.flags(group))]
+                FROM (SELECT {self.is_greater(columns)} AS is_greater OFFSET 0) AS it)"""
+            for columns in self.rules.groups
         ]
-
-    def flags(self, fields: tuple[str, ...]) -> list[str]:
-        """Return the columns that record whether one of `fields` can be cast to `jsonb`.
-
-        Only tool calls have such columns.
-        """
-        if self.table != TABLES[Kind.TOOL_CALL]:
-            return []
-        return [flag for flag, text in FIT_COLUMNS.items() if text in fields]
 
     def is_greater(self, group: tuple[str, ...]) -> str:
         return f"{self._tuple('excluded', group)} > {self._tuple('stored', group)}"
@@ -356,12 +342,6 @@ def _changed(kind: Kind, rows: str, locked: str) -> str:
     key = merge.rules.id_field
     values = merge.values()
     singles = merge.singles()
-    if kind is Kind.TOOL_CALL:
-        values |= FIT_VALUES
-    for flag in merge.flags(merge.rules.greatest):
-        text = FIT_COLUMNS[flag]
-        is_greater = f'stored.{text} IS NULL OR excluded.{text} > stored.{text} COLLATE "C"'
-        singles[flag] = _either(is_greater, flag)
     singles["revision"] = "excluded.revision"
     assignments = [f"{field} = {value}" for field, value in singles.items()] + merge.tuples()
     return f"""{_name(kind)} AS (
