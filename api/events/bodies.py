@@ -14,7 +14,7 @@ from tracer.errors import BadRequest, TooLarge, UnknownFormat
 from tracer.records.events import EVENT, FROM_THE_WIRE, Event
 from tracer.records.input_errors import validation_message
 from tracer.store import Refusal
-from tracer.text import has_more_json_values
+from tracer.text import MAX_JSON_VALUES, check_json_values
 
 MAX_EVENTS = 100_000
 """The largest number of events in a request. The response may contain a refusal for each."""
@@ -22,10 +22,6 @@ MAX_EVENTS = 100_000
 MAX_FIELDS = 1000
 """An object with more fields is rejected as a whole, because each unknown field would be a separate
 error."""
-
-MAX_VALUES = 1_000_000
-"""The largest number of JSON values in a body that is one object, or in a line. A value takes 60 to
-200 bytes of memory after parsing, but may take only 2 bytes in the body."""
 
 _TOO_MANY = f"A request may contain at most {MAX_EVENTS} events. Send the rest in another request."
 
@@ -95,12 +91,9 @@ async def _on_lines(body: AsyncIterator[bytes]) -> AsyncIterator[Any]:
 
 
 async def _check_values(json: bytes) -> None:
-    """Raise `TooLarge` if JSON contains more than `MAX_VALUES` values."""
-    if len(json) > MAX_VALUES and await asyncio.to_thread(has_more_json_values, json, MAX_VALUES):
-        raise TooLarge(
-            f"A body may contain at most {MAX_VALUES} JSON values. Send the rest in another "
-            "request."
-        )
+    """Raise `TooLarge` if JSON contains more than `MAX_JSON_VALUES` values."""
+    if len(json) > MAX_JSON_VALUES:
+        await asyncio.to_thread(check_json_values, json)
 
 
 _FORMATS: Mapping[str, Callable[[AsyncIterator[bytes]], AsyncIterator[Any]]] = {

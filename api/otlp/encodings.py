@@ -28,7 +28,7 @@ _SHOWN_REASONS = 10
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
-Decode = Callable[[bytes, int], Decoded]
+Decode = Callable[[bytes], Decoded]
 
 
 @dataclass(frozen=True)

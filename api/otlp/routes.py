@@ -51,10 +51,6 @@ from tracer.store import Refusal, SpanProjection, TraceWriter
 MAX_BYTES = 64 * 2**20
 """The largest accepted body in bytes, after decompression."""
 
-MAX_DECODED_BYTES = 4 * MAX_BYTES
-"""The largest amount of memory for decoded items. It can exceed the size of the body, because each
-decoded item includes its resource and scope."""
-
 SMALL_BYTES = 16 * 2**10
 """Smaller bodies are decoded in less time than a switch to a thread takes."""
 
@@ -204,10 +200,10 @@ async def accept(
 ) -> Accepted:
     """Store the items of a request."""
     if len(body) < SMALL_BYTES:
-        decoded = decode(body, MAX_DECODED_BYTES)
+        decoded = decode(body)
     else:
         async with intake.turn(len(body)):
-            decoded = await asyncio.to_thread(decode, body, MAX_DECODED_BYTES)
+            decoded = await asyncio.to_thread(decode, body)
     del body
     refused = await _write(writer, received.code, decoded)
     runs = [root_plan_id(each.trace_id) for each in decoded.traces]

@@ -12,11 +12,11 @@ from tests.canary_events import PASSWORD, found_in
 from tests.otel.canary_spans import CARD, name_of, places, request_with
 from tests.otel.decoded import redacted_spans, spans_in, spans_of_traces
 from tests.otel.made_traces import made, spans_from
+from tests.otel.wire import bytes_field
 from tracer.otel.otlp.blocks import sent_spans, traces_of
 from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.encode import encode_json
-from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.spans import Span
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.storage.write_redaction import WriteRedactor

@@ -11,18 +11,18 @@ from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue, KeyValueList
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tests.otel.captured import NAMES, bodies, spans_of
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import TRACE_ID, body_of, made, projection_of, spans_from
 from tests.otel.projections import project
+from tests.otel.wire import bytes_field
 from tests.profiles import scaled
 from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.encode import encode_json, encode_protobuf
-from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.request_items import UndecodableTraces
 from tracer.otel.otlp.spans import Span, merge_spans
 from tracer.records.record_classes import Kind
@@ -106,32 +106,53 @@ def test_times_from_zero_to_the_largest_are_kept() -> None:
         assert len(projection_of(span).records) == 4, end
 
 
-def test_only_the_span_with_an_invalid_string_is_rejected() -> None:
-    body = encode_protobuf(spans_from(made(1, "fine"), made(2, "b@d"), made(3, "also fine")))
+def test_invalid_utf8_costs_one_replacement_character_in_any_string() -> None:
+    request = ExportTraceServiceRequest()
+    resource_spans = request.resource_spans.add(schema_url="b@d")
+    resource_spans.resource.attributes.add(key="b@d").value.string_value = "b@d"
+    resource_spans.resource.entity_refs.add(type="b@d", id_keys=["b@d", "fine"])
+    scope_spans = resource_spans.scope_spans.add(schema_url="b@d")
+    scope_spans.scope.name = scope_spans.scope.version = "b@d"
+    text = AnyValue(string_value="b@d")
+    value = AnyValue(kvlist_value=KeyValueList(values=[KeyValue(key="b@d", value=text)]))
+    for number, trace_id in enumerate([b"1" * 16, b"1" * 16, b"2" * 16], 1):
+        span = scope_spans.spans.add(trace_id=trace_id, span_id=number.to_bytes(8), name="b@d")
+        span.trace_state = span.status.message = "b@d"
+        span.attributes.add(key="bytes").value.bytes_value = b"\xff"
+        span.attributes.add(key="nested", value=value)
+        span.events.add(name="b@d").attributes.add(key="b@d", value=text)
+        span.links.add(trace_id=b"\xff" * 16, trace_state="b@d")
+    body = request.SerializeToString()
+    expected = decode_protobuf(ExportTraceServiceRequest.FromString(body).SerializeToString())
 
     decoded = decode_protobuf(body.replace(b"b@d", b"b\xffd"))
 
-    assert [span.name for span in spans_in(decoded)] == ["fine", "also fine"]
-    assert [(refused.index, "UTF-8" in refused.reason) for refused in decoded.refused] == [
-        (1, True)
-    ]
+    spans = spans_in(decoded)
+    assert (len(spans), decoded.refused) == (3, [])
+    as_sent = ExportTraceServiceRequest.FromString(encode_protobuf(spans_in(expected)))
+    exported = ExportTraceServiceRequest.FromString(encode_protobuf(spans))
+    as_json, exported_json = map(json_format.MessageToJson, (as_sent, exported))
+    assert exported_json == as_json.replace("b@d", "b\\ufffdd")
+    assert spans_in(decode_json(encode_json(spans))) == spans
 
 
-def test_only_the_span_with_a_value_deeper_than_47_levels_is_rejected() -> None:
+def test_value_deeper_than_47_levels_rejects_a_protobuf_request() -> None:
     deep_span, flat_span = spans_from(made(1, "deep"), made(2, "flat"))
-    for depth in (30, 44, 46, 47, 48, 49, 60, 10_000):
+    for depth in (30, 46, 47, 48, 10_000):
         value = AnyValue(string_value="bottom").SerializeToString()
         for _ in range(depth):
             value = bytes_field(5, bytes_field(1, value))
         attribute = bytes_field(9, bytes_field(1, b"x") + bytes_field(2, value))
         scope_spans = bytes_field(2, _span_bytes(deep_span) + attribute)
+        body = bytes_field(1, bytes_field(2, scope_spans)) + encode_protobuf([flat_span])
+        if depth > 47:
+            with pytest.raises(UndecodableTraces, match="nests"):
+                decode_protobuf(body)
+            continue
 
-        decoded = decode_protobuf(
-            bytes_field(1, bytes_field(2, scope_spans)) + encode_protobuf([flat_span])
-        )
+        decoded = decode_protobuf(body)
 
-        names = [span.name for span in spans_in(decoded)]
-        assert names == (["deep", "flat"] if depth < 48 else ["flat"]), depth
+        assert [span.name for span in spans_in(decoded)] == ["deep", "flat"]
         assert spans_in(decode_json(encode_json(spans_in(decoded)))) == spans_in(decoded), depth
         project(spans_in(decoded))
 

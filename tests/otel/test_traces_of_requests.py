@@ -13,11 +13,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tests.otel.decoded import spans_in, spans_of_traces
+from tests.otel.wire import bytes_field
 from tests.profiles import scaled
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
-from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.request_items import Decoded
 
 TRACE_IDS = [b"a trace 16 bytes", b"other, 16 bytes.", bytes(15) + b"\1"]

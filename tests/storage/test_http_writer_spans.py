@@ -43,7 +43,7 @@ def rejecting(rejection: Rejection) -> Callable[[Received], bytes]:
 
     def answer(request: Received) -> bytes:
         encoding = Encoding.of(request.headers["content-type"], TRACES)
-        decoded = encoding.decode(body_of_request(request), 2**26)
+        decoded = encoding.decode(body_of_request(request))
         refused = [
             Refusal(place, code, f"This span is {code}.")
             for place, span in enumerate(spans_in(decoded))

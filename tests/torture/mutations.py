@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tracer.otel.otlp.protobuf import bytes_field
+from tests.otel.wire import bytes_field
 
 PROTOBUF, JSON, NDJSON = "application/x-protobuf", "application/json", "application/x-ndjson"
 TRACES, EVENTS = "/v1/traces", "/api/events"

@@ -16,11 +16,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tests.otel.coding_agents.captured import messages_of
 from tests.otel.projections import differences, project_messages
+from tests.otel.wire import bytes_field
 from tests.processor_time import processor_limit
 from tests.profiles import scaled
 from tracer.otel.dialects import claude_code
-from tracer.otel.otlp.logs import LOGS_FIELD, logs_of
-from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.logs import logs_of
 from tracer.otel.projection.project import project_run
 
 NAMES = ("claude-code-nested-content-off", "claude-code-killed-content-on")
@@ -63,7 +63,7 @@ def message(part: WireSpan | WireLogRecord) -> bytes:
     scope_logs = around.scope_logs.add()
     scope_logs.scope.name = f"{claude_code.SCOPE}.events"
     scope_logs.log_records.append(part)
-    return bytes_field(LOGS_FIELD, around.SerializeToString())
+    return bytes_field(2, around.SerializeToString())
 
 
 @given(chance=st.randoms(use_true_random=False))

@@ -27,10 +27,10 @@ from tests.otel.coding_agents.captured import (
     truth_of,
 )
 from tests.otel.projections import Projected, differences
+from tests.otel.wire import bytes_field
 from tests.profiles import beginnings, scaled
 from tracer.otel.otlp.blocks import sent_spans
-from tracer.otel.otlp.logs import LOGS_FIELD, logs_in
-from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.logs import logs_in
 from tracer.records.merge import Fields
 from tracer.records.record_classes import Kind
 from tracer.records.status import Status
@@ -80,7 +80,7 @@ def changed(
                     record(each_record)
         data.DiscardUnknownFields()  # the log records
         content = data.SerializeToString() + b"".join(
-            bytes_field(LOGS_FIELD, each.SerializeToString()) for each in logs
+            bytes_field(2, each.SerializeToString()) for each in logs
         )
         found.append((trace_id, content))
     return found

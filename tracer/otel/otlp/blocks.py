@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
 
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
-
 from tracer.errors import TracerError
 from tracer.otel.otlp.encode import encode_protobuf
 from tracer.otel.otlp.logs import encode_logs, logs_in
+from tracer.otel.otlp.protobuf import StoredMessage
 from tracer.otel.otlp.protobuf_spans import Envelope, scopes_of, span_of
 from tracer.otel.otlp.spans import Span, merge_spans
 
@@ -123,7 +122,7 @@ def sent_spans(message: bytes) -> Iterator[Span]:
     Raises:
         google.protobuf.message.DecodeError: The message cannot be parsed.
     """
-    for resource_spans, scope_spans in scopes_of(TracesData.FromString(message)):
+    for resource_spans, scope_spans in scopes_of(StoredMessage.FromString(message)):
         envelope = Envelope.of_messages(resource_spans, scope_spans)
         for span in scope_spans.spans:
             yield span_of(envelope, span)
@@ -134,7 +133,8 @@ def single_spans(trace: TraceSpans) -> list[TraceSpans]:
     if trace.count == 1:
         return [trace]
     messages = [encode_protobuf([span]) for span in sent_spans(trace.message)]
-    messages += [encode_logs([record]) for record in logs_in(TracesData.FromString(trace.message))]
+    data = StoredMessage.FromString(trace.message)
+    messages += [encode_logs([record]) for record in logs_in(data)]
     return [TraceSpans(trace.trace_id, message, 1) for message in messages]
 
 

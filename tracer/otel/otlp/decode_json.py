@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -16,25 +15,17 @@ from google.protobuf import json_format
 from google.protobuf.message import Error
 from pydantic.alias_generators import to_camel
 
-from tracer.otel.otlp.protobuf_spans import Envelope
-from tracer.otel.otlp.request_items import (
-    ByTrace,
-    Decoded,
-    UndecodableTraces,
-    accept,
-    parse_envelope,
-    parse_item,
-)
+from tracer.otel.otlp.request_items import Decoded, ScopeItems, UndecodableTraces, decode_items
 from tracer.otel.otlp.signals import LOGS, SPANS, Signal
-from tracer.text import most_json_values, storable, without_deep_values
-
-_VALUE_BYTES = 100
-"""The estimated memory in bytes that a value takes without its content. The estimate includes both
-the parsed JSON and the protobuf message."""
+from tracer.text import check_json_values, storable, without_deep_values
 
 _MAX_DEPTH = 256
 """The maximum nesting level. Deeper values are replaced by null, so that the other items of the
 request can be accepted. A valid item has at most 47 levels."""
+
+_MAX_MESSAGES = 97
+"""The maximum nesting level of messages in an item, a resource or a scope. With the messages around
+it, an item may have 100 levels, the limit of protobuf's parser."""
 
 _MAX_DIGITS = 400
 """The maximum length of an integer. Longer integers are read as infinite, because Python refuses to
@@ -50,7 +41,7 @@ _NOT_OF_THAT_SHAPE = (
 when the JSON is converted to a message, and when this message is serialized and parsed."""
 
 
-def decode_json(body: bytes, max_size: int | None = None, signal: Signal = SPANS) -> Decoded:
+def decode_json(body: bytes, signal: Signal = SPANS) -> Decoded:
     """Return the spans or log records of an OTLP/JSON request.
 
     In this format, ids are hexadecimal, and 64-bit integers are text or numbers. Unknown fields are
@@ -58,46 +49,26 @@ def decode_json(body: bytes, max_size: int | None = None, signal: Signal = SPANS
 
     Args:
         body: The request.
-        max_size: The largest amount of memory, in bytes, that the items may use; None: unlimited.
         signal: Whether the request contains spans or log records.
 
     Raises:
         UndecodableTraces: The body is not JSON, or is not an OTLP request.
-        TooLarge: The items use more memory than `max_size`.
+        TooLarge: The body has too many values, or its resources are too large for its items.
     """
-    decoded = Decoded(max_size)
-    decoded.grow(_VALUE_BYTES * most_json_values(body))
-    by_trace = ByTrace(signal)
+    check_json_values(body)
+    groups: list[ScopeItems] = []
     for resource_items in _objects(load_json(body, _MAX_DEPTH), signal, signal.resources):
         scopes = _objects(resource_items, signal, signal.scopes)
         resource = _without_items(signal.resource_type(), resource_items)
         for scope_items in scopes:
             items = _objects(scope_items, signal, signal.items)
-            if not items:
-                continue
             scope = _without_items(signal.scope_type(), scope_items)
-            envelope = parse_envelope(decoded, signal, resource, scope)
-            if envelope is None:
-                decoded.refuse_all(items)
+            if resource is None or scope is None:
+                reasons = ["Its resource or its scope cannot be parsed."] * len(items)
+                groups.append((None, None, reasons))
             else:
-                by_trace.add(envelope, _accepted(decoded, signal, envelope, items))
-    by_trace.move_to(decoded)
-    return decoded
-
-
-def _accepted(
-    decoded: Decoded, signal: Signal, envelope: Envelope, items: list[dict[str, Any]]
-) -> Iterator[tuple[int, bytes, bytes]]:
-    for fields in items:
-        try:
-            item = parse_item(signal, _wire_item(signal, fields).SerializeToString())
-        except _NOT_OF_THAT_SHAPE:
-            decoded.refuse(
-                f"It lacks the form of an OTLP {signal.item} in JSON, or nests too deeply. Ids are "
-                "hexadecimal: `traceId` has 32 digits, `spanId` 16."
-            )
-        else:
-            yield from accept(decoded, signal, envelope, item)
+                groups.append((resource, scope, [_wire_item(signal, each) for each in items]))
+    return decode_items(groups, signal)
 
 
 def load_json(body: bytes, max_depth: int | None = None) -> Any:
@@ -165,7 +136,7 @@ def _without_items(message: Any, fields: dict[str, Any]) -> Any:
     """
     alone = {name: value for name, value in fields.items() if name not in _ITEMS}
     try:
-        json_format.ParseDict(alone, message, ignore_unknown_fields=True)
+        _parse(alone, message)
     except _NOT_OF_THAT_SHAPE:
         return None
     return message
@@ -181,17 +152,29 @@ _IDS = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span
 
 
 def _wire_item(signal: Signal, item: Any) -> Any:
-    """Return an item as a protobuf message.
+    """Return an item as a protobuf message, or else the reason why it cannot be parsed.
 
     OTLP/JSON writes ids in hexadecimal. Protobuf's JSON format expects base64 for all bytes, so ids
     are converted first.
     """
-    fields = _with_base64_ids(item)
-    if signal is SPANS and isinstance(fields.get("links"), list):
-        fields["links"] = [_with_base64_ids(link) for link in fields["links"]]
     message = signal.item_type()
-    json_format.ParseDict(fields, message, ignore_unknown_fields=True)
+    try:
+        fields = _with_base64_ids(item)
+        if signal is SPANS and isinstance(fields.get("links"), list):
+            fields["links"] = [_with_base64_ids(link) for link in fields["links"]]
+        _parse(fields, message)
+    except _NOT_OF_THAT_SHAPE:
+        return (
+            f"It lacks the form of an OTLP {signal.item} in JSON, or nests too deeply. Ids are "
+            "hexadecimal: `traceId` has 32 digits, `spanId` 16."
+        )
     return message
+
+
+def _parse(fields: dict[str, Any], message: Any) -> None:
+    json_format.ParseDict(
+        fields, message, ignore_unknown_fields=True, max_recursion_depth=_MAX_MESSAGES
+    )
 
 
 def _with_base64_ids(fields: Any) -> dict[str, Any]:

@@ -13,28 +13,23 @@ from tracer.otel.otlp.request_items import Decoded
 from tracer.otel.otlp.signals import LOGS, SessionOf
 
 
-def decode_logs_protobuf(
-    body: bytes, max_size: int | None = None, session_of: SessionOf | None = None
-) -> Decoded:
+def decode_logs_protobuf(body: bytes, session_of: SessionOf | None = None) -> Decoded:
     """Return the log records of a serialized `ExportLogsServiceRequest`.
 
     Raises the same errors as `decode_protobuf`.
 
     Args:
         body: The serialized request.
-        max_size: The largest amount of memory, in bytes, that the records may use; None: unlimited.
         session_of: A function that returns the session of a log record. A record without a trace id
             is stored in the run of its session (`session_run_id`). If this argument is None, such a
             record is rejected.
     """
-    return decode_protobuf(body, max_size, replace(LOGS, session_of=session_of))
+    return decode_protobuf(body, replace(LOGS, session_of=session_of))
 
 
-def decode_logs_json(
-    body: bytes, max_size: int | None = None, session_of: SessionOf | None = None
-) -> Decoded:
+def decode_logs_json(body: bytes, session_of: SessionOf | None = None) -> Decoded:
     """Return the log records of an OTLP/JSON request.
 
     The arguments are those of `decode_logs_protobuf`. Raises the same errors as `decode_json`.
     """
-    return decode_json(body, max_size, replace(LOGS, session_of=session_of))
+    return decode_json(body, replace(LOGS, session_of=session_of))

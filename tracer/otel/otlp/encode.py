@@ -11,14 +11,15 @@ from google.protobuf import json_format
 from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from tracer.otel.otlp.logs import LOGS_FIELD, LogRecord
-from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.logs import LogRecord, encode_logs
+from tracer.otel.otlp.protobuf import StoredParts
 from tracer.otel.otlp.spans import Span
 
 
 def encode_protobuf(spans: Iterable[Span]) -> bytes:
     """Return spans as a serialized `ExportTraceServiceRequest`, which is also a `TracesData`."""
-    return b"".join(protobuf_parts(spans))
+    message: bytes = StoredParts(resource_spans=[span.body for span in spans]).SerializeToString()
+    return message
 
 
 def protobuf_parts(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> Iterator[bytes]:
@@ -26,8 +27,8 @@ def protobuf_parts(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> Ite
 
     Programs that parse the message as `TracesData` skip the log records.
     """
-    yield from (bytes_field(1, span.body) for span in spans)
-    yield from (bytes_field(LOGS_FIELD, record.sent) for record in logs)
+    yield from (encode_protobuf([span]) for span in spans)
+    yield from (encode_logs([record]) for record in logs)
 
 
 def encode_json(spans: Iterable[Span]) -> bytes:

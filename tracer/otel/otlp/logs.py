@@ -12,17 +12,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
 from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs, ScopeLogs
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.protobuf import StoredMessage, StoredParts
 from tracer.otel.otlp.protobuf_spans import Envelope, attributes_of, value_of
 from tracer.otel.otlp.spans import TRACE_ID_BYTES, Attributes
-
-LOGS_FIELD = 2
-"""The field of a stored message that holds `ResourceLogs`."""
 
 
 @dataclass(slots=True)
@@ -57,7 +52,7 @@ def logs_of(messages: Iterable[bytes]) -> list[LogRecord]:
         google.protobuf.message.DecodeError: A message cannot be parsed.
     """
     return merge_logs(
-        record for message in messages for record in logs_in(TracesData.FromString(message))
+        record for message in messages for record in logs_in(StoredMessage.FromString(message))
     )
 
 
@@ -66,29 +61,17 @@ def merge_logs(records: Iterable[LogRecord]) -> list[LogRecord]:
     return sorted({record.sent: record for record in records}.values(), key=lambda each: each.order)
 
 
-def logs_in(message: TracesData) -> Iterator[LogRecord]:
-    """Yield the log records of a parsed stored message, in the order of the message.
-
-    Raises:
-        google.protobuf.message.DecodeError: The log records cannot be parsed.
-    """
+def logs_in(message: Any) -> Iterator[LogRecord]:
+    """Yield the log records of a `StoredMessage`, in the order of the message."""
     for resource_logs, scope_logs in scopes_of_logs(message):
         envelope = Envelope.of_messages(resource_logs, scope_logs)
         for record in scope_logs.log_records:
             yield log_of(envelope, record)
 
 
-def scopes_of_logs(message: TracesData) -> Iterator[tuple[ResourceLogs, ScopeLogs]]:
-    """Yield the resource and the scope of each scope with log records in a stored message.
-
-    Raises:
-        google.protobuf.message.DecodeError: The log records cannot be parsed.
-    """
-    fields: Iterable[Any] = UnknownFieldSet(message)  # type: ignore[assignment]  # stubs lack __iter__
-    for field in fields:
-        if field.field_number != LOGS_FIELD:
-            continue
-        resource_logs = ResourceLogs.FromString(field.data)
+def scopes_of_logs(message: Any) -> Iterator[tuple[ResourceLogs, ScopeLogs]]:
+    """Yield the resource and the scope of each scope of a `StoredMessage` that has log records."""
+    for resource_logs in message.resource_logs:
         for scope_logs in resource_logs.scope_logs:
             if scope_logs.log_records:
                 yield resource_logs, scope_logs
@@ -124,4 +107,7 @@ def session_run_id(session: str) -> bytes:
 
 def encode_logs(records: Iterable[LogRecord]) -> bytes:
     """Return log records as a stored message (see the module's docstring)."""
-    return b"".join(bytes_field(LOGS_FIELD, record.sent) for record in records)
+    message: bytes = StoredParts(
+        resource_logs=[record.sent for record in records]
+    ).SerializeToString()
+    return message

@@ -1,38 +1,29 @@
-"""Read and write fields of the protocol buffers wire format.
+"""Protobuf definitions with the wire format of OTLP, for all that OTLP's own definitions cannot do.
 
-A protobuf parser rejects a whole request if one string in it is invalid. Tracer must still store
-the valid spans. This module therefore splits the request into spans, so that each span is parsed
-separately.
+They parse stored messages, read and write messages whose parts stay serialized, and parse requests
+with strings that are not valid UTF-8.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
 
-_BYTES = 2
-_MAX_SHIFT = 63
-_READ_BYTES = 2**20
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.logs.v1 import logs_pb2
+from opentelemetry.proto.resource.v1 import resource_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
+
 _SMALL = bytes(range(0x20))
 
-
-class Malformed(ValueError):
-    """The bytes are not a protocol buffers message."""
-
-
-def bytes_field(number: int, data: bytes) -> bytes:
-    """Return an encoded field that holds text, bytes or a message."""
-    return _varint(number << 3 | _BYTES) + _varint(len(data)) + data
-
-
-def bytes_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the content of each field that holds text, bytes or a message.
-
-    Raises:
-        Malformed: The bytes end in the middle of a field, or are not a protobuf message.
-    """
-    return streamed_fields(io.BytesIO(message))
+_FILES = (common_pb2, resource_pb2, trace_pb2, logs_pb2, trace_service_pb2, logs_service_pb2)
 
 
 def most_fields(message: bytes) -> int:
@@ -45,59 +36,106 @@ def most_fields(message: bytes) -> int:
     return len(message) - len(message.translate(None, _SMALL))
 
 
-def streamed_fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the content of each field, as `bytes_fields`, from a stream.
+_REPEATED, _OPTIONAL = FieldDescriptorProto.LABEL_REPEATED, FieldDescriptorProto.LABEL_OPTIONAL
+
+
+def _add_own_messages() -> Iterable[Any]:
+    """Define the three messages below, and yield their classes."""
+    file = FileDescriptorProto(name="tracer/stored.proto", package="tracer")
+    file.dependency.extend([trace_pb2.DESCRIPTOR.name, logs_pb2.DESCRIPTOR.name])
+    kinds = (trace_pb2.ResourceSpans, logs_pb2.ResourceLogs)
+    resources = [
+        ("resource_spans", _REPEATED, f".{kinds[0].DESCRIPTOR.full_name}"),
+        ("resource_logs", _REPEATED, f".{kinds[1].DESCRIPTOR.full_name}"),
+    ]
+    messages: dict[str, list[tuple[str, FieldDescriptorProto.Label.ValueType, str]]] = {
+        "StoredMessage": resources,
+        "StoredParts": [(name, label, "") for name, label, _ in resources],
+        "Group": [("head", _OPTIONAL, ""), ("items", _REPEATED, ""), ("schema_url", _OPTIONAL, "")],
+    }
+    for name, fields in messages.items():
+        message = file.message_type.add(name=name)
+        for number, (field, label, kind) in enumerate(fields, 1):
+            type_ = FieldDescriptorProto.TYPE_MESSAGE if kind else FieldDescriptorProto.TYPE_BYTES
+            message.field.add(
+                name=field, number=number, label=label, type=type_, type_name=kind or None
+            )
+    pool = descriptor_pool.Default()
+    pool.AddSerializedFile(file.SerializeToString())
+    for name in messages:
+        yield message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tracer.{name}"))
+
+
+StoredMessage: Any
+"""A stored message (`tracer.otel.otlp.logs`): `TracesData` with `ResourceLogs` in field 2."""
+StoredParts: Any
+"""A stored message whose resources are not parsed, but bytes."""
+Group: Any
+"""A resource with its scopes, or a scope with its items. All parts are bytes."""
+StoredMessage, StoredParts, Group = _add_own_messages()
+
+
+def parse(kind: Any, content: bytes) -> tuple[Any, bytes]:
+    """Return a parsed OTLP message, and its bytes.
+
+    Each byte sequence in a string that is not valid UTF-8 is replaced by U+FFFD, also in the bytes.
 
     Raises:
-        Malformed: The bytes end in the middle of a field, or are not a protobuf message.
+        google.protobuf.message.DecodeError: The content is cut off, malformed, or nests too deeply.
     """
-    while True:
-        start = stream.read(1)
-        if not start:
-            return
-        tag = _read_varint(stream, start)
-        match tag & 7:
-            case 0:
-                _read_varint(stream)
-            case 1:
-                _read(stream, 8)
-            case 5:
-                _read(stream, 4)
-            case 2:
-                yield tag >> 3, _read(stream, _read_varint(stream))
-            case _:
-                raise Malformed("The body is not a protocol buffers message.")
+    try:
+        return kind.FromString(content), content
+    except DecodeError:
+        message = _with_bytes(kind.DESCRIPTOR.full_name).FromString(content)
+    _replace_invalid(message)
+    content = message.SerializeToString()
+    return kind.FromString(content), content
 
 
-def _read(stream: BinaryIO, size: int) -> bytes:
-    # Read in chunks: a malformed message may claim any size, which must not be allocated.
-    parts: list[bytes] = []
-    while size > 0:
-        part = stream.read(min(size, _READ_BYTES))
-        if not part:
-            raise Malformed("The body ends in the middle of a field.")
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+@cache
+def _with_bytes(name: str) -> Any:
+    """Return the class of a message of OTLP in which strings are bytes."""
+    return message_factory.GetMessageClass(_pool_with_bytes().FindMessageTypeByName(name))
 
 
-def _varint(value: int) -> bytes:
-    if value < len(_SHORT_VARINTS):
-        return _SHORT_VARINTS[value]
-    return bytes((value & 0x7F | 0x80,)) + _varint(value >> 7)
+@cache
+def _pool_with_bytes() -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    for module in _FILES:
+        file = FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        for message in _all_messages(file.message_type):
+            for field in message.field:
+                if field.type == FieldDescriptorProto.TYPE_STRING:
+                    field.type = FieldDescriptorProto.TYPE_BYTES
+        pool.AddSerializedFile(file.SerializeToString())
+    return pool
 
 
-_SHORT_VARINTS = tuple(bytes((value,)) for value in range(0x80))
+def _all_messages(messages: Iterable[Any]) -> Iterable[Any]:
+    for message in messages:
+        yield message
+        yield from _all_messages(message.nested_type)
 
 
-def _read_varint(stream: BinaryIO, start: bytes = b"") -> int:
-    value = shift = 0
-    while True:
-        byte = start or stream.read(1)
-        start = b""
-        if not byte or shift > _MAX_SHIFT:
-            raise Malformed("The body ends in the middle of a field.")
-        value |= (byte[0] & 0x7F) << shift
-        if byte[0] < 0x80:
-            return value
-        shift += 7
+def _replace_invalid(message: Any) -> None:
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in value if field.is_repeated else [value]:
+                _replace_invalid(part)
+        elif _is_text(field.full_name):
+            if field.is_repeated:
+                value[:] = map(_valid, value)
+            else:
+                setattr(message, field.name, _valid(value))
+
+
+@cache
+def _is_text(name: str) -> bool:
+    """Return whether OTLP defines a field as a string."""
+    field = descriptor_pool.Default().FindFieldByName(name)
+    return bool(field.type == FieldDescriptor.TYPE_STRING)
+
+
+def _valid(text: bytes) -> bytes:
+    return text.decode(errors="replace").encode()

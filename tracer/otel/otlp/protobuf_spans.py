@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs, ScopeLogs
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.protobuf import Group
 from tracer.otel.otlp.spans import Span, SpanEvent, SpanLink
 
 MAX_TIME = 2**63
@@ -25,19 +23,16 @@ MAX_TIME = 2**63
 class Envelope:
     """The resource and the scope that several spans or log records share.
 
-    An envelope contains the values of the resource and the scope. It also contains the bytes that
+    An envelope contains the values of the resource and the scope. It also contains the fields that
     surround an item in a serialized message.
     """
 
     resource: dict[str, Any]
     scope: str
     scope_version: str
-    before: bytes
-    scope_before: bytes
-    scope_after: bytes
-    after: bytes
-    size: int
-    """The number of bytes that the resource and the scope add to each item."""
+    resource_fields: Mapping[str, bytes]
+    """The fields of a `Group` with the resource."""
+    scope_fields: Mapping[str, bytes]
 
     @classmethod
     def of_messages(
@@ -47,45 +42,37 @@ class Envelope:
 
         Their spans or log records are ignored.
         """
-        has_resource = resource_spans.HasField("resource")
-        has_scope = scope_spans.HasField("scope")
-        parts = (
-            _field_of(1, resource_spans.resource) if has_resource else b"",
-            _field_of(1, scope_spans.scope) if has_scope else b"",
-            _text_field(3, scope_spans.schema_url),
-            _text_field(3, resource_spans.schema_url),
-        )
         return cls(
             attributes_of(resource_spans.resource.attributes),
             scope_spans.scope.name,
             scope_spans.scope.version,
-            *parts,
-            size=sum(map(len, parts)),
+            _fields(resource_spans, "resource"),
+            _fields(scope_spans, "scope"),
         )
 
     def body(self, *spans: bytes) -> bytes:
         """Return a serialized `ResourceSpans` or `ResourceLogs` with the given serialized items."""
-        content = b"".join([bytes_field(2, span) for span in spans])
-        scope_spans = self.scope_before + content + self.scope_after
-        return self.before + bytes_field(2, scope_spans) + self.after
+        scope_spans = Group(items=spans, **self.scope_fields).SerializeToString()
+        content: bytes = Group(items=[scope_spans], **self.resource_fields).SerializeToString()
+        return content
 
 
-def scopes_of(
-    request: TracesData | ExportTraceServiceRequest,
-) -> Iterator[tuple[ResourceSpans, ScopeSpans]]:
-    """Yield the resource and the scope of each scope that has spans."""
+def _fields(message: Any, head: str) -> dict[str, bytes]:
+    """Return the fields of a `Group`, without its items, that is a resource or a scope."""
+    fields = {}
+    if message.HasField(head):
+        fields["head"] = getattr(message, head).SerializeToString(deterministic=True)
+    if message.schema_url:
+        fields["schema_url"] = message.schema_url.encode()
+    return fields
+
+
+def scopes_of(request: Any) -> Iterator[tuple[ResourceSpans, ScopeSpans]]:
+    """Yield the resource and the scope of each scope of a stored message that has spans."""
     for resource_spans in request.resource_spans:
         for scope_spans in resource_spans.scope_spans:
             if scope_spans.spans:
                 yield resource_spans, scope_spans
-
-
-def _field_of(number: int, message: Resource | InstrumentationScope) -> bytes:
-    return bytes_field(number, message.SerializeToString(deterministic=True))
-
-
-def _text_field(number: int, text: str) -> bytes:
-    return bytes_field(number, text.encode()) if text else b""
 
 
 def span_of(envelope: Envelope, span: WireSpan) -> Span:

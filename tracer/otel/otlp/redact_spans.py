@@ -14,11 +14,11 @@ from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from tracer.otel.otlp.logs import LOGS_FIELD, scopes_of_logs
-from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.logs import scopes_of_logs
+from tracer.otel.otlp.protobuf import StoredMessage, StoredParts
 from tracer.otel.otlp.protobuf_spans import Envelope, scopes_of
 from tracer.redaction import Redaction, mask
 from tracer.redaction.payloads import PayloadPolicy, stored_payload
@@ -50,17 +50,18 @@ def redact_spans(message: bytes, redaction: Redaction, policy: PayloadPolicy) ->
     changing = _Changing(redaction, policy)
     if policy is PayloadPolicy.KEEP and not _may_hold_secret(redaction, message):
         return message
-    data = TracesData.FromString(message)
-    parts = []
+    data = StoredMessage.FromString(message)
+    parts = StoredParts()
     for resource_spans, scope_spans in scopes_of(data):
         envelope = _redact_envelope(changing, Envelope.of_messages(resource_spans, scope_spans))
         spans = [_redact_item(changing, span) for span in scope_spans.spans]
-        parts.append(bytes_field(1, envelope.body(*spans)))
+        parts.resource_spans.append(envelope.body(*spans))
     for resource_logs, scope_logs in scopes_of_logs(data):
         envelope = _redact_envelope(changing, Envelope.of_messages(resource_logs, scope_logs))
         records = [_redact_item(changing, record) for record in scope_logs.log_records]
-        parts.append(bytes_field(LOGS_FIELD, envelope.body(*records)))
-    return b"".join(parts)
+        parts.resource_logs.append(envelope.body(*records))
+    stored: bytes = parts.SerializeToString()
+    return stored
 
 
 def _may_hold_secret(redaction: Redaction, message: bytes) -> bool:

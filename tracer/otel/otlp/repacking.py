@@ -11,8 +11,8 @@ from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tracer.otel.otlp.blocks import block_key, pack_block, sent_spans
-from tracer.otel.otlp.logs import LOGS_FIELD, LogRecord, logs_of
-from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.logs import LogRecord, logs_of
+from tracer.otel.otlp.protobuf import StoredParts
 from tracer.otel.otlp.spans import Span, newer
 
 _LEVEL = 3
@@ -27,14 +27,12 @@ _FRAME_BYTES = 16
 class Item:
     """One stored span or log record."""
 
-    field: int
-    """The field of a stored message that holds it: 1 for a span, `LOGS_FIELD` for a log record."""
+    field: str
+    """The field of a stored message that holds it: `resource_spans` or `resource_logs`."""
     body: bytes
     """The item with its resource and scope, as a serialized `ResourceSpans` or `ResourceLogs`."""
     recorded_at: datetime
     """When the item first arrived."""
-    span_id: bytes | None = None
-    """The id of a span; None for a log record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +69,22 @@ def merge_messages(messages: Iterable[tuple[bytes, datetime]]) -> list[Item]:
             logs.setdefault(record.sent, (record, recorded_at))
     spans = sorted(newest.values(), key=lambda span: span.order)
     return [
-        *(Item(1, span.body, arrivals[span.span_id], span.span_id) for span in spans),
+        *(Item("resource_spans", span.body, arrivals[span.span_id]) for span in spans),
         *(
-            Item(LOGS_FIELD, record.sent, recorded_at)
+            Item("resource_logs", record.sent, recorded_at)
             for record, recorded_at in sorted(logs.values(), key=lambda each: each[0].order)
         ),
     ]
-
-
-def message_with(items: Iterable[Item]) -> bytes:
-    """Return items as one stored message (`tracer.otel.otlp.logs`)."""
-    return b"".join([bytes_field(item.field, item.body) for item in items])
 
 
 @dataclass(slots=True)
 class _Message:
     """A message to which items are added until it has the size of a block."""
 
-    resources: list[tuple[int, Any]] = field(default_factory=list)
-    """The resources with their items, each with its field number in the message (`Item.field`)."""
-    groups: dict[tuple[int, bytes], Any] = field(default_factory=dict)
-    """The list of items for each field number, resource and scope. Items with the same resource and
+    resources: list[tuple[str, Any]] = field(default_factory=list)
+    """The resources with their items, each with its field in the message (`Item.field`)."""
+    groups: dict[tuple[str, bytes], Any] = field(default_factory=dict)
+    """The list of items for each field, resource and scope. Items with the same resource and
     scope share a list, so that the message contains both only once."""
     arrivals: list[datetime] = field(default_factory=list)
     size: int = 0
@@ -118,10 +111,10 @@ class _Message:
         return True
 
     def block(self) -> PackedBlock:
-        message = b"".join(
-            bytes_field(number, resource.SerializeToString(deterministic=True))
-            for number, resource in self.resources
-        )
+        parts = StoredParts()
+        for name, resource in self.resources:
+            getattr(parts, name).append(resource.SerializeToString(deterministic=True))
+        message = parts.SerializeToString()
         return PackedBlock(
             block_key(message),
             len(self.arrivals),
@@ -133,7 +126,7 @@ class _Message:
 
 def _parsed(item: Item) -> tuple[Any, Any]:
     """Return the parsed resource of an item, and the list in it that contains the item."""
-    if item.field == LOGS_FIELD:
+    if item.field == "resource_logs":
         resource_logs = ResourceLogs.FromString(item.body)
         [scope_logs] = resource_logs.scope_logs
         return resource_logs, scope_logs.log_records

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from google.protobuf.message import DecodeError
 
 from tracer.errors import BadRequest, TooLarge
 from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.logs import log_of, session_run_id
-from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.protobuf import StoredParts
 from tracer.otel.otlp.protobuf_spans import Envelope
 from tracer.otel.otlp.signals import NO_TRACE, Signal
 
-_ITEM_BYTES = 600
-_REFUSAL_BYTES = 150
-"""The estimated memory in bytes that a rejected item takes without its content."""
+MAX_COPIED_BYTES = 2**28
+"""The largest size of the resources and scopes of a request, each counted once for every item: a
+request is split by trace, and readers return each item with both. A gzipped body of 64 kB could
+otherwise become a terabyte."""
 
 
 class UndecodableTraces(BadRequest):
@@ -33,18 +32,15 @@ class RefusedSpan:
     reason: str
 
 
+ScopeItems = tuple[Any, Any, Sequence[Any]]
+"""A resource, a scope and its items, as messages. A text in place of an item is the reason why the
+item cannot be parsed. If all items are texts, the resource and the scope may be None."""
+
+
 @dataclass
 class Decoded:
-    """The result of decoding a request: accepted items by trace, and rejected items.
+    """The result of decoding a request: accepted items by trace, and rejected items."""
 
-    Decoders add items in the order of the request.
-    """
-
-    max_size: int | None = None
-    """The maximum memory that the items may use, in bytes; None: unlimited."""
-    size: int = 0
-    """The estimated memory that the items use, in bytes. It includes the memory that is needed to
-    decode them, and to read them again later."""
     count: int = 0
     """The number of items in the request, accepted or rejected."""
     traces: list[TraceSpans] = field(default_factory=list)
@@ -53,161 +49,91 @@ class Decoded:
     """The index in the request of each accepted item, in the order of `traces`."""
     refused: list[RefusedSpan] = field(default_factory=list)
 
-    def grow(self, size: int) -> None:
-        """Add `size` bytes to the memory that the request uses.
 
-        Raises:
-            TooLarge: The request uses more memory than `max_size`.
-        """
-        self.size += size
-        if self.max_size is not None and self.size > self.max_size:
-            raise TooLarge(
-                "The request takes up too much memory: each span or log record counts with its"
-                " attributes, its resource and its scope. Send the items in several requests."
-            )
-
-    def grow_by_items(self, count: int, envelope_size: int) -> None:
-        """Add the memory that a number of items use, without their content.
-
-        Args:
-            count: The number of items.
-            envelope_size: The bytes of the items' resource and scope. They count once for each
-                item, because readers return each item with both.
-
-        Raises:
-            TooLarge: The request uses more memory than `max_size`.
-        """
-        self.grow(count * (_ITEM_BYTES + envelope_size))
-
-    def refuse(self, reason: str) -> None:
-        """Reject the next item of the request.
-
-        Raises:
-            TooLarge: The request uses more memory than `max_size`.
-        """
-        self.grow(_REFUSAL_BYTES)
-        self.refused.append(RefusedSpan(self.count, reason))
-        self.count += 1
-
-    def refuse_all(self, items: Iterable[object]) -> None:
-        """Reject all items of a resource or scope that cannot be parsed.
-
-        Raises:
-            TooLarge: The request uses more memory than `max_size`.
-        """
-        for _ in items:
-            self.refuse("Its resource or its scope cannot be parsed.")
-
-
-class ByTrace:
-    """Groups the accepted items of a request by trace, into one message per trace."""
-
-    def __init__(self, signal: Signal) -> None:
-        """Create an empty collection of items of one signal."""
-        self._field = signal.stored_field
-        self._parts: dict[bytes, list[bytes]] = {}
-        self._places: dict[bytes, list[int]] = {}
-
-    def add(self, envelope: Envelope, items: Iterable[tuple[int, bytes, bytes]]) -> None:
-        """Add items of one scope.
-
-        Args:
-            envelope: The resource and scope of the items.
-            items: For each item, its index in the request, its trace id and its bytes.
-        """
-        by_trace: dict[bytes, list[bytes]] = {}
-        for place, trace_id, item in items:
-            by_trace.setdefault(trace_id, []).append(item)
-            self._places.setdefault(trace_id, []).append(place)
-        for trace_id, some in by_trace.items():
-            part = bytes_field(self._field, envelope.body(*some))
-            self._parts.setdefault(trace_id, []).append(part)
-
-    def move_to(self, decoded: Decoded) -> None:
-        """Move the collected messages, and the indexes of their items, to `decoded`."""
-        for trace_id, places in self._places.items():
-            message = b"".join(self._parts.pop(trace_id))
-            decoded.traces.append(TraceSpans(trace_id, message, len(places)))
-            decoded.places += places
-
-
-def accept(
-    decoded: Decoded, signal: Signal, envelope: Envelope, item: Any
-) -> Iterator[tuple[int, bytes, bytes]]:
-    """Check the next item of a request.
-
-    Yields:
-        The item's index in the request, its trace id and its bytes. Nothing if the item is
-        rejected.
-
-    Raises:
-        TooLarge: The request uses more memory than allowed.
-    """
-    place, trace_id = decoded.count, item.trace_id
-    reason = signal.why_refused(item, trace_id)
-    if reason is not None:
-        run_trace_id = run_of_session(signal, envelope, item, reason)
-        if run_trace_id is None:
-            decoded.refuse(reason)
-            return
-        trace_id = run_trace_id
-    content = item.SerializeToString(deterministic=True)
-    decoded.grow(2 * len(content))
-    decoded.grow_by_items(1, envelope.size)
-    decoded.count += 1
-    yield place, trace_id, content
-
-
-def run_of_session(signal: Signal, envelope: Envelope, item: Any, reason: str) -> bytes | None:
-    """Return the id of the run for an item without a trace id; None to reject the item.
+def decode_items(
+    groups: Sequence[ScopeItems], signal: Signal, body: bytes | None = None
+) -> Decoded:
+    """Check each item of a request, and group the accepted items by trace.
 
     Args:
-        signal: The item's signal.
-        envelope: The item's resource and scope.
-        item: The item.
-        reason: Why the item was rejected so far. Only if the reason is `NO_TRACE` can the item be
-            stored in the run of its session.
-    """
-    if reason is not NO_TRACE or signal.session_of is None:
-        return None
-    session = signal.session_of(log_of(envelope, item))
-    return None if session is None else session_run_id(session)
-
-
-def parse_envelope(
-    decoded: Decoded, signal: Signal, resource_items: Any, scope_items: Any
-) -> Envelope | None:
-    """Return the envelope of a resource and a scope that were parsed without their items.
-
-    Returns:
-        None if the resource or the scope is None, or if it nests too deeply for a request.
+        groups: The items of the request, in order.
+        signal: The signal of the items.
+        body: The request, if it may become the stored message of a trace that contains all items.
 
     Raises:
-        TooLarge: The request uses more memory than allowed.
+        TooLarge: The resources and scopes are too large for so many items.
     """
-    if resource_items is None or scope_items is None:
-        return None
-    envelope = Envelope.of_messages(resource_items, scope_items)
-    decoded.grow(envelope.size)  # bounds also the time for many scopes of a large resource
-    try:
-        signal.request_type.FromString(bytes_field(1, envelope.body()))
-    except DecodeError:
-        return None
-    return envelope
+    decoded = Decoded()
+    trace_ids = _check(groups, decoded, signal)
+    decoded.count = len(trace_ids)
+    distinct = set(trace_ids)
+    if body is not None and len(distinct) == 1 and not decoded.refused:
+        trace_id = distinct.pop()
+        assert trace_id is not None
+        decoded.traces.append(TraceSpans(trace_id, body, decoded.count))
+        decoded.places += range(decoded.count)
+    else:
+        _assemble(groups, decoded, signal, trace_ids)
+    return decoded
 
 
-def parse_item(signal: Signal, item: bytes) -> Any:
-    """Parse one item with the same limits as inside a whole request.
+def _check(groups: Iterable[ScopeItems], decoded: Decoded, signal: Signal) -> list[bytes | None]:
+    """Return the trace id of each item in order; None for the rejected items."""
+    trace_ids: list[bytes | None] = []
+    copied = 0
+    why_refused = signal.why_refused
+    for resource_items, scope_items, items in groups:
+        envelope: Envelope | None = None
+        for item in items:
+            trace_id: bytes | None = None
+            reason: str | None = item
+            if not isinstance(item, str):
+                trace_id = item.trace_id
+                reason = why_refused(item, trace_id)
+                if reason is NO_TRACE and signal.session_of is not None:
+                    envelope = envelope or Envelope.of_messages(resource_items, scope_items)
+                    session = signal.session_of(log_of(envelope, item))
+                    if session is not None:
+                        trace_id, reason = session_run_id(session), None
+            if reason is not None:
+                decoded.refused.append(RefusedSpan(len(trace_ids), reason))
+                trace_id = None
+            trace_ids.append(trace_id)
+        if resource_items is not None and scope_items is not None:
+            size = resource_items.resource.ByteSize() + scope_items.scope.ByteSize()
+            size += len(resource_items.schema_url) + len(scope_items.schema_url)
+            copied += len(items) * size
+            if copied > MAX_COPIED_BYTES:
+                raise TooLarge(
+                    "The resources and scopes of this request are too large: each span or log"
+                    " record is stored with both. Send the items in several requests."
+                )
+    return trace_ids
 
-    Protobuf limits the nesting of a message. An item that exceeds the limit inside a request must
-    also be rejected here.
 
-    Raises:
-        google.protobuf.message.DecodeError: The item cannot be parsed.
-    """
-    scope_items = bytes_field(2, bytes_field(2, item))
-    request = signal.request_type.FromString(bytes_field(1, scope_items))
-    [resource_items] = getattr(request, signal.resources)
-    [scope_items] = getattr(resource_items, signal.scopes)
-    [alone] = getattr(scope_items, signal.items)
-    return alone
+def _assemble(
+    groups: Iterable[ScopeItems],
+    decoded: Decoded,
+    signal: Signal,
+    trace_ids: Sequence[bytes | None],
+) -> None:
+    """Add one message for each trace to `decoded`, with the trace's items."""
+    parts: dict[bytes, list[bytes]] = {}
+    places: dict[bytes, list[int]] = {}
+    place = 0
+    for resource_items, scope_items, items in groups:
+        by_trace: dict[bytes, list[bytes]] = {}
+        for item in items:
+            if (trace_id := trace_ids[place]) is not None:
+                content = item.SerializeToString(deterministic=True)
+                by_trace.setdefault(trace_id, []).append(content)
+                places.setdefault(trace_id, []).append(place)
+            place += 1
+        if by_trace:
+            envelope = Envelope.of_messages(resource_items, scope_items)
+            for trace_id, some in by_trace.items():
+                parts.setdefault(trace_id, []).append(envelope.body(*some))
+    for trace_id, of_trace in places.items():
+        message = StoredParts(**{signal.resources: parts.pop(trace_id)}).SerializeToString()
+        decoded.traces.append(TraceSpans(trace_id, message, len(of_trace)))
+        decoded.places += of_trace

@@ -19,12 +19,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
 from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs, ScopeLogs
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from tracer.otel.otlp.blocks import TraceSpans
-from tracer.otel.otlp.logs import LOGS_FIELD, LogRecord, logs_in
-from tracer.otel.otlp.protobuf import bytes_field, bytes_fields
+from tracer.otel.otlp.logs import LogRecord, logs_in
+from tracer.otel.otlp.protobuf import StoredMessage, StoredParts
 from tracer.otel.otlp.protobuf_spans import MAX_TIME
 from tracer.otel.otlp.spans import SPAN_ID_BYTES, TRACE_ID_BYTES
 
@@ -48,12 +48,10 @@ class Signal:
     item: str
     """The word for one item: `span` or `log record`."""
     resources: str
-    """The name of the field with the list of resources. `scopes` and `items` name the fields with
-    the scopes of a resource and with the items of a scope."""
+    """The name of the field of a request, and of a stored message, with the list of resources.
+    `scopes` and `items` name the fields with the scopes of a resource and the items of a scope."""
     scopes: str
     items: str
-    stored_field: int
-    """The number of the field of a stored message that contains the resources."""
     response_type: Any
     rejected: str
     """The field of a partial success that counts rejected items."""
@@ -97,7 +95,6 @@ SPANS = Signal(
     "trace",
     "span",
     *("resource_spans", "scope_spans", "spans"),
-    1,
     *(ExportTraceServiceResponse, "rejected_spans"),
     *(ExportTraceServiceRequest, ResourceSpans, ScopeSpans, WireSpan),
     _problem_of_span,
@@ -107,7 +104,6 @@ LOGS = Signal(
     "log",
     "log record",
     *("resource_logs", "scope_logs", "log_records"),
-    LOGS_FIELD,
     *(ExportLogsServiceResponse, "rejected_log_records"),
     *(ExportLogsServiceRequest, ResourceLogs, ScopeLogs, WireLogRecord),
     _problem_of_log,
@@ -119,13 +115,12 @@ def by_signal(trace: TraceSpans) -> list[tuple[Signal, TraceSpans]]:
 
     A message without items is omitted.
     """
-    fields = list(bytes_fields(trace.message))
-    numbers = {number for number, _ in fields}
-    if len(numbers) == 1:
-        return [(LOGS if LOGS_FIELD in numbers else SPANS, trace)]
-    logs = b"".join([bytes_field(*each) for each in fields if each[0] == LOGS_FIELD])
-    spans = b"".join([bytes_field(*each) for each in fields if each[0] != LOGS_FIELD])
-    count = sum(1 for _ in logs_in(TracesData.FromString(logs)))
+    parts = StoredParts.FromString(trace.message)
+    if not (parts.resource_spans and parts.resource_logs):
+        return [(LOGS if parts.resource_logs else SPANS, trace)]
+    logs = StoredParts(resource_logs=parts.resource_logs).SerializeToString()
+    spans = StoredParts(resource_spans=parts.resource_spans).SerializeToString()
+    count = sum(1 for _ in logs_in(StoredMessage.FromString(logs)))
     return [
         (SPANS, TraceSpans(trace.trace_id, spans, trace.count - count)),
         (LOGS, TraceSpans(trace.trace_id, logs, count)),
@@ -134,6 +129,8 @@ def by_signal(trace: TraceSpans) -> list[tuple[Signal, TraceSpans]]:
 
 def request_of(signal: Signal, message: bytes) -> bytes:
     """Return a stored message as an export request. It must contain items of one signal only."""
-    if signal.stored_field == 1:
+    if signal.resources == SPANS.resources:
         return message
-    return b"".join([bytes_field(1, content) for _, content in bytes_fields(message)])
+    logs = signal.request_type(resource_logs=StoredMessage.FromString(message).resource_logs)
+    request: bytes = logs.SerializeToString()
+    return request

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
-
 from tracer.otel.dialects import (
     announced_parent,
     complete_run,
@@ -25,6 +23,7 @@ from tracer.otel.dialects import (
 )
 from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
 from tracer.otel.otlp.logs import LogRecord, logs_in, logs_of, merge_logs, session_run_id
+from tracer.otel.otlp.protobuf import StoredMessage
 from tracer.otel.otlp.protobuf_spans import Envelope, attributes_of, events_of
 from tracer.otel.otlp.spans import TRACE_ID_BYTES
 from tracer.redaction import MASK
@@ -144,7 +143,7 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
     may_hold_masks = False
     for index, message in enumerate(messages):
         may_hold_masks = may_hold_masks or _MASK in message
-        data = TracesData.FromString(message)
+        data = StoredMessage.FromString(message)
         logs += logs_in(data)
         for resource_spans in data.resource_spans:
             for scope_spans in resource_spans.scope_spans:
