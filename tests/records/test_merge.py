@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sample_runs import sample_run
-from tracer.records.merge import RULES, Fields, merge_records, merged, partial_records
+from tracer.records.merge import RULES, Fields, merge_records, partial_records
 from tracer.records.record_classes import RECORDS, Kind, Run
 from tracer.records.status import Status
 
@@ -38,6 +39,12 @@ def two_versions(draw: st.DrawFn, number: int = 2) -> tuple[Kind, list[Fields]]:
     if kind is not Kind.RUN:
         fields["status"] = st.sampled_from(Status)
     return kind, [draw(st.fixed_dictionaries(fields)) for _ in range(number)]
+
+
+def merged(kind: Kind, *versions: Fields) -> Fields:
+    """Return the record that versions of it give; they are not changed."""
+    ids = (UUID(int=1), UUID(int=2))
+    return merge_records((kind, ids, dict(version)) for version in versions)[kind][ids]
 
 
 @given(two_versions())

@@ -313,13 +313,6 @@ def _around_plan(event: PlanStarted, recorder: Fields) -> Iterator[_Record]:
         yield Kind.STEP, planned.step_id, fields
 
 
-def merged(kind: Kind, one: Fields, other: Fields) -> Fields:
-    """Merge two versions of one record. Return the result; neither version is changed."""
-    result = dict(one)
-    _merge_into(kind, result, other)
-    return result
-
-
 def _merge_into(kind: Kind, target: Fields, other: Fields) -> None:
     rules = RULES[kind]
     for field, value in other.items():
