@@ -1,0 +1,87 @@
+"""Each folder has a budget of code lines, so that the code grows by decisions only."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections import Counter
+
+from tests.house.project_files import project_files, text_of
+
+# To raise a number is a decision: the commit message explains it.
+BUDGETS: dict[str, int] = {
+    "api": 1_122,
+    "api/chat": 135,
+    "api/commands": 1_095,
+    "api/diff": 128,
+    "api/events": 234,
+    "api/http": 497,
+    "api/keys": 107,
+    "api/leases": 55,
+    "api/live": 90,
+    "api/middleware": 339,
+    "api/observability": 176,
+    "api/otlp": 577,
+    "api/plans": 246,
+    "api/prices": 103,
+    "api/projects": 82,
+    "api/runs": 246,
+    "api/server": 42,
+    "api/spans": 237,
+    "api/stats": 163,
+    "api/think_acts": 19,
+    "api/tool_calls": 60,
+    "tracer": 1_368,
+    "tracer/adapters": 2_921,
+    "tracer/cli": 710,
+    "tracer/client": 1_459,
+    "tracer/lineage": 1_054,
+    "tracer/otel": 7_976,
+    "tracer/recorder": 1_080,
+    "tracer/records": 1_772,
+    "tracer/redaction": 878,
+    "tracer/runtime": 1_848,
+    "tracer/storage": 9_070,
+    "tracer/tools": 4_629,
+    "tracer/transfer": 122,
+}
+NO_CODE = (
+    *(tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
+    *(tokenize.COMMENT, tokenize.ENDMARKER),
+)
+
+
+def code_lines(source: str) -> int:
+    """Return the number of lines that are no docstring, no comment and not blank."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in NO_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str()), end_lineno=int(last)):
+                lines -= set(range(node.lineno, last + 1))
+    return len(lines)
+
+
+def test_no_folder_has_more_code_lines_than_its_budget() -> None:
+    lines: Counter[str] = Counter()
+    for path in project_files():
+        if path.parts[0] in ("tracer", "api") and path.suffix == ".py":
+            lines["/".join(path.parts[:-1][:2])] += code_lines(text_of(path) or "")
+
+    over = [
+        f"{folder} has {count:,} code lines, and its budget is {BUDGETS.get(folder, 0):,}. Delete "
+        "code, or raise the budget and explain why in the commit message."
+        for folder, count in lines.items()
+        if count > BUDGETS.get(folder, 0)
+    ]
+    assert over == []
+    assert BUDGETS.keys() == lines.keys()
+
+
+def test_docstrings_comments_and_blank_lines_are_no_code() -> None:
+    source = '"""Doc."""\n\n# why\nx = 1  # so\n"""Doc."""\ny = (\n    2,\n)\n'
+
+    assert code_lines(source) == 4
