@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from itertools import count
+from threading import Event
 from typing import Any, Protocol, TypeVar, cast
 from uuid import UUID
 
 from tracer.records.record_classes import Kind
-from tracer.storage.postgres.connection.pool import Pool, sync_connection
+from tracer.storage.postgres.connection.pool import Pool, connection_options, sync_connection
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.spans.catch_up import PostgresProjection
 from tracer.storage.postgres.spans.projector import Projector, Round
@@ -77,6 +79,29 @@ def _wrapped(
             return call
 
     return cast("T", Wrapped())
+
+
+@asynccontextmanager
+async def projecting(database_url: str, project_id: int) -> AsyncIterator[None]:
+    """Project the pending runs of one project during the block, due or not."""
+    end = Event()
+
+    def keep_projecting() -> None:
+        with sync_connection(connection_options(database_url)) as connection:
+            projector = Projector(connection)
+            while not end.wait(0.05):
+                for (run_id,) in connection.execute(_PENDING, [project_id]).fetchall():
+                    projector.project_run(project_id, run_id)
+
+    work = asyncio.create_task(asyncio.to_thread(keep_projecting))
+    try:
+        yield
+    finally:
+        end.set()
+        await work
+
+
+_PENDING = "SELECT root_plan_id FROM pending_run WHERE project_id = %s AND spans > 0"
 
 
 async def project_in(pool: Pool) -> None:

@@ -20,7 +20,7 @@ from api.app import create_app
 from api.openapi import openapi_document
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import TRACE_ID, body_of, made, spans_from
-from tests.projecting import project_in
+from tests.projecting import project_in, projecting
 from tests.sample_runs import SampleRun, sample_run
 from tracer.assembly import Parts
 from tracer.otel.otlp.blocks import traces_of
@@ -142,6 +142,11 @@ class Doors:
     """Who watches runs of the home project."""
 
 
+async def _leave_pending(pool: Pool, project: Project, span: int) -> None:
+    traces = traces_of(spans_from(made(span, project.canary)))
+    await PostgresWriter(ProjectPool(pool, project.project_id)).write_spans(traces)
+
+
 @asynccontextmanager
 async def two_projects(
     database_url: str,
@@ -168,8 +173,7 @@ async def two_projects(
         other_id = await ensure_project(pool, "other")
         other = await planted(pool, truthful, other_id, "canary-other")
         for project in (home, other):
-            pending = traces_of(spans_from(made(2, project.canary)))
-            await PostgresWriter(ProjectPool(pool, project.project_id)).write_spans(pending)
+            await _leave_pending(pool, project, 2)
         store = await stores.of(DEFAULT_PROJECT_ID)
         async with (
             Recorder(store.writer, Spool(folder / "spool.sqlite3")) as recorder,
@@ -266,9 +270,12 @@ async def attack(doors: Doors, attacker: Project, victim: Project, timeout: floa
     ]
     # What is deleted, or made by the same id, could not be read any more.
     operations.sort(key=lambda each: (each[2]["operationId"] in WRITING, each[0] != "get"))
-    for method, path, operation in operations:
-        done.operations += 1
-        await _try_operation(doors.client, done, victim, (method, path, operation), timeout)
+    async with projecting(doors.database_url, attacker.project_id):  # an erasure waits for it
+        for method, path, operation in operations:
+            done.operations += 1
+            await _try_operation(doors.client, done, victim, (method, path, operation), timeout)
+    async with open_pool(doors.database_url) as pool:
+        await _leave_pending(pool, attacker, 3)  # it may be the next victim
     if fingerprint(doors.database_url, victim) != before:
         done.leaks.append("the victim's rows changed")
     return done

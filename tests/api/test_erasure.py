@@ -18,6 +18,7 @@ from tests.api.commands import tracer as tracer_command
 from tests.api.conftest import Api
 from tests.api.projects import two_projects
 from tests.contract.moments import Moments
+from tests.projecting import projecting
 from tests.storage.deletions import rich_run
 from tracer.records.events import Event
 from tracer.storage.postgres.connection.pool import open_pool
@@ -80,7 +81,8 @@ async def test_erasure_keeps_the_same_subject_in_another_project(
 ) -> None:
     async with two_projects(database_url, tmp_path) as doors:
         doors.client.headers["Authorization"] = f"Bearer {doors.home.secret}"
-        gone = await doors.client.delete(f"/api/subjects?subject={doors.other.canary}")
+        async with projecting(database_url, doors.home.project_id):
+            gone = await doors.client.delete(f"/api/subjects?subject={doors.other.canary}")
         assert gone.json()["runs"] == 0
         doors.client.headers["Authorization"] = f"Bearer {doors.other.secret}"
         run = await doors.client.get(f"/api/runs/{doors.other.run.root}")
