@@ -35,14 +35,19 @@ def reader(pool: Pool) -> PostgresReader:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every query that a cursor is given from now on; what keeps connections going aside."""
+def asked(monkeypatch: pytest.MonkeyPatch, database_url: str) -> list[str]:
+    """Every query of the test's database from now on; what keeps connections going aside.
+
+    Servers that other tests share work in this process, too, on databases of their own.
+    """
     statements: list[str] = []
+    database = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
 
     def counting(execute: Any) -> Any:
         # An asynchronous one returns an awaitable.
         def counted(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
-            if str(query) and not str(query).startswith(FRAME):
+            is_own = self.connection.info.dbname == database
+            if is_own and str(query) and not str(query).startswith(FRAME):
                 statements.append(str(query))
             return execute(self, query, *arguments, **options)
 
