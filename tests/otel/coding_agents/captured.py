@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
-
 from tests.otel.projections import Projected, message_of, project_messages
 from tracer.otel.dialects import session_of
 from tracer.otel.otlp.blocks import sent_spans
@@ -18,6 +16,7 @@ from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_logs import decode_logs_json, decode_logs_protobuf
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.logs import encode_logs, logs_in
+from tracer.otel.otlp.protobuf import StoredMessage
 from tracer.otel.otlp.request_items import Decoded
 from tracer.otel.otlp.span_fields import EPOCH
 from tracer.otel.projection.interpret import read_run
@@ -65,7 +64,7 @@ def single(messages: Iterable[Message]) -> list[Message]:
     found: list[Message] = []
     for trace_id, message in messages:
         found += [(trace_id, message_of(span)) for span in sent_spans(message)]
-        logs = logs_in(TracesData.FromString(message))
+        logs = logs_in(StoredMessage.FromString(message))
         found += [(trace_id, encode_logs([record])) for record in logs]
     return found
 

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
-from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
@@ -27,10 +26,10 @@ from tests.otel.coding_agents.captured import (
     truth_of,
 )
 from tests.otel.projections import Projected, differences
-from tests.otel.wire import bytes_field
 from tests.profiles import beginnings, scaled
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.logs import logs_in
+from tracer.otel.otlp.protobuf import StoredMessage
 from tracer.records.merge import Fields
 from tracer.records.record_classes import Kind
 from tracer.records.status import Status
@@ -68,21 +67,16 @@ def changed(
     """Return single messages with a change of each span and log record."""
     found = []
     for trace_id, message in messages:
-        data = TracesData.FromString(message)
-        logs = [ResourceLogs.FromString(each.sent) for each in logs_in(data)]
+        data = StoredMessage.FromString(message)
         for resource_spans in data.resource_spans:
             for scope_spans in resource_spans.scope_spans:
                 for each in scope_spans.spans:
                     span(each)
-        for resource_logs in logs:
+        for resource_logs in data.resource_logs:
             for scope_logs in resource_logs.scope_logs:
                 for each_record in scope_logs.log_records:
                     record(each_record)
-        data.DiscardUnknownFields()  # the log records
-        content = data.SerializeToString() + b"".join(
-            bytes_field(2, each.SerializeToString()) for each in logs
-        )
-        found.append((trace_id, content))
+        found.append((trace_id, data.SerializeToString()))
     return found
 
 
@@ -349,7 +343,7 @@ def test_interrupted_request_does_not_get_the_answer_of_the_next_request() -> No
     second = [record for record in _records("codex-crash") if record.name == "codex.api_request"][1]
 
     def is_known(message: bytes) -> bool:
-        (record,) = logs_in(TracesData.FromString(message))
+        (record,) = logs_in(StoredMessage.FromString(message))
         return any(record.trace_id) or record.time < second.time
 
     logs = [each for each in singles("codex-crash", "logs") if is_known(each[1])]
@@ -366,7 +360,7 @@ def _records(name: str) -> list[Any]:
     return [
         record
         for _, message in singles(name, "logs")
-        for record in logs_in(TracesData.FromString(message))
+        for record in logs_in(StoredMessage.FromString(message))
     ]
 
 
@@ -421,7 +415,7 @@ def test_call_without_a_result_in_a_finished_turn_is_interrupted() -> None:
     logs = [
         each
         for each in singles("codex-two-tools", "logs")
-        if next(logs_in(TracesData.FromString(each[1]))).name not in lost
+        if next(logs_in(StoredMessage.FromString(each[1]))).name not in lost
     ]
 
     (run,) = projected([*spans, *logs])
