@@ -40,7 +40,7 @@ def scaled(examples: int) -> int:
 
 
 def beginnings(length: int, examples: int) -> range:
-    """Return sizes of beginnings of a sequence, at least about as many as `scaled` says.
+    """Return at least `scaled(examples)` sizes of beginnings of a sequence.
 
     Args:
         length: The length of the sequence.

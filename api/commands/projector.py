@@ -19,6 +19,8 @@ from tracer.storage.postgres.spans.projector_process import (
     keep_projecting,
 )
 
+ENDING = (signal.SIGTERM, signal.SIGINT)
+
 
 def projector(
     health_file: Annotated[
@@ -40,8 +42,14 @@ def projector(
     async def run(settings: Settings) -> None:
         async with assembly.database(settings, migrated=False) as url:
             end, ending = os.pipe()
-            for each in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(each, lambda *_: os.close(ending))
+
+            def stop(*_: object) -> None:
+                os.close(ending)
+                for each in ENDING:  # a second signal ends the process at once
+                    signal.signal(each, signal.SIG_DFL)
+
+            for each in ENDING:
+                signal.signal(each, stop)
             console.print("The projector runs. Stop it with Ctrl-C.")
             # Not in a thread: its time limits are signals, which only the main thread receives.
             options = ProjectorOptions.of(url, settings.lease_terms)

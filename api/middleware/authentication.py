@@ -131,7 +131,7 @@ async def find_key_caller(authenticator: Authenticator | None, authorization: st
 
     Args:
         authenticator: Finds callers. None admits every request.
-        authorization: The value of the header `Authorization`; empty if there is none.
+        authorization: The value of the header `Authorization`; empty without the header.
 
     Raises:
         NotIdentified: The server needs keys, and the request has no valid key.

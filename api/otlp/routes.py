@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request, Response
 from api.dependencies import (
     Allowed,
     Recording,
+    RecordingIntake,
     intake_of,
     metrics_of,
     parts_of,
@@ -139,12 +140,15 @@ PLAIN_ROUTES = (
         *_STATUSES,
     ),
 )
-async def drop_metrics(request: Request, caller: Recording) -> Response:
-    """Accept OpenTelemetry metrics without reading them. They are not stored.
+async def drop_metrics(request: Request, caller: Recording, intake: RecordingIntake) -> Response:
+    """Accept OpenTelemetry metrics without parsing them. They are not stored.
 
     Because metrics are accepted, exporters that send all signals report no errors.
     """
     check_media_type(kind := media_type(request))
+    async with admitted_body(request, intake, MAX_BYTES) as parts:
+        async for _ in parts:  # a client may wait until all of its request is received
+            pass
     return Response(b"" if kind == PROTOBUF else b"{}", media_type=kind)
 
 
@@ -175,7 +179,7 @@ async def _record(request: Request, received: Received) -> Response:
 
 @dataclass(frozen=True)
 class Accepted:
-    """What became of the items of a request."""
+    """The stored and the rejected items of a request."""
 
     count: int
     """The number of items in the request."""

@@ -1,4 +1,4 @@
-"""A connection to a recording in memory, and the trees of what was recorded with it."""
+"""A connection to a recording in memory, and the trees of its runs."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ async def test_slow_client_gets_several_changes_in_one_message(pool: Pool) -> No
 
 
 class WatchedReader(PostgresReader):
-    """A reader that can be away, and counts what who watches a run asks it."""
+    """A reader that can be away, and counts the questions of the watchers of a run."""
 
     is_away = False
     readings = 0

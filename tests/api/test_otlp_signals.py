@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx2
@@ -86,6 +86,21 @@ async def test_log_request_with_prefer_wait_waits_for_the_projection(api: Api) -
     body = request_with(made_log("asked", 1)).SerializeToString()
     answer = await post(api, "/v1/logs", body, Prefer="wait=20")
     assert answer.headers["Preference-Applied"] == "wait=20"
+
+
+async def test_otlp_metrics_are_received_whole(api: Api) -> None:
+    """A client that sends more than the connection's buffers hold would otherwise wait forever."""
+    left = [b"{", b" " * 1_000_000, b"}"]
+
+    async def body() -> AsyncIterator[bytes]:
+        while left:
+            yield left.pop(0)
+
+    answer = await api.client.post(
+        "/v1/metrics", content=body(), headers={"Content-Type": "application/json"}
+    )
+
+    assert (answer.status_code, answer.content, left) == (200, b"{}", [])
 
 
 async def test_otlp_metrics_get_an_empty_success_in_the_encoding_of_the_request(api: Api) -> None:

@@ -36,7 +36,7 @@ def reader(pool: Pool) -> PostgresReader:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, database_url: str) -> list[str]:
-    """Every query of the test's database from now on; what keeps connections going aside.
+    """Every query of the test's database from now on, without those that keep connections open.
 
     Servers that other tests share work in this process, too, on databases of their own.
     """

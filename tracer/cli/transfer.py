@@ -166,26 +166,22 @@ def _documents(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
 def _of_protobuf(content: bytes) -> Iterator[Part]:
     try:
         from google.protobuf.message import DecodeError
-        from google.protobuf.unknown_fields import UnknownFieldSet
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-            ExportTraceServiceRequest,
-        )
-        from opentelemetry.proto.logs.v1.logs_pb2 import LogsData, ResourceLogs
+        from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+        from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+        from tracer.otel.otlp.protobuf import StoredMessage
     except ModuleNotFoundError as error:
         raise BadRequest(str(missing_extra("tracer import", "otel", error))) from error
     try:
-        message = ExportTraceServiceRequest.FromString(content)
+        message = StoredMessage.FromString(content)
     except DecodeError:
-        message = ExportTraceServiceRequest()
-    unknown: Iterable[Any] = UnknownFieldSet(message)  # type: ignore[assignment]  # no __iter__
-    # Field 2 of an export, `tracer.otel.otlp.logs`.
-    logs = [ResourceLogs.FromString(field.data) for field in unknown if field.field_number == 2]
-    if not message.resource_spans and not logs:
+        message = StoredMessage()
+    if not message.resource_spans and not message.resource_logs:
         raise BadRequest("The file contains neither events nor OTLP.")
     for batch in _batches((each.ByteSize(), each) for each in message.resource_spans):
-        body = ExportTraceServiceRequest(resource_spans=batch).SerializeToString()
+        body = TracesData(resource_spans=batch).SerializeToString()
         yield Part("v1/traces", "application/x-protobuf", body)
-    for records in _batches((each.ByteSize(), each) for each in logs):
+    for records in _batches((each.ByteSize(), each) for each in message.resource_logs):
         body = LogsData(resource_logs=records).SerializeToString()
         yield Part("v1/logs", "application/x-protobuf", body)
 

@@ -1,1 +1,1 @@
-"""What a process holds in memory: a recording for tests, and states of sessions."""
+"""Data in a process's memory: a recording for tests, and the states of sessions."""

@@ -153,7 +153,7 @@ export interface paths {
         put?: never;
         /**
          * Drop Metrics
-         * @description Accept OpenTelemetry metrics without reading them. They are not stored.
+         * @description Accept OpenTelemetry metrics without parsing them. They are not stored.
          *
          *     Because metrics are accepted, exporters that send all signals report no errors.
          */
