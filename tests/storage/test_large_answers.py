@@ -1,4 +1,4 @@
-"""Large query results are read in a worker thread: errors, timeouts, cancellation."""
+"""Queries are read in worker threads: errors, timeouts, cancellation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AND_A_FAULT = f"{MUCH} UNION ALL SELECT (1 / (random() * 0)::int)::text"
 
 
 async def answer(pool: Pool, query: str) -> list[tuple[object, ...]]:
-    return await pool.large_reads.run(
+    return await pool.readers.run(
         lambda connection: connection.execute(query.encode(), [ROWS]).fetchall()
     )
 

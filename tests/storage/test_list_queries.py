@@ -14,7 +14,7 @@ from tests.sample_runs import sample_run
 from tracer.records.pages import Page
 from tracer.records.run_previews import RunPreview
 from tracer.storage.postgres.connection.pool import Pool, pooled_connection
-from tracer.storage.postgres.connection.project_session import ProjectPool, reading
+from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
 from tracer.storage.postgres.read.lists import (
     MOST_SORTED,
     Listing,
@@ -144,7 +144,7 @@ async def test_runs_of_a_session_too_large_to_sort_are_searched_page_by_page(
 async def test_lists_use_their_index_under_row_level_security(
     pool: Pool, listing: Listing, index: str
 ) -> None:
-    async with reading(ProjectPool(pool)) as connection:
+    async with in_project(ProjectPool(pool)) as connection:
         await connection.execute("SET LOCAL enable_seqscan = off")
         await connection.execute("SET LOCAL enable_bitmapscan = off")
         await connection.execute("SET LOCAL enable_sort = off")
@@ -199,7 +199,7 @@ async def test_calls_with_a_provider_call_id_are_read_from_its_index(
 
 async def indexes_of(pool: Pool, listing: Listing) -> set[str]:
     """Return the indexes that a page of a list reads."""
-    async with reading(ProjectPool(pool)) as connection:
+    async with in_project(ProjectPool(pool)) as connection:
         await connection.execute("SET LOCAL enable_seqscan = off")
         cursor = await connection.execute(
             f"EXPLAIN (FORMAT JSON) SELECT {listing.id_field} {listing.rows} LIMIT 10",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -20,9 +21,9 @@ from tracer.storage.postgres.connection.pool import Pool, open_pool, pooled_conn
 from tracer.storage.postgres.connection.project_session import (
     ProjectPool,
     executed,
+    fetched,
     in_project,
-    reading,
-    snapshot,
+    in_snapshot,
 )
 from tracer.storage.postgres.connection.row_security import PROGRAM_ROLE
 from tracer.storage.postgres.project_stores import ProjectStores
@@ -36,18 +37,30 @@ WHO = "SELECT current_user::text, current_setting('tracer.project_id', true)"
 
 async def test_released_connection_keeps_no_project(pool: Pool) -> None:
     project = ProjectPool(pool, 7)
-    for door in (in_project, reading, snapshot):
-        async with door(project) as connection:
-            assert await (await connection.execute(WHO)).fetchone() == (PROGRAM_ROLE, "7")
-        with pytest.raises(RecordNotFound):
-            async with door(project):
-                raise RecordNotFound("run", 1)
+
+    async def of_writer() -> Any:
         async with pooled_connection(pool) as connection:
-            who = await (await connection.execute(WHO)).fetchone()
-        assert who is not None
-        assert who[0] != PROGRAM_ROLE
-        assert who[1] in (None, "")
+            return await (await connection.execute(WHO)).fetchone()
+
+    def of_reader() -> Any:
+        return pool.readers.run(lambda connection: connection.execute(WHO).fetchone())
+
+    async with in_project(project) as connection:
+        assert await (await connection.execute(WHO)).fetchone() == (PROGRAM_ROLE, "7")
     assert await executed(project, [(WHO, [])]) == [[(PROGRAM_ROLE, "7")]]
+    assert await fetched(project, WHO) == [(PROGRAM_ROLE, "7")]
+    with pytest.raises(RecordNotFound):
+        async with in_project(project):
+            raise RecordNotFound("run", 1)
+    with pytest.raises(RecordNotFound):
+        await in_snapshot(project, lambda _: raised(RecordNotFound("run", 1)))
+    for user, project_id in (await of_writer(), await of_reader()):
+        assert user != PROGRAM_ROLE
+        assert project_id in (None, "")
+
+
+def raised(error: Exception) -> None:
+    raise error
 
 
 async def test_error_in_a_transaction_rolls_back_its_write(pool: Pool) -> None:
@@ -58,7 +71,7 @@ async def test_error_in_a_transaction_rolls_back_its_write(pool: Pool) -> None:
 
     with pytest.raises(TracerError):
         await fail()
-    async with reading(ProjectPool(pool)) as connection:
+    async with in_project(ProjectPool(pool)) as connection:
         cursor = await connection.execute("SELECT count(*) FROM session_state")
         assert await cursor.fetchone() == (0,)
 
@@ -107,7 +120,7 @@ async def test_names_are_found_by_index_under_row_level_security(pool: Pool, col
         f"EXPLAIN SELECT FROM act_tool_info AS call WHERE project_id = 1"
         f" AND {column}::name = 'x'::text::name AND {column} = 'x'"
     )
-    async with reading(ProjectPool(pool)) as connection:
+    async with in_project(ProjectPool(pool)) as connection:
         await connection.execute("SET LOCAL enable_seqscan = off")
         plan = "\n".join(row[0] for row in await (await connection.execute(query)).fetchall())
     condition = next(line for line in plan.splitlines() if "Index Cond" in line)

@@ -32,16 +32,11 @@ from tracer.storage.postgres.administration.migrate import check_schema
 from tracer.storage.postgres.connection.citus import check_workers
 from tracer.storage.postgres.connection.pool import (
     ANSWER_SECONDS,
-    PoolConnection,
+    SyncConnection,
     pooled_connection,
     store_errors,
 )
-from tracer.storage.postgres.connection.project_session import (
-    ProjectPool,
-    read_many,
-    reading,
-    snapshot,
-)
+from tracer.storage.postgres.connection.project_session import ProjectPool, fetched, in_snapshot
 from tracer.storage.postgres.connection.row_records import columns, expressions, named, select
 from tracer.storage.postgres.read.changes import (
     read_run_changes,
@@ -99,55 +94,57 @@ class PostgresReader:
         """Return a page of runs."""
         is_latest = order is RunOrder.LATEST
         listing = list_of_runs(wanted, self._project_id, cursor if is_latest else None)
-        with store_errors():
-            async with snapshot(self._project) as connection:
-                if is_latest:
-                    run_page = await read_page(connection, Run, columns(Run), listing, limit)
-                else:
-                    run_page = await read_sorted_page(connection, listing, order, limit, cursor)
-                previews = await read_run_previews(connection, self._project_id, run_page.items)
-        return Page(previews, run_page.next_cursor, run_page.searched_back_to)
+
+        def read(connection: SyncConnection) -> Page[RunPreview]:
+            if is_latest:
+                page = read_page(connection, Run, columns(Run), listing, limit)
+            else:
+                page = read_sorted_page(connection, listing, order, limit, cursor)
+            previews = read_run_previews(connection, self._project_id, page.items)
+            return Page(previews, page.next_cursor, page.searched_back_to)
+
+        return await in_snapshot(self._project, read)
 
     async def count_runs(self, wanted: RunFilter) -> RunHistogram:
         """Count the matching runs."""
         listing = list_of_runs(wanted, self._project_id, None)
-        with store_errors():
-            async with snapshot(self._project) as connection:
-                return await read_histogram(connection, listing, wanted)
+        return await in_snapshot(self._project, lambda c: read_histogram(c, listing, wanted))
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
     ) -> Page[ToolCallPreview]:
         """Return a page of tool calls."""
         listing = list_of_tool_calls(wanted, self._project_id, cursor)
-        with store_errors():
-            async with snapshot(self._project) as connection:
-                return await read_page(connection, ToolCallPreview, _PREVIEW, listing, limit)
+        return await in_snapshot(
+            self._project, lambda c: read_page(c, ToolCallPreview, _PREVIEW, listing, limit)
+        )
 
     async def read_run(self, root_plan_id: UUID) -> RunPreview:
         """Return a run with its totals."""
         query = f"""SELECT {columns(Run)} FROM run WHERE project_id = %(project_id)s
             AND root_plan_id = %(run)s AND {RUN_NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
-        with store_errors():
-            async with snapshot(self._project) as connection:
-                runs = await select(connection, Run, query, parameters)
-                previews = await read_run_previews(connection, self._project_id, runs)
-        return _only("run", root_plan_id, previews)
+
+        def read(connection: SyncConnection) -> RunPreview:
+            runs = select(connection, Run, query, parameters)
+            previews = read_run_previews(connection, self._project_id, runs)
+            return _only("run", root_plan_id, previews)
+
+        return await in_snapshot(self._project, read)
 
     async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
         """Return a plan and the call that opened it."""
-        with store_errors():
-            async with snapshot(self._project) as connection:
-                plan = await self._one(connection, PlanExecutionRecord, Kind.PLAN, plan_id)
-                opener = await self._in_run(
-                    connection, ActToolInfo, plan.root_plan_id, [plan.tool_call_id]
-                )
-                followed = await self._followed(connection, plan)
-        return PlanWithOpener(plan, opener[0] if opener else None, followed)
 
-    async def _followed(
-        self, connection: PoolConnection, plan: PlanExecutionRecord
+        def read(connection: SyncConnection) -> PlanWithOpener:
+            plan = self._one(connection, PlanExecutionRecord, Kind.PLAN, plan_id)
+            opener = self._in_run(connection, ActToolInfo, plan.root_plan_id, [plan.tool_call_id])
+            followed = self._followed(connection, plan)
+            return PlanWithOpener(plan, opener[0] if opener else None, followed)
+
+        return await in_snapshot(self._project, read)
+
+    def _followed(
+        self, connection: SyncConnection, plan: PlanExecutionRecord
     ) -> ActToolInfo | None:
         """Return the tool call whose end led to `plan`; None if it is unknown.
 
@@ -168,98 +165,93 @@ class PostgresReader:
             "run": plan.root_plan_id,
             "call": plan.follows_provider_call_id,
         }
-        calls = await select(connection, ActToolInfo, query, parameters)
+        calls = select(connection, ActToolInfo, query, parameters)
         return calls[0] if calls else None
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
         """Return the rows of a plan and everything below it."""
-        with store_errors():
-            return await read_many(
-                self._project, lambda c: read_tree(c, self._project_id, plan_id, payloads)
-            )
+        return await in_snapshot(
+            self._project, lambda c: read_tree(c, self._project_id, plan_id, payloads)
+        )
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
         """Return the input messages of a run's model calls, by think-act id."""
         query = f"""SELECT think_act_id, messages FROM think_act_record
             WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
-        with store_errors():
-            async with reading(self._project) as connection:
-                return dict(await (await connection.execute(query, parameters)).fetchall())
+        return dict(await fetched(self._project, query, parameters))
 
     async def read_message_bytes(self, root_plan_id: UUID) -> int:
         """Return the total size of a run's input messages in bytes."""
         query = f"""SELECT coalesce(sum(octet_length(messages)), 0)::bigint FROM think_act_record
             WHERE {_IN_RUN} AND {ALWAYS} AND {NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
-        with store_errors():
-            async with reading(self._project) as connection:
-                [(size,)] = await (await connection.execute(query, parameters)).fetchall()
+        [(size,)] = await fetched(self._project, query, parameters)
         return int(size)
 
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
         """Return the revision of a record's run."""
-        with store_errors():
-            async with reading(self._project) as connection:
-                return await read_run_revision(connection, self._project_id, kind, record_id)
+        return await in_snapshot(
+            self._project, lambda c: read_run_revision(c, self._project_id, kind, record_id)
+        )
 
     async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
         """Return the revisions of runs."""
-        with store_errors():
-            async with reading(self._project) as connection:
-                return await read_run_revisions(connection, self._project_id, list(root_plan_ids))
+        return await in_snapshot(
+            self._project, lambda c: read_run_revisions(c, self._project_id, list(root_plan_ids))
+        )
 
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
         """Return the changes of a run since the revision `after`."""
-        with store_errors():
-            return await read_many(
-                self._project,
-                lambda c: read_run_changes(c, self._project_id, root_plan_id, after, limit),
-            )
+        return await in_snapshot(
+            self._project,
+            lambda c: read_run_changes(c, self._project_id, root_plan_id, after, limit),
+        )
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
         """Return one think-act."""
-        with store_errors():
-            async with snapshot(self._project) as connection:
-                think_act = await self._one(
-                    connection, ThinkActRecord, Kind.THINK_ACT, think_act_id
+
+        def read(connection: SyncConnection) -> ThinkActRecord:
+            think_act = self._one(connection, ThinkActRecord, Kind.THINK_ACT, think_act_id)
+            if think_act.offered_tools is None and think_act.offered_tools_from is not None:
+                holders = self._in_run(
+                    connection,
+                    ThinkActRecord,
+                    think_act.root_plan_id,
+                    [think_act.offered_tools_from],
                 )
-                if think_act.offered_tools is None and think_act.offered_tools_from is not None:
-                    holders = await self._in_run(
-                        connection,
-                        ThinkActRecord,
-                        think_act.root_plan_id,
-                        [think_act.offered_tools_from],
-                    )
-                    think_act.offered_tools = holders[0].offered_tools if holders else None
-        return think_act
+                think_act.offered_tools = holders[0].offered_tools if holders else None
+            return think_act
+
+        return await in_snapshot(self._project, read)
 
     async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
         """Return one call with its lineage."""
-        with store_errors():
-            async with snapshot(self._project) as connection:
-                call = await self._one(connection, ActToolInfo, Kind.TOOL_CALL, tool_call_id)
-                parameters = {
-                    "project_id": self._project_id,
-                    "run": call.root_plan_id,
-                    "call": tool_call_id,
-                }
-                above = await self._read_above(connection, parameters)
-                sub_plans = await select(
-                    connection,
-                    PlanExecutionRecord,
-                    f"""SELECT {columns(PlanExecutionRecord)} FROM plan_execution_record
-                    WHERE {_IN_RUN} AND tool_call_id = %(call)s ORDER BY position, plan_id""",
-                    parameters,
-                )
-        return ToolCallInPlace(call, path_down_to(call, above), sub_plans)
+
+        def read(connection: SyncConnection) -> ToolCallInPlace:
+            call = self._one(connection, ActToolInfo, Kind.TOOL_CALL, tool_call_id)
+            parameters = {
+                "project_id": self._project_id,
+                "run": call.root_plan_id,
+                "call": tool_call_id,
+            }
+            above = self._read_above(connection, parameters)
+            sub_plans = select(
+                connection,
+                PlanExecutionRecord,
+                f"""SELECT {columns(PlanExecutionRecord)} FROM plan_execution_record
+                WHERE {_IN_RUN} AND tool_call_id = %(call)s ORDER BY position, plan_id""",
+                parameters,
+            )
+            return ToolCallInPlace(call, path_down_to(call, above), sub_plans)
+
+        return await in_snapshot(self._project, read)
 
     async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
         """Return all stored data of a run."""
-        with store_errors():
-            return await read_many(
-                self._project, lambda c: read_whole_run(c, self._project_id, root_plan_id)
-            )
+        return await in_snapshot(
+            self._project, lambda c: read_whole_run(c, self._project_id, root_plan_id)
+        )
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
         """Return the runs that may contain a record, judging by the first bytes of its id."""
@@ -268,68 +260,60 @@ SELECT root_plan_id FROM run
 WHERE project_id = %s AND root_plan_id BETWEEN %s AND %s AND source = 'spans'
     AND {RUN_NOT_DELETED}
 ORDER BY root_plan_id LIMIT 10"""
-        with store_errors():
-            async with reading(self._project) as connection:
-                cursor = await connection.execute(
-                    query, [self._project_id, *run_ids_like(record_id)]
-                )
-                return [run_id for (run_id,) in await cursor.fetchall()]
+        rows = await fetched(self._project, query, [self._project_id, *run_ids_like(record_id)])
+        return [run_id for (run_id,) in rows]
 
     async def read_spans(
         self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
     ) -> list[Span]:
         """Return the spans of a run."""
-        with store_errors():
-            return await read_many(
-                self._project, lambda c: read_spans(c, self._project_id, root_plan_id, span_ids)
-            )
+        return await in_snapshot(
+            self._project, lambda c: read_spans(c, self._project_id, root_plan_id, span_ids)
+        )
 
     async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
         """Return the log records of a run."""
-        with store_errors():
-            return await read_many(
-                self._project, lambda c: read_logs(c, self._project_id, root_plan_id)
-            )
+        return await in_snapshot(
+            self._project, lambda c: read_logs(c, self._project_id, root_plan_id)
+        )
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
         """Return the leases of a run's recorders."""
-        with store_errors():
-            async with snapshot(self._project) as connection:
-                await read_run_revision(connection, self._project_id, Kind.RUN, root_plan_id)
-                return await read_leases(connection, self._project_id, root_plan_id)
+
+        def read(connection: SyncConnection) -> list[Lease]:
+            read_run_revision(connection, self._project_id, Kind.RUN, root_plan_id)
+            return read_leases(connection, self._project_id, root_plan_id)
+
+        return await in_snapshot(self._project, read)
 
     async def read_tool_stats(self, period: TimeRange, name: str | None = None) -> ToolStatsPage:
         """Return the statistics of each tool."""
-        with store_errors():
-            async with snapshot(self._project) as connection:
-                return await read_stats_of_tools(connection, self._project_id, period, name)
+        return await in_snapshot(
+            self._project, lambda c: read_stats_of_tools(c, self._project_id, period, name)
+        )
 
     async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:
         """Return the statistics of a tool over time."""
-        with store_errors():
-            async with snapshot(self._project) as connection:
-                return await read_history_of_tool(connection, self._project_id, name, period)
+        return await in_snapshot(
+            self._project, lambda c: read_history_of_tool(c, self._project_id, name, period)
+        )
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
         """Return the requests and answers of runs that have ended."""
         parameters = {"project_id": self._project_id, "runs": list(root_plan_ids)}
-        with store_errors():
-            async with reading(self._project) as connection:
-                rows = await (await connection.execute(_EXCHANGES, parameters)).fetchall()
+        rows = await fetched(self._project, _EXCHANGES, parameters)
         exchanges = {row[0]: Exchange(*row) for row in rows}
         return [exchanges[run_id] for run_id in root_plan_ids if run_id in exchanges]
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
         """Return the runs whose cancellation or deletion was requested."""
-        with store_errors():
-            async with reading(self._project) as connection:
-                cursor = await connection.execute(
-                    "SELECT root_plan_id FROM run"
-                    " WHERE project_id = %s AND root_plan_id = ANY(%s)"
-                    " AND (cancel_requested_at IS NOT NULL OR deleted_at IS NOT NULL)",
-                    [self._project_id, list(root_plan_ids)],
-                )
-                return {root_plan_id async for (root_plan_id,) in cursor}
+        rows = await fetched(
+            self._project,
+            "SELECT root_plan_id FROM run WHERE project_id = %s AND root_plan_id = ANY(%s)"
+            " AND (cancel_requested_at IS NOT NULL OR deleted_at IS NOT NULL)",
+            [self._project_id, list(root_plan_ids)],
+        )
+        return {run_id for (run_id,) in rows}
 
     async def check(self) -> None:
         """Check that the database answers and has the schema that this version needs."""
@@ -349,9 +333,7 @@ ORDER BY root_plan_id LIMIT 10"""
                 await check_schema(connection)
                 await check_workers(connection)
 
-    async def _one(
-        self, connection: PoolConnection, record: type[R], kind: Kind, record_id: UUID
-    ) -> R:
+    def _one(self, connection: SyncConnection, record: type[R], kind: Kind, record_id: UUID) -> R:
         """Return the record with an id.
 
         If several runs contain such a record, a record that is no placeholder is preferred.
@@ -361,13 +343,11 @@ ORDER BY root_plan_id LIMIT 10"""
             WHERE {id_field} = %(id)s AND project_id = %(project_id)s AND {NOT_DELETED}
             ORDER BY status = 'unknown', root_plan_id LIMIT 1"""
         parameters = {"id": record_id, "project_id": self._project_id}
-        return _only(
-            KIND_WORDS[kind], record_id, await select(connection, record, query, parameters)
-        )
+        return _only(KIND_WORDS[kind], record_id, select(connection, record, query, parameters))
 
-    async def _in_run(
+    def _in_run(
         self,
-        connection: PoolConnection,
+        connection: SyncConnection,
         record: type[P],
         run_id: UUID,
         record_ids: Sequence[UUID | None],
@@ -377,19 +357,19 @@ ORDER BY root_plan_id LIMIT 10"""
         query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
             WHERE {_IN_RUN} AND {ID_FIELDS[kind]} = ANY(%(ids)s)"""
         parameters = {"project_id": self._project_id, "run": run_id, "ids": list(record_ids)}
-        return await select(connection, record, query, parameters)
+        return select(connection, record, query, parameters)
 
-    async def _read_above(
-        self, connection: PoolConnection, parameters: dict[str, Any]
+    def _read_above(
+        self, connection: SyncConnection, parameters: dict[str, Any]
     ) -> dict[Place, AnyRecord]:
         """Return all ancestors of a call. Sends one query for the ids, and one for each kind."""
-        cursor = await connection.execute(_ABOVE, parameters)
+        cursor = connection.execute(_ABOVE, parameters)
         ids: dict[Kind, list[UUID]] = {kind: [] for kind in KINDS.values()}
-        for kind, record_id in await cursor.fetchall():
+        for kind, record_id in cursor.fetchall():
             ids[Kind(kind)].append(record_id)
         ancestors: dict[Place, AnyRecord] = {}
         for record, kind in KINDS.items():
-            for each in await self._in_run(connection, record, parameters["run"], ids[kind]):
+            for each in self._in_run(connection, record, parameters["run"], ids[kind]):
                 ancestors[kind, getattr(each, ID_FIELDS[kind])] = each
         return ancestors
 

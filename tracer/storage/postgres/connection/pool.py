@@ -8,10 +8,10 @@ import os
 import select
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import cached_property
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -32,12 +32,8 @@ ANSWER_SECONDS = 2.0
 READ_SECONDS = 30.0
 """The timeout of reads. A client that waits longer has left."""
 
-WRITER_RESERVE = 0.4
-"""The share of a pool that readers leave to others. Otherwise a few slow searches could block
-recording and the lookup of keys."""
-
-LARGE_READS = 3
-"""How many reads of many rows run at once. More would only wait for Python's interpreter lock."""
+READERS = 6
+"""How many reads run at once in a process. The others wait for one of them to end."""
 
 _VANISHED = {
     "keepalives_idle": 10,
@@ -91,8 +87,8 @@ class PoolConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
 SyncConnection = psycopg.Connection[tuple[Any, ...]]
 
 
-class LargeReads:
-    """Runs reads of many rows in worker threads, each over a synchronous connection.
+class Readers:
+    """Runs reads in worker threads, each over a synchronous connection.
 
     Each transaction is read-only and sees one snapshot. Threads and connections are started when
     they are first needed.
@@ -100,16 +96,16 @@ class LargeReads:
 
     def __init__(self, options: Mapping[str, Any], answer_seconds: float) -> None:
         """Set the options of the connections, and how many seconds to wait for one."""
-        self._threads = ThreadPoolExecutor(LARGE_READS, thread_name_prefix="large-read")
+        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
         self._connections = ConnectionPool(
             kwargs=dict(options),
             connection_class=SyncConnection,
             open=False,
             min_size=0,
-            max_size=LARGE_READS,
+            max_size=READERS,
             timeout=answer_seconds,
             reconnect_timeout=answer_seconds,
-            configure=_configure_large_read,
+            configure=_configure_reader,
             num_workers=1,
         )
 
@@ -125,9 +121,11 @@ class LargeReads:
         is_cancelled = threading.Event()
         # Held to cancel, so that the connection cannot be lent to another read meanwhile.
         lock = threading.Lock()
+        # In an outage, reads that waited for a thread do not wait as long again for a connection.
+        deadline = time.monotonic() + self._connections.timeout
 
         def run() -> T:
-            connection = self._live_connection()
+            connection = self._live_connection(max(deadline - time.monotonic(), INTERVAL))
             try:
                 with lock:
                     if is_cancelled.is_set():
@@ -153,11 +151,11 @@ class LargeReads:
                 loop.run_in_executor(None, cancel)  # not awaited
                 raise
 
-    def _live_connection(self) -> SyncConnection:
-        """Return a connection that the server has not closed."""
+    def _live_connection(self, seconds: float) -> SyncConnection:
+        """Return a connection that the server has not closed; wait at most `seconds` for it."""
         self._connections.open()
         while True:
-            connection = self._connections.getconn()
+            connection = self._connections.getconn(seconds)
             if not _has_unread_data(connection):
                 return connection
             connection.close()
@@ -179,19 +177,22 @@ def _end(connection: SyncConnection) -> None:
 
 
 class Pool(AsyncConnectionPool[PoolConnection]):
-    """A pool whose readers leave some connections to writers."""
+    """A pool of connections for writers, with threads that read beside it.
+
+    So slow searches take no connection from writers and from the lookup of keys.
+    """
 
     options: Mapping[str, Any]
     """The options of its connections, from `connection_options`."""
-    large_reads: LargeReads
-    """The worker threads for reads of many rows, with connections of their own."""
+    readers: Readers
+    """The threads that read, with connections of their own."""
     connect_failure: BaseException | None = None
     """The error of the last attempt to connect. Set only if the pool is quiet."""
 
     async def close(self, timeout: float = 5.0) -> None:
         """Close all connections."""
         await super().close(timeout)
-        await asyncio.to_thread(self.large_reads.close)
+        await asyncio.to_thread(self.readers.close)
 
     async def getconn(self, timeout: float | None = None) -> PoolConnection:
         """Return a connection. If none can be opened, the error has the reason as its cause."""
@@ -199,11 +200,6 @@ class Pool(AsyncConnectionPool[PoolConnection]):
             return await super().getconn(timeout)
         except PoolTimeout as error:
             raise error from self.connect_failure
-
-    @cached_property
-    def turns_to_read(self) -> asyncio.Semaphore:
-        """The semaphore that limits how many readers use the pool at the same time."""
-        return asyncio.Semaphore(self.max_size - int(self.max_size * WRITER_RESERVE))
 
 
 def libpq_url(url: str) -> str:
@@ -284,7 +280,7 @@ def open_pool(
         reset=_leave_pipeline,
     )
     pool.options = options
-    pool.large_reads = LargeReads(kwargs, answer_seconds)
+    pool.readers = Readers(kwargs, answer_seconds)
     if is_quiet:
         _quiet_pools[pool.name] = pool
     return pool
@@ -325,7 +321,7 @@ def open_sync_connection(options: Mapping[str, Any]) -> SyncConnection:
     return connection
 
 
-def _configure_large_read(connection: SyncConnection) -> None:
+def _configure_reader(connection: SyncConnection) -> None:
     _configure_sync(connection)
     connection.read_only = True
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -367,23 +363,6 @@ async def pooled_connection(
             raise
         finally:
             await pool.putconn(connection)
-
-
-@asynccontextmanager
-async def read_connection(pool: Pool) -> AsyncIterator[PoolConnection]:
-    """Yield a connection for reading. Readers leave some connections to writers.
-
-    Raises:
-        TimeoutError: No connection for readers became free in time, or reading took too long.
-    """
-    turns = pool.turns_to_read
-    async with asyncio.timeout(pool.timeout if turns.locked() else None):
-        await turns.acquire()
-    try:
-        async with pooled_connection(pool) as connection:
-            yield connection
-    finally:
-        turns.release()
 
 
 async def cancel_until_done(*tasks: asyncio.Task[None]) -> None:

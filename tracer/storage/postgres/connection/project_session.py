@@ -7,8 +7,8 @@ transaction, so that a pooler can reuse the connection.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from tracer.storage.postgres.connection.pool import (
     PoolConnection,
     SyncConnection,
     pooled_connection,
-    read_connection,
+    store_errors,
 )
 from tracer.storage.postgres.connection.row_security import (
     entering,
@@ -39,7 +39,6 @@ Statement = tuple[str, Sequence[Any]]
 Row = tuple[Any, ...]
 
 _ENTER = "SELECT set_config('role', $1, true), set_config('tracer.project_id', $2, true)"
-_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CHECK_REFERENCES: Statement = ("SET CONSTRAINTS ALL IMMEDIATE", ())
 
 
@@ -83,25 +82,16 @@ async def in_project(
             raise
 
 
-def reading(project: ProjectPool) -> AbstractAsyncContextManager[PoolConnection]:
-    """Yield a read-only connection that sees a project's rows."""
-    return _reading(project, "BEGIN READ ONLY")
-
-
-def snapshot(project: ProjectPool) -> AbstractAsyncContextManager[PoolConnection]:
-    """Yield a read-only connection whose statements all see one snapshot of a project."""
-    return _reading(project, _SNAPSHOT)
-
-
-async def read_many(project: ProjectPool, read: Callable[[SyncConnection], T]) -> T:
-    """Read many rows in a worker thread, in one snapshot of a project.
+async def in_snapshot(project: ProjectPool, read: Callable[[SyncConnection], T]) -> T:
+    """Read from one snapshot of a project, in a worker thread, and return the result of `read`.
 
     Args:
         project: The project whose rows `read` sees.
-        read: Reads the rows from a connection in pipeline mode.
+        read: Reads rows from a connection in pipeline mode, which is read-only.
 
     Raises:
-        TimeoutError: `read` took longer than `READ_SECONDS`.
+        StoreUnavailable: The database does not answer, or `read` took longer than `READ_SECONDS`.
+        TracerError: `read` raised it.
     """
 
     def within(connection: SyncConnection) -> T:
@@ -111,21 +101,19 @@ async def read_many(project: ProjectPool, read: Callable[[SyncConnection], T]) -
                 connection.execute(each, prepare=False)
             return read(connection)
 
-    return await project.pool.large_reads.run(within)
+    with store_errors():
+        return await project.pool.readers.run(within)
 
 
-@asynccontextmanager
-async def _reading(project: ProjectPool, begin: str) -> AsyncIterator[PoolConnection]:
-    async with (
-        read_connection(project.pool) as connection,
-        _begun(connection, project, begin),
-    ):
-        try:
-            yield connection
-        except TracerError:  # such as RecordNotFound: the connection is usable
-            await connection.execute("COMMIT", prepare=False)
-            raise
-        await connection.execute("COMMIT", prepare=False)
+async def fetched(
+    project: ProjectPool, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
+) -> list[Row]:
+    """Return the rows of a query, which sees only a project.
+
+    Raises:
+        StoreUnavailable: The database does not answer, or the query took too long.
+    """
+    return await in_snapshot(project, lambda c: c.execute(query, parameters or None).fetchall())
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from psycopg.rows import dict_row
 
 from tracer.records.merge import RULES
 from tracer.records.record_classes import ALL_RECORDS, Kind, Record
-from tracer.storage.postgres.connection.pool import PoolConnection
+from tracer.storage.postgres.connection.pool import SyncConnection
 from tracer.storage.postgres.schema.lease_tables import abandoned_at
 from tracer.storage.postgres.schema.record_tables import TABLES
 
@@ -37,10 +37,10 @@ def named(columns: dict[str, str]) -> str:
 _KINDS = {record: kind for kind, record in ALL_RECORDS.items()}
 
 
-async def select(
-    connection: PoolConnection, record: type[R], query: str, parameters: dict[str, Any]
+def select(
+    connection: SyncConnection, record: type[R], query: str, parameters: dict[str, Any]
 ) -> list[R]:
     """Return the records that a query finds."""
     cursor = connection.cursor(row_factory=dict_row)
-    await cursor.execute(query, parameters)
-    return [record(**row) for row in await cursor.fetchall()]
+    cursor.execute(query, parameters)
+    return [record(**row) for row in cursor.fetchall()]

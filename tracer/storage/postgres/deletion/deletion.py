@@ -19,7 +19,7 @@ from tracer.errors import RecordNotFound
 from tracer.records.project_settings import ProjectSettings
 from tracer.storage.postgres.connection.citus import runs_by_shard
 from tracer.storage.postgres.connection.pool import PoolConnection, store_errors
-from tracer.storage.postgres.connection.project_session import ProjectPool, in_project, reading
+from tracer.storage.postgres.connection.project_session import ProjectPool, fetched, in_project
 from tracer.storage.postgres.deletion import deletion_sql as sql
 from tracer.storage.postgres.stats.rollups import roll_up_runs
 from tracer.store import Erasure
@@ -356,8 +356,7 @@ class PostgresDeletion:
         return {"now": now, **values, "project_id": self._project.project_id}
 
     async def _rows(self, query: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-        async with reading(self._project) as connection:
-            return await _fetched(connection, query, self._values(values))
+        return await fetched(self._project, query, self._values(values))
 
     async def _column(self, query: str, values: dict[str, Any]) -> list[Any]:
         return [value for (value,) in await self._rows(query, values)]

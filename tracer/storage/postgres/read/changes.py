@@ -10,7 +10,7 @@ from tracer.lineage.nodes import ROWS
 from tracer.lineage.tree import Payloads, Revision
 from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS, Kind
-from tracer.storage.postgres.connection.pool import PoolConnection, SyncConnection
+from tracer.storage.postgres.connection.pool import SyncConnection
 from tracer.storage.postgres.read.tree import read_rows, rows_query
 from tracer.storage.postgres.schema.record_tables import RUN_NOT_DELETED, TABLES
 from tracer.storage.run_changes import changes_between
@@ -43,26 +43,26 @@ def read_run_changes(
     return changes_between(after, row[0], changed, gone, limit)
 
 
-async def read_run_revision(
-    connection: PoolConnection, project_id: int, kind: Kind, record_id: UUID
+def read_run_revision(
+    connection: SyncConnection, project_id: int, kind: Kind, record_id: UUID
 ) -> Revision:
     """Return the revision of the run that contains a record."""
-    cursor = await connection.execute(
+    cursor = connection.execute(
         _RUN_OF[kind], {"project_id": project_id, "id": record_id}, prepare=True
     )
-    row = await cursor.fetchone()
+    row = cursor.fetchone()
     if row is None:
         raise RecordNotFound(KIND_WORDS[kind], record_id)
     return Revision(*row)
 
 
-async def read_run_revisions(
-    connection: PoolConnection, project_id: int, root_plan_ids: list[UUID]
+def read_run_revisions(
+    connection: SyncConnection, project_id: int, root_plan_ids: list[UUID]
 ) -> dict[UUID, int]:
     """Return the revisions of runs."""
     parameters: dict[str, Any] = {"project_id": project_id, "runs": root_plan_ids}
-    cursor = await connection.execute(_REVISIONS, parameters)
-    return dict(await cursor.fetchall())
+    cursor = connection.execute(_REVISIONS, parameters)
+    return dict(cursor.fetchall())
 
 
 _RUN = f"run.project_id = %(project_id)s AND run.{RUN_NOT_DELETED}"

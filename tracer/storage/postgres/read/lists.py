@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from tracer.records.pages import Cursor, Page
 from tracer.records.record_classes import Kind, Run
 from tracer.records.status import ABANDONED, Status
-from tracer.storage.postgres.connection.citus import is_spread_by
-from tracer.storage.postgres.connection.pool import PoolConnection
+from tracer.storage.postgres.connection.pool import SyncConnection
 from tracer.storage.postgres.connection.row_records import select
+from tracer.storage.postgres.connection.row_security import standing_of_sync
 from tracer.storage.postgres.schema.lease_tables import abandoned_at
 from tracer.storage.postgres.schema.record_tables import (
     ALWAYS,
@@ -157,7 +157,7 @@ def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | No
     return listing
 
 
-async def in_best_order(connection: PoolConnection, listing: Listing) -> Listing:
+def in_best_order(connection: SyncConnection, listing: Listing) -> Listing:
     """Return the listing in the form that costs less.
 
     If more rows match the conditions of `among` than a page may sort, the result checks these
@@ -165,14 +165,14 @@ async def in_best_order(connection: PoolConnection, listing: Listing) -> Listing
     """
     if listing.among.conditions:
         more = f"SELECT FROM {listing.table} WHERE {listing.among} LIMIT 1 OFFSET {MOST_SORTED}"
-        result = await connection.execute(more, listing.row_values)
-        if await result.fetchone() is not None:
+        result = connection.execute(more, listing.row_values)
+        if result.fetchone() is not None:
             return listing.searched
     return listing
 
 
-async def read_page(
-    connection: PoolConnection, kind: type[L], columns: str, listing: Listing, limit: int
+def read_page(
+    connection: SyncConnection, kind: type[L], columns: str, listing: Listing, limit: int
 ) -> Page[L]:
     """Return a page of a list.
 
@@ -183,20 +183,20 @@ async def read_page(
         listing: The listing.
         limit: The largest number of items.
     """
-    listing = await in_best_order(connection, listing)
+    listing = in_best_order(connection, listing)
     query = f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
     if listing.wanted.conditions:
         query = f"""SELECT {columns} FROM (
             SELECT *, {START} AS at {listing.rows} LIMIT {listing.most_examined}
         ) AS {listing.table} WHERE {listing.wanted}
         ORDER BY at DESC, {listing.id_field} DESC LIMIT %(limit)s"""
-        if await is_spread_by(connection):  # which looks below the runs where these are
+        if standing_of_sync(connection).is_spread:  # which looks below the runs where these are
             query = f"""SELECT {columns} FROM {listing.table}
             WHERE (root_plan_id, {listing.id_field}) IN (
                 SELECT root_plan_id, {listing.id_field} {listing.rows} LIMIT {listing.most_examined}
             ) AND {listing.wanted}
             ORDER BY {START} DESC, {listing.id_field} DESC LIMIT %(limit)s"""
-    items = await select(connection, kind, query, {**listing.values, "limit": limit + 1})
+    items = select(connection, kind, query, {**listing.values, "limit": limit + 1})
     if len(items) > limit:
         last = items[limit - 1]
         edge = Cursor(moment_of(last), getattr(last, listing.id_field))
@@ -204,8 +204,8 @@ async def read_page(
     if listing.wanted.conditions:
         last_examined = f"""SELECT {START}, {listing.id_field} {listing.rows}
             LIMIT 1 OFFSET {listing.most_examined - 1}"""
-        cursor = await connection.execute(last_examined, listing.row_values)
-        if row := await cursor.fetchone():
+        cursor = connection.execute(last_examined, listing.row_values)
+        if row := cursor.fetchone():
             edge = Cursor(*row)
             return Page(items, edge.encode(), searched_back_to=edge.moment)
     return Page(items, None)

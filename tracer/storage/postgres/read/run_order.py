@@ -13,9 +13,9 @@ from math import inf
 from tracer.records.pages import Page, SortedCursor
 from tracer.records.record_classes import Run
 from tracer.records.run_histogram import INTERVALS, MOST_BINS, RunBin, RunHistogram
-from tracer.storage.postgres.connection.citus import is_spread_by
-from tracer.storage.postgres.connection.pool import PoolConnection
+from tracer.storage.postgres.connection.pool import SyncConnection
 from tracer.storage.postgres.connection.row_records import columns, select
+from tracer.storage.postgres.connection.row_security import standing_of_sync
 from tracer.storage.postgres.read.lists import Listing, in_best_order
 from tracer.storage.postgres.schema.record_tables import IS_FAILED, START
 from tracer.store import RunFilter, RunOrder
@@ -36,8 +36,8 @@ _VALUES = {
 """The compared value of each order, as SQL; null if a run has no such value."""
 
 
-async def read_sorted_page(
-    connection: PoolConnection, listing: Listing, order: RunOrder, limit: int, cursor: str | None
+def read_sorted_page(
+    connection: SyncConnection, listing: Listing, order: RunOrder, limit: int, cursor: str | None
 ) -> Page[Run]:
     """Return a page of runs in an order other than the latest first.
 
@@ -50,7 +50,7 @@ async def read_sorted_page(
     """
     after = None if cursor is None else SortedCursor.decode(cursor, order)
     missing = -inf if order.is_descending else inf
-    listing = _bounded(await in_best_order(connection, listing))
+    listing = _bounded(in_best_order(connection, listing))
     place = f"coalesce(({_VALUES[order.removeprefix('-')]})::float8, %(missing)s::float8)"
     values = {**listing.values, "missing": missing, "limit": limit + 1}
     condition = ""
@@ -63,14 +63,14 @@ async def read_sorted_page(
         )
     direction = "DESC" if order.is_descending else "ASC"
     found = f"""SELECT root_plan_id, place FROM (
-            SELECT root_plan_id, {place} AS place {await _examined(connection, listing)}
+            SELECT root_plan_id, {place} AS place {_examined(connection, listing)}
         ) AS placed {condition}
         ORDER BY place {direction}, root_plan_id {direction} LIMIT %(limit)s"""
-    rows = await (await connection.execute(found, values)).fetchall()
+    rows = connection.execute(found, values).fetchall()
     ids = [root_plan_id for root_plan_id, _ in rows[:limit]]
     query = f"""SELECT {columns(Run)} FROM run
         WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(ids)s)"""
-    runs = await select(connection, Run, query, {**listing.values, "ids": ids})
+    runs = select(connection, Run, query, {**listing.values, "ids": ids})
     by_id = {run.root_plan_id: run for run in runs}
     next_cursor = None
     if len(rows) > limit:
@@ -80,18 +80,16 @@ async def read_sorted_page(
     return Page(
         [by_id[each] for each in ids],
         next_cursor,
-        searched_back_to=await _examined_back_to(connection, listing),
+        searched_back_to=_examined_back_to(connection, listing),
     )
 
 
-async def read_histogram(
-    connection: PoolConnection, listing: Listing, wanted: RunFilter
-) -> RunHistogram:
+def read_histogram(connection: SyncConnection, listing: Listing, wanted: RunFilter) -> RunHistogram:
     """Count the runs of a listing in intervals of their start times, with at most three queries."""
-    listing = _bounded(await in_best_order(connection, listing))
+    listing = _bounded(in_best_order(connection, listing))
     query = f"""WITH found AS MATERIALIZED (
             SELECT {START} AS at, {IS_FAILED} AS has_failed
-            {await _examined(connection, listing)}
+            {_examined(connection, listing)}
         ), range AS (
             SELECT extract(epoch FROM coalesce(%(range_end)s::timestamptz, max(at))
                 - coalesce(%(range_start)s::timestamptz, min(at))) AS seconds FROM found
@@ -113,13 +111,13 @@ async def read_histogram(
         "range_end": wanted.until,
         "intervals": list(INTERVALS),
     }
-    rows = await (await connection.execute(query, parameters)).fetchall()
+    rows = connection.execute(query, parameters).fetchall()
     bins = [RunBin(start, runs, failed) for _, start, runs, failed in rows if start is not None]
     return RunHistogram(
         count=sum(each.runs for each in bins),
         interval_seconds=rows[0][0],
         bins=bins,
-        counted_back_to=await _examined_back_to(connection, listing),
+        counted_back_to=_examined_back_to(connection, listing),
     )
 
 
@@ -128,18 +126,18 @@ def _bounded(listing: Listing) -> Listing:
     return replace(listing, most_examined=most)
 
 
-async def _examined(connection: PoolConnection, listing: Listing) -> str:
+def _examined(connection: SyncConnection, listing: Listing) -> str:
     """Return the SQL, from `FROM` on, that selects the matching runs among the examined ones."""
     matching = f"WHERE {listing.wanted}" if listing.wanted.conditions else ""
-    if matching and await is_spread_by(connection):
+    if matching and standing_of_sync(connection).is_spread:
         return f"""FROM run WHERE root_plan_id IN (
             SELECT root_plan_id {listing.rows} LIMIT {listing.most_examined}
         ) AND {listing.wanted}"""
     return f"FROM (SELECT * {listing.rows} LIMIT {listing.most_examined}) AS run {matching}"
 
 
-async def _examined_back_to(connection: PoolConnection, listing: Listing) -> datetime | None:
+def _examined_back_to(connection: SyncConnection, listing: Listing) -> datetime | None:
     """Return the start of the last examined run; None if all runs were examined."""
     query = f"SELECT {START} {listing.rows} LIMIT 1 OFFSET {listing.most_examined}"
-    row = await (await connection.execute(query, listing.row_values)).fetchone()
+    row = connection.execute(query, listing.row_values).fetchone()
     return None if row is None else row[0]

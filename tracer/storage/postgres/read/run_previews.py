@@ -14,7 +14,7 @@ from tracer.records.run_previews import (
     RunPreview,
     RunTexts,
 )
-from tracer.storage.postgres.connection.pool import PoolConnection
+from tracer.storage.postgres.connection.pool import SyncConnection
 from tracer.storage.postgres.schema.record_tables import ALWAYS, IS_FAILED, TABLES
 from tracer.storage.run_previews import run_previews
 
@@ -22,8 +22,8 @@ _READ = PREVIEW_CHARACTERS + 1
 """How many characters of a text are read: one more than is shown, to detect a longer text."""
 
 
-async def read_run_previews(
-    connection: PoolConnection, project_id: int, runs: Sequence[Run]
+def read_run_previews(
+    connection: SyncConnection, project_id: int, runs: Sequence[Run]
 ) -> list[RunPreview]:
     """Return the previews of `runs` that the run list shows.
 
@@ -39,15 +39,15 @@ async def read_run_previews(
         "runs": [run.root_plan_id for run in runs],
         "open": [run.root_plan_id for run in runs if not run.status.is_ending],
     }
-    plans = await connection.execute(_PLANS, parameters)
-    notable = [await connection.execute(_FAILED, parameters)]
+    plans = connection.execute(_PLANS, parameters)
+    notable = [connection.execute(_FAILED, parameters)]
     leases = None
     if parameters["open"]:
-        notable.append(await connection.execute(_RUNNING, parameters))
-        leases = await connection.execute(_SEEN, parameters)
-    texts = {run_id: RunTexts(*row) for run_id, *row in await plans.fetchall()}
-    records = [_notable(row) for cursor in notable for row in await cursor.fetchall()]
-    seen: dict[UUID, datetime] = {} if leases is None else dict(await leases.fetchall())
+        notable.append(connection.execute(_RUNNING, parameters))
+        leases = connection.execute(_SEEN, parameters)
+    texts = {run_id: RunTexts(*row) for run_id, *row in plans.fetchall()}
+    records = [_notable(row) for cursor in notable for row in cursor.fetchall()]
+    seen: dict[UUID, datetime] = {} if leases is None else dict(leases.fetchall())
     return run_previews(runs, texts, records, seen)
 
 

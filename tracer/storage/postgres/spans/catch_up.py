@@ -17,7 +17,7 @@ from tracer.records.merge import RULES
 from tracer.records.record_classes import Kind
 from tracer.storage.postgres.connection.notifications import WAKE_PROJECTORS
 from tracer.storage.postgres.connection.pool import pooled_connection, store_errors
-from tracer.storage.postgres.connection.project_session import ProjectPool, executed, reading
+from tracer.storage.postgres.connection.project_session import ProjectPool, executed, fetched
 from tracer.storage.postgres.schema.record_tables import TABLES
 from tracer.store import Behind
 
@@ -83,10 +83,7 @@ class PostgresProjection:
 
     async def _fetch(self, query: str, parameters: Mapping[str, Any]) -> list[_PendingRun]:
         given = {"project_id": self._project.project_id, **parameters}
-        with store_errors():
-            async with reading(self._project) as connection:
-                rows = await (await connection.execute(query, given)).fetchall()
-        return [_PendingRun(*row) for row in rows]
+        return [_PendingRun(*row) for row in await fetched(self._project, query, given)]
 
     async def _wake_projectors(self, runs: list[UUID]) -> None:
         """Put runs at the front of the queue, and notify the projectors.

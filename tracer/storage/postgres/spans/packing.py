@@ -20,7 +20,7 @@ from tracer.logs import get_logger
 from tracer.otel.otlp.blocks import UnreadableBlock, unpack_block
 from tracer.otel.otlp.repacking import PackedBlock, blocks_with, merge_messages
 from tracer.storage.postgres.connection.pool import PoolConnection, store_errors
-from tracer.storage.postgres.connection.project_session import ProjectPool, in_project, reading
+from tracer.storage.postgres.connection.project_session import ProjectPool, fetched, in_project
 from tracer.storage.postgres.spans.blocks import (
     BLOCK_BYTES,
     CLAIM_RUN,
@@ -161,14 +161,11 @@ class SpanPacking:
             return False
 
     async def _first(self, query: str, **values: Any) -> tuple[Any, ...] | None:
-        async with reading(self._project) as connection:
-            values |= {"project_id": self._project.project_id}
-            return await (await connection.execute(query, values)).fetchone()
+        values |= {"project_id": self._project.project_id}
+        return next(iter(await fetched(self._project, query, values)), None)
 
     async def _database_now(self) -> datetime:
-        async with reading(self._project) as connection:
-            cursor = await connection.execute("SELECT statement_timestamp()")
-            [(now,)] = await cursor.fetchall()
+        [(now,)] = await fetched(self._project, "SELECT statement_timestamp()")
         assert isinstance(now, datetime)
         return now
 

@@ -12,7 +12,7 @@ from tracer.otel.projection.project import PROJECTION_VERSION
 from tracer.storage.postgres.connection.citus import is_spread, runs_per_transaction
 from tracer.storage.postgres.connection.notifications import WAKE_PROJECTORS
 from tracer.storage.postgres.connection.pool import PoolConnection, store_errors
-from tracer.storage.postgres.connection.project_session import ProjectPool, in_project, reading
+from tracer.storage.postgres.connection.project_session import ProjectPool, fetched, in_project
 
 RUNS_AT_ONCE = 50
 """How many runs are made pending together. If it were all runs of a project, new spans would have
@@ -164,9 +164,7 @@ class Reprojection:
         return await self.wait(dict(await self._fetch(_PENDING, {})))
 
     async def _fetch(self, query: str, parameters: dict[str, Any]) -> list[Any]:
-        with store_errors():
-            async with reading(self._project) as connection:
-                return await _fetched(connection, query, self._given | parameters)
+        return await fetched(self._project, query, self._given | parameters)
 
 
 async def _fetched(

@@ -29,7 +29,7 @@ from tracer.records.tool_stats import (
     ToolStatsPage,
     bucket_width,
 )
-from tracer.storage.postgres.connection.pool import PoolConnection
+from tracer.storage.postgres.connection.pool import SyncConnection
 from tracer.storage.postgres.read.lists import Where, list_of_tool_calls
 from tracer.storage.postgres.read.tree import payload_expressions
 from tracer.storage.postgres.schema.lease_tables import abandoned_at
@@ -113,8 +113,8 @@ Interval = tuple[str, str]
 """The beginning and the end of a time interval, in Postgres's format. The end is excluded."""
 
 
-async def read_stats_of_tools(
-    connection: PoolConnection, project_id: int, period: TimeRange, name: str | None
+def read_stats_of_tools(
+    connection: SyncConnection, project_id: int, period: TimeRange, name: str | None
 ) -> ToolStatsPage:
     """Return the statistics of each tool, sorted by name.
 
@@ -124,47 +124,47 @@ async def read_stats_of_tools(
         period: When the calls started.
         name: Only this tool; None: all.
     """
-    source = await _source(connection, project_id, period, name)
-    items = await _of_tools(source)
+    source = _source(connection, project_id, period, name)
+    items = _of_tools(source)
     if not items:
         return ToolStatsPage([], as_of=source.as_of)
-    width = await source.width(period)
+    width = source.width(period)
     over_time = source.without_hours(period) if width < HOUR else source
     counts: dict[str, list[CallCounts]] = {}
-    for row in await over_time.counts(width):
+    for row in over_time.counts(width):
         counts.setdefault(row.pop("name"), []).append(CallCounts(**row))
     return ToolStatsPage(items, int(width.total_seconds()), counts, source.as_of)
 
 
-async def read_history_of_tool(
-    connection: PoolConnection, project_id: int, name: str, period: TimeRange
+def read_history_of_tool(
+    connection: SyncConnection, project_id: int, name: str, period: TimeRange
 ) -> ToolHistory:
     """Return the statistics of one tool over time.
 
     Raises:
         RecordNotFound: The tool was not called in this time.
     """
-    source = await _source(connection, project_id, period, name)
-    width = await source.width(period)
+    source = _source(connection, project_id, period, name)
+    width = source.width(period)
     if width < HOUR:
         source = source.without_hours(period)
-    stats = await _of_tools(source)
+    stats = _of_tools(source)
     if not stats:
         raise RecordNotFound("tool", name)
     binned = "date_bin(%(width)s, {}, 'epoch')"
-    buckets = await source.figures("at", f"{binned.format('hour')} AS at", binned, width=width)
+    buckets = source.figures("at", f"{binned.format('hour')} AS at", binned, width=width)
     return ToolHistory(
         stats[0],
         int(width.total_seconds()),
         [CallBucket(at=row["at"], **_figures(row)) for row in buckets],
-        await source.named(slowest, HAS_TAKEN, "greatest_ms"),
-        await source.named(latest_failed, IS_FAILED, "failed_at"),
-        await source.named(latest_abandoned, IS_ABANDONED, "CASE WHEN abandoned > 0 THEN hour END"),
+        source.named(slowest, HAS_TAKEN, "greatest_ms"),
+        source.named(latest_failed, IS_FAILED, "failed_at"),
+        source.named(latest_abandoned, IS_ABANDONED, "CASE WHEN abandoned > 0 THEN hour END"),
         source.as_of,
     )
 
 
-async def _of_tools(source: _Source) -> list[ToolStats]:
+def _of_tools(source: _Source) -> list[ToolStats]:
     return [
         ToolStats(
             name=row["name"],
@@ -173,7 +173,7 @@ async def _of_tools(source: _Source) -> list[ToolStats]:
             sub_plans=row["sub_plans"],
             **_figures(row),
         )
-        for row in await source.figures("name", 'tool_name COLLATE "C" AS name')
+        for row in source.figures("name", 'tool_name COLLATE "C" AS name')
     ]
 
 
@@ -206,7 +206,7 @@ def _percentiles(
 class _Source:
     """The sources of a time range's statistics: calls, roll-ups, or both."""
 
-    connection: PoolConnection
+    connection: SyncConnection
     calls: Where
     """Selects the calls of the project or tool, without a condition on their start."""
     live: list[Interval]
@@ -220,7 +220,7 @@ class _Source:
         """Return a source that reads the whole range from the calls."""
         return _Source(self.connection, self.calls, [_interval(period.since, period.until)])
 
-    async def width(self, period: TimeRange) -> timedelta:
+    def width(self, period: TimeRange) -> timedelta:
         """Return the length of a bucket that divides `period` into a suitable number of buckets.
 
         If `period` has no beginning or no end, the first or the latest start of a call is used.
@@ -230,11 +230,11 @@ class _Source:
         WHERE {self.calls} AND {START} >= %(since)s::text::timestamptz
             AND {START} < %(until)s::text::timestamptz"""
         since, until = _interval(period.since, period.until)
-        [row] = await self._rows(query, since=since, until=until)
+        [row] = self._rows(query, since=since, until=until)
         first, last = period.since or row["first"], period.until or row["latest"]
         return bucket_width(first or _EPOCH, last or _EPOCH)
 
-    async def counts(self, width: timedelta) -> list[Row]:
+    def counts(self, width: timedelta) -> list[Row]:
         """Return the counts of each tool per time bucket, sorted by name and time."""
         at = "date_bin(%(width)s, {}, 'epoch') AS at"
         parts = [
@@ -250,9 +250,9 @@ class _Source:
         query = f"""
         SELECT name, at, sum(calls)::bigint AS calls, sum(failed)::bigint AS failed
         FROM ({" UNION ALL ".join(parts)}) AS part GROUP BY name, at ORDER BY name, at"""
-        return await self._rows(query, width=width)
+        return self._rows(query, width=width)
 
-    async def figures(self, key: str, of_hour: str, at: str = "{}", **values: Any) -> list[Row]:
+    def figures(self, key: str, of_hour: str, at: str = "{}", **values: Any) -> list[Row]:
         """Return the figures of calls, grouped and sorted by a column.
 
         Args:
@@ -268,11 +268,9 @@ class _Source:
             columns = ", ".join(FIGURES)
             hours = f"SELECT {of_hour}, {columns} FROM {self._from_hours()}"
             query = added_up(f"{hours} UNION ALL {figures(calls, [key])}", [key])
-        return await self._rows(f"{query} ORDER BY {key}", **values)
+        return self._rows(f"{query} ORDER BY {key}", **values)
 
-    async def named(
-        self, query: Callable[[str], str], condition: str, figure: str
-    ) -> list[ExampleCall]:
+    def named(self, query: Callable[[str], str], condition: str, figure: str) -> list[ExampleCall]:
         """Return the example calls that a query finds.
 
         Args:
@@ -287,10 +285,10 @@ class _Source:
             SELECT hour::text AS since, (hour + interval '1 hour')::text AS until
             FROM {self._from_hours()} AND {figure} IS NOT NULL
             ORDER BY {figure} DESC, hour DESC LIMIT %(most)s"""
-            slow_hours = await self._rows(hours, most=LISTED)
+            slow_hours = self._rows(hours, most=LISTED)
             intervals = [*intervals, *((row["since"], row["until"]) for row in slow_hours)]
         calls = query(f"{self._from_calls(intervals)} AND {condition}")
-        return [named(row) for row in await self._rows(calls, most=LISTED)]
+        return [named(row) for row in self._rows(calls, most=LISTED)]
 
     def _from_calls(self, intervals: Sequence[Interval]) -> str:
         """Return the SQL, from `FROM` on, for the calls that started in one of the intervals."""
@@ -307,23 +305,23 @@ class _Source:
         return f"""tool_hour WHERE project_id = %(project_id)s AND {of_tool}
             AND hour >= %(first)s::text::timestamptz AND hour < %(last)s::text::timestamptz"""
 
-    async def _rows(self, query: str, **values: Any) -> list[Row]:
+    def _rows(self, query: str, **values: Any) -> list[Row]:
         first, last = self.stored or (None, None)
         values |= self.calls.values | {"first": first, "last": last}
         cursor = self.connection.cursor(row_factory=dict_row)
-        await cursor.execute(query, values)
-        return await cursor.fetchall()
+        cursor.execute(query, values)
+        return cursor.fetchall()
 
 
-async def _source(
-    connection: PoolConnection, project_id: int, period: TimeRange, name: str | None
+def _source(
+    connection: SyncConnection, project_id: int, period: TimeRange, name: str | None
 ) -> _Source:
-    await connection.execute(_BY_INDEX)
+    connection.execute(_BY_INDEX)
     calls = list_of_tool_calls(ToolCallFilter(name=name), project_id, None).along
     calls.add("name IS NOT NULL")
     everything = _Source(connection, calls, [_interval(period.since, period.until)])
-    cursor = await connection.execute(_SUMMED_AT, calls.values)
-    row = await cursor.fetchone()
+    cursor = connection.execute(_SUMMED_AT, calls.values)
+    row = cursor.fetchone()
     if row is None or row[0] is None:
         return everything
     as_of: datetime = row[0]

@@ -10,7 +10,7 @@ from tracer.records.merge import Fields, Key
 from tracer.records.prices import OwnPrices, TokenUsage
 from tracer.storage.postgres.connection.citus import is_spread, runs_per_transaction
 from tracer.storage.postgres.connection.pool import PoolConnection, store_errors
-from tracer.storage.postgres.connection.project_session import ProjectPool, in_project, reading
+from tracer.storage.postgres.connection.project_session import ProjectPool, fetched, in_project
 from tracer.storage.postgres.projects.model_prices import ModelPrices
 from tracer.storage.postgres.schema.record_tables import unpriced
 
@@ -67,12 +67,8 @@ class EventPricing:
         """Yield all event runs of the project, `RUNS_AT_ONCE` at a time."""
         after = _FIRST_ID
         while True:
-            with store_errors():
-                async with reading(self._project) as connection:
-                    cursor = await connection.execute(
-                        _NEXT, [self._project.project_id, after, RUNS_AT_ONCE]
-                    )
-                    runs = [run_id for (run_id,) in await cursor.fetchall()]
+            values = [self._project.project_id, after, RUNS_AT_ONCE]
+            runs = [run_id for (run_id,) in await fetched(self._project, _NEXT, values)]
             if not runs:
                 return
             yield runs

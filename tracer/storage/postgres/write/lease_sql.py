@@ -46,8 +46,9 @@ ON CONFLICT (recorder_id, root_plan_id, project_id) DO NOTHING"""
 
 LEASES_OF_RUN = """
 SELECT recorder_id, seen_at, length FROM recorder_lease
-WHERE project_id = $1 AND recorder_id = ANY(ARRAY(
-    SELECT recorder_id FROM recorder_run WHERE root_plan_id = $2 AND project_id = $1))
+WHERE project_id = %(project_id)s AND recorder_id = ANY(ARRAY(
+    SELECT recorder_id FROM recorder_run
+    WHERE root_plan_id = %(run)s AND project_id = %(project_id)s))
 ORDER BY recorder_id"""
 
 COUNT_LEASES = """

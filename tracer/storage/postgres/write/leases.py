@@ -14,7 +14,12 @@ from tracer.clock import Clock
 from tracer.records.events import Event
 from tracer.records.leases import Lease, LeaseTerms
 from tracer.storage.postgres.connection.citus import is_spread_by
-from tracer.storage.postgres.connection.pool import Pool, PoolConnection, pooled_connection
+from tracer.storage.postgres.connection.pool import (
+    Pool,
+    PoolConnection,
+    SyncConnection,
+    pooled_connection,
+)
 from tracer.storage.postgres.connection.project_session import Statement
 from tracer.storage.postgres.write import lease_sql as sql
 
@@ -73,9 +78,10 @@ class PostgresLeases:
         return self._clock and self._clock()
 
 
-async def read_leases(connection: PoolConnection, project_id: int, run_id: UUID) -> list[Lease]:
+def read_leases(connection: SyncConnection, project_id: int, run_id: UUID) -> list[Lease]:
     """Return the leases of the recorders that may have unfinished records in a run."""
-    return [Lease(*row) for row in await _rows(connection, sql.LEASES_OF_RUN, [project_id, run_id])]
+    cursor = connection.execute(sql.LEASES_OF_RUN, {"project_id": project_id, "run": run_id})
+    return [Lease(*row) for row in cursor.fetchall()]
 
 
 @dataclass(frozen=True)
