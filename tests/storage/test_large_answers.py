@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.storage.lock_waits import PLENTY_SECONDS, until_asleep
-from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.pool import READERS, Pool, open_pool
 
 ROWS = 2_000
 MUCH = "SELECT repeat('x', 1000) FROM generate_series(1, %s)"
@@ -32,7 +32,7 @@ async def test_concurrent_large_answers_are_complete(database_url: str) -> None:
 
 async def test_error_during_a_large_result_is_raised(database_url: str) -> None:
     async with open_pool(database_url, answer_seconds=60) as pool:
-        for _ in range(5):  # more often than there are connections
+        for _ in range(READERS + 1):  # more often than there are connections
             with pytest.raises(psycopg.errors.DivisionByZero):
                 await answer(pool, AND_A_FAULT)
         assert len(await answer(pool, MUCH)) == ROWS
@@ -45,7 +45,7 @@ async def test_cancelled_read_ends_its_query_and_blocks_no_other(
     database_url: str, times: int
 ) -> None:
     async with open_pool(database_url, answer_seconds=60) as pool:
-        for _ in range(5):  # more often than there are threads
+        for _ in range(READERS + 1):  # more often than there are threads
             reading = asyncio.create_task(answer(pool, AND_NO_END))
             await until_asleep(database_url)
             for _ in range(times):
@@ -73,7 +73,7 @@ async def test_cancelled_reads_that_wait_for_a_thread_send_no_query(
 ) -> None:
     async with open_pool(database_url, answer_seconds=60) as pool:
         readings = [asyncio.create_task(answer(pool, AND_NO_END)) for _ in range(20)]
-        await until_asleep(database_url, 3)
+        await until_asleep(database_url, READERS)
         for reading in readings:
             reading.cancel()
         async with asyncio.timeout(PLENTY_SECONDS):
