@@ -68,7 +68,6 @@ def measured(bench: Bench) -> Iterator[Figure]:
                 server.address,
                 url,
                 "SELECT coalesce(sum(spans), 0)::bigint FROM otel_block"
-                " WHERE NOT EXISTS (SELECT FROM pending_run)"
                 " WHERE NOT EXISTS (SELECT FROM pending_run)",
                 f"/api/plans/{UUID(bytes=trace_id)}/tree",
             )
