@@ -6,6 +6,7 @@ deselected, and Hypothesis tries few examples: the same ones in every run.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import hypothesis
@@ -47,6 +48,14 @@ def beginnings(length: int, examples: int) -> range:
         examples: How many sizes the thorough profile tries, from 1 on.
     """
     return range(1, length + 1, max(length // scaled(examples), 1))
+
+
+def quick_among(values: Iterable[object], quick: Collection[object]) -> list[Any]:
+    """Return the values of a parameter, of which the quick profile runs only `quick`."""
+    return [
+        value if value in quick else pytest.param(value, marks=pytest.mark.thorough)
+        for value in values
+    ]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -22,6 +22,7 @@ from tests.contract.stores import (
 from tests.otel.captured import NAMES, bodies, moved, spans_of
 from tests.otel.decoded import redacted_spans, spans_in
 from tests.otel.made_traces import chat, made, spans_from
+from tests.profiles import quick_among
 from tests.recordings import rows_of_spans
 from tests.trees import plain_rows, read_tree
 from tracer.errors import RecordNotFound
@@ -46,20 +47,20 @@ def _run_of(span: Span) -> UUID:
     return UUID(bytes=span.trace_id)
 
 
+@pytest.mark.parametrize("name", quick_among(NAMES, NAMES[::6]))
 async def test_requests_of_every_capture_are_projected_as_all_spans_of_a_trace_at_once(
-    new_postgres_store: NewStore,
+    new_postgres_store: NewStore, name: str
 ) -> None:
-    for name in NAMES:
-        store = new_postgres_store()
-        await store.record_spans(*_requests(name))
-        by_trace: dict[UUID, list[Span]] = {}
-        for span in redacted_spans(WriteRedactor(), spans_of(name)):
-            by_trace.setdefault(_run_of(span), []).append(span)
-        for run_id, spans in by_trace.items():
-            found = await read_tree(store.reader, run_id, Payloads.FULL)
-            expected = plain_rows(rows_of_spans(spans))
-            assert replace(found, revision=UNSTORED) == expected, name
-            assert found.plans, name
+    store = new_postgres_store()
+    await store.record_spans(*_requests(name))
+    by_trace: dict[UUID, list[Span]] = {}
+    for span in redacted_spans(WriteRedactor(), spans_of(name)):
+        by_trace.setdefault(_run_of(span), []).append(span)
+    for run_id, spans in by_trace.items():
+        found = await read_tree(store.reader, run_id, Payloads.FULL)
+        expected = plain_rows(rows_of_spans(spans))
+        assert replace(found, revision=UNSTORED) == expected
+        assert found.plans
 
 
 @pytest.mark.parametrize(

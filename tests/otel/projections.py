@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -27,16 +28,29 @@ from tracer.records.record_classes import Kind
 _OWN_FIELDS = RUN_FIELDS[: RUN_FIELDS.index("is_agent_work")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Projected:
-    """The projection of one run."""
+    """The projection of one run. Two are equal if they have no `differences`."""
 
     root_plan_id: UUID
     whole_run: Fields
     """All projected fields of the run."""
     records: dict[Kind, dict[UUID, Fields]]
-    record_of: dict[bytes, RecordPlace]
-    """The record that each span became or belongs to."""
+    sessions: frozenset[bytes]
+    """See `ProjectedRun.sessions`."""
+    sent: tuple[Sequence[bytes], Sequence[bytes]]
+    """The projected messages of the run, and those of its sessions."""
+
+    @cached_property
+    def record_of(self) -> dict[bytes, RecordPlace]:
+        """The record that each span became or belongs to. It takes as long as the projection."""
+        places = place_spans(*self.sent).items()
+        return {span_id: (kind, UUID(bytes=record_id)) for span_id, (kind, record_id) in places}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Projected) and differences(self, other) == []
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def run(self) -> Fields:
@@ -63,10 +77,8 @@ def project_messages(messages: Sequence[bytes], of_sessions: Sequence[bytes] = (
             kind: {UUID(bytes=record_id): fields_of(kind, row) for record_id, row in rows.items()}
             for kind, rows in found.rows.items()
         },
-        {
-            span_id: (kind, UUID(bytes=record_id))
-            for span_id, (kind, record_id) in place_spans(messages, of_sessions).items()
-        },
+        found.sessions,
+        (messages, of_sessions),
     )
 
 

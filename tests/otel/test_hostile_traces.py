@@ -82,7 +82,7 @@ CALLS: dict[Callable[[int], Made], Callable[[int], int]] = {
 """How many tool calls a trace of a size has."""
 
 
-@pytest.mark.parametrize("size", [2_000, pytest.param(12_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("size", [500, pytest.param(12_000, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("trace", CALLS)
 def test_expensive_trace_is_projected_with_every_call(
     trace: Callable[[int], Made], size: int
@@ -93,7 +93,7 @@ def test_expensive_trace_is_projected_with_every_call(
     assert len(run.rows[Kind.TOOL_CALL]) == CALLS[trace](size)
 
 
-@pytest.mark.parametrize("size", [1_000, pytest.param(4_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("size", [250, pytest.param(4_000, marks=pytest.mark.thorough)])
 def test_chain_of_parents_that_arrives_after_many_children_is_projected(size: int) -> None:
     waiting = spans_from(*(made(each, "w", parent=FAR) for each in range(1, 5 * size + 1)))
     above = [made(FAR + each, "w", parent=FAR + each + 1) for each in range(size)]

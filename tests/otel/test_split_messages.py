@@ -32,7 +32,7 @@ from tests.otel.made_traces import (
 from tests.otel.projections import differences, message_of, project_messages, split
 from tests.otel.test_hostile_traces import CALLS, Made
 from tests.processor_time import processor_limit
-from tests.profiles import scaled
+from tests.profiles import quick_among, scaled
 from tests.recordings import whole_run
 from tests.sample_runs import sample_run
 from tracer.otel.otlp.blocks import sent_spans
@@ -244,9 +244,12 @@ def test_traces_of_any_dialect_make_the_same_rows_in_any_split(
     _assert_same(messages, chance)
 
 
+@pytest.mark.parametrize("size", quick_among([100, 400], [100]))
 @pytest.mark.parametrize("trace", CALLS)
-def test_hostile_traces_make_the_same_rows_in_any_split(trace: Callable[[int], Made]) -> None:
-    assert_same(spans_from(*trace(400)))
+def test_hostile_traces_make_the_same_rows_in_any_split(
+    trace: Callable[[int], Made], size: int
+) -> None:
+    assert_same(spans_from(*trace(size)))
 
 
 @pytest.mark.thorough

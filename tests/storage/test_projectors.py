@@ -104,6 +104,7 @@ async def test_killed_projector_is_replaced(database_url: str) -> None:
         await until_projected(database_url)
 
 
+@pytest.mark.thorough
 async def test_idle_projector_that_is_stopped_is_replaced(
     database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,6 +157,7 @@ async def test_stopped_projector_ends_with_the_server(database_url: str) -> None
     assert not child.is_running()
 
 
+@pytest.mark.thorough
 async def test_projectors_end_when_the_server_is_killed(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,6 @@ from tracer.otel.otlp.logs import encode_logs, logs_in
 from tracer.otel.otlp.protobuf import StoredMessage
 from tracer.otel.otlp.request_items import Decoded
 from tracer.otel.otlp.span_fields import EPOCH
-from tracer.otel.projection.interpret import read_run
 
 CAPTURES = Path(__file__).parent / "captures"
 
@@ -74,17 +73,15 @@ def projected(messages: Iterable[Message]) -> list[Projected]:
     by_trace: dict[bytes, list[bytes]] = {}
     for trace_id, message in messages:
         by_trace.setdefault(trace_id, []).append(message)
-    runs = [
-        project_messages(
-            each,
-            [
-                message
-                for session in sorted(read_run(each).sessions - {trace_id})
-                for message in by_trace.get(session, ())
-            ],
-        )
-        for trace_id, each in by_trace.items()
-    ]
+    runs = []
+    for trace_id, each in by_trace.items():
+        run = project_messages(each)
+        others = [
+            message
+            for session in sorted(run.sessions - {trace_id})
+            for message in by_trace.get(session, ())
+        ]
+        runs.append(project_messages(each, others) if others else run)
     return sorted(
         (run for run in runs if run.is_agent_work),
         key=lambda run: (run.whole_run["started_at"] or EPOCH, run.root_plan_id),

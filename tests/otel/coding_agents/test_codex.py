@@ -26,7 +26,7 @@ from tests.otel.coding_agents.captured import (
     truth_of,
 )
 from tests.otel.projections import Projected, differences
-from tests.profiles import beginnings, scaled
+from tests.profiles import beginnings, quick_among, scaled
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.logs import logs_in
 from tracer.otel.otlp.protobuf import StoredMessage
@@ -43,6 +43,8 @@ FINISHED = (
 )
 KILLED = ("codex-crash", "codex-crash-late")
 NAMES = FINISHED + KILLED
+QUICK = ("codex-parallel-subagents", "codex-crash-late")
+"""The captures whose orders are compared in the quick profile."""
 ROOT = "/root"
 """The path of the main agent."""
 
@@ -259,7 +261,7 @@ def in_orders(messages: Sequence[Message], logs: Sequence[Message]) -> dict[str,
     return orders
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick_among(NAMES, QUICK))
 def test_a_capture_in_any_order_gives_the_same_records(name: str) -> None:
     for order, messages in in_orders(singles(name), singles(name, "logs")).items():
         (run,) = projected(messages)
@@ -283,7 +285,7 @@ def test_records_are_equal_if_an_export_is_reordered_split_or_repeated(
     assert differences(run, run_of(name)) == []
 
 
-@pytest.mark.parametrize("name", ["codex-crash", "codex-crash-late", "codex-parallel-subagents"])
+@pytest.mark.parametrize("name", quick_among(("codex-parallel-subagents", *KILLED), QUICK[:1]))
 def test_no_prefix_of_an_export_gives_a_wrong_link(name: str) -> None:
     """No link, in whatever prefix, is another one than in the end; ids stay as they are."""
     whole = run_of(name)
@@ -446,7 +448,7 @@ def _in_order(runs: Sequence[Projected]) -> list[Fields]:
 
 
 @pytest.mark.parametrize("name", ["codex-crash", "codex-crash-late", "codex-two-tools"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", quick_among(range(8), range(2)))
 def test_attributes_and_span_links_of_any_type_are_projected(seed: int, name: str) -> None:
     """Hostile items: attributes that miss or are others', parents in circles, equal times."""
     chance = random.Random(seed)

@@ -23,7 +23,7 @@ from tests.otel.coding_agents.captured import (
 )
 from tests.otel.made_traces import TRACE_ID, body_of, made
 from tests.otel.projections import Projected, differences, project_messages, split
-from tests.profiles import beginnings
+from tests.profiles import beginnings, quick_among
 from tracer.otel.dialects.opencode import IN_FLIGHT, SCOPE
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.decode_json import decode_json
@@ -45,10 +45,8 @@ STOPPED = ["opencode-abort-served", "opencode-apifail-served"]
 CUT_SHORT = ["opencode-subagent", "opencode-crash"]
 TURNS = "opencode-turns-served"
 ALL = [*COMPLETE, *STOPPED, *CUT_SHORT, TURNS]
-QUICK = ["opencode-twins-served", "opencode-resumed-served", "opencode-subagent", TURNS]
-QUICK_OR_THOROUGH = [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in ALL
-]
+QUICK = ["opencode-twins-served", "opencode-subagent"]
+QUICK_OR_THOROUGH = quick_among(ALL, QUICK)
 
 
 class Seen:
@@ -100,6 +98,11 @@ def seen(messages: list[Message]) -> Seen:
     return Seen(run, sessions_of(messages))
 
 
+@cache
+def seen_capture(name: str) -> Seen:
+    return seen(messages_of(name))
+
+
 def links(run: Seen) -> set[tuple[str, str, str | None, str | None]]:
     """Return for each plan that a call opened: its session, the call's session, name and id."""
     found = set()
@@ -116,7 +119,7 @@ def links(run: Seen) -> set[tuple[str, str, str | None, str | None]]:
 @pytest.mark.parametrize("name", COMPLETE)
 def test_complete_run_has_the_expected_agents_calls_and_contents(name: str) -> None:
     (truth,) = truth_of(name)["runs"]
-    run = seen(messages_of(name))
+    run = seen_capture(name)
     root = run.plans[run.run.root_plan_id]
     assert root["title"] == root["user_request"] == truth["prompt"]
     assert (root["agent_name"], root["summary"]) == ("build", truth["final_answer"])
@@ -160,7 +163,7 @@ def test_complete_run_has_the_expected_agents_calls_and_contents(name: str) -> N
 
 @pytest.mark.parametrize("name", ["opencode-twins-served", "opencode-nested-served"])
 def test_sub_agent_is_below_the_call_whose_result_names_its_session(name: str) -> None:
-    run = seen(messages_of(name))
+    run = seen_capture(name)
     assert len(run.opened()) == 2
     for plan_id, call in run.opened().items():
         (session,) = run.sessions[plan_id]
@@ -168,7 +171,7 @@ def test_sub_agent_is_below_the_call_whose_result_names_its_session(name: str) -
 
 
 def test_session_that_a_second_call_resumes_is_a_second_agent() -> None:
-    run = seen(messages_of("opencode-resumed-served"))
+    run = seen_capture("opencode-resumed-served")
     requests = {run.plans[plan]["user_request"]: call for plan, call in run.opened().items()}
     assert {request[8:14] for request in requests} == {"task A", "task B"}
     assert all(
@@ -178,7 +181,7 @@ def test_session_that_a_second_call_resumes_is_a_second_agent() -> None:
 
 @pytest.mark.parametrize("name", [*COMPLETE, *STOPPED, *CUT_SHORT])
 def test_agent_that_writes_the_session_title_has_no_opening_call(name: str) -> None:
-    run = seen(messages_of(name))
+    run = seen_capture(name)
     titles = [(key, plan) for key, plan in run.plans.items() if plan["agent_name"] == "title"]
     [(plan_id, plan)] = titles
     assert plan["parent_plan_id"] == run.run.root_plan_id != plan_id
@@ -187,7 +190,7 @@ def test_agent_that_writes_the_session_title_has_no_opening_call(name: str) -> N
 
 
 def test_stopped_session_is_cancelled_at_every_level() -> None:
-    run = seen(messages_of("opencode-abort-served"))
+    run = seen_capture("opencode-abort-served")
     work = [plan for plan in run.plans.values() if plan["agent_name"] != "title"]
     rows = [*work, *run.calls.values()]
     assert {(row["status"], row["reason"]) for row in rows} == {(Status.CANCELLED, "interrupted")}
@@ -196,13 +199,13 @@ def test_stopped_session_is_cancelled_at_every_level() -> None:
 
 
 def test_agent_whose_last_model_call_failed_has_failed() -> None:
-    run = seen(messages_of("opencode-apifail-served"))
+    run = seen_capture("opencode-apifail-served")
     root = run.plans[run.run.root_plan_id]
     assert (root["status"], root["error_message"]) == (Status.FAILED, "The model is broken.")
 
 
 def test_turns_of_one_process_are_hand_offs_of_its_root_agent() -> None:
-    run = seen(messages_of(TURNS))
+    run = seen_capture(TURNS)
     root = run.plans[run.run.root_plan_id]
     assert (root["agent_name"], root["status"]) == ("opencode", Status.SUCCEEDED)
     turns = sorted(
@@ -224,7 +227,7 @@ def test_turns_of_one_process_are_hand_offs_of_its_root_agent() -> None:
 
 def test_killed_run_has_the_received_records_with_status_running() -> None:
     (truth,) = truth_of("opencode-crash")["runs"]
-    run = seen(messages_of("opencode-crash"))
+    run = seen_capture("opencode-crash")
     root = run.plans[run.run.root_plan_id]
     assert (root["title"], root["status"]) == (truth["prompt"], Status.RUNNING)
     assert [call["status"] for call in run.calls.values()] == [Status.SUCCEEDED]
@@ -240,7 +243,7 @@ def test_killed_run_has_the_received_records_with_status_running() -> None:
 
 def test_sub_agent_of_a_missing_call_gets_an_inferred_call() -> None:
     (truth,) = truth_of("opencode-subagent")["runs"]
-    run = seen(messages_of("opencode-subagent"))
+    run = seen_capture("opencode-subagent")
     [(plan_id, call)] = run.opened().items()
     plan = run.plans[plan_id]
     assert run.plans[run.run.root_plan_id]["title"] == truth["prompt"]
@@ -257,7 +260,7 @@ def test_sub_agent_of_a_missing_call_gets_an_inferred_call() -> None:
 
 @pytest.mark.parametrize("name", COMPLETE)
 def test_traces_alone_have_everything_but_the_names_of_main_agents(name: str) -> None:
-    both, traces = seen(messages_of(name)), seen(messages_of(name, "traces"))
+    both, traces = seen_capture(name), seen(messages_of(name, "traces"))
     assert links(traces) == links(both)
     assert traces.run.whole_run["title"] == both.run.whole_run["title"]
     assert {k: (row["status"], row["result"]) for k, row in traces.calls.items()} == {
@@ -274,7 +277,7 @@ def test_traces_alone_have_everything_but_the_names_of_main_agents(name: str) ->
 
 @pytest.mark.parametrize("name", ["opencode-nested-served", "opencode-twins-served"])
 def test_log_records_alone_give_agents_rounds_and_opening_calls(name: str) -> None:
-    both, logs = seen(messages_of(name)), seen(messages_of(name, "logs"))
+    both, logs = seen_capture(name), seen(messages_of(name, "logs"))
     assert logs.plans.keys() == both.plans.keys()
     assert logs.rounds.keys() == both.rounds.keys()
     assert {key: call["tool_call_id"] for key, call in logs.plans.items()} == {
@@ -287,10 +290,10 @@ def test_log_records_alone_give_agents_rounds_and_opening_calls(name: str) -> No
 # --- Order, split and growth ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", QUICK_OR_THOROUGH)
 def test_records_are_equal_if_an_export_is_reordered_split_or_repeated(name: str) -> None:
     messages = messages_of(name)
-    (expected,) = projected(messages)
+    expected = seen_capture(name).run
     singles = single(messages)
     traces, logs = single(messages_of(name, "traces")), single(messages_of(name, "logs"))
     shuffled = random.Random(0).sample(singles, len(singles))
@@ -315,6 +318,7 @@ def _run_of(name: str) -> tuple[list[bytes], Projected]:
     return [message for each, message in messages if each == trace_id], expected
 
 
+@pytest.mark.thorough
 @given(st.data())
 def test_no_split_of_a_run_changes_a_record(data: st.DataObject) -> None:
     own, expected = _run_of(data.draw(st.sampled_from(ALL)))
@@ -325,14 +329,14 @@ def test_no_split_of_a_run_changes_a_record(data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", QUICK_OR_THOROUGH)
 def test_links_of_every_prefix_of_a_run_remain_in_the_whole_run(name: str) -> None:
     messages = single(messages_of(name))
-    final = seen(messages)
+    final = seen_capture(name)
     _assert_beginnings_are_true(messages, final, parts=12)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", QUICK_OR_THOROUGH)
 def test_plans_and_opening_calls_keep_their_ids_as_a_run_grows(name: str) -> None:
     messages = messages_of(name)
-    final = seen(messages)
+    final = seen_capture(name)
     for at in beginnings(len(messages), len(messages)):
         run = _seen_part(messages, final, at)
         for plan_id, plan in run.plans.items() if run is not None else ():
@@ -347,7 +351,7 @@ def test_links_found_in_a_part_of_the_messages_are_true_for_the_whole_run(
     name: str, seed: int
 ) -> None:
     messages = single(messages_of(name))
-    final = seen(messages)
+    final = seen_capture(name)
     random.Random(seed).shuffle(messages)
     _assert_beginnings_are_true(messages, final, parts=8)
 

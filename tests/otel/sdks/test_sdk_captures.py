@@ -10,6 +10,7 @@ from tests.otel.captured import projected, projected_in_parts
 from tests.otel.made_traces import made, projection_of
 from tests.otel.sdks.captured import NAMES, expected_facts, seen_facts, spans_of
 from tests.otel.test_order import all_differences
+from tests.profiles import quick_among
 from tracer.records.record_classes import Kind
 
 
@@ -24,7 +25,7 @@ def test_capture_has_the_expected_agents_calls_and_tokens(name: str) -> None:
     assert seen.tokens == expected.tokens
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick_among(NAMES, NAMES[::5]))
 def test_records_are_equal_if_a_capture_is_reordered_split_or_repeated(name: str) -> None:
     spans = spans_of(name)
     once = projected(spans)
