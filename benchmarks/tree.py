@@ -15,6 +15,7 @@ import psutil
 
 from benchmarks.figures import Figure, at_most, p95
 from benchmarks.http_load import get, otlp, send
+from benchmarks.ingest import wait_until_projected
 from benchmarks.statement_costs import Costs, costs_of, note_statements
 from benchmarks.surroundings import WARM_UP, Bench, milliseconds, processor_seconds
 from benchmarks.workload import bodies, trace
@@ -40,6 +41,7 @@ def measured(bench: Bench) -> Iterator[Figure]:
                 bench.say(f"{size:,} spans")
                 spans = trace(bench.seed, size)
                 send(server.address, [[otlp(body) for body in bodies(spans)]], 1)
+                wait_until_projected(url)
                 for payloads, name in NAMES.items():
                     path = f"/api/plans/{UUID(bytes=spans[0].trace_id)}/tree?payloads={payloads}"
                     bound = GOALS.get((size, payloads))
