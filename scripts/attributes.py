@@ -55,10 +55,12 @@ that their values determine. All other attributes are stored with the span and s
 
 <!-- `make attributes` writes this page from `tracer/otel/dialects`. -->
 
-Each section is a convention for the names of attributes. If several conventions recognize a span,
-Tracer uses the first one on this page. If several attributes of a convention determine the same
-field, Tracer uses one that has a value. A name that ends with `*` stands for all attributes whose
-names begin like it. Most conventions also read the attributes of the
+Each section is a convention for the names of attributes. The instrumentation scope of a span
+selects the convention. If the scope is unknown, or its convention does not recognize the span, the
+attributes select it; if they fit several conventions, Tracer uses the first one on this page. If
+several attributes of a convention determine the same field, Tracer uses one that has a value. A
+name that ends with `*` stands for all attributes whose names begin like it. Most conventions also
+read the attributes of the
 [GenAI conventions](#genai-conventions).
 """
 
@@ -76,10 +78,13 @@ def _section(dialect: Dialect) -> str:
     unknown = [use for use in dialect.reads if use not in USES and use not in SpanFacts._fields]
     if unknown:
         raise ValueError(f"{dialect.title}: no field of `SpanFacts` and not in `USES`: {unknown}")
-    uses_of: dict[str, list[str]] = {}
+    uses_of: dict[str, list[str]] = {dialect.kind: [USES["role"]]} if dialect.kind else {}
     for use, names in dialect.reads.items():
         for name in dict.fromkeys(names):
             uses_of.setdefault(name, []).append(FIELDS.get(use, use))
+    for standard, names in dialect.names.items():
+        for name in names:
+            uses_of.setdefault(name, []).append(f"as `{standard}`")
     if not uses_of:
         return f"## {dialect.title}\n\nOnly the attributes of the GenAI conventions.\n"
     lines = [f"| `{name}` | {'; '.join(uses)} |" for name, uses in sorted(uses_of.items())]

@@ -298,11 +298,13 @@ def test_older_google_adk_attributes_are_read() -> None:
 
 
 def test_spans_within_a_claude_code_tool_are_no_calls() -> None:
+    scope = "com.anthropic.claude_code.tracing"
+    model = {"model": "m", "input_tokens": 3}
     run = projection_of(
-        made(1, "claude_code.interaction", {"session.id": "s"}),
-        made(2, "claude_code.llm_request", {"model": "m", "input_tokens": 3}, parent=1, at=(0, 1)),
-        made(3, "claude_code.tool", {"tool_name": "Bash"}, parent=1, at=(1, 2)),
-        made(4, "claude_code.tool.execution", {}, parent=3, at=(1, 2)),
+        made(1, "claude_code.interaction", {"session.id": "s"}, scope=scope),
+        made(2, "claude_code.llm_request", model, parent=1, at=(0, 1), scope=scope),
+        made(3, "claude_code.tool", {"tool_name": "Bash"}, parent=1, at=(1, 2), scope=scope),
+        made(4, "claude_code.tool.execution", {}, parent=3, at=(1, 2), scope=scope),
     )
 
     assert outline(run) == [

@@ -5,12 +5,23 @@ The shapes are those that `semantic-conventions-genai` documents; the values are
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
 from itertools import permutations
 from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import agent, chat, made, outline, projection_of, spans_from, tool
+from tests.otel.made_traces import (
+    agent,
+    chat,
+    made,
+    outline,
+    projection_of,
+    spans_from,
+    the_call,
+    tool,
+)
 from tests.otel.projections import Projected, project
 from tracer.otel.projection.orphan_agents import BY_CALLER_NAME, BY_TARGET
 from tracer.records.record_classes import Kind
@@ -308,3 +319,43 @@ def test_mcp_server_span_completes_the_call_of_the_client() -> None:
         '{"at": "Brest"}',
         "06:41",
     )
+
+
+def test_answer_in_two_attributes_and_costs_in_parts_are_read() -> None:
+    chosen = [{"id": "c1", "type": "function", "function": {"name": "measure", "arguments": "{}"}}]
+    asked = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.messages": '[{"role": "user", "content": "How is p-1?"}]',
+        "gen_ai.response.text": "I will measure.",
+        "gen_ai.response.tool_calls": json.dumps(chosen),
+        "gen_ai.usage.input_cost": 2.45e-05,
+        "gen_ai.usage.output_cost": "4.8e-06",
+    }
+    call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "measure"}
+    run = projection_of(
+        made(1, "chat m", asked, at=(0, 1)),
+        made(2, "execute_tool measure", {**call, "gen_ai.tool.call.id": "c1"}, at=(1, 2)),
+    )
+
+    (think_act,) = run.records[Kind.THINK_ACT].values()
+    assert think_act["thought"] == "I will measure."
+    assert think_act["cost_usd"] == Decimal("0.0000293")
+    assert the_call(run)["inferred"] is False
+    assert run.records[Kind.PLAN][run.root_plan_id]["user_request"] == "How is p-1?"
+
+
+def test_output_that_lists_tool_names_and_arguments_is_read() -> None:
+    model = {"gen_ai.operation.name": "chat", "gen_ai.output.type": "json"}
+    listed = [{"tool.name": "now", "tool.args": {"tz": "Europe/Oslo"}}]
+    tool = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "now",
+        "gen_ai.tool.args": '{"tz":"Europe/Oslo"}',
+        "gen_ai.output": "2026",
+    }
+    run = projection_of(
+        made(1, "call_llm m", {**model, "gen_ai.output": json.dumps(listed)}, at=(0, 1)),
+        made(2, "execute_tool now", tool, at=(1, 2)),
+    )
+
+    assert (the_call(run)["result"], the_call(run)["inferred"]) == ("2026", False)

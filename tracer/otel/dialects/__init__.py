@@ -2,11 +2,14 @@
 
 A dialect determines which spans are agents, model calls and tool calls, and extracts their fields.
 To add a dialect, create a module in this package and assign a `Dialect` to its `DIALECT`. The
-module needs no registration.
+module needs no registration. A convention that differs from the GenAI conventions only in names is
+a table in `tables`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -15,6 +18,7 @@ from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.logfire import announced_parent, is_pending
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.span_facts import WRAPPER, SpanFacts
+from tracer.otel.dialects.tables import TABLES
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import ReadableSpan
 
@@ -34,13 +38,26 @@ def _declared() -> list[Dialect]:
     """Return the dialects of all modules in this package, sorted by `Dialect.order`."""
     modules = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
     found = [module.DIALECT for module in modules if hasattr(module, "DIALECT")]
-    return sorted(found, key=lambda dialect: (dialect.order, dialect.title))
+    return sorted((*found, *TABLES), key=lambda dialect: (dialect.order, dialect.title))
 
 
 DIALECTS = _declared()
-_READERS = [(each.read, each.read_with_parent) for each in DIALECTS]
-_PARENT_TESTS = [each.reads_parent for each in DIALECTS if each.reads_parent is not None]
+_BY_MARK = {mark: each for each in reversed(DIALECTS) for mark in each.marks}
+_MARKS = frozenset(_BY_MARK)
 _SESSIONS = [item for each in DIALECTS for item in each.sessions.items()]
+
+
+@lru_cache(maxsize=1024)
+def _of_scope(scope: str) -> Dialect | None:
+    """Return the dialect of an instrumentation scope; None if no dialect claims the scope."""
+    return next((each for each in DIALECTS if each.claims(scope)), None)
+
+
+def _of_attributes(names: Iterable[str]) -> Dialect | None:
+    """Return the dialect with the least order among those whose marks are in `names`."""
+    if _MARKS.isdisjoint(names):
+        return None
+    return min((_BY_MARK[each] for each in _MARKS.intersection(names)), key=lambda each: each.order)
 
 
 def session_of(record: LogRecord) -> str | None:
@@ -57,29 +74,42 @@ def session_of(record: LogRecord) -> str | None:
 
 def reads_parent(span: ReadableSpan) -> bool:
     """Return whether `read_span` must receive the parent of this span."""
-    return any(test(span) for test in _PARENT_TESTS)
+    return any(
+        dialect is not None and dialect.reads_parent is not None and dialect.reads_parent(span)
+        for dialect in (_of_scope(span.scope), _of_attributes(span.attributes))
+    )
 
 
 def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> SpanFacts:
     """Return the role and the fields of a span.
 
-    The first dialect that recognizes the span reads it. If no dialect does, the result is
-    `WRAPPER`.
+    The dialect of the span's instrumentation scope reads it. If that dialect does not recognize
+    the span, or no dialect claims the scope, the dialect of its attributes reads it. Finally, the
+    GenAI conventions do. If none recognizes the span, the result is `WRAPPER`.
 
     Args:
         span: The span.
         parent: The parent of the span; None if it is unknown or `reads_parent` is false.
     """
-    for read, read_with_parent in _READERS:
-        if read is not None:
-            facts = read(span)
-        elif read_with_parent is not None:
-            facts = read_with_parent(span, parent)
-        else:
-            continue
+    by_scope = _of_scope(span.scope)
+    if by_scope is not None and (facts := _facts_of(by_scope, span, parent)) is not None:
+        return facts
+    by_attributes = _of_attributes(span.attributes)
+    if by_attributes is not None and by_attributes is not by_scope:
+        facts = _facts_of(by_attributes, span, parent)
         if facts is not None:
             return facts
-    return WRAPPER
+    return genai.read(span) or WRAPPER
+
+
+def _facts_of(
+    dialect: Dialect, span: ReadableSpan, parent: ReadableSpan | None
+) -> SpanFacts | None:
+    if dialect.read is not None:
+        return dialect.read(span)
+    if dialect.read_with_parent is not None:
+        return dialect.read_with_parent(span, parent)
+    return genai.read(dialect.translated(span)) if dialect.is_table else None
 
 
 def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
@@ -98,7 +128,8 @@ def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]
         All spans of the run, sorted by start and id.
     """
     scopes = {span.scope for span in spans} | {record.scope for record in logs}
+    present = {dialect for scope in scopes if (dialect := _of_scope(scope)) is not None}
     for dialect in DIALECTS:
-        if dialect.complete and any(scope.startswith(dialect.scope) for scope in scopes):
+        if dialect.complete is not None and dialect in present:
             spans = dialect.complete(spans, logs)
     return spans

@@ -35,6 +35,7 @@ def read(span: ReadableSpan) -> SpanFacts | None:
 DIALECT = Dialect(
     "Agent2Agent protocol",
     order=91,
+    marks=(METHOD,),
     read=read,
     reads={"role": (METHOD,), "name": AGENT_NAMES, "conversation": CONVERSATIONS},
 )

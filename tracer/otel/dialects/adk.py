@@ -41,6 +41,7 @@ def _content(text: str | None) -> str | None:
 DIALECT = Dialect(
     "Google ADK",
     order=70,
+    scopes=SCOPES,
     read=read,
     reads={"role": ("gen_ai.tool.name",), "arguments": ("gen_ai.tool.call.arguments",)},
 )

@@ -1371,7 +1371,7 @@ DIALECT = Dialect(
     "Claude Code",
     order=40,
     read=read,
-    scope=SCOPE,
+    scopes=(SCOPE + "*",),
     complete=complete,
     reads={
         "role": ("query_source", "llm_request.context"),

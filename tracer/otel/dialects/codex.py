@@ -966,7 +966,7 @@ DIALECT = Dialect(
     "Codex",
     order=50,
     read=read,
-    scope=SCOPE,
+    scopes=(SCOPE + "*",),
     complete=complete,
     sessions={"codex_otel": "conversation.id"},
     reads={

@@ -44,6 +44,7 @@ def read(span: ReadableSpan) -> SpanFacts | None:
 DIALECT = Dialect(
     "Gemini CLI",
     order=60,
+    scopes=(_SCOPE,),
     read=read,
     reads={
         "role": ("gen_ai.operation.name",),

@@ -8,6 +8,7 @@ Agents, Strands, VS Code and others.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -130,6 +131,7 @@ PARAMETERS = {
 OFFERED_TOOLS = (
     "gen_ai.tool.definitions",
     "gen_ai.request.tools",
+    "gen_ai.request.available_tools",
     "model_request_parameters",
     "llm.request.functions",
 )
@@ -145,7 +147,16 @@ FIRST_TOKEN_SECONDS = (
 PROVIDERS = ("gen_ai.provider.name", "gen_ai.system")
 _FRAMEWORKS = frozenset(("autogen", "microsoft.agent_framework", "strands-agents"))
 """Frameworks that put their own name into the attribute for the model's provider."""
-COSTS = ("operation.cost", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total")
+COSTS = (
+    *("operation.cost", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total"),
+    *("gen_ai.cost.total_tokens", "gen_ai.cost.amount"),
+)
+PARTS_OF_COST = (
+    ("gen_ai.usage.input_cost", "gen_ai.usage.output_cost"),
+    ("gen_ai.cost.input", "gen_ai.cost.output"),
+    ("gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens"),
+)
+"""Costs of the input and of the output of a model call, if no attribute has their sum."""
 CALL_IDS = ("gen_ai.tool.call.id", "tool.call.id", "tool_call_id")
 ARGUMENTS = (
     "gen_ai.tool.call.arguments",
@@ -153,6 +164,8 @@ ARGUMENTS = (
     "gcp.vertex.agent.tool_call_args",
     "gen_ai.tool.arguments",
     "gen_ai.tool.input",
+    "gen_ai.tool.args",
+    "gen_ai.tool.call.args",
 )
 QUERIES = ("gen_ai.retrieval.query.text", "gen_ai.memory.query.text")
 """The attributes with the query of a retrieval or of a memory search."""
@@ -166,6 +179,7 @@ RESULTS = (
     "gcp.vertex.agent.tool_response",
     "gen_ai.tool.result",
     "gen_ai.tool.output",
+    "gen_ai.output",
 )
 INPUT_MESSAGES = (
     "gen_ai.input.messages",
@@ -173,8 +187,19 @@ INPUT_MESSAGES = (
     "all_messages_events",
     "gcp.vertex.agent.llm_request",
     "gen_ai.prompt",
+    "gen_ai.request.messages",
+    "gen_ai.input",
 )
-OUTPUT_MESSAGES = ("gen_ai.output.messages", "gcp.vertex.agent.llm_response", "gen_ai.completion")
+OUTPUT_MESSAGES = (
+    "gen_ai.output.messages",
+    "gcp.vertex.agent.llm_response",
+    "gen_ai.completion",
+    "gen_ai.output",
+)
+ANSWER_TEXTS = ("gen_ai.response.text",)
+"""Attributes with the text of an answer, if no attribute has its message."""
+ANSWER_CALLS = ("gen_ai.response.tool_calls",)
+"""Attributes with the tool calls of an answer, if no attribute has its message."""
 ANSWERS = ("final_result",)
 _WORKFLOWS = "opentelemetry.instrumentation.openai_agents"
 """The scope of an instrumentation that reports a whole workflow as an agent without a name."""
@@ -302,10 +327,20 @@ def speaking_facts(span: ReadableSpan, role: Role) -> SpanFacts:
         output_tokens=count(first(attributes, OUTPUT_TOKENS)),
         cache_read_tokens=count(first(attributes, CACHE_READ_TOKENS)),
         cache_written_tokens=count(first(attributes, CACHE_WRITTEN_TOKENS)),
-        cost_usd=usd(first(attributes, COSTS)),
+        cost_usd=cost_in(attributes),
         caller=first_text(attributes, CALLERS) if role is Role.AGENT else None,
         **(model_details(attributes, output_messages) if role is Role.MODEL else {}),
     )
+
+
+def cost_in(attributes: Mapping[str, Any]) -> Decimal | None:
+    """Return the cost that the emitter reports for a model call, in US dollars."""
+    total = usd(first(attributes, COSTS))
+    for names in PARTS_OF_COST if total is None else ():
+        parts = [part for name in names if (part := usd(attributes.get(name))) is not None]
+        if parts:
+            return sum(parts, Decimal(0))
+    return total
 
 
 def _with_instructions(input_messages: Any, instructions: Any) -> str | None:
@@ -393,7 +428,7 @@ def _conversation(span: ReadableSpan) -> tuple[Any, Any]:
     if input_messages is None:
         input_messages = flattened(attributes, "gen_ai.prompt") or None
     if output_messages is None:
-        output_messages = flattened(attributes, "gen_ai.completion") or None
+        output_messages = flattened(attributes, "gen_ai.completion") or _answer_of(attributes)
     if (input_messages is None or output_messages is None) and attributes.get("events") is not None:
         input_messages, output_messages = _split_choices(
             attributes["events"], input_messages, output_messages
@@ -401,6 +436,17 @@ def _conversation(span: ReadableSpan) -> tuple[Any, Any]:
     if input_messages is None or output_messages is None:
         input_messages, output_messages = _from_events(span, input_messages, output_messages)
     return input_messages, output_messages
+
+
+def _answer_of(attributes: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the answer of a span that has its text and its tool calls in two attributes."""
+    answer = first(attributes, ANSWER_TEXTS)
+    calls = first(attributes, ANSWER_CALLS)
+    if answer is None and calls is None:
+        return None
+    texts = parsed(answer)
+    content = "\n".join(map(str, texts)) if isinstance(texts, list) else answer
+    return [{"role": "assistant", "content": content, "tool_calls": calls}]
 
 
 def _split_choices(events: Any, input_messages: Any, output_messages: Any) -> tuple[Any, Any]:
@@ -471,8 +517,8 @@ DIALECT = Dialect(
             *("gen_ai.system_instructions", "events", "gen_ai.prompt.*"),
             *("content", "message", "role", "tool_calls", "gen_ai.event.content"),
         ),
-        "answer": (*ANSWERS, *OUTPUT_MESSAGES, "gen_ai.completion.*"),
-        "chosen": (*OUTPUT_MESSAGES, "gen_ai.completion.*"),
+        "answer": (*ANSWERS, *OUTPUT_MESSAGES, "gen_ai.completion.*", *ANSWER_TEXTS),
+        "chosen": (*OUTPUT_MESSAGES, "gen_ai.completion.*", *ANSWER_CALLS),
         "requested_model": REQUESTED_MODELS,
         "model": MODELS,
         "provider": PROVIDERS,
@@ -481,7 +527,7 @@ DIALECT = Dialect(
         "cache_read_tokens": CACHE_READ_TOKENS,
         "cache_written_tokens": CACHE_WRITTEN_TOKENS,
         "reasoning_tokens": REASONING_TOKENS,
-        "cost_usd": COSTS,
+        "cost_usd": (*COSTS, *(name for names in PARTS_OF_COST for name in names)),
         "parameters": tuple(PARAMETERS),
         "offered_tools": (*OFFERED_TOOLS, "llm.request.functions.*"),
         "finish_reasons": FINISH_REASONS,

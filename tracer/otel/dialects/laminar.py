@@ -70,6 +70,7 @@ def _model(span: ReadableSpan, observed: Observed) -> SpanFacts:
 DIALECT = Dialect(
     "Laminar",
     order=2,
+    marks=(_KIND,),
     read=read,
     reads={
         "role": (_KIND,),

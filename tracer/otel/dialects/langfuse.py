@@ -172,6 +172,7 @@ _INPUT, _OUTPUT, _USAGE = _PREFIX + "input", _PREFIX + "output", _PREFIX + "usag
 DIALECT = Dialect(
     "Langfuse",
     order=1,
+    marks=(_KIND,),
     read=read,
     reads={
         "role": (_KIND, _METADATA + "*"),

@@ -124,8 +124,9 @@ _USAGE = _METADATA + "usage_metadata"
 DIALECT = Dialect(
     "LangSmith",
     order=3,
+    scopes=(SCOPE,),
+    marks=(_KIND,),
     read=read,
-    scope=SCOPE,
     complete=complete,
     reads={
         "role": (

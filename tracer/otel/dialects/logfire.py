@@ -107,6 +107,8 @@ def announced_parent(pending: ReadableSpan) -> bytes | None:
 DIALECT = Dialect(
     "Logfire",
     order=0,
+    scopes=(_SCOPES + "*",),
+    marks=(_TYPE,),
     read=read,
     reads={
         "spans": (_TYPE,),

@@ -94,6 +94,7 @@ def _seconds_to_first_token(span: ReadableSpan) -> float | None:
 DIALECT = Dialect(
     "Mastra",
     order=7,
+    marks=(_KIND,),
     read_with_parent=read,
     reads_parent=reads_parent,
     reads={

@@ -40,6 +40,7 @@ def read(span: ReadableSpan) -> SpanFacts | None:
 DIALECT = Dialect(
     "Model Context Protocol",
     order=90,
+    marks=(METHOD,),
     read=read,
     reads={
         "role": (METHOD,),

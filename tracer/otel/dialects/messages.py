@@ -30,11 +30,11 @@ _TYPES_OF_NOBODY = (*_CALL_TYPES, *_TEXT_TYPES, "message")
 """Values of a message's `type` that are not the role of a speaker."""
 _NESTED_CALLS_IN_ORDER = ("functionCall", "function_call", "toolUse", "tool_call")
 _NESTED_CALLS = frozenset(_NESTED_CALLS_IN_ORDER)
-_LISTS = ("messages", "contents", "inputs")
+_LISTS = ("messages", "contents", "inputs", "items")
 _CONTENTS = frozenset(("content", "parts", "tool_calls"))
 _WRAPPERS = ("data", "kwargs", "message", "content")
 _IDS = ("call_id", "id", "toolCallId", "toolUseId", "tool_call_id")
-_NAMES = ("name", "toolName")
+_NAMES = ("name", "toolName", "tool.name")
 _OBJECTS = ("ChatMessage(", "StopEvent(")
 """Prefixes of the `repr` of message objects of LlamaIndex, Haystack and smolagents. Such a text is
 ignored."""
@@ -43,7 +43,7 @@ _SHOWN_CALL = "ResponseFunctionToolCall("
 `repr`."""
 _MAX_SHOWN_CHARACTERS = 100_000
 _SPEAKERS = frozenset(("user", "human", "system", "assistant", "ai", "tool", "developer"))
-_ARGUMENTS = ("arguments", "args", "input")
+_ARGUMENTS = ("arguments", "args", "input", "tool.args")
 
 
 class ParsedMessage(NamedTuple):
@@ -283,7 +283,8 @@ def _read_piece(piece: Mapping[str, Any], calls: list[RequestedCall]) -> None:
             if isinstance(nested, dict):
                 calls.append(_chosen(nested))
                 return
-    if piece.get("type") in _CALL_TYPES and "role" not in piece:
+    is_call = piece.get("type") in _CALL_TYPES or "tool.name" in piece
+    if is_call and "role" not in piece:
         calls.append(_chosen(piece))
 
 

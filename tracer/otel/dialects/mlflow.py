@@ -101,6 +101,7 @@ _INPUTS, _OUTPUTS, _USAGE = "mlflow.spanInputs", "mlflow.spanOutputs", "mlflow.c
 DIALECT = Dialect(
     "MLflow",
     order=4,
+    marks=(_KIND,),
     read=read,
     reads={
         "role": (_KIND, "metadata"),

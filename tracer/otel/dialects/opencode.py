@@ -981,7 +981,7 @@ def _title(request: str | None) -> str | None:
 DIALECT = Dialect(
     "OpenCode",
     order=80,
-    scope=SCOPE,
+    scopes=(SCOPE + "*",),
     complete=complete,
     reads={
         "links": ("session.id", "message.id", *_SESSION_HEADERS, _PARENT_HEADER),

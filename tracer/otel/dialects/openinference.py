@@ -339,6 +339,7 @@ def _values(arguments: Any) -> list[Any]:
 DIALECT = Dialect(
     "OpenInference",
     order=10,
+    marks=(KIND,),
     read_with_parent=read,
     reads_parent=reads_parent,
     reads={

@@ -26,4 +26,4 @@ def read(span: ReadableSpan) -> SpanFacts | None:
     return facts._replace(cost_usd=facts.cost_usd or None)
 
 
-DIALECT = Dialect("OpenLIT", order=5, read=read, reads={})
+DIALECT = Dialect("OpenLIT", order=5, scopes=(_SCOPES + "*",), read=read, reads={})

@@ -104,6 +104,7 @@ def _content(value: Any, name: str) -> Any:
 DIALECT = Dialect(
     "OpenLLMetry (Traceloop)",
     order=20,
+    marks=(KIND,),
     read=read,
     reads={
         "role": (KIND,),

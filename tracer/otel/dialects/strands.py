@@ -41,6 +41,7 @@ def read(span: ReadableSpan) -> SpanFacts | None:
 DIALECT = Dialect(
     "Strands Agents",
     order=6,
+    scopes=(_SCOPE,),
     read=read,
     reads={
         "finish_reasons": ("finish_reason",),

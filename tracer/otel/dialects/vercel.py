@@ -26,6 +26,8 @@ from tracer.otel.dialects.span_facts import (
 from tracer.otel.otlp.spans import ReadableSpan
 from tracer.records.arguments import parsed
 
+_SCOPE = "ai"
+"""The scope of the SDK up to version 6."""
 _SCOPE_OF_GENAI = "gen_ai"
 """The scope of the package `@ai-sdk/otel` (version 7 of the SDK). Its spans follow the GenAI
 conventions."""
@@ -167,6 +169,8 @@ def _chosen(span: ReadableSpan) -> tuple[RequestedCall, ...]:
 DIALECT = Dialect(
     "Vercel AI SDK",
     order=30,
+    scopes=(_SCOPE, _SCOPE_OF_GENAI),
+    marks=("ai.operationId", "ai.telemetry.functionId", *_PROMPTS),
     read=read,
     reads={
         "role": ("ai.operationId",),
