@@ -359,3 +359,41 @@ def test_output_that_lists_tool_names_and_arguments_is_read() -> None:
     )
 
     assert (the_call(run)["result"], the_call(run)["inferred"]) == ("2026", False)
+
+
+USED = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "expected"),
+    [
+        ("chat.completions m", {**USED, "gen_ai.operation.name": "chat.completions"}, "round 3"),
+        ("call_llm m", {**USED, "gen_ai.operation.name": "call_llm"}, "round 3"),
+        ("completion m", {**USED, "gen_ai.operation.name": "Completion"}, "round 3"),
+        ("langchain4j.completion", USED, "round 3"),
+        ("llm_request", USED, "round 3"),
+        ("generate", {**USED, "gen_ai.operation.name": "text_generation"}, "round 3"),
+        ("tool", {"gen_ai.operation.name": "ExecuteTool", "gen_ai.tool.name": "t"}, "call t None"),
+        ("tool", {"gen_ai.operation.name": "tool.execute", "gen_ai.tool.name": "t"}, "call t None"),
+        ("tool", {"gen_ai.operation.name": "call", "gen_ai.tool.call.id": "c"}, "call tool None"),
+    ],
+)
+def test_span_with_an_unlisted_operation_is_read_by_its_names(
+    name: str, attributes: dict[str, Any], expected: str
+) -> None:
+    run = projection_of(made(1, name, attributes))
+
+    assert [line.strip() for line in outline(run)][-1] == expected
+
+
+@pytest.mark.parametrize("operation", ["run_agent", "agent.run", "InvokeAgent", "kickoff"])
+def test_span_with_an_agents_name_around_model_calls_is_an_agent(operation: str) -> None:
+    attributes = {"gen_ai.operation.name": operation, "gen_ai.agent.name": "planner"}
+    chat = {**USED, "gen_ai.operation.name": "chat", "gen_ai.agent.name": "planner"}
+    run = projection_of(
+        made(1, "run", {**attributes, **USED}),
+        made(2, "POST /v1/chat", {"gen_ai.agent.name": "planner"}, parent=1),
+        made(3, "chat m", chat, parent=2),
+    )
+
+    assert outline(run) == ["plan planner", "  step planner", "    round 3"]

@@ -7,6 +7,7 @@ Agents, Strands, VS Code and others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
@@ -63,7 +64,7 @@ OPERATIONS: dict[str, tuple[Role, str | None]] = {
     "run_step": (Role.CHAIN, None),
 }
 """The role of a span by its `gen_ai.operation.name`, with the type of the tool for a tool call.
-Spans with other operations are wrappers."""
+`assumed_role` reads spans with other operations."""
 
 AGENT_NAMES = ("gen_ai.agent.name", "agent_name", "gen_ai.agent.id")
 CONVERSATIONS = ("gen_ai.conversation.id", "session.id", "gcp.vertex.agent.session_id")
@@ -204,6 +205,7 @@ ANSWERS = ("final_result",)
 _WORKFLOWS = "opentelemetry.instrumentation.openai_agents"
 """The scope of an instrumentation that reports a whole workflow as an agent without a name."""
 _DETAILS = "gen_ai.client.inference.operation.details"
+_HUMPS, _NO_LETTERS = re.compile("(?<=[a-z])(?=[A-Z])"), re.compile("[^A-Za-z0-9]+")
 _NOT_A_CALL_ID = "<not specified>"
 _CANCELLATION = "strands.cancellation.type"
 """An attribute that only spans of cancelled work have. The status of such a span may be unset."""
@@ -212,9 +214,12 @@ _CANCELLATION = "strands.cancellation.type"
 def read(span: ReadableSpan) -> SpanFacts | None:
     """Return the role and fields of a span of the GenAI conventions; None for any other span."""
     kind = kind_of(span)
-    if kind is None:
+    if kind is not None:
+        facts = _read_as(span, *kind)
+    elif (role := assumed_role(span.attributes)) is not None:
+        facts = _read_as(span, role, None)._replace(is_assumed=role is not Role.TOOL)
+    else:
         return None
-    facts = _read_as(span, *kind)
     cancelled = text(span.attributes.get(_CANCELLATION))
     return facts if cancelled is None else facts._replace(cancelled=cancelled)
 
@@ -241,7 +246,7 @@ def event_of(record: LogRecord) -> SpanEvent | None:
 
 
 def kind_of(span: ReadableSpan) -> tuple[Role, str | None] | None:
-    """Return the role of a span and the type of its tool; None if the span is no GenAI span.
+    """Return the role of a span and the type of its tool; None if neither is certain.
 
     The attribute `gen_ai.operation.name` decides. If it is missing, other attributes or the span's
     name decide.
@@ -249,7 +254,7 @@ def kind_of(span: ReadableSpan) -> tuple[Role, str | None] | None:
     attributes = span.attributes
     operation = attributes.get("gen_ai.operation.name")
     if isinstance(operation, str) and operation:
-        return OPERATIONS.get(operation, (Role.WRAPPER, None))
+        return OPERATIONS.get(operation) or OPERATIONS.get(_in_snake_case(operation))
     if "gen_ai.tool.name" in attributes or "gen_ai.tool.call.id" in attributes:
         return Role.TOOL, None
     if "agent_name" in attributes and "model_name" in attributes:  # pydantic-ai's `agent run`
@@ -263,6 +268,28 @@ def kind_of(span: ReadableSpan) -> tuple[Role, str | None] | None:
     if speaks and first(attributes, REQUESTED_MODELS) is not None:
         return Role.MODEL, None
     return None
+
+
+def assumed_role(attributes: Mapping[str, Any]) -> Role | None:
+    """Return the role of a span whose operation is missing or unknown; None if it has none.
+
+    A span with a tool's name or call id is a tool call. Otherwise, a span with a model's name and
+    token counts is a model call, and a span with an agent's name is an agent. The run's other spans
+    may contradict: see `forest`.
+    """
+    if first(attributes, ("gen_ai.tool.name", "gen_ai.tool.call.id")) is not None:
+        return Role.TOOL
+    model = first(attributes, (*MODELS, *REQUESTED_MODELS))
+    tokens = count(first(attributes, INPUT_TOKENS)), count(first(attributes, OUTPUT_TOKENS))
+    if model is not None and any(number is not None for number in tokens):
+        return Role.MODEL
+    agent = first(attributes, ("gen_ai.agent.name",))
+    return Role.AGENT if agent is not None else None
+
+
+def _in_snake_case(operation: str) -> str:
+    """Return an operation as the conventions spell it, such as `execute_tool` for `ExecuteTool`."""
+    return _NO_LETTERS.sub("_", _HUMPS.sub("_", operation)).lower()
 
 
 def tool_facts(span: ReadableSpan, tool_type: str | None) -> SpanFacts:

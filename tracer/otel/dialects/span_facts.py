@@ -106,6 +106,9 @@ class SpanFacts(NamedTuple):
     """The name of the agent to which a tool call transfers control."""
     caller: str | None = None
     """The name of the agent or workflow that invoked this agent, according to the span."""
+    is_assumed: bool = False
+    """Whether the role follows from the names and counts of the span, because its operation is
+    unknown. The spans around and below it may contradict."""
     is_mcp: bool = False
     """Whether the span follows the MCP conventions. A tool span around it may describe the same
     call."""

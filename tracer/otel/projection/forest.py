@@ -28,6 +28,8 @@ def build_tree(spans: list[SlimSpan]) -> None:
         spans: All spans of a run, sorted, with parents and facts.
     """
     _set_places(spans)
+    if any(span.facts.is_assumed for span in spans) and _correct_assumed_roles(spans):
+        _set_places(spans)
     has_repeats = any(
         (above := span.above) is not None and above.facts.role is span.facts.role for span in spans
     )
@@ -79,6 +81,41 @@ def _climb(wrapper: SlimSpan, done: set[SlimSpan]) -> None:
     for each in way:
         each.above, each.awaits = at.above, at.awaits
     done.update(way)
+
+
+def _correct_assumed_roles(spans: list[SlimSpan]) -> bool:
+    """Correct the roles of spans whose operation is unknown. Return whether any was corrected.
+
+    A span with a model's name and token counts is no model call if a model call is below it: then
+    it is an agent if it has an agent's name. A span with an agent's name is no agent if no work is
+    below it, or if the agent above has the same name, which then was only copied.
+    """
+    roles_below: dict[SlimSpan, set[Role]] = {}
+    for span in reversed(spans):
+        above = span.above
+        while above is not None and span.facts.role in NODES:
+            roles = roles_below.setdefault(above, set())
+            if span.facts.role in roles:
+                break
+            roles.add(span.facts.role)
+            above = above.above
+    has_corrected = False
+    for span in spans:
+        facts, below = span.facts, roles_below.get(span, set())
+        if not facts.is_assumed:
+            continue
+        if facts.role is Role.MODEL and Role.MODEL in below:
+            span.facts = facts._replace(role=Role.AGENT, name=facts.agent)
+            has_corrected = True
+        if span.facts.role is Role.AGENT:
+            above = span.above
+            while above is not None and above.facts.role is not Role.AGENT:
+                above = above.above
+            is_copied = above is not None and above.facts.name == span.facts.name
+            if is_copied or not below or not span.facts.name:
+                span.facts = span.facts._replace(role=Role.WRAPPER)
+                has_corrected = True
+    return has_corrected
 
 
 def represented(span: SlimSpan) -> SlimSpan:
