@@ -83,6 +83,7 @@ CREATE TABLE run (
     service_version text,
     deployment_environment text,
     unpriced_calls bigint NOT NULL DEFAULT 0,
+    unread_spans bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (project_id, root_plan_id),
     CONSTRAINT run_totals_are_counts CHECK (
         input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0 AND tool_calls >= 0 AND
@@ -255,6 +256,8 @@ CREATE TABLE think_act_record (
     cache_written_tokens bigint,
     reasoning_tokens bigint,
     first_token_at timestamptz,
+    inferred boolean NOT NULL DEFAULT false,
+    inferred_from text,
     PRIMARY KEY (think_act_id, root_plan_id, project_id),
     CONSTRAINT step_id_refers_to_agent_execution_record
         FOREIGN KEY (project_id, root_plan_id, step_id)

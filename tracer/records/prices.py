@@ -48,6 +48,12 @@ class TokenUsage(NamedTuple):
     """Tokens of the prompt that the provider wrote to its cache."""
     reasoning: int = 0
     """Tokens of the response that the model used for reasoning."""
+    cache_written_hour: int = 0
+    """Those of `cache_written` that the provider caches for an hour."""
+    audio_input: int = 0
+    """Tokens of the prompt that are audio, not cached."""
+    audio_output: int = 0
+    """Tokens of the response that are audio."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +193,7 @@ def cost_of(
     *,
     provider: str | None = None,
     at: datetime | None = None,
+    tier: str | None = None,
 ) -> Decimal | None:
     """Return the cost of a response in US dollars, by the price list of `genai-prices`.
 
@@ -195,9 +202,10 @@ def cost_of(
         model: The name of the model that responded.
         provider: The model's provider; None: it is derived from the model's name.
         at: The time of the request, because prices change. The default is now.
+        tier: The provider's service tier; None: the standard tier.
 
     Returns:
-        The cost; None if the list has no price for the model.
+        The cost; None if the list has no price for the model, or the tier's price is unknown.
     """
     if max(len(model), len(provider or "")) > _MAX_NAME:
         return None
@@ -205,28 +213,66 @@ def cost_of(
     if match is None:
         return None
     listed, seller = match
+    factor = _tier_factor(tier, seller.id, listed.id)
+    if factor is None:
+        return None
     try:
         prices = listed.get_prices(at or utc_now())
         total = text_price(vars(prices), usage)
         if total is None:
             total = listed.calc_price(_usage(usage), seller, genai_request_timestamp=at).total_price
-        return round(total, USD_PLACES) if any(vars(prices).values()) else None
+        return round(total * factor, USD_PLACES) if any(vars(prices).values()) else None
     except (ValueError, ArithmeticError):
         return None  # the counts are inconsistent, or too large
 
 
-def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
-    """Return the price of text tokens, ten times as fast as `calc_price` of `genai-prices`.
+_TIERED_SELLERS = ("openai", "azure")
+_TIER_FACTORS = {"flex": Decimal("0.5"), "batch": Decimal("0.5")}
+_PRIORITY_FACTORS = {
+    "gpt-5-mini": Decimal("1.8"),
+    "gpt-5": Decimal(2),
+    "gpt-4.1-nano": Decimal(2),
+    "gpt-4.1": Decimal("1.75"),
+    "gpt-4o-mini": Decimal(5) / 3,
+    "gpt-4o": Decimal("1.7"),
+    "o3": Decimal("1.75"),
+    "o4-mini": Decimal(20) / 11,
+}
+"""What OpenAI charges for its priority tier, as a multiple of the standard price, by the beginning
+of the model's name. Source: the table "Priority" of OpenAI's pricing page."""
 
-    Tracer records only text tokens, so only five rates apply: input, output, cache read, cache
-    write and reasoning. Returns None if the model also has a price per request.
+
+def _tier_factor(tier: str | None, seller: str, model: str) -> Decimal | None:
+    """Return the multiple of the standard price for a service tier; None if it is unknown.
+
+    The price list has no tiers. Only OpenAI's tiers change the price of a single response.
+    """
+    if tier is None or seller not in _TIERED_SELLERS:
+        return Decimal(1)
+    tier = tier.lower()
+    if tier == "priority":
+        found = (each for each in _PRIORITY_FACTORS if model.startswith(each))
+        return _PRIORITY_FACTORS.get(next(found, ""))
+    return _TIER_FACTORS.get(tier, Decimal(1))
+
+
+def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
+    """Return the price of tokens, ten times as fast as `calc_price` of `genai-prices`.
+
+    The rates are those of input, output, cache read, cache write (for an hour, too), reasoning and
+    audio. Tokens whose own rate is missing have the rate of their whole. Returns None if the model
+    also has a price per request.
     """
     if prices.get("requests_kcount") is not None:
         return None
     total, fresh = Decimal(0), usage.input
+    has_hourly = prices.get("cache_write_1h_mtok") is not None
+    hourly = min(usage.cache_written_hour, usage.cache_written) if has_hourly else 0
     for name, count in (
         ("cache_read_mtok", usage.cache_read),
-        ("cache_write_mtok", usage.cache_written),
+        ("cache_write_1h_mtok", hourly),
+        ("cache_write_mtok", usage.cache_written - hourly),
+        ("input_audio_mtok", usage.audio_input),
     ):
         if prices.get(name) is not None:
             total += _price_at(prices[name], usage.input) * count
@@ -239,6 +285,9 @@ def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
     if prices.get("output_reasoning_mtok") is not None:
         total += _price_at(prices["output_reasoning_mtok"], usage.input) * usage.reasoning
         visible -= usage.reasoning
+    if prices.get("output_audio_mtok") is not None:
+        total += _price_at(prices["output_audio_mtok"], usage.input) * usage.audio_output
+        visible -= usage.audio_output
     if prices.get("output_mtok") is not None:
         if visible < 0:
             raise ValueError("a model call cannot have more reasoning tokens than output tokens")

@@ -154,6 +154,8 @@ class Run(Record, Totals):
     """The version of the service: `service.version`."""
     deployment_environment: Annotated[str | None, Merge.GREATEST] = None
     """The environment of the service, such as `production`: `deployment.environment.name`."""
+    unread_spans: Int64 = 0
+    """The number of spans with token counts that no rule could read. Their costs are unknown."""
 
 
 class Outcome(_Fields):
@@ -168,12 +170,12 @@ class Outcome(_Fields):
 
 
 class Inferred(_Fields):
-    """Whether the link to the record's parent was recorded or inferred."""
+    """Whether the record and the link to its parent were recorded or inferred."""
 
     inferred: bool = False
-    """True if the link to its parent was reconstructed rather than recorded."""
+    """True if it, or the link to its parent, was reconstructed rather than recorded."""
     inferred_from: str | None = None
-    """The evidence for the reconstructed link."""
+    """The evidence for the reconstruction."""
 
 
 class PlanExecutionRecord(Record, Outcome, Inferred):
@@ -224,7 +226,7 @@ class AgentExecutionRecord(Record, Outcome):
     """The agent's final answer."""
 
 
-class ThinkActRecord(Record, Outcome):
+class ThinkActRecord(Record, Outcome, Inferred):
     """A think-act: one model request and the tool calls that it requests."""
 
     think_act_id: UUID

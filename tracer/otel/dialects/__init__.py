@@ -19,6 +19,7 @@ from tracer.otel.dialects.logfire import announced_parent, is_pending
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.span_facts import WRAPPER, SpanFacts
 from tracer.otel.dialects.tables import TABLES
+from tracer.otel.dialects.usage import include_parts
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import ReadableSpan
 
@@ -127,6 +128,7 @@ def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]
     Returns:
         All spans of the run, sorted by start and id.
     """
+    include_parts(spans)
     scopes = {span.scope for span in spans} | {record.scope for record in logs}
     present = {dialect for scope in scopes if (dialect := _of_scope(scope)) is not None}
     for dialect in DIALECTS:

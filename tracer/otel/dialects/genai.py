@@ -8,7 +8,7 @@ Agents, Strands, VS Code and others.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -103,6 +103,37 @@ REASONING_TOKENS = (
     "gen_ai.usage.details.reasoning_tokens",
     "gen_ai.usage.output_tokens.reasoning",
     "llm.usage.reasoning_tokens",
+)
+CACHE_WRITTEN_HOUR_TOKENS = (
+    "gen_ai.usage.cache_creation.ephemeral_1h_input_tokens",
+    "gen_ai.usage.cache_creation.1h.input_tokens",
+    "gen_ai.usage.details.ephemeral_1h_input_tokens",
+)
+AUDIO_INPUT_TOKENS = (
+    "gen_ai.usage.audio.input_tokens",
+    "gen_ai.usage.input_audio_tokens",
+    "gen_ai.usage.details.input_audio_tokens",
+    "llm.token_count.prompt_details.audio",
+)
+AUDIO_OUTPUT_TOKENS = (
+    "gen_ai.usage.audio.output_tokens",
+    "gen_ai.usage.output_audio_tokens",
+    "gen_ai.usage.details.output_audio_tokens",
+    "llm.token_count.completion_details.audio",
+)
+TOTAL_TOKENS = (
+    "gen_ai.usage.total_tokens",
+    "llm.usage.total_tokens",
+    "llm.token_count.total",
+    "ai.usage.totalTokens",
+)
+SERVICE_TIERS = (
+    "gen_ai.openai.response.service_tier",
+    "openai.response.service_tier",
+    "gen_ai.response.service_tier",
+    "gen_ai.openai.request.service_tier",
+    "openai.request.service_tier",
+    "gen_ai.request.service_tier",
 )
 PARAMETERS = {
     "gen_ai.request.temperature": "temperature",
@@ -354,6 +385,7 @@ def speaking_facts(span: ReadableSpan, role: Role) -> SpanFacts:
         output_tokens=count(first(attributes, OUTPUT_TOKENS)),
         cache_read_tokens=count(first(attributes, CACHE_READ_TOKENS)),
         cache_written_tokens=count(first(attributes, CACHE_WRITTEN_TOKENS)),
+        total_tokens=count(first(attributes, TOTAL_TOKENS)),
         cost_usd=cost_in(attributes),
         caller=first_text(attributes, CALLERS) if role is Role.AGENT else None,
         **(model_details(attributes, output_messages) if role is Role.MODEL else {}),
@@ -362,12 +394,25 @@ def speaking_facts(span: ReadableSpan, role: Role) -> SpanFacts:
 
 def cost_in(attributes: Mapping[str, Any]) -> Decimal | None:
     """Return the cost that the emitter reports for a model call, in US dollars."""
-    total = usd(first(attributes, COSTS))
-    for names in PARTS_OF_COST if total is None else ():
-        parts = [part for name in names if (part := usd(attributes.get(name))) is not None]
+    value = parsed(first(attributes, COSTS))
+    if isinstance(value, dict):  # an object with the sum, or with its parts
+        total = usd(first(value, _TOTAL_COSTS))
+        return total if total is not None else _sum_of_costs(value, (("input", "output"),))
+    total = usd(value.strip().removeprefix("$") if isinstance(value, str) else value)
+    return total if total is not None else _sum_of_costs(attributes, PARTS_OF_COST)
+
+
+_TOTAL_COSTS = ("total", "total_cost", "totalCost", "cost", "usd")
+
+
+def _sum_of_costs(
+    values: Mapping[str, Any], names_of_parts: Iterable[tuple[str, ...]]
+) -> Decimal | None:
+    for names in names_of_parts:
+        parts = [part for name in names if (part := usd(values.get(name))) is not None]
         if parts:
             return sum(parts, Decimal(0))
-    return total
+    return None
 
 
 def _with_instructions(input_messages: Any, instructions: Any) -> str | None:
@@ -401,6 +446,10 @@ def model_details(attributes: Mapping[str, Any], output_messages: Any = None) ->
     seconds = first(attributes, FIRST_TOKEN_SECONDS)
     return {
         "reasoning_tokens": count(first(attributes, REASONING_TOKENS)),
+        "cache_written_hour_tokens": count(first(attributes, CACHE_WRITTEN_HOUR_TOKENS)),
+        "audio_input_tokens": count(first(attributes, AUDIO_INPUT_TOKENS)),
+        "audio_output_tokens": count(first(attributes, AUDIO_OUTPUT_TOKENS)),
+        "service_tier": first_text(attributes, SERVICE_TIERS),
         "parameters": text(parameters) if parameters else None,
         "offered_tools": offered_tools_of(tools),
         "finish_reasons": finish_reasons(first(attributes, FINISH_REASONS), output_messages),
@@ -554,6 +603,11 @@ DIALECT = Dialect(
         "cache_read_tokens": CACHE_READ_TOKENS,
         "cache_written_tokens": CACHE_WRITTEN_TOKENS,
         "reasoning_tokens": REASONING_TOKENS,
+        "cache_written_hour_tokens": CACHE_WRITTEN_HOUR_TOKENS,
+        "audio_input_tokens": AUDIO_INPUT_TOKENS,
+        "audio_output_tokens": AUDIO_OUTPUT_TOKENS,
+        "total_tokens": TOTAL_TOKENS,
+        "service_tier": SERVICE_TIERS,
         "cost_usd": (*COSTS, *(name for names in PARTS_OF_COST for name in names)),
         "parameters": tuple(PARAMETERS),
         "offered_tools": (*OFFERED_TOOLS, "llm.request.functions.*"),

@@ -83,6 +83,7 @@ def _model(span: ReadableSpan, observed: Observed) -> SpanFacts:
         parameters=text(parameters) if parameters else None,
         input_tokens=count(usage.get("input_tokens")),
         output_tokens=count(usage.get("output_tokens")),
+        total_tokens=count(usage.get("total_tokens")),
         cache_read_tokens=count(usage.get("cache_read_input_tokens")),
         cache_written_tokens=count(usage.get("cache_creation_input_tokens")),
         cost_usd=usd(cost.get("total_cost")) if isinstance(cost, dict) else None,

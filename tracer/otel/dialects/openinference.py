@@ -216,6 +216,7 @@ def _model(span: ReadableSpan) -> SpanFacts:
         output_tokens=count(first(attributes, _OUTPUT_TOKENS)),
         cache_read_tokens=count(first(attributes, _CACHE_READ_TOKENS)),
         cache_written_tokens=count(first(attributes, _CACHE_WRITTEN_TOKENS)),
+        total_tokens=count(first(attributes, genai.TOTAL_TOKENS)),
         cost_usd=usd(first(attributes, _COSTS)),
         **_details(attributes),
     )

@@ -64,6 +64,14 @@ class SpanFacts(NamedTuple):
     """The input tokens that the provider wrote to its cache."""
     reasoning_tokens: int | None = None
     """The output tokens that the model spent on reasoning."""
+    cache_written_hour_tokens: int | None = None
+    """Those of `cache_written_tokens` that the provider caches for an hour."""
+    audio_input_tokens: int | None = None
+    audio_output_tokens: int | None = None
+    total_tokens: int | None = None
+    """The sum of all tokens, as the emitter reports it."""
+    service_tier: str | None = None
+    """The provider's service tier, such as `flex`, which determines the price."""
     cost_usd: Decimal | None = None
     parameters: str | None = None
     """The parameters of the request, as the text of a JSON object."""

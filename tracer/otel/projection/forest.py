@@ -230,6 +230,10 @@ def _merge_models_into(outer: SlimSpan, children: _Children) -> None:
         cache_read_tokens=_sum(r.cache_read_tokens for r in counts),
         cache_written_tokens=_sum(r.cache_written_tokens for r in counts),
         reasoning_tokens=_sum(r.reasoning_tokens for r in counts),
+        cache_written_hour_tokens=_sum(r.cache_written_hour_tokens for r in counts),
+        audio_input_tokens=_sum(r.audio_input_tokens for r in counts),
+        audio_output_tokens=_sum(r.audio_output_tokens for r in counts),
+        service_tier=facts.service_tier or _first(r.service_tier for r in all_facts),
         parameters=facts.parameters or _first(r.parameters for r in all_facts),
         offered_tools=facts.offered_tools or _first(r.offered_tools for r in all_facts),
         finish_reasons=facts.finish_reasons

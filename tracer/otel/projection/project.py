@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from hashlib import sha256
@@ -36,6 +36,7 @@ from tracer.otel.projection.call_attribution import LATEST_ROUND, Choice, Rounds
 from tracer.otel.projection.forest import build_tree, represented
 from tracer.otel.projection.interpret import RunSpans, read_run
 from tracer.otel.projection.orphan_agents import link_orphan_agents
+from tracer.otel.projection.usage import find_usage
 from tracer.records.merge import RULES, Fields
 from tracer.records.prices import NO_OWN_PRICES, OwnPrices, TokenUsage, cost_of, is_unpriced
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS, Kind
@@ -44,6 +45,9 @@ from tracer.records.titles import title_of
 from tracer.redaction.masked_fields import masked_paths
 from tracer.redaction.payloads import within_depth
 from tracer.resource import SERVICE_ATTRIBUTES
+
+USAGE_OF_AGENT = "the usage of the agent's own span, because no model call arrived"
+"""The evidence for a round that was made from an agent's span."""
 
 EARLIEST = "the earliest of the agents whose parents have not come"
 """The evidence if an agent whose parent is missing is inferred to be the root agent."""
@@ -73,6 +77,7 @@ TOTALS = (
 RUN_FIELDS = (
     *("session_id", "subject", "tags", "masked", "traceparent", "cancel_requested_at"),
     *("run_metadata", *SERVICE_ATTRIBUTES, "is_agent_work", *FROM_ROOT_PLAN, *TOTALS),
+    "unread_spans",
 )
 """The fields of a run that a projection writes, in the order in which its row has them."""
 
@@ -241,7 +246,7 @@ _think_act_row = _record_layout(
     *("input_tokens", "output_tokens", "cost_usd"),
     *("provider", "parameters", "offered_tools", "offered_tools_from", "node"),
     *("finish_reasons", "cache_read_tokens", "cache_written_tokens", "reasoning_tokens"),
-    "first_token_at",
+    *("first_token_at", "inferred", "inferred_from"),
 )
 _tool_call_row = _record_layout(
     Kind.TOOL_CALL,
@@ -254,7 +259,7 @@ _run_row = _layout(
     RUN_FIELDS,
     RULES[Kind.RUN].union,
     *("session_id", "subject", *SERVICE_ATTRIBUTES, "masked", "is_agent_work"),
-    *(*FROM_ROOT_PLAN, *TOTALS),
+    *(*FROM_ROOT_PLAN, *TOTALS, "unread_spans"),
 )
 _from_root_plan = itemgetter(*map(PROJECTED_FIELDS[Kind.PLAN].index, FROM_ROOT_PLAN))
 
@@ -279,7 +284,7 @@ def _without_rows(run: RunSpans) -> ProjectedRun:
     fields: Fields = {name: [] for name in RULES[Kind.RUN].union} | totals_of(
         {kind: {} for kind in RECORDS}
     )
-    fields |= {"status": Status.UNKNOWN, "is_agent_work": False}
+    fields |= {"status": Status.UNKNOWN, "is_agent_work": False, "unread_spans": 0}
     return ProjectedRun(
         root_plan_id=run.trace_id,
         run=tuple(_row_value(fields.get(name)) for name in RUN_FIELDS),
@@ -360,6 +365,10 @@ class _Projection:
         self._resources = run.resources
         build_tree(run.spans)
         self._agents = find_agents(run.spans)
+        usage = find_usage(run.spans)
+        self._usage_rounds = {span.span_id: _usage_round(span) for span in usage.agents}
+        """The rounds of agents whose spans alone have their usage, by the ids of these spans."""
+        self._unread = usage.unread
         link_orphan_agents(run.spans, self._agents)
         self._root_id = run.trace_id
         self._by_start = sorted(
@@ -379,7 +388,7 @@ class _Projection:
         """The number of plans that each tool call or step has started so far, by record id."""
         self._input_tokens = self._output_tokens = self._failures = 0
         self._cost_usd = Decimal(0)
-        self._unpriced_calls = 0
+        self._unpriced_calls = len(self._unread)
         self._priced: set[bytes] = set()
         self._holders: dict[str, bytes] = {}
         """The id of the first round with each list of offered tools. Its row contains the list."""
@@ -401,6 +410,8 @@ class _Projection:
             record_ids(self._root_id, kind)
             for kind in (Kind.PLAN, Kind.STEP, Kind.THINK_ACT, Kind.TOOL_CALL)
         )
+        for span in self._usage_rounds.values():
+            span.record_id = think_act_id(span.identity)
         for span in self._agents.of:
             is_round = span.facts.role is Role.MODEL
             span.record_id = (think_act_id if is_round else tool_call_id)(span.identity)
@@ -416,6 +427,8 @@ class _Projection:
         for agent in self._by_start:
             self._add_agent(agent)
             self._add_work(agent.step_id, agent.rounds, agent.calls)
+            if (usage_round := self._usage_rounds.get(agent.span_id)) is not None:
+                self._add_round(usage_round, agent.step_id, 0, USAGE_OF_AGENT)
         if self._root_agent is None:
             self._add_root_plan()
         if len(self._top_agents) > 1 or self._agents.loose:
@@ -591,7 +604,9 @@ class _Projection:
             positions[parent_id] = position + 1
             self._add_call(span, choice, (step_id, think_act_id, outer_id, position))
 
-    def _add_round(self, span: SlimSpan, step_id: bytes, position: int) -> None:
+    def _add_round(
+        self, span: SlimSpan, step_id: bytes, position: int, evidence: str | None = None
+    ) -> None:
         facts = span.facts
         lifecycle = _lifecycle(span, Reason.MODEL_ERROR, facts.has_failed)
         cost = _own_cost(facts, span, self._prices)
@@ -614,6 +629,7 @@ class _Projection:
                 *(stored(facts.graph_node), _stored_list(facts.finish_reasons)),
                 *(facts.cache_read_tokens, facts.cache_written_tokens),
                 *(facts.reasoning_tokens, _first_token(span)),
+                *(evidence is not None, evidence),
             )
         )
         self._input_tokens += facts.input_tokens or 0
@@ -695,7 +711,7 @@ class _Projection:
                 bool(self._agents.by_id or self._agents.loose),
                 *_from_root_plan(self._rows[Kind.PLAN][self._root_id]),
                 *(self._input_tokens, self._output_tokens, self._cost_usd, self._unpriced_calls),
-                *(len(self._rows[Kind.TOOL_CALL]), self._failures),
+                *(len(self._rows[Kind.TOOL_CALL]), self._failures, len(self._unread)),
             )
         )
 
@@ -743,6 +759,12 @@ def _first_token(span: SlimSpan) -> int | None:
 _MOST_SECONDS = 10**6
 
 
+def _usage_round(agent: SlimSpan) -> SlimSpan:
+    """Return a round with the usage of an agent, without messages and without an answer."""
+    facts = agent.facts._replace(role=Role.MODEL, request=None, answer=None, messages=None)
+    return replace(agent, facts=facts)
+
+
 def _own_cost(facts: SpanFacts, span: SlimSpan, prices: OwnPrices) -> Decimal | None:
     """Return the cost of a finished model call by the project's prices; None without a price."""
     at = moment(span.end)
@@ -759,7 +781,7 @@ def _listed_cost(facts: SpanFacts, span: SlimSpan) -> Decimal | None:
         return None
     # At the span's own time: the same spans must cost the same tomorrow.
     at = moment(span.start) or EPOCH
-    return cost_of(usage, model, provider=facts.provider, at=at)
+    return cost_of(usage, model, provider=facts.provider, at=at, tier=facts.service_tier)
 
 
 def _usage(facts: SpanFacts) -> TokenUsage | None:
@@ -771,4 +793,7 @@ def _usage(facts: SpanFacts) -> TokenUsage | None:
         facts.cache_read_tokens or 0,
         facts.cache_written_tokens or 0,
         facts.reasoning_tokens or 0,
+        facts.cache_written_hour_tokens or 0,
+        facts.audio_input_tokens or 0,
+        facts.audio_output_tokens or 0,
     )

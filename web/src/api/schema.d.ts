@@ -1594,13 +1594,13 @@ export interface components {
         PlanSchema: {
             /**
              * Inferred
-             * @description True if the link to its parent was reconstructed rather than recorded.
+             * @description True if it, or the link to its parent, was reconstructed rather than recorded.
              * @default false
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence for the reconstructed link.
+             * @description The evidence for the reconstruction.
              */
             inferredFrom: string | null;
             /**
@@ -1765,13 +1765,13 @@ export interface components {
         PlanWithParent: {
             /**
              * Inferred
-             * @description True if the link to its parent was reconstructed rather than recorded.
+             * @description True if it, or the link to its parent, was reconstructed rather than recorded.
              * @default false
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence for the reconstructed link.
+             * @description The evidence for the reconstruction.
              */
             inferredFrom: string | null;
             /**
@@ -2393,6 +2393,12 @@ export interface components {
              */
             deploymentEnvironment: string | null;
             /**
+             * Unreadspans
+             * @description The number of spans with token counts that no rule could read. Their costs are unknown.
+             * @default 0
+             */
+            unreadSpans: number;
+            /**
              * Request
              * @description The first 300 characters of the question.
              */
@@ -2647,6 +2653,12 @@ export interface components {
              */
             deploymentEnvironment: string | null;
             /**
+             * Unreadspans
+             * @description The number of spans with token counts that no rule could read. Their costs are unknown.
+             * @default 0
+             */
+            unreadSpans: number;
+            /**
              * Durationms
              * @description The duration in milliseconds; null while the record is open or has not started.
              */
@@ -2881,6 +2893,12 @@ export interface components {
              */
             deploymentEnvironment: string | null;
             /**
+             * Unreadspans
+             * @description The number of spans with token counts that no rule could read. Their costs are unknown.
+             * @default 0
+             */
+            unreadSpans: number;
+            /**
              * Request
              * @description The first 300 characters of the question.
              */
@@ -3110,6 +3128,17 @@ export interface components {
          */
         ThinkActSchema: {
             /**
+             * Inferred
+             * @description True if it, or the link to its parent, was reconstructed rather than recorded.
+             * @default false
+             */
+            inferred: boolean;
+            /**
+             * Inferredfrom
+             * @description The evidence for the reconstruction.
+             */
+            inferredFrom: string | null;
+            /**
              * Rootplanid
              * Format: uuid
              * @description The id of the run, which is the id of its root plan.
@@ -3284,13 +3313,13 @@ export interface components {
         ToolCallInPlaceSchema: {
             /**
              * Inferred
-             * @description True if the link to its parent was reconstructed rather than recorded.
+             * @description True if it, or the link to its parent, was reconstructed rather than recorded.
              * @default false
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence for the reconstructed link.
+             * @description The evidence for the reconstruction.
              */
             inferredFrom: string | null;
             /**
@@ -3481,13 +3510,13 @@ export interface components {
         ToolCallPreviewSchema: {
             /**
              * Inferred
-             * @description True if the link to its parent was reconstructed rather than recorded.
+             * @description True if it, or the link to its parent, was reconstructed rather than recorded.
              * @default false
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence for the reconstructed link.
+             * @description The evidence for the reconstruction.
              */
             inferredFrom: string | null;
             /**
@@ -4831,9 +4860,9 @@ export interface components {
             template: string | null;
             /** @description The version of the template. */
             templateVersion: string | null;
-            /** @description True if the link to its parent was reconstructed rather than recorded. */
+            /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
             inferred: boolean;
-            /** @description The evidence for the reconstructed link. */
+            /** @description The evidence for the reconstruction. */
             inferredFrom: string | null;
             /** @description The request, word for word. */
             userRequest: string | null;
@@ -5060,9 +5089,9 @@ export interface components {
             shortCircuitedBy: string | null;
             /** @description True if the call ended while its tool continued to run, after a timeout for example. */
             stillRunning: boolean | null;
-            /** @description True if the link to its parent was reconstructed rather than recorded. */
+            /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
             inferred: boolean;
-            /** @description The evidence for the reconstructed link. */
+            /** @description The evidence for the reconstruction. */
             inferredFrom: string | null;
             /** @description The arguments as the received text, usually JSON. */
             arguments: string | null;
@@ -5179,9 +5208,9 @@ export interface components {
             template: string | null;
             /** @description The version of the template. */
             templateVersion: string | null;
-            /** @description True if the link to its parent was reconstructed rather than recorded. */
+            /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
             inferred: boolean;
-            /** @description The evidence for the reconstructed link. */
+            /** @description The evidence for the reconstruction. */
             inferredFrom: string | null;
             /** @description The request, word for word. */
             userRequest: string | null;
@@ -5340,9 +5369,9 @@ export interface components {
             shortCircuitedBy: string | null;
             /** @description True if the call ended while its tool continued to run, after a timeout for example. */
             stillRunning: boolean | null;
-            /** @description True if the link to its parent was reconstructed rather than recorded. */
+            /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
             inferred: boolean;
-            /** @description The evidence for the reconstructed link. */
+            /** @description The evidence for the reconstruction. */
             inferredFrom: string | null;
             /** @description The arguments as the received text, usually JSON. */
             arguments: string | null;

@@ -70,7 +70,8 @@ SELECT
     run.service_name,
     run.service_version,
     run.deployment_environment,
-    run.unpriced_calls
+    run.unpriced_calls,
+    run.unread_spans
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all records of the run.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
@@ -106,6 +107,7 @@ COMMENT ON COLUMN trace.runs.service_name IS 'The service that executed the run:
 COMMENT ON COLUMN trace.runs.service_version IS 'The version of the service: `service.version`.';
 COMMENT ON COLUMN trace.runs.deployment_environment IS 'The environment of the service, such as `production`: `deployment.environment.name`.';
 COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
+COMMENT ON COLUMN trace.runs.unread_spans IS 'The number of spans with token counts that no rule could read. Their costs are unknown.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT
@@ -178,8 +180,8 @@ COMMENT ON COLUMN trace.plans.masked IS 'JSON pointers to values that were maske
 COMMENT ON COLUMN trace.plans.error_type IS 'The class or code of the error.';
 COMMENT ON COLUMN trace.plans.error_message IS 'The message of the error.';
 COMMENT ON COLUMN trace.plans.error_stack IS 'The stack trace of the error; null if none was recorded.';
-COMMENT ON COLUMN trace.plans.inferred IS 'True if the link to its parent was reconstructed rather than recorded.';
-COMMENT ON COLUMN trace.plans.inferred_from IS 'The evidence for the reconstructed link.';
+COMMENT ON COLUMN trace.plans.inferred IS 'True if it, or the link to its parent, was reconstructed rather than recorded.';
+COMMENT ON COLUMN trace.plans.inferred_from IS 'The evidence for the reconstruction.';
 COMMENT ON COLUMN trace.plans.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.plans.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
@@ -268,8 +270,8 @@ COMMENT ON COLUMN trace.sub_plans.masked IS 'JSON pointers to values that were m
 COMMENT ON COLUMN trace.sub_plans.error_type IS 'The class or code of the error.';
 COMMENT ON COLUMN trace.sub_plans.error_message IS 'The message of the error.';
 COMMENT ON COLUMN trace.sub_plans.error_stack IS 'The stack trace of the error; null if none was recorded.';
-COMMENT ON COLUMN trace.sub_plans.inferred IS 'True if the link to its parent was reconstructed rather than recorded.';
-COMMENT ON COLUMN trace.sub_plans.inferred_from IS 'The evidence for the reconstructed link.';
+COMMENT ON COLUMN trace.sub_plans.inferred IS 'True if it, or the link to its parent, was reconstructed rather than recorded.';
+COMMENT ON COLUMN trace.sub_plans.inferred_from IS 'The evidence for the reconstruction.';
 COMMENT ON COLUMN trace.sub_plans.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.sub_plans.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.sub_plans.opened_by IS 'How it was opened: `tool call`, or `hand-off` by a step.';
@@ -384,7 +386,9 @@ SELECT
     round.cache_read_tokens,
     round.cache_written_tokens,
     round.reasoning_tokens,
-    round.first_token_at
+    round.first_token_at,
+    round.inferred,
+    round.inferred_from
 FROM think_act_record AS round
 JOIN run ON run.project_id = round.project_id
     AND run.root_plan_id = round.root_plan_id
@@ -438,6 +442,8 @@ COMMENT ON COLUMN trace.think_acts.cache_read_tokens IS 'The input tokens that t
 COMMENT ON COLUMN trace.think_acts.cache_written_tokens IS 'The input tokens that the provider wrote to its cache.';
 COMMENT ON COLUMN trace.think_acts.reasoning_tokens IS 'The output tokens that the model spent on reasoning.';
 COMMENT ON COLUMN trace.think_acts.first_token_at IS 'When the first token of the answer arrived.';
+COMMENT ON COLUMN trace.think_acts.inferred IS 'True if it, or the link to its parent, was reconstructed rather than recorded.';
+COMMENT ON COLUMN trace.think_acts.inferred_from IS 'The evidence for the reconstruction.';
 
 CREATE VIEW trace.tool_calls WITH (security_invoker) AS
 SELECT
@@ -533,8 +539,8 @@ COMMENT ON COLUMN trace.tool_calls.forged_arguments IS 'The names of hidden para
 COMMENT ON COLUMN trace.tool_calls.short_circuited_by IS 'The hook that returned the result instead of the tool.';
 COMMENT ON COLUMN trace.tool_calls.state_changes IS 'The call''s changes of the session state, as the text of a JSON array.';
 COMMENT ON COLUMN trace.tool_calls.still_running IS 'True if the call ended while its tool continued to run, after a timeout for example.';
-COMMENT ON COLUMN trace.tool_calls.inferred IS 'True if the link to its parent was reconstructed rather than recorded.';
-COMMENT ON COLUMN trace.tool_calls.inferred_from IS 'The evidence for the reconstructed link.';
+COMMENT ON COLUMN trace.tool_calls.inferred IS 'True if it, or the link to its parent, was reconstructed rather than recorded.';
+COMMENT ON COLUMN trace.tool_calls.inferred_from IS 'The evidence for the reconstruction.';
 COMMENT ON COLUMN trace.tool_calls.agent_name IS 'The agent of its step.';
 COMMENT ON COLUMN trace.tool_calls.plan_id IS 'The plan of its step.';
 COMMENT ON COLUMN trace.tool_calls.depth IS 'The number of plans above its plan: 0 in the root plan.';

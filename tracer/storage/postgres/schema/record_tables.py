@@ -246,6 +246,8 @@ class RunTable(_Stored, Run, table=True):
 
     unpriced_calls: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The number of model calls that succeeded or used tokens, but have an unknown cost."""
+    unread_spans: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """The number of spans with token counts that no rule could read. Their costs are unknown."""
     source: str = "events"
     """The source of the records: `events`, or `spans` (a projection)."""
     is_agent_work: bool = True
@@ -344,7 +346,8 @@ class StepTable(_Projectable, AgentExecutionRecord, table=True):
     step_id: UUID = Field(primary_key=True)
 
 
-class ThinkActTable(_Projectable, ThinkActRecord, table=True):
+# As above.
+class ThinkActTable(_Projectable, ThinkActRecord, table=True):  # type: ignore[misc]
     """A think-act: one request to a model and its answer, which can request tool calls."""
 
     __tablename__ = "think_act_record"

@@ -93,6 +93,8 @@ export function thinkAct(thinkActId: string, fields: Partial<ThinkActNode> = {})
     ...ALIKE,
     kind: 'thinkAct',
     thinkActId,
+    inferred: false,
+    inferredFrom: null,
     stepId: null,
     requestedModel: 'scripted',
     model: 'scripted',
