@@ -1,6 +1,7 @@
 """Fixtures that every test may use."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from inspect import iscoroutinefunction
@@ -20,6 +21,10 @@ from tests.databases import (
 # A process takes longer to start than most tests. Tests project in their own process
 # (`tests.projecting`); tests of projectors ask for them.
 os.environ.setdefault("TRACER_PROJECTORS", "0")
+
+# Without it, each worker and each process that a test starts compiles all of our code, every time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 pytest_plugins = ["tests.profiles"]
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from tests.api import ward
 from tests.api.conftest import client_of
@@ -61,6 +62,7 @@ async def test_server_without_projectors_accepts_spans_and_is_ready(
     assert readiness.json()["projectors"] == 0
 
 
+@pytest.mark.thorough  # it starts a process; other tests see that no projector is counted
 async def test_readiness_reports_the_number_of_projectors(
     database_url: str, tmp_path: Path
 ) -> None:

@@ -148,7 +148,10 @@ def test_erase_command_deletes_nothing_without_confirmation(
     assert json.loads(command("erase --user p-1 --yes --json").stdout)["runs"] == 2
 
 
-@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, 1), ("y", 0, 0)])
+@pytest.mark.parametrize(
+    ("answer", "code", "left"),
+    [("n", 1, 1), pytest.param("y", 0, 0, marks=pytest.mark.thorough)],
+)
 def test_erase_command_asks_on_a_terminal(
     answer: str, code: int, left: int, database_url: str, tmp_path: Path
 ) -> None:

@@ -30,12 +30,11 @@ from api.app import create_app
 from api.http.intake import Intake
 from api.observability.metrics import Metrics
 from api.otlp.grpc_server import MAX_MESSAGE_BYTES, GrpcAddress, grpc_serving
-from tests.api.commands import tracer
+from tests.api.commands import serving_here, tracer
 from tests.api.conftest import parts_without_database, serving_parts
 from tests.otel.made_logs import made_log, request_with
 from tests.otel.made_traces import TRACE_ID, agent, spans_from
 from tests.projecting import DatabaseProjection, project
-from tests.servers import start_server
 from tracer.assembly import Parts
 from tracer.errors import ConfigurationError
 from tracer.otel.otlp.encode import encode_protobuf
@@ -196,26 +195,23 @@ def test_grpc_requests_need_a_key_after_the_first_key_is_created(
         ).stdout.split()[-1]
         for scope in ("record", "read")
     ]
-    settings = {"TRACER_GRPC_PORT": str(port)}
-    server = start_server(database_url, tmp_path, settings=settings)
-    try:
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            stub = stub_of(TraceServiceStub, channel)
+    with (
+        serving_here(database_url, tmp_path, grpc_host="127.0.0.1", grpc_port=port),
+        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        stub = stub_of(TraceServiceStub, channel)
 
-            def code(*metadata: tuple[str, str]) -> grpc.StatusCode:
-                try:
-                    stub.Export(a_trace("planner"), timeout=SECONDS, metadata=metadata)
-                except grpc.RpcError as error:
-                    return error.code()
-                return grpc.StatusCode.OK
+        def code(*metadata: tuple[str, str]) -> grpc.StatusCode:
+            try:
+                stub.Export(a_trace("planner"), timeout=SECONDS, metadata=metadata)
+            except grpc.RpcError as error:
+                return error.code()
+            return grpc.StatusCode.OK
 
-            assert code() is grpc.StatusCode.UNAUTHENTICATED
-            assert code(("authorization", "Bearer tracer_no")) is grpc.StatusCode.UNAUTHENTICATED
-            assert code(("authorization", f"Bearer {read}")) is grpc.StatusCode.PERMISSION_DENIED
-            assert code(("authorization", f"Bearer {key}")) is grpc.StatusCode.OK
-    finally:
-        server.process.terminate()
-        server.process.wait(timeout=60)
+        assert code() is grpc.StatusCode.UNAUTHENTICATED
+        assert code(("authorization", "Bearer tracer_no")) is grpc.StatusCode.UNAUTHENTICATED
+        assert code(("authorization", f"Bearer {read}")) is grpc.StatusCode.PERMISSION_DENIED
+        assert code(("authorization", f"Bearer {key}")) is grpc.StatusCode.OK
 
 
 async def test_python_otlp_grpc_exporter_needs_only_the_endpoint(

@@ -84,13 +84,8 @@ async def in_progress(client: httpx2.AsyncClient, reading: dict[str, str]) -> in
     return int(float(line.split()[-1])) - 1
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        "both",
-        *(pytest.param(each, marks=pytest.mark.thorough) for each in ATTACKS if each != "both"),
-    ],
-)
+@pytest.mark.thorough  # test_pressure.py has the same property without a process
+@pytest.mark.parametrize("attack", ATTACKS)
 async def test_stalled_uploads_of_one_key_do_not_block_another_project(
     database_url: str, tmp_path: Path, attack: str
 ) -> None:

@@ -178,19 +178,6 @@ async def test_page_records_what_it_shows(
     assert bool(others) or not set(section.names) & set(RECEIVING)
 
 
-async def test_opentelemetry_page_records_what_it_shows(
-    dist: Path, database_url: str, tmp_path: Path, model: HttpServer
-) -> None:
-    # The locked versions, which are in uv's cache since they were installed for the tests.
-    constraints = {"UV_CONSTRAINT": str(ROOT / "requirements.lock")}
-    [section] = [each for each in SECTIONS if each.page.name == "opentelemetry.md"]
-    with serving_here(database_url, tmp_path / "server", projectors=1) as url:
-        reader = _reader(tmp_path, dist, url, model)
-        reader.variables |= constraints
-        await _install(reader, [installs()[name].today for name in section.names])
-        await _follow(section, reader, url)
-
-
 @pytest.mark.thorough
 async def test_opentelemetry_page_works_with_the_server_of_the_wheel(
     complete_dist: Path, tmp_path: Path, model: HttpServer
