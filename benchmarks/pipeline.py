@@ -164,7 +164,7 @@ async def measure(ways: list[Way], rounds: int) -> None:
 async def measured_ways(rounds: int) -> list[Way]:
     """Return all ways, measured; the first is what the others are compared with."""
     plain = tool(add)
-    whole = tool(hooks=[pass_on])(add_for)
+    whole = tool(tool_hooks=[pass_on])(add_for)
     async with recorded(plain, whole) as service:
         ways = [
             Way("the function", lambda: add(2, 3)),

@@ -101,7 +101,7 @@ async def limited(
     return await next(arguments)
 
 
-@tool(hooks=[limited])
+@tool(tool_hooks=[limited])
 async def transfer(amount: int) -> str:
     """Transfer an amount."""
     return f"{amount} transferred"

@@ -21,7 +21,7 @@ HeartRate = Annotated[int, Field(ge=20, le=300)]
 def blood_pressure_tools(diary: Diary) -> tuple[Tool, ...]:
     """Return the blood pressure tools over a diary."""
 
-    @tool(hooks=[count_entry])
+    @tool(tool_hooks=[count_entry])
     async def record_blood_pressure(
         user_id: Caller,
         systolic: Systolic,

@@ -28,7 +28,7 @@ EventType = Literal[
 def health_event_tools(diary: Diary) -> tuple[Tool, ...]:
     """Return the health event tools over a diary."""
 
-    @tool(hooks=[count_entry])
+    @tool(tool_hooks=[count_entry])
     async def record_health_event(
         user_id: Caller,
         event_type: EventType,

@@ -12,7 +12,7 @@ from tracer import Tool, tool
 def medication_tools(diary: Diary) -> tuple[Tool, ...]:
     """Return the medication tools over a diary."""
 
-    @tool(hooks=[count_entry])
+    @tool(tool_hooks=[count_entry])
     async def record_medication(
         user_id: Caller,
         medication_name: Name,

@@ -16,7 +16,7 @@ Severity = Literal["mild", "moderate", "severe"]
 def symptom_tools(diary: Diary) -> tuple[Tool, ...]:
     """Return the symptom tools over a diary."""
 
-    @tool(hooks=[count_entry])
+    @tool(tool_hooks=[count_entry])
     async def record_symptom(
         user_id: Caller,
         symptom_name: Name,

@@ -197,7 +197,7 @@ async def test_user_id_of_the_caller_is_stored_only_in_the_diary_and_as_the_user
         token_resolver=user_of,
         agents=(
             *application.agents,
-            Agent("traitor", "Speak of {lengths}.", tools, model=traitor, hooks=[loud_hook]),
+            Agent("traitor", "Speak of {lengths}.", tools, model=traitor, tool_hooks=[loud_hook]),
         ),
     )
 

@@ -42,7 +42,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = (
     "guides/tools.md",
     "guides/migrating-tools.md",
-    "explanation/seeds.md",
     "guides/recording.md",
     "guides/prices.md",
 )

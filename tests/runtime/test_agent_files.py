@@ -43,7 +43,7 @@ def test_agents_file_in_the_form_of_the_seed_document_is_read(tmp_path: Path) ->
     [agent] = _agents(tmp_path, "blood_pressure_agent:\n  tools:\n    - record_blood_pressure\n")
 
     assert (agent.name, agent.tools) == ("blood_pressure_agent", ("record_blood_pressure",))
-    assert (agent.instructions, agent.model, agent.hooks) == ("", None, ())
+    assert (agent.instructions, agent.model, agent.tool_hooks) == ("", None, ())
     assert (agent.max_rounds, agent.max_parallel) == (Agent.max_rounds, Agent.max_parallel)
 
 
@@ -63,11 +63,11 @@ def test_agents_have_the_fields_and_order_of_the_file(tmp_path: Path) -> None:
           max_rounds: 5
           max_parallel: 2
           resolve_in_context: false
-          hooks: [hold_back, "operator:itemgetter"]
+          tool_hooks: [hold_back, "operator:itemgetter"]
         doctor: {}
         """,
         models={"careful": model},
-        hooks={"hold_back": hold_back, "operator:itemgetter": hold_back},
+        tool_hooks={"hold_back": hold_back, "operator:itemgetter": hold_back},
     )
 
     assert (nurse.description, nurse.tools) == ("measures", ("measure", "weigh"))
@@ -75,7 +75,7 @@ def test_agents_have_the_fields_and_order_of_the_file(tmp_path: Path) -> None:
     assert (nurse.resolve_in_context, doctor.resolve_in_context) == (False, True)
     assert nurse.model is model
     assert (nurse.max_rounds, nurse.max_parallel) == (5, 2)
-    assert [each.name for each in hooks_of(nurse.hooks)] == ["hold_back", "hold_back"]
+    assert [each.name for each in hooks_of(nurse.tool_hooks)] == ["hold_back", "hold_back"]
     assert (doctor.name, doctor.tools) == ("doctor", ())
 
 
@@ -85,9 +85,9 @@ def test_agents_file_names_a_hook_as_module_and_function(
     (tmp_path / "clinic_hooks.py").write_text("def first(arguments):\n    return arguments\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    [agent] = _agents(tmp_path, "nurse: {hooks: ['clinic_hooks:first']}")
+    [agent] = _agents(tmp_path, "nurse: {tool_hooks: ['clinic_hooks:first']}")
 
-    assert [each.name for each in hooks_of(agent.hooks)] == ["first"]
+    assert [each.name for each in hooks_of(agent.tool_hooks)] == ["first"]
 
 
 def test_agents_file_within_a_package_is_read(
@@ -114,10 +114,10 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
           tools: measure
         doctor: [measure]
         clerk:
-          hooks: [hold_bak, "nowhere:hook"]
+          tool_hooks: [hold_bak, "nowhere:hook"]
         7: {}
         """,
-        hooks={"hold_back": hold_back},
+        tool_hooks={"hold_back": hold_back},
     )
 
     assert [each.partition(": ")[0] for each in problems] == [
@@ -125,8 +125,8 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
         "nurse.max_parallel",
         "nurse.max_round",
         "doctor",
-        "clerk.hooks.0",
-        "clerk.hooks.1",
+        "clerk.tool_hooks.0",
+        "clerk.tool_hooks.1",
         "7.[key]",
     ]
     assert problems[0].endswith("Input should be a valid list.")
@@ -138,13 +138,15 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
     ("text", "said"),
     [
         ("porter: {model: carefull}", "the unknown model 'carefull'. Choose from: careful."),
-        ("clerk: {hooks: [greedy]}", "A hook may have the parameters next, call"),
+        ("clerk: {tool_hooks: [greedy]}", "A hook may have the parameters next, function"),
         ("guard: {tools: [open, open]}", "guard"),
     ],
 )
 def test_agent_that_cannot_be_made_is_rejected(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(RegistrationError) as caught:
-        _agents(tmp_path, text, models={"careful": ScriptedModel([])}, hooks={"greedy": greedy})
+        _agents(
+            tmp_path, text, models={"careful": ScriptedModel([])}, tool_hooks={"greedy": greedy}
+        )
 
     assert said in str(caught.value)
 

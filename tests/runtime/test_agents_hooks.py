@@ -47,12 +47,12 @@ def noting(order: list[str], name: str, is_async: bool) -> Callable[..., Any]:
 async def test_agent_hooks_wrap_the_hooks_of_the_tool(tmp_path: Path, is_async: bool) -> None:
     order: list[str] = []
 
-    @tool(hooks=[noting(order, "tool 1", is_async), noting(order, "tool 2", not is_async)])
+    @tool(tool_hooks=[noting(order, "tool 1", is_async), noting(order, "tool 2", not is_async)])
     async def work() -> None:
         order.append("works")
 
     hooks = [noting(order, "agent 1", is_async), noting(order, "agent 2", not is_async)]
-    worker = Agent("worker", "Work.", tools=(work,), hooks=hooks)
+    worker = Agent("worker", "Work.", tools=(work,), tool_hooks=hooks)
     model = ScriptedModel([script("Go", [call("work")], "done")])
     store = recording_in_memory()
     async with bench(
@@ -81,7 +81,7 @@ async def test_agent_hook_wraps_sub_plan_batch_and_batch_item_calls(tmp_path: Pa
         call("review_each", {"items": [{"week": 1}, {"week": 2}]}),
     ]
     model = ScriptedModel([script("Go", chosen, "done"), script("Review week 1.", "fine")])
-    worker = Agent("worker", "Work.", tools=(review, batch_tool(review)), hooks=[guard])
+    worker = Agent("worker", "Work.", tools=(review, batch_tool(review)), tool_hooks=[guard])
     store = recording_in_memory()
     async with bench(
         Application(name="tests", agents=(worker,), model=model), store, store, tmp_path

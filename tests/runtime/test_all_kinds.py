@@ -119,7 +119,7 @@ async def test_each_tool_type_is_recorded_before_and_after_running(
             ],
             [time_server],
         )
-        worker = Agent("worker", "Work.", tools=tuple(calls), hooks=(look,))
+        worker = Agent("worker", "Work.", tools=tuple(calls), tool_hooks=(look,))
         application = Application(name="all", agents=(worker,), model=model, registry=registry)
         async with (
             open_pool(database_url) as pool,

@@ -86,7 +86,7 @@ def hooked_application(doors: Doors) -> Application:
             raise ConnectionError("away")
         return "there"
 
-    @tool(max_parallel=1, hooks=[hook_async, doors.hook])
+    @tool(max_parallel=1, tool_hooks=[hook_async, doors.hook])
     def in_thread(user_id: UserId, state: SessionState) -> str:
         """Counts in a thread."""
         state.increment("visits")
@@ -98,7 +98,7 @@ def hooked_application(doors: Doors) -> Application:
         await asyncio.sleep(0)
         return "alone"
 
-    @tool(hooks=[lambda arguments: "instead"])
+    @tool(tool_hooks=[lambda arguments: "instead"])
     async def never() -> None:
         """Never runs."""
 
@@ -120,7 +120,11 @@ def hooked_application(doors: Doors) -> Application:
     )
     tools = (flaky, in_thread, alone, never, review, batch_tool(in_thread))
     worker = Agent(
-        "worker", "Work for {user_id}.", tools=tools, hooks=[doors.hook, hook_async], max_parallel=4
+        "worker",
+        "Work for {user_id}.",
+        tools=tools,
+        tool_hooks=[doors.hook, hook_async],
+        max_parallel=4,
     )
     return Application(
         name="tests",
@@ -263,7 +267,7 @@ async def test_synchronous_hook_of_a_cancelled_run_waits_for_the_sub_plan(
         script("Go", [call("review", {"week": 1})]),
         script("Review week 1.", [call("hang")]),
     ]
-    worker = Agent("worker", "Do your work.", tools=(review, hang), hooks=[hook])
+    worker = Agent("worker", "Do your work.", tools=(review, hang), tool_hooks=[hook])
     of_agents = Application(name="tests", agents=(worker,), model=ScriptedModel(scripts))
     store = recording_in_memory()
     async with bench(of_agents, store, store, tmp_path) as on, asyncio.timeout(PATIENCE):

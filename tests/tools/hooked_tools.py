@@ -14,7 +14,7 @@ Hook = Callable[..., Any]
 def doubling(*hooks: Hook, **options: Any) -> Tool:
     """Return a synchronous tool `double` with hooks around it."""
 
-    @tool(hooks=hooks, **options)
+    @tool(tool_hooks=hooks, **options)
     def double(number: int) -> int:
         return 2 * number
 

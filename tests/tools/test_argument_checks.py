@@ -32,7 +32,7 @@ def typed(name: str, hook: Hook, asked: list[str]) -> Tool:
     async def give(dose: Dose, of: Annotated[str, Hidden(ledger)], times: int = 1) -> None:
         asked.append("tool")
 
-    return tool(name=name, hooks=[hook])(give)
+    return tool(name=name, tool_hooks=[hook])(give)
 
 
 def described(name: str, hook: Hook, asked: list[str]) -> Tool:
@@ -58,7 +58,7 @@ def described(name: str, hook: Hook, asked: list[str]) -> Tool:
         },
         run=run,
         tool_type=ToolType.REST,
-        hooks=[hook],
+        tool_hooks=[hook],
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
+from tests.runtime.runs import bench
 from tests.tools.contexts import Caller, some_context
 from tracer.context import ToolContext
 from tracer.errors import (
@@ -16,6 +18,10 @@ from tracer.errors import (
     InvalidArguments,
     RegistrationError,
 )
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
+from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.definition.tool import Tool, tool
 from tracer.tools.registry import tools_by_name
 
@@ -207,3 +213,53 @@ def test_schema_with_a_remote_reference_is_rejected() -> None:
 def test_two_tools_with_the_same_name_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="two tools named 'record'"):
         tools_by_name("The agent 'a'", [record, record])
+
+
+async def test_parameter_without_a_type_has_the_type_of_its_default() -> None:
+    def find(name, limit=10, deep=False, near=None, tags=()):  # type: ignore[no-untyped-def]
+        return [name, limit, deep, near, tags]
+
+    found = tool(find)
+    properties = found.parameters["properties"]
+
+    assert [each.get("type") for each in properties.values()] == [
+        *("string", "integer", "boolean", None, "array")
+    ]
+    assert found.parameters["required"] == ["name"]
+    assert found.checked({"name": "Ann", "near": "Bern"})["near"] == "Bern"
+    with pytest.raises(InvalidArguments, match="limit"):
+        found.checked({"name": "Ann", "limit": "many"})
+
+
+@pytest.mark.parametrize("name", ["agent", "team", "context", "run_context"])
+async def test_parameter_that_the_runtime_fills_by_name_is_hidden(
+    name: str, tmp_path: Path
+) -> None:
+    scope: dict[str, Any] = {}
+    exec(f"def look({name}, number: int): return type({name}).__name__", scope)
+    exec(f"def visible({name}: str): return {name}", scope)
+    look, visible = tool(scope["look"]), tool(scope["visible"])
+    kinds = {"agent": "Agent", "context": "ToolContext", "run_context": "RunContext"}
+    chosen = [call("look", {"number": 1, name: "forged"}), call("visible", {name: "shown"})]
+    model = ScriptedModel([Script([Turn(calls=chosen), Turn("done")])])
+    agent = Agent(model=model, tools=[look, visible])
+    store = recording_in_memory()
+
+    async with bench(
+        Application(name="tests", agents=(agent,), model=model), store, store, tmp_path
+    ) as on:
+        run = await on.launcher.run("Go", agent="agent")
+        rows = (await on.rows(run.root_plan_id)).tool_calls
+
+    assert list(look.parameters["properties"]) == ["number"]
+    assert list(visible.parameters["properties"]) == [name]
+    assert [each["result"] for each in rows] == [kinds.get(name, "NoneType"), "shown"]
+    assert rows[0]["forgedArguments"] == [name]
+
+
+def test_parameter_of_the_type_agent_is_hidden() -> None:
+    @tool
+    def look(agent: Agent, other: Agent | None = None) -> str:
+        return agent.name
+
+    assert look.parameters["properties"] == {}

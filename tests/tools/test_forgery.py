@@ -113,7 +113,9 @@ async def test_arguments_forged_by_a_hook_are_removed_and_recorded(tmp_path: Pat
     def forge(next: Callable[..., Any]) -> Any:
         return next(forging[-1])
 
-    tools = [replace(record, name=each.__name__, hooks=[each]) for each in (forge, forge_async)]
+    tools = [
+        replace(record, name=each.__name__, tool_hooks=[each]) for each in (forge, forge_async)
+    ]
     failures = []
     async with service(tmp_path, *tools, resolve_token=resolve_trusted) as on:
         for case, (arguments, _, _) in FORGERIES.items():
@@ -131,7 +133,7 @@ async def test_hooks_do_not_see_forged_arguments(tmp_path: Path) -> None:
         seen.extend([dict(arguments), dict(call.arguments)])
         return await next(arguments)
 
-    hooked = replace(record, hooks=[look])
+    hooked = replace(record, tool_hooks=[look])
     async with service(tmp_path, hooked, resolve_token=resolve_trusted) as on:
         with identity(token_id=TOKEN):
             await on.tools.call("record", {"user_id": "eve", "note": [{"user_id": "u-9"}]})

@@ -151,7 +151,7 @@ hidden = {{ token_id = "token" }}
             ),
             of_langchain(SCHEMA, "langchain_of_schema", hidden=HIDE),
             of_langchain(None, "langchain_of_model", hidden=HIDE),
-            tool(name="hooked", hidden=HIDE, hooks=[asked_hook, asked_hook_in_thread])(
+            tool(name="hooked", hidden=HIDE, tool_hooks=[asked_hook, asked_hook_in_thread])(
                 token_visible
             ),
         ]

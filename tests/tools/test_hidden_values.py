@@ -124,7 +124,7 @@ async def change_arguments(next: Callable[..., Any], context: ToolContext) -> An
     return await next({"text": context.identity.reveal()})
 
 
-@tool(hooks=[change_arguments])
+@tool(tool_hooks=[change_arguments])
 async def echo(text: str) -> str:
     return text
 

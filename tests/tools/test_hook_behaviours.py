@@ -62,7 +62,7 @@ def _divide(name: str, is_async: bool, ran: list[int], hooks: list[Hook]) -> Too
         await asyncio.sleep(0)
         return divide(number)
 
-    return tool(name=name, hooks=hooks)(divide_async if is_async else divide)
+    return tool(name=name, tool_hooks=hooks)(divide_async if is_async else divide)
 
 
 async def check(tmp_path: Path, hook: Hook, hook_async: Hook, expected: Expected) -> None:
@@ -103,8 +103,8 @@ async def check(tmp_path: Path, hook: Hook, hook_async: Hook, expected: Expected
 
     agents, scripts = [], []
     for form, function in forms.items():
-        tools = [replace(each, hooks=()) for each in own if hook_of[each.name] is function]
-        agents.append(Agent(form, "Do your work.", tools=tuple(tools), hooks=[function]))
+        tools = [replace(each, tool_hooks=()) for each in own if hook_of[each.name] is function]
+        agents.append(Agent(form, "Do your work.", tools=tuple(tools), tool_hooks=[function]))
         chosen = [call(each.name, {"number": 5}) for each in tools]
         scripts.append(Script([Turn(calls=chosen), Turn("done")], request="Go", agent=form))
     application = Application(name="tests", agents=tuple(agents), model=ScriptedModel(scripts))

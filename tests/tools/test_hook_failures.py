@@ -50,7 +50,7 @@ async def test_system_exit_and_keyboard_interrupt_in_a_tool_fail_only_the_call(
             }
             for place, (hooks, function) in places.items():
                 name = f"{type(error).__name__}_{color}_{place}"
-                tools.append(tool(name=name, hooks=hooks)(function))
+                tools.append(tool(name=name, tool_hooks=hooks)(function))
                 raised[name] = type(error).__name__
 
     failures = []
@@ -99,7 +99,7 @@ async def test_hanging_hook_is_cancelled_at_the_deadline(tmp_path: Path) -> None
         "_in_".join(each.__name__ for each in (hook, *outside)): [*outside, hook]
         for hook, outside in product(hanging_hooks(begun), outer_hooks)
     }
-    tools = [tool(name=name, hooks=hooks)(double) for name, hooks in stacks.items()]
+    tools = [tool(name=name, tool_hooks=hooks)(double) for name, hooks in stacks.items()]
     async with service(tmp_path, *tools, grace_seconds=PATIENCE) as on:
 
         async def call(name: str, seconds: float) -> CallOutcome:
@@ -145,7 +145,7 @@ async def test_timed_out_synchronous_tool_inside_hooks_is_recorded_as_still_runn
     async def given_up(hooks: list[Hook]) -> list[Any]:
         begun, let_go = threading.Event(), threading.Event()
 
-        @tool(hooks=hooks)
+        @tool(tool_hooks=hooks)
         def slow() -> str:
             begun.set()
             assert let_go.wait(PATIENCE)
@@ -189,7 +189,7 @@ async def test_tool_that_raises_cancelled_error_is_recorded_as_cancelled_inside_
     tmp_path: Path,
 ) -> None:
     tools = [
-        tool(name=f"{function.__name__}_in_{hook.__name__}", hooks=[hook])(function)
+        tool(name=f"{function.__name__}_in_{hook.__name__}", tool_hooks=[hook])(function)
         for hook in (carries_on, carries_on_async)
         for function in raising(asyncio.CancelledError())
     ]
@@ -207,7 +207,7 @@ async def test_call_is_cancelled_even_if_its_hook_catches_the_cancellation(
 ) -> None:
     begun = asyncio.Event()
 
-    @tool(hooks=[hook])
+    @tool(tool_hooks=[hook])
     async def wait() -> None:
         begun.set()
         await asyncio.Event().wait()
@@ -239,7 +239,7 @@ async def test_next_raises_after_the_call_has_ended(tmp_path: Path, hook: Hook) 
     later: list[Callable[[], Awaitable[Any]]] = []
     ran: list[int] = []
 
-    @tool(hooks=[partial(hook, later=later)])
+    @tool(tool_hooks=[partial(hook, later=later)])
     async def note() -> None:
         ran.append(1)
 
@@ -270,7 +270,7 @@ async def test_hook_that_calls_next_after_the_timeout_runs_no_tool(tmp_path: Pat
     async def note(number: int) -> None:
         ran.append(number)
 
-    tools = [tool(name=each.__name__, hooks=[each])(note) for each in (hook_async, hook)]
+    tools = [tool(name=each.__name__, tool_hooks=[each])(note) for each in (hook_async, hook)]
     async with service(tmp_path, *tools) as on:
 
         async def call(name: str, seconds: float) -> CallOutcome:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial, wraps
+from inspect import iscoroutinefunction
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -95,7 +96,7 @@ async def test_every_kind_of_callable_can_be_a_hook(tmp_path: Path) -> None:
         return 2 * number
 
     kinds = dict(zip(map(str, range(len(HOOKS))), HOOKS.items(), strict=True))
-    tools = [tool(name=name, hooks=[hook])(double) for name, (_, hook) in kinds.items()]
+    tools = [tool(name=name, tool_hooks=[hook])(double) for name, (_, hook) in kinds.items()]
     failures = []
     async with service(tmp_path, *tools) as on, asyncio.timeout(PATIENCE):
         for name, (kind, _) in kinds.items():
@@ -177,6 +178,27 @@ async def test_hook_receives_the_parameters_that_it_names(tmp_path: Path) -> Non
         assert seen["agent"] is None
 
 
+async def test_hook_receives_the_same_values_under_the_names_of_agno(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def look(function_name: Any, args: Any, arguments: Any, team: Any, func: Any) -> Any:
+        seen.append((function_name, args, arguments is args, team, iscoroutinefunction(func)))
+        return func(**args | {"number": 3})
+
+    async def look_async(function_name: Any, args: Any, team: Any, function: Any) -> Any:
+        seen.append((function_name, args, team, iscoroutinefunction(function)))
+        return await function(**args | {"number": 2 * args["number"]})
+
+    async with service(tmp_path, doubling(look, look_async)) as on:
+        outcome = await on.tools.call("double", {"number": 2})
+
+    assert outcome.result == "12"
+    assert seen == [
+        ("double", {"number": 2}, True, None, False),
+        ("double", {"number": 3}, None, True),
+    ]
+
+
 async def test_first_hook_is_outermost(tmp_path: Path) -> None:
     order: list[str] = []
 
@@ -222,7 +244,7 @@ async def test_each_hook_has_its_own_copy_of_the_arguments(tmp_path: Path) -> No
         arguments["numbers"].append(3)
         return await next(arguments)
 
-    @tool(hooks=[keeping, spoiling])
+    @tool(tool_hooks=[keeping, spoiling])
     async def add(numbers: list[int]) -> int:
         return sum(numbers)
 
@@ -239,7 +261,7 @@ async def test_each_hook_has_its_own_copy_of_the_arguments(tmp_path: Path) -> No
 async def test_hook_change_from_1_to_true_is_recorded(tmp_path: Path) -> None:
     given: list[Any] = [True, 1.0]
 
-    @tool(hooks=[lambda next, arguments: next({"value": given[-1]})])
+    @tool(tool_hooks=[lambda next, arguments: next({"value": given[-1]})])
     async def show(value: Any) -> Any:
         return value
 
@@ -276,7 +298,7 @@ async def test_context_variables_reach_hooks_and_the_tool(tmp_path: Path) -> Non
     functions: list[Callable[[], Any]] = [show, show_async]
     for form, function in product([hook, hook_async], functions):
         name = f"{form.__name__}_around_{function.__name__}"
-        tools.append(tool(name=name, hooks=[form])(function))
+        tools.append(tool(name=name, tool_hooks=[form])(function))
     async with service(tmp_path, *tools) as on:
         color.set("of the caller")
         results = {each.name: (await on.tools.call(each.name)).result for each in tools}
@@ -337,7 +359,7 @@ async def test_hook_receives_the_caller_as_a_tool_does(tmp_path: Path) -> None:
     ) -> Any:
         return [now, await next(arguments)]
 
-    @tool(hooks=[in_loop, in_thread, with_provider])
+    @tool(tool_hooks=[in_loop, in_thread, with_provider])
     async def read(text: str) -> str:
         return text
 
@@ -360,7 +382,7 @@ async def test_hook_changes_the_session_state_through_its_parameter(tmp_path: Pa
         state.increment("calls")
         return await next(arguments)
 
-    @tool(hooks=[count])
+    @tool(tool_hooks=[count])
     async def read(state: SessionState) -> Any:
         return state["calls"]
 

@@ -37,7 +37,7 @@ async def test_call_that_requires_a_caller_runs_no_hook_provider_or_tool_without
         asked.append("hook")
         return await next(arguments)
 
-    @tool(hooks=[hook])
+    @tool(tool_hooks=[hook])
     async def secret(user_id: UserId | None) -> None:
         asked.append("tool")
 

@@ -43,10 +43,6 @@ class Yielding:
         return number
 
 
-def untyped(number) -> int:  # type: ignore[no-untyped-def]
-    return number  # type: ignore[no-any-return]
-
-
 def with_yielding_provider(it: Annotated[int, Hidden(yields)]) -> int:
     return it
 
@@ -77,7 +73,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "provider that yields": (lambda: tool(with_yielding_provider), "instead of yielding"),
     "hook that yields": (lambda: hook_of(yields_as_hook), r"await next\(arguments\)"),
     "method": (lambda: tool(Yielding.method), r"tool\(instance.method\)"),
-    "parameter without a type": (lambda: tool(untyped), "Write one, for example number: str"),
     "argument that the function does not take": (
         lambda: schema_tool(lambda a: a),
         "has the argument 'b', which its function",

@@ -245,4 +245,4 @@ def test_agent_with_two_tools_of_one_name_is_rejected() -> None:
 
 def test_hooks_of_an_agent_are_checked_at_definition() -> None:
     with pytest.raises(RegistrationError, match="unknown"):
-        Agent("worker", "Work.", hooks=[lambda unknown: None])
+        Agent("worker", "Work.", tool_hooks=[lambda unknown: None])

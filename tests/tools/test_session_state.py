@@ -104,7 +104,7 @@ async def test_five_parallel_increments_of_an_agent_add_up_to_five(
         run_context.session_state.append("log", "hook")
         return next({})
 
-    @tool(hooks=[meet, meet_in_thread])
+    @tool(tool_hooks=[meet, meet_in_thread])
     def visit_together(run: RunContext) -> None:
         run.session_state.increment("visits")
 
@@ -195,7 +195,7 @@ async def test_failed_call_changes_no_state(tmp_path: Path, how: str) -> None:
             raise Away
         return value
 
-    @tool(hooks=[hook], timeout=0.05, result=int)
+    @tool(tool_hooks=[hook], timeout=0.05, result=int)
     async def attempt(state: SessionState) -> Any:
         state.set("by", "tool")
         if how == "raises":
@@ -224,7 +224,7 @@ async def test_hook_that_recovers_from_a_tool_error_commits_only_its_changes(
             run_context.session_state.append("log", "after")
             return "all the same"
 
-    @tool(hooks=[hook])
+    @tool(tool_hooks=[hook])
     async def attempt(state: SessionState) -> None:
         state.append("log", "tool")
         raise Away
@@ -251,7 +251,7 @@ def together_in_threads(next: Callable[..., Any]) -> Any:
 async def test_parallel_attempts_of_a_hook_are_isolated(
     tmp_path: Path, hook: Callable[..., Any]
 ) -> None:
-    @tool(hooks=[hook])
+    @tool(tool_hooks=[hook])
     async def attempt(state: SessionState, how: int) -> int:
         state.append("log", how)
         for _ in range(5 * (4 - how)):

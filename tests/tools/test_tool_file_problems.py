@@ -35,7 +35,7 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
         function = "add"
         timout = 3
         max_attempts = 0
-        hooks = ["ad"]
+        tool_hooks = ["ad"]
         [tools.nearly]
         type = "stateles"
         [tools.lower]
@@ -68,7 +68,7 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
 
     assert [each.partition(": ")[0] for each in problems] == [
         "tools.typo.STATELESS.max_attempts",
-        "tools.typo.STATELESS.hooks.0",
+        "tools.typo.STATELESS.tool_hooks.0",
         "tools.typo.STATELESS.timout",
         "tools.nearly",
         "tools.lower",

@@ -55,7 +55,7 @@ def test_tool_has_every_setting_of_the_tool_file(tmp_path: Path) -> None:
         max_attempts = 2
         concurrency = "exclusive"
         max_parallel = 4
-        hooks = ["operator:itemgetter", "first"]
+        tool_hooks = ["operator:itemgetter", "first"]
 
         [tools.sum.parameters]
         type = "object"
@@ -69,7 +69,7 @@ def test_tool_has_every_setting_of_the_tool_file(tmp_path: Path) -> None:
     assert (found.name, found.description) == ("sum", "Sum up.")
     assert (found.timeout, found.max_attempts) == (3, 2)
     assert (found.concurrency, found.max_parallel) == ("exclusive", 4)
-    assert [getattr(each, "name", None) for each in found.hooks] == ["_first", "_first"]
+    assert [getattr(each, "name", None) for each in found.tool_hooks] == ["_first", "_first"]
     assert found.parameters["properties"] == {"a": {"type": "integer"}}
 
 

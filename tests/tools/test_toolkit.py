@@ -13,7 +13,7 @@ from tests.tools.test_session_state import kept
 from tracer.errors import RegistrationError
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
-from tracer.runtime.scripted_model import ScriptedModel, call
+from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.definition.session_state import SessionState
 from tracer.tools.definition.tool import Tool, tool
@@ -113,14 +113,6 @@ async def test_toolkit_can_be_registered_while_the_service_is_open(tmp_path: Pat
         assert await kept(on.tools, "s") == {"own": 1, "points": {"ann": 2}}
 
 
-class Untyped(Toolkit):
-    def __init__(self) -> None:
-        super().__init__([self.find])
-
-    def find(self, agent, customer_id):  # type: ignore[no-untyped-def]
-        """Find a customer."""
-
-
 def test_invalid_toolkit_is_rejected_at_definition() -> None:
     with pytest.raises(RegistrationError, match="two tools named 'now'"):
         Toolkit([now, now])
@@ -128,8 +120,6 @@ def test_invalid_toolkit_is_rejected_at_definition() -> None:
         Toolkit().register(now, timeout=3)
     with pytest.raises(RegistrationError, match="two tools named 'now'"):
         Agent("umpire", "", tools=(Scores(), now))
-    with pytest.raises(RegistrationError, match="'agent'"):
-        Untyped()
 
 
 def test_a_toolkit_with_a_tool_whose_name_is_taken_registers_nothing() -> None:
@@ -145,3 +135,43 @@ def test_a_toolkit_with_a_tool_whose_name_is_taken_registers_nothing() -> None:
 
     assert [each.name for each in registry] == ["add_point"]
     assert registry.toolkits == ()
+
+
+async def test_hooks_of_a_toolkit_are_outside_of_the_hooks_of_its_tools(tmp_path: Path) -> None:
+    def around(mark: str) -> Any:
+        return lambda next, arguments: f"{mark}{next(arguments)}{mark}"
+
+    clock = Toolkit(tool_hooks=[around("-")])
+    clock.register(tool(name="time", tool_hooks=[around("*")])(lambda: "noon"))
+    clock.register(now)
+
+    async with service(tmp_path, clock) as on:
+        results = [(await on.tools.call(each)).result for each in ("time", "now")]
+
+    assert results == ["-*noon*-", "-noon-"]
+    assert now.tool_hooks == ()
+
+
+async def test_state_of_an_agent_is_above_the_application_and_for_its_own_conversations(
+    tmp_path: Path,
+) -> None:
+    texts = ("A: {a} {b} {c} {d}.",) * 3
+    first = Agent("first", texts[0], session_state={"b": "first", "c": "first"})
+    second = Agent("second", texts[1], session_state={"c": "second", "d": "second"})
+    model = ScriptedModel([Script([Turn("done")], times=None)])
+    state = {"a": "application", "b": "application"}
+    app = application(first, second, model=model, session_state=state)
+    store = recording_in_memory()
+    messages = []
+    async with bench(app, store, store, tmp_path) as on:
+        for name in ("first", "second"):
+            for session in (None, name):
+                run = await on.launcher.run("Go", agent=name, session_id=session)
+                [step] = (await on.tree(run.root_plan_id))["agentExecutions"]
+                shown = (await on.messages(step["thinkActs"][0]))[0]["content"]
+                messages.append(shown.split("A: ")[1])
+
+    assert messages == [
+        *["application first first second."] * 2,
+        *["application first second second."] * 2,
+    ]

@@ -89,7 +89,7 @@ async def test_identity_hooks_state_and_budgets_work_without_a_recorder() -> Non
             raise Denied("At most 10.")
         return await next(arguments)
 
-    @tool(hooks=[guard])
+    @tool(tool_hooks=[guard])
     def score(points: int, user_id: UserId, state: SessionState) -> str:
         state.increment("points", points)
         return str(len(user_id))

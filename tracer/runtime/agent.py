@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from tracer.errors import RegistrationError
 from tracer.logs import get_logger
 from tracer.runtime.chat_model import ChatModel
+from tracer.tools.definition.hidden_parameters import CallingAgent
 from tracer.tools.definition.hooks import hooks_of
 from tracer.tools.definition.tool import HookFunction, Tool
 from tracer.tools.definition.toolkit import Toolkit
@@ -17,15 +22,15 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class Agent:
+class Agent(CallingAgent):
     """A model with instructions and tools."""
 
-    name: str
-    instructions: str
+    name: str = "agent"
+    instructions: str = ""
     """The agent's purpose and way of working, in the system message for the model. `{placeholders}`
     are filled in at each run (`tracer.runtime.instructions`) unless `resolve_in_context` is
     false."""
-    tools: tuple[Tool | Toolkit | str, ...] = ()
+    tools: Sequence[Tool | Toolkit | str] = ()
     """Tools, toolkits, or names of tools in the application's registry."""
     description: str = ""
     """The agent's abilities. The planner reads this text when it assigns steps."""
@@ -35,9 +40,12 @@ class Agent:
     """How many model calls one step may take."""
     max_parallel: int = 8
     """How many tool calls of one round run at once."""
-    hooks: Sequence[HookFunction] = ()
+    tool_hooks: Sequence[HookFunction] = ()
     """Hooks around each of the agent's tools, the outermost first
     (`tracer.tools.definition.hooks`)."""
+    session_state: Mapping[str, Any] = field(default_factory=dict)
+    """The state with which the agent's conversations begin. It takes precedence over the state of
+    the application and of other agents."""
     resolve_in_context: bool = True
     """Whether `{placeholders}` in the instructions are filled in. If false, the instructions are
     sent as they are written."""
@@ -49,7 +57,8 @@ class Agent:
             raise RegistrationError(
                 f"The agent {self.name!r} needs max_rounds and max_parallel of at least 1."
             )
-        object.__setattr__(self, "hooks", hooks_of(self.hooks))
+        object.__setattr__(self, "tool_hooks", hooks_of(self.tool_hooks))
+        object.__setattr__(self, "tools", tuple(self.tools))
         names = [each if isinstance(each, str) else each.name for each in self._own_tools()]
         for name in names:
             if names.count(name) > 1:
@@ -105,6 +114,39 @@ class Agent:
             if tool is not None:
                 tools.append(tool)
         return tools_by_name(f"The agent {self.name!r}", tools)
+
+    def print_response(self, request: str, *, stream: bool = False) -> None:
+        """Run one request outside of an application, and print the answer or the error.
+
+        The run is recorded in memory only. Use it to try an agent out; serve it with `Application`.
+
+        Args:
+            request: The user's request.
+            stream: Ignored. The answer is printed when it is complete.
+
+        Raises:
+            ConfigurationError: The agent has no model.
+            RuntimeError: This thread runs an event loop. Use a `RunLauncher` there.
+        """
+        print(asyncio.run(_response(self, request)))  # noqa: T201 - the method's purpose
+
+
+async def _response(agent: Agent, request: str) -> str | None:
+    from tracer.recorder.recorder import Recorder
+    from tracer.recorder.spool import Spool
+    from tracer.runtime.application import Application
+    from tracer.runtime.launcher import RunLauncher
+    from tracer.storage.memory.recording import recording_in_memory
+
+    recording = recording_in_memory()
+    application = Application(name=agent.name, agents=(agent,), model=agent.model)
+    with TemporaryDirectory() as folder:
+        async with (
+            Recorder(recording, Spool(Path(folder) / "spool.sqlite3")) as recorder,
+            RunLauncher(application, recorder, recording) as launcher,
+        ):
+            outcome = await launcher.run(request, agent=agent.name)
+    return outcome.error.message if outcome.error else outcome.summary
 
 
 def introduction(name: str) -> str:

@@ -37,8 +37,9 @@ class AgentEntry(BaseModel):
     max_rounds: PositiveInt = Agent.max_rounds
     max_parallel: PositiveInt = Agent.max_parallel
     resolve_in_context: bool = Agent.resolve_in_context
-    hooks: list[Named] = []
-    """Names in the `hooks` of `read_agents`, or `module:name`."""
+    session_state: dict[str, Any] = {}
+    tool_hooks: list[Named] = []
+    """Names in the `tool_hooks` of `read_agents`, or `module:name`."""
 
 
 _AGENTS = TypeAdapter(dict[Annotated[str, Strict()], AgentEntry])
@@ -48,7 +49,7 @@ def read_agents(
     path: Path | Traversable,
     *,
     models: Mapping[str, ChatModel] | None = None,
-    hooks: Mapping[str, Callable[..., Any]] | None = None,
+    tool_hooks: Mapping[str, Callable[..., Any]] | None = None,
 ) -> tuple[Agent, ...]:
     """Read agents from a YAML file, a mapping from each agent's name to its fields.
 
@@ -56,7 +57,7 @@ def read_agents(
         path: The file.
         models: The models that agents may name. An agent without a model uses the
             application's model.
-        hooks: The hooks that agents may name, in addition to `module:name`.
+        tool_hooks: The hooks that agents may name, in addition to `module:name`.
 
     Returns:
         The agents, in the order of the file.
@@ -66,7 +67,8 @@ def read_agents(
     """
     models = models or {}
     agents: list[Agent] = []
-    for name, entry in parsed(path.name, _AGENTS, _content(path), functions=hooks or {}).items():
+    content, functions = _content(path), tool_hooks or {}
+    for name, entry in parsed(path.name, _AGENTS, content, functions=functions).items():
         if entry.model is not None and entry.model not in models:
             raise RegistrationError(
                 f"{path.name}: the agent {name!r} names the unknown model {entry.model!r}. Choose "

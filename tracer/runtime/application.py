@@ -69,7 +69,7 @@ class Application:
     """Whether a run records the caller's user id even if it is the caller's token, as with the
     default token resolver. Any other user id is always recorded, as the run's `subject`."""
     session_state: Mapping[str, Any] = field(default_factory=dict)
-    """The initial state of a conversation. Toolkits may add keys (`initial_state`)."""
+    """The initial state of a conversation. Toolkits and agents may add keys (`initial_state`)."""
     time_zone: str = "UTC"
     """The IANA name of the time zone of `{current_date}` in instructions, for callers without one
     of their own (`User.time_zone`)."""
@@ -84,7 +84,8 @@ class Application:
     zone: tzinfo = field(init=False)
     """The time zone that `time_zone` names."""
     initial_state: Mapping[str, Any] = field(init=False)
-    """`session_state`, plus the keys that the toolkits in the registry and in the agents add."""
+    """`session_state` over the states of the toolkits, and under those of the agents, of which the
+    first takes precedence. A run of one agent begins with this agent's state above it."""
 
     def __post_init__(self) -> None:
         if not self.agents:
@@ -112,7 +113,10 @@ class Application:
         of_agents = [tool for each in self.agents for tool in each.tools]
         toolkits = [each for each in of_agents if isinstance(each, Toolkit)]
         state = common_state([*self.registry.toolkits, *toolkits])
-        object.__setattr__(self, "initial_state", {**state, **self.session_state})
+        state |= self.session_state
+        for each in reversed(self.agents):
+            state |= each.session_state
+        object.__setattr__(self, "initial_state", state)
         if self.default_agent is None:
             object.__setattr__(self, "default_agent", self.agents[0].name)
         self.agent(None)

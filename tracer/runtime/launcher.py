@@ -237,6 +237,7 @@ class RunLauncher:
             )
         application = self._application
         details, plan = self._details_and_plan(request, options)
+        agent = application.agents_by_name.get(details.agent_name or "")
         run = ApplicationRun(
             application,
             self._recorder,
@@ -246,6 +247,7 @@ class RunLauncher:
             self.tools.background_tasks,
             session_id=details.session_id,
             identity=options.get("identity") or current_identity(),
+            session_state=None if agent is None else agent.session_state,
             max_parallel_calls=application.max_parallel_calls,
             observe=options.get("observe"),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import traceback
+from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -122,6 +123,7 @@ class ActiveRun:
         *,
         session_id: str | None = None,
         identity: Identity | None = None,
+        session_state: Mapping[str, Any] | None = None,
         limits: BudgetLimits | None = None,
         max_parallel_calls: int | None = None,
         observe: Callable[[Sequence[Event]], None] | None = None,
@@ -136,6 +138,7 @@ class ActiveRun:
             background_tasks: The set that holds background tasks, which may outlive the run.
             session_id: The session that the run belongs to.
             identity: The caller. The run keeps a copy of its own.
+            session_state: Takes precedence over the resources' initial state in a new conversation.
             limits: The budget of the root plan.
             max_parallel_calls: How many tool calls of the run are in progress at once. Calls that
                 open sub-plans do not count; the calls within the sub-plans do.
@@ -145,6 +148,8 @@ class ActiveRun:
         self.root_plan_id = root_plan_id
         self.new_id = new_id
         self.session_id = session_id
+        own_state = dict(session_state or {})
+        self._initial_state = ChainMap(own_state, resources.initial_state)  # type: ignore[arg-type]
         self.thread_id = str(root_plan_id) if session_id is None else session_id
         """The session's id; without a session, the run's own."""
         self.identity = None if identity is None else Identity(identity.reveal())
@@ -278,9 +283,7 @@ class ActiveRun:
             ToolError: The state cannot be read, or the caller cannot be identified.
         """
         try:
-            return await self._sessions.read_state(
-                await self.conversation(), self.resources.initial_state
-            )
+            return await self._sessions.read_state(await self.conversation(), self._initial_state)
         except StoreUnavailable as error:
             raise ToolUnavailable(
                 "The session state cannot be read, because the store does not answer."
@@ -295,7 +298,7 @@ class ActiveRun:
         """
         try:
             return await self._sessions.change_state(
-                await self.conversation(), self.resources.initial_state, changes
+                await self.conversation(), self._initial_state, changes
             )
         except StoreUnavailable as error:
             raise ToolUnavailable(
@@ -310,7 +313,7 @@ class ActiveRun:
             StoreUnavailable: The store did not answer.
         """
         return await self._sessions.add_run(
-            await self.conversation(), self.resources.initial_state, self.root_plan_id
+            await self.conversation(), self._initial_state, self.root_plan_id
         )
 
     async def end(self) -> None:

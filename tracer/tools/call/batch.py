@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Protocol, TypedDict, runtime_checkable
+from typing import TypedDict
 from uuid import UUID
 
 from tracer.context import ToolContext
@@ -19,7 +19,7 @@ from tracer.records.status import Reason, Status
 from tracer.tasks import seconds_left
 from tracer.tools.call.active_run import ActiveRun
 from tracer.tools.call.invocation import CallNotes, call_tool
-from tracer.tools.definition.hooks import Hook
+from tracer.tools.definition.hidden_parameters import CallingAgent
 from tracer.tools.definition.results import Ending, failed, timed_out
 from tracer.tools.definition.tool import EXCLUSIVE, Tool
 
@@ -59,15 +59,6 @@ class Call:
     def is_exclusive(self) -> bool:
         """Whether the call must run alone in its batch."""
         return isinstance(self.tool, Tool) and self.tool.concurrency == EXCLUSIVE
-
-
-@runtime_checkable
-class CallingAgent(Protocol):
-    """The attributes of an agent that its tool calls need."""
-
-    @property
-    def hooks(self) -> tuple[Hook, ...]:
-        """The hooks around each tool that the agent calls, the first outermost."""
 
 
 def mark_started(calls: Sequence[Call], run: ActiveRun, max_parallel: int) -> None:
@@ -196,7 +187,7 @@ class CallBatch:
                 call.arguments,
                 context,
                 call.notes,
-                hooks=context.agent.hooks if isinstance(context.agent, CallingAgent) else (),
+                hooks=context.agent.tool_hooks if isinstance(context.agent, CallingAgent) else (),
                 before_attempt=before_attempt,
                 on_late=self._run.keep_in_background,
                 grace_seconds=self._run.resources.grace_seconds,

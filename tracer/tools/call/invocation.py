@@ -45,6 +45,7 @@ from tracer.tools.call.active_run import run_of
 from tracer.tools.definition.arguments import Arguments, read_arguments
 from tracer.tools.definition.hidden_parameters import (
     REQUIRED,
+    CallingAgent,
     HiddenParameter,
     Secrets,
     TokenId,
@@ -122,7 +123,7 @@ async def call_tool(
     if has_passed(deadline):
         return timed_out("The time limit expired before the tool could start.")
     context = replace(context, deadline=deadline)
-    every_hook = (*hooks, *cast("tuple[Hook, ...]", tool.hooks))  # converted by `Tool`
+    every_hook = (*hooks, *cast("tuple[Hook, ...]", tool.tool_hooks))  # converted by `Tool`
     invocation = _Invocation(tool, context, notes, every_hook, before_attempt)
     work = asyncio.create_task(invocation.run(arguments))
     if not tool.ends_by_itself:
@@ -372,8 +373,8 @@ async def _value(
                 f"The hidden parameter {name!r} has no value, because its provider failed."
             ) from None
     kind = parameter.kind
-    if kind is ToolContext:
-        return context
+    if kind in (ToolContext, CallingAgent):
+        return context if kind is ToolContext else context.agent
     if kind in (RunContext, SessionState):
         assert run_context is not None
         return run_context if kind is RunContext else run_context.session_state

@@ -73,7 +73,7 @@ class ToolEntry(_Entry):
     max_attempts: PositiveInt = Tool.max_attempts
     concurrency: Concurrency = Tool.concurrency
     max_parallel: PositiveInt | None = None
-    hooks: list[Named] = []
+    tool_hooks: list[Named] = []
     hidden: dict[str, Literal["token", "user_id"]] = {}
     """Parameters that the runtime fills, by name: `{ token_id = "token" }`."""
 

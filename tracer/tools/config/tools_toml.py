@@ -42,9 +42,9 @@ def read_tools(
 
     Args:
         path: The file. Paths of schemas in it are relative to it.
-        functions: Objects by name, to which `function`, `create` and `hooks` in the file may refer.
-            They may also refer to `module:name`. A tool without `function` and `create` uses the
-            object that has the tool's name.
+        functions: Objects by name, to which `function`, `create` and `tool_hooks` in the file may
+            refer. They may also refer to `module:name`. A tool without `function` and `create` uses
+            the object that has the tool's name.
 
     Returns:
         A registry with the tools and servers; more can be registered.

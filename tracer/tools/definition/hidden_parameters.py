@@ -1,16 +1,17 @@
 """Hidden parameters: the runtime fills them, and the model neither sees nor supplies them.
 
 A parameter is hidden by its type (`ToolContext`, `RunContext`, `SessionState`, `TokenId`, `UserId`,
-`User`), by a mark (`Annotated[Ledger, Hidden(open_ledger)]`), or by its tool's option `hidden`. If
-the model supplies an argument of that name, in any spelling, the value is discarded before hooks
-and tool see it, and the name is recorded. A field of that name inside another argument is kept.
+`User`, `Agent`), by a mark (`Annotated[Ledger, Hidden(open_ledger)]`), or by its tool's option
+`hidden`. If the model supplies an argument of that name, in any spelling, the value is discarded
+before hooks and tool see it, and the name is recorded. A field of that name inside another argument
+is kept.
 """
 
 from __future__ import annotations
 
 import inspect
 import unicodedata
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json import dumps
@@ -45,6 +46,13 @@ class User:
     time_zone: str | None = field(default=None, repr=False)
     """The IANA name of the user's time zone, such as `Asia/Shanghai`, for `{current_date}`. If it
     is None or unknown, the application's time zone is used."""
+
+
+class CallingAgent:
+    """An agent, as tools and their calls see it. A parameter of a derived class is hidden."""
+
+    tool_hooks: Sequence[Any]
+    """The hooks around each tool that the agent calls, the first outermost."""
 
 
 Provider = Callable[..., Any]

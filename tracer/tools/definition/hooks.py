@@ -9,9 +9,10 @@ A hook is a function, synchronous or asynchronous. Its parameters' names select 
 
 The runtime also fills a hook's hidden parameters, such as `user_id: UserId`
 (`tracer.tools.definition.hidden_parameters`). `next(arguments)` runs the inner hooks and the tool,
-and returns the result. A hook may change the arguments, call `next` again, or return a value of its
-own without calling `next`. If a hook raises an error, the call fails; the tool does not run unless
-the hook called `next` before. A synchronous hook runs in a thread, where `next` blocks.
+and returns the result. `function_call(**arguments)`, Agno's form, does the same. A hook may change
+the arguments, continue again, or return a value of its own without continuing. If a hook raises an
+error, the call fails; the tool does not run unless the hook continued before. A synchronous hook
+runs in a thread, where these functions block.
 """
 
 from __future__ import annotations
@@ -38,8 +39,14 @@ from tracer.tools.definition.hidden_parameters import HiddenParameter
 from tracer.tools.definition.session_state import RunContext
 from tracer.tools.definition.signature import hidden_by_type
 
-HOOK_PARAMETERS = ("next", "call", "name", "arguments", "tool", "context", "run_context", "agent")
-"""The parameter names by which a hook selects what it receives."""
+_BY_KEYWORD = ("function", "func", "function_call")
+"""Agno's names of a function that continues as `next` does, with the arguments by name."""
+
+HOOK_PARAMETERS = (
+    *("next", *_BY_KEYWORD, "call", "name", "function_name", "arguments", "args"),
+    *("tool", "context", "run_context", "agent", "team"),
+)
+"""The parameter names by which a hook selects what it receives. Several are Agno's."""
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -197,19 +204,24 @@ class HookChain:
         available = {
             "call": inputs.call,
             "name": inputs.call.name,
+            "function_name": inputs.call.name,
             "arguments": arguments,
+            "args": arguments,
             "tool": inputs.tool,
             "context": inputs.context,
             "run_context": inputs.run_context,
             "agent": inputs.context.agent,
         }
-        wanted = {name: available.get(name) for name in hook.wants if name != "next"}
+        # Tracer has no teams.
+        wanted = {name: available.get(name) for name in hook.wants}
         wanted |= inputs.hidden[position]
         if not hook.is_async:
             return await _in_thread(hook, wanted, next_)
-        if "next" in hook.wants:
-            wanted["next"] = next_
-        value = hook.function(**wanted)
+
+        async def by_keyword(**arguments: Any) -> Any:
+            return await next_(arguments)
+
+        value = hook.function(**wanted | _continuations(hook, next_, by_keyword))
         # In a loop, because a hook may `return next(arguments)` without awaiting it.
         while inspect.isawaitable(value):
             value = await value
@@ -263,8 +275,10 @@ async def _in_thread(
         for each in list(started):
             each.cancel()
 
-    if "next" in hook.wants:
-        wanted["next"] = blocking_next
+    def by_keyword(**arguments: Any) -> Any:
+        return blocking_next(arguments)
+
+    wanted |= _continuations(hook, blocking_next, by_keyword)
     # Outside of the tools' thread limit: a hook that waits for a tool must not take its thread.
     value = await call_in_thread(
         partial(hook.function, **wanted), anyio.CapacityLimiter(1), on_cancel=give_up
@@ -272,6 +286,14 @@ async def _in_thread(
     while inspect.isawaitable(value):
         value = await value
     return value
+
+
+def _continuations(
+    hook: Hook, next_: Callable[..., Any], by_keyword: Callable[..., Any]
+) -> dict[str, Any]:
+    """Return the functions that continue the chain, by the hook's names for them."""
+    functions = {"next": next_, **dict.fromkeys(_BY_KEYWORD, by_keyword)}
+    return {name: each for name, each in functions.items() if name in hook.wants}
 
 
 def _is_running(loop: asyncio.AbstractEventLoop) -> bool:

@@ -16,6 +16,7 @@ from tracer.errors import RegistrationError
 from tracer.tools.definition.arguments import Parameter, Parameters, parameters_from_types
 from tracer.tools.definition.hidden_parameters import (
     REQUIRED,
+    CallingAgent,
     HiddenParameter,
     TokenId,
     User,
@@ -24,11 +25,20 @@ from tracer.tools.definition.hidden_parameters import (
 )
 from tracer.tools.definition.session_state import RunContext, SessionState
 
-HIDING_TYPES = (ToolContext, RunContext, SessionState, TokenId, UserId, User)
+HIDING_TYPES = (ToolContext, RunContext, SessionState, TokenId, UserId, User, CallingAgent)
 """A parameter of one of these types is hidden, even without a mark."""
 
 HIDING_WORDS: Mapping[str, Any] = {"token": TokenId, "user_id": UserId}
 """The names in `tools.toml` of types that hide a parameter."""
+
+FILLED_BY_NAME: Mapping[str, HiddenParameter] = {
+    "agent": HiddenParameter(CallingAgent),
+    "context": HiddenParameter(ToolContext),
+    "run_context": HiddenParameter(RunContext),
+    "team": HiddenParameter(Any, lambda: None),
+}
+"""The parameters that are hidden by their names if they have no type, as in Agno. Tracer has no
+teams."""
 
 _FILLED_BY_POSITION = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -58,9 +68,8 @@ def signature_of(
         hidden: More parameters to hide, whatever their types; see `hidden_parameters`.
 
     Raises:
-        RegistrationError: A parameter has no type, or a type that cannot be resolved or read from
-            JSON; a parameter cannot be supplied by name; or `hidden` names a parameter that does
-            not exist.
+        RegistrationError: A type cannot be resolved or read from JSON; a parameter cannot be
+            supplied by name; or `hidden` names a parameter that does not exist.
     """
     name = getattr(function, "__name__", repr(function))
     hints = _type_hints(name, function)
@@ -83,8 +92,12 @@ def signature_of(
             continue
         default = ... if parameter.default is parameter.empty else parameter.default
         if parameter.name not in hints:
-            raise _untyped(name, position, parameter.name)
-        kind = hints[parameter.name]
+            if position == 0 and parameter.name in ("self", "cls"):
+                raise _without_instance(name, parameter.name)
+            if parameter.name in FILLED_BY_NAME:
+                hidden_found[parameter.name] = FILLED_BY_NAME[parameter.name]
+                continue
+        kind = hints.get(parameter.name) or _type_of_default(default)
         by_type = hidden_parameter(parameter.name, kind, HIDING_TYPES, default)
         if by_type is not None:
             hidden_found[parameter.name] = by_type
@@ -131,15 +144,18 @@ def _type_hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
         ) from error
 
 
-def _untyped(owner: str, position: int, name: str) -> RegistrationError:
-    if position == 0 and name in ("self", "cls"):
-        return RegistrationError(
-            f"{owner!r} is a method of a class, so the model would be asked for {name!r}. Make the "
-            f"tool from an instance: tool(instance.{owner})."
-        )
+def _without_instance(owner: str, name: str) -> RegistrationError:
     return RegistrationError(
-        f"The parameter {name!r} of {owner!r} has no type. Write one, for example {name}: str."
+        f"{owner!r} is a method of a class, so the model would be asked for {name!r}. Make the "
+        f"tool from an instance: tool(instance.{owner})."
     )
+
+
+def _type_of_default(default: Any) -> Any:
+    """Return the type of a parameter that is written without one."""
+    if default is None:
+        return str | None
+    return str if default is ... else type(default)
 
 
 def hidden_parameters(owner: str, hidden: Mapping[str, Any]) -> dict[str, HiddenParameter]:

@@ -53,7 +53,7 @@ class ToolOptions(TypedDict, total=False):
     timeout: float | None
     max_attempts: int
     tags: Iterable[str]
-    hooks: Sequence[HookFunction]
+    tool_hooks: Sequence[HookFunction]
     concurrency: Concurrency
     max_parallel: int | None
     hidden: Mapping[str, Any]
@@ -79,7 +79,7 @@ class Tool:
     """The largest number of attempts. A call is retried only after a transient error."""
     tags: Iterable[str] = frozenset()
     """Labels by which tools can be selected."""
-    hooks: Sequence[HookFunction] = ()
+    tool_hooks: Sequence[HookFunction] = ()
     """The hooks around the tool, the first outermost. An agent's own hooks are outside of these."""
     concurrency: Concurrency = PARALLEL
     """`exclusive`: no other call of the same round (or item of the same batch call) runs at the
@@ -122,7 +122,7 @@ class Tool:
                 "`concurrency` or `max_parallel` on the tools that it calls."
             )
         object.__setattr__(self, "tags", frozenset(self.tags))
-        object.__setattr__(self, "hooks", hooks_of(self.hooks))
+        object.__setattr__(self, "tool_hooks", hooks_of(self.tool_hooks))
         hidden = hidden_parameters(self.name, self.hidden)
         object.__setattr__(self, "hidden", hidden)
         # Here, because every tool is constructed here, however it is defined or registered.
@@ -215,9 +215,11 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Define a tool from a function, synchronous or asynchronous.
 
-    The JSON Schema is derived from the function's type hints and docstring. The runtime fills
-    hidden parameters (`tracer.tools.definition.hidden_parameters`), such as a `ToolContext`.
-    Synchronous functions run in a thread, with the caller's context variables.
+    The JSON Schema is derived from the function's type hints and docstring. A parameter without a
+    type has the type of its default, or else is a string. The runtime fills hidden parameters
+    (`tracer.tools.definition.hidden_parameters`), such as a `ToolContext`, and `agent`, `team`,
+    `context` and `run_context` without a type. Synchronous functions run in a thread, with the
+    caller's context variables.
 
     Args:
         function: The function, if the decorator is used without parentheses.
@@ -228,8 +230,8 @@ def tool(
         options: See `Tool`. `hidden` hides more parameters, as in `{"token_id": TokenId}`.
 
     Raises:
-        RegistrationError: A parameter has no type, or a type that cannot be read from JSON; or the
-            function is a generator, or a method without its instance.
+        RegistrationError: A parameter has a type that cannot be read from JSON; or the function is
+            a generator, or a method without its instance.
     """
 
     def make(function: Callable[..., Any]) -> Tool:

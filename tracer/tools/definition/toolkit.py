@@ -13,11 +13,12 @@ agent = Agent("clerk", "Help customers.", tools=(CustomerTools(),))
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 from tracer.errors import RegistrationError
-from tracer.tools.definition.tool import Tool, ToolOptions, tool
+from tracer.tools.definition.tool import HookFunction, Tool, ToolOptions, tool
 
 
 class Toolkit:
@@ -35,6 +36,7 @@ class Toolkit:
         tools: Iterable[Tool | Callable[..., Any]] = (),
         *,
         instructions: str = "",
+        tool_hooks: Sequence[HookFunction] = (),
         session_state: Mapping[str, Any] | None = None,
     ) -> None:
         """Register tools; more can be added with `register`.
@@ -43,6 +45,7 @@ class Toolkit:
             tools: Tools or functions; see `register`.
             instructions: Added to the instructions of each agent that has the toolkit in its
                 `tools`.
+            tool_hooks: Hooks around each of its tools, outside of the tool's own.
             session_state: Added to the state that a conversation begins with. The
                 application's own `session_state` takes precedence.
 
@@ -50,6 +53,7 @@ class Toolkit:
             RegistrationError: See `register`.
         """
         self.instructions = instructions
+        self.tool_hooks = tool_hooks
         self.session_state: Mapping[str, Any] = dict(session_state or {})
         self._tools: dict[str, Tool] = {}
         for each in tools:
@@ -87,6 +91,8 @@ class Toolkit:
             raise RegistrationError(
                 f"{type(self).__name__} has two tools named {new.name!r}. Rename one."
             )
+        if self.tool_hooks:
+            new = replace(new, tool_hooks=(*self.tool_hooks, *new.tool_hooks))
         self._tools[new.name] = new
         return new
 
