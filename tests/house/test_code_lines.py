@@ -39,7 +39,7 @@ BUDGETS: dict[str, int] = {
     "tracer/lineage": 1_054,
     "tracer/otel": 9_000,
     "tracer/recorder": 1_080,
-    "tracer/records": 1_850,
+    "tracer/records": 1_900,
     "tracer/redaction": 878,
     "tracer/runtime": 1_848,
     "tracer/storage": 9_070,

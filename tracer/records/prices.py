@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tracer.clock import utc_now
+from tracer.records.model_names import spellings
 from tracer.records.status import Status
 
 if TYPE_CHECKING:
@@ -26,14 +27,6 @@ USD_PLACES = 12
 _MAX_NAME = 200
 """The maximum length of a model's name that is looked up. No name in the price list is longer, and
 longer names would fill the cache."""
-
-_PROVIDERS = {
-    "az.ai.inference": "azure",
-    "azure.ai.inference": "azure",
-    "gcp.gen_ai": "google",
-    "x_ai": "x-ai",
-}
-"""The provider's name in the price list, by its name in OpenTelemetry's conventions."""
 
 
 class TokenUsage(NamedTuple):
@@ -333,12 +326,14 @@ def provider_at(base_url: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _find(model: str, provider: str | None) -> tuple[ModelInfo, Provider] | None:
-    provider_name = _PROVIDERS.get(provider, provider) if provider else None
-    try:
-        seller, match = _price_list().find_provider_model(model, None, provider_name, None)
-    except LookupError:
-        return None
-    return match, seller
+    listed = _price_list()
+    for name, seller_name in dict.fromkeys(spellings(model, provider)):
+        try:
+            seller, match = listed.find_provider_model(name, None, seller_name, None)
+        except LookupError:
+            continue
+        return match, seller
+    return None
 
 
 def _price_list() -> DataSnapshot:
