@@ -11,11 +11,6 @@ from tracer.otel.otlp.spans import ReadableSpan
 from tracer.text import escape
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-CANCELLED_ERRORS = (
-    *("CancelledError", "AbortError"),
-    *("TaskCanceledException", "OperationCanceledException"),
-)
-"""The endings of the names of exception types that mean a cancellation."""
 
 
 @lru_cache(maxsize=4096)  # called several times for each span

@@ -24,15 +24,13 @@ from uuid import UUID
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.span_facts import Role, SpanFacts
 from tracer.otel.otlp.span_fields import (
-    CANCELLED_ERRORS,
     EPOCH,
-    error_of,
     moment,
     stored,
 )
-from tracer.otel.otlp.spans import STATUS_ERROR
 from tracer.otel.projection.agents import AgentWork, find_agents
 from tracer.otel.projection.call_attribution import LATEST_ROUND, Choice, Rounds, needs_requested
+from tracer.otel.projection.endings import ending_of
 from tracer.otel.projection.forest import build_tree, represented
 from tracer.otel.projection.interpret import RunSpans, read_run
 from tracer.otel.projection.orphan_agents import link_orphan_agents
@@ -333,24 +331,11 @@ def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool =
         failure: The reason to store if the work failed.
         has_failed: Whether the work failed even if the span's status is not an error.
     """
-    start, end = _microseconds(span.start), span.end
-    if end == 0:
+    start, end = _microseconds(span.start), _microseconds(span.end)
+    if end is None:
         return start, Status.RUNNING, None, None, None, None, None
-    end //= 1000
-    facts = span.facts
-    if facts.cancelled is None and span.status_code != STATUS_ERROR and not has_failed:
-        if facts.is_interrupted:
-            return start, Status.CANCELLED, end, Reason.INTERRUPTED.value, None, None, None
-        return start, Status.SUCCEEDED, end, None, None, None, None
-    error = error_of(span)
-    error_type, message, stack = error["error_type"], error["error_message"], error["error_stack"]
-    if facts.cancelled is not None:
-        kind = stored(facts.cancelled) or None
-        return start, Status.CANCELLED, end, None, kind, message, stack
-    if (error_type or "").rpartition(".")[2] in CANCELLED_ERRORS:
-        return start, Status.CANCELLED, end, None, error_type, message, stack
-    reason = failure.value if failure else None
-    return start, Status.FAILED, end, reason, error_type, message, stack
+    status, reason, *error = ending_of(span, failure, has_failed)
+    return start, status, end, reason, *error
 
 
 class _Projection:
@@ -573,7 +558,7 @@ class _Projection:
                 stored(top.answer or answer),
             )
         is_open = not tops or bool(self._unplaced) or not all(span.end for span in spans)
-        has_failed = any(span.status_code == STATUS_ERROR for span in tops)
+        has_failed = any(span.end and ending_of(span).status is Status.FAILED for span in tops)
         status = Status.RUNNING if is_open else Status.FAILED if has_failed else Status.SUCCEEDED
         end = None if is_open else _microseconds(max(span.end for span in spans))
         lifecycle = _microseconds(spans[0].start), status, end, None, None, None, None
