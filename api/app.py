@@ -141,6 +141,7 @@ def create_app(
             dependencies=[Depends(name_lineage), Depends(refuse_unknown_parameters)],
             responses=problems.COMMON_PROBLEMS,
         )
+    app.add_route(plans.SEED_PATH, plans.redirect_to_tree, include_in_schema=False)
     viewer.mount(app)
     app.openapi = partial(_openapi_document, app)  # type: ignore[method-assign]
     return app

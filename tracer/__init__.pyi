@@ -3,6 +3,7 @@ from tracer.client.connecting import connect as connect
 from tracer.client.tracing import Tracing as Tracing
 from tracer.client.work import Chosen as Chosen
 from tracer.context import ToolContext as ToolContext
+from tracer.context import get_token_id as get_token_id
 from tracer.context import identity as identity
 from tracer.context import in_context as in_context
 from tracer.context import instrument_threads as instrument_threads

@@ -260,6 +260,18 @@ def current_identity() -> Identity | None:
     return None if identity is None or identity.is_over else identity
 
 
+def get_token_id() -> str | None:
+    """Return the token of the caller of the tool call in which this code runs.
+
+    Return None outside of tool calls, and if the call has no caller. Never log or return the token.
+    """
+    context = current_tool_context()
+    identity = current_identity()
+    if context is None or context.tool_call_id is None or identity is None:
+        return None
+    return str(identity.reveal())
+
+
 def token_of(identity: Identity | None) -> str:
     """Return the token of a caller.
 

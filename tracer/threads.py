@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from contextlib import aclosing, closing
 from contextvars import ContextVar
 from functools import partial
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -54,7 +55,61 @@ async def called(function: Callable[..., Any], /, *arguments: Any, **named: Any)
     return await result if inspect.isawaitable(result) else result
 
 
-async def run_in_thread(function: Callable[..., Answer], /, **arguments: Any) -> Answer:
+yielded_values: ContextVar[list[Any]] = ContextVar("tracer_yielded_values")
+"""The list to which `collected` appends the values of a generator."""
+
+
+async def collected(function: Callable[..., Any], /, **arguments: Any) -> Any:
+    """Call a function as `called` does. If it is a generator, run it to its end.
+
+    Returns:
+        The result; of a generator, the yielded values as a list, or joined if all are texts. They
+        are also appended to the list of `yielded_values`, as they arrive.
+
+    Raises:
+        Exception: The exception that the function raised.
+    """
+    values = yielded_values.get(None)
+    values = [] if values is None else values
+    is_given_up = Event()
+
+    def call() -> Any:
+        result = function(**arguments)
+        if not inspect.isgenerator(result):
+            return result
+        with closing(result):
+            for each in result:
+                values.append(each)
+                if is_given_up.is_set():
+                    break
+        return joined(values)
+
+    if is_async(function):
+        result = await function(**arguments)
+    else:
+        result = await run_in_thread(call, is_given_up.set)
+    if inspect.isawaitable(result):
+        result = await result
+    if not inspect.isasyncgen(result):
+        return result
+    async with aclosing(result):
+        async for each in result:
+            values.append(each)
+    return joined(values)
+
+
+def joined(values: list[Any]) -> Any:
+    """Return yielded values as one result: joined if all are texts, else as they are."""
+    is_text = bool(values) and all(isinstance(each, str) for each in values)
+    return "".join(values) if is_text else values
+
+
+async def run_in_thread(
+    function: Callable[..., Answer],
+    on_cancel: Callable[[], None] | None = None,
+    /,
+    **arguments: Any,
+) -> Answer:
     """Run `function` in one of the threads for tools, with the context variables of this task.
 
     A thread cannot be stopped. If the task is cancelled after the function has started, the
@@ -68,7 +123,7 @@ async def run_in_thread(function: Callable[..., Answer], /, **arguments: Any) ->
 
     # Nested calls get a thread of their own: waiting for one of the tools' could be a deadlock.
     limiter = anyio.CapacityLimiter(1) if _has_thread.get() else _tool_threads()
-    return await call_in_thread(call, limiter)
+    return await call_in_thread(call, limiter, on_cancel)
 
 
 async def call_in_thread(

@@ -6,8 +6,10 @@ import asyncio
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
 
 from api.dependencies import Allowed, FreshWanted, Reader, parts_of, reader_for
 from api.freshness import freshness_of
@@ -88,6 +90,17 @@ TREE_ROUTE = PlainRoute(
     {**_TREE, **NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)},
     tags=router.tags,
 )
+
+
+SEED_PATH = "/api/executor/details/{plan_id}"
+"""The address of a plan's tree in the document that Tracer grew from."""
+
+
+async def redirect_to_tree(request: Request) -> Response:
+    """Redirect from `SEED_PATH` to the tree of the plan."""
+    path = f"{router.prefix}/{quote(request.path_params['plan_id'], safe='')}/tree"
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(path + query, HTTPStatus.PERMANENT_REDIRECT)
 
 
 def _tree_json(

@@ -221,3 +221,16 @@ def test_run_without_an_application_names_the_setting(tmp_path: Path) -> None:
 
     assert done.code == 1
     assert "TRACER_APP names no application. Set it to MODULE:NAME" in done.stderr
+
+
+async def test_tree_is_redirected_to_from_the_address_of_the_seed_document(
+    database_url: str, tmp_path: Path
+) -> None:
+    plan_id = "0192f0c1-7a1e-7c3b-9d9e-0f0e0d0c0b0a"
+    async with client_for(database_url, tmp_path, None) as client:
+        answer = await client.get(f"/api/executor/details/{plan_id}?depth=1")
+        odd = await client.get("/api/executor/details/a%3Fb")
+
+    assert answer.status_code == odd.status_code == 308
+    assert answer.headers["location"] == f"/api/plans/{plan_id}/tree?depth=1"
+    assert odd.headers["location"] == "/api/plans/a%3Fb/tree"

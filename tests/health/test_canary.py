@@ -12,7 +12,7 @@ import asyncio
 import io
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from tests.databases import stored_spans
 from tests.health.listening import ListeningModel
 from tests.health.serving import served
 from tracer.assembly import Parts
-from tracer.context import ToolContext, identity
+from tracer.context import ToolContext, get_token_id, identity
 from tracer.logs import configure_logs, get_logger
 from tracer.records.status import Status
 from tracer.runtime.agent import Agent
@@ -44,13 +44,16 @@ USERS = {
     "tok-5f0e6b8c1d9a4e27b3c6/Ω=+é token": 'usr-91c7a2e4f05d48b6\\a"37é of Anna',
     "tok-0a4d7f3e9b2c4816d5f8/Ω=+é token": 'usr-3be8d16f7a0c4952\\b"91é of Bert',
 }
-CANARIES = [each[:20] for pair in USERS.items() for each in pair]
+BOUND_TOKEN = "tok-6b1e9a7c3d5f4820e1b7/Ω=+é bound"
+BOUND_KEY = "key-2d8f5b0a6c9e4137a4c2/Ω=+é bound"
+BOUND_USER = 'usr-c40e7b92d6a14f35\\b"12é of Cleo'
+CANARIES = [each[:20] for each in (*USERS, *USERS.values(), BOUND_TOKEN, BOUND_KEY, BOUND_USER)]
 """The beginning of each canary, which every escaping of it leaves unchanged."""
 FORGED = "somebody-else"
 
 
 async def user_of(token_id: str) -> User:
-    return User(USERS[token_id], {"phone": "0123"})
+    return User({**USERS, BOUND_TOKEN: BOUND_USER}[token_id], {"phone": "0123"})
 
 
 log = get_logger("tests.canary")
@@ -85,11 +88,34 @@ def break_in_a_thread(user_id: UserId, limit: int) -> None:
     raise ValueError(user_id)
 
 
+@tool
+async def give_away_in_parts(fail: bool) -> AsyncIterator[Any]:
+    """Give away what `get_token_id` returns, and fail."""
+    log.info("tool_yields", reason="it has to")
+    for token_id in (get_token_id(), await asyncio.to_thread(get_token_id)):
+        yield {"value": token_id}
+        yield f"the token {token_id!r}"
+    if fail:
+        raise RuntimeError(get_token_id())
+
+
+@tool
+def give_away_bound(key: str, user_id: UserId, token_id: TokenId) -> list[Any]:
+    """Give away bound values, and the caller."""
+    log.info("tool_is_bound", reason="it has to")
+    return [key, user_id, token_id, get_token_id()]
+
+
+BOUND = give_away_bound.bind(key=BOUND_KEY, token_id=BOUND_TOKEN)
+
+
 async def loud_hook(next: Any, arguments: Mapping[str, Any], context: ToolContext) -> Any:
     if context.identity is not None and arguments.get("limit") == 1:
         raise PermissionError(f"{context.identity.reveal()} may not")
     return await next(dict(arguments))
 
+
+TOOLS = (break_down, give_away, remember, break_in_a_thread, give_away_in_parts, BOUND)
 
 GIVING_AWAY = [
     call("break_down", {"detail": {"userId": FORGED, "rows": [{"USER-ID": FORGED, "at": 1}]}}),
@@ -98,6 +124,9 @@ GIVING_AWAY = [
     call("remember"),
     call("break_in_a_thread", {"limit": 5}),
     call("break_in_a_thread", {"limit": 1}),
+    call("give_away_in_parts", {"fail": False}),
+    call("give_away_in_parts", {"fail": True}),
+    call("give_away_bound", {"key": FORGED, "token-id": FORGED}),
     call("query_symptom", {"limit": 20, "where": {"user_id": FORGED}}),
 ]
 
@@ -190,7 +219,7 @@ async def test_user_id_of_the_caller_is_stored_only_in_the_diary_and_as_the_user
     traitor = ListeningModel(ForgingModel(scripted))
     model = ListeningModel(ForgingModel(DemonstrationModel()))
     application = health_application(Diary())
-    tools = (break_down, give_away, remember, break_in_a_thread, "query_symptom")
+    tools = (*TOOLS, "query_symptom")
     application = replace(
         application,
         model=model,
@@ -235,6 +264,10 @@ async def test_user_id_of_the_caller_is_stored_only_in_the_diary_and_as_the_user
     # The canaries were in the output, and were replaced.
     assert searched["act_tool_info"].count("[hidden]") > 8
     assert "tool_breaks" in searched["logs"]
+    for name in ("give_away_in_parts", "give_away_bound"):
+        query = f"SELECT result FROM act_tool_info WHERE name = '{name}'"
+        results = [text for (text,) in await fetch(database_url, query)]
+        assert all(text.count("[hidden]") == 4 for text in results), results
 
     # The tools served both users, and not the user whom the model named.
     query = "SELECT user_id, count(*) FROM health.medication GROUP BY 1 ORDER BY 1"
@@ -245,7 +278,7 @@ async def test_names_of_forged_arguments_are_recorded_on_the_call(
     database_url: str, tmp_path: Path
 ) -> None:
     scripted = ScriptedModel([Script([Turn(calls=GIVING_AWAY), Turn(text="done")], times=2)])
-    tools = (break_down, give_away, remember, break_in_a_thread, "query_symptom")
+    tools = (*TOOLS, "query_symptom")
     diary = Diary()
     application = replace(
         health_application(diary),
@@ -270,6 +303,9 @@ async def test_names_of_forged_arguments_are_recorded_on_the_call(
         ("remember", [], None),
         ("break_in_a_thread", [], "tool_error"),
         ("break_in_a_thread", [], "tool_error"),
+        ("give_away_in_parts", [], None),
+        ("give_away_in_parts", [], "tool_error"),
+        ("give_away_bound", ["key", "token-id"], None),
         (
             "query_symptom",
             ["USER-ID", "patient_id", "userId", "user_id"],

@@ -32,7 +32,7 @@ BUDGETS: dict[str, int] = {
     "api/stats": 163,
     "api/think_acts": 19,
     "api/tool_calls": 60,
-    "tracer": 1_368,
+    "tracer": 1_375,
     "tracer/adapters": 2_921,
     "tracer/cli": 710,
     "tracer/client": 1_459,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,21 +23,11 @@ def yields() -> Iterator[int]:
     yield 1
 
 
-async def yields_async() -> AsyncIterator[int]:
-    yield 1
-
-
 def yields_as_hook(next: Any) -> Iterator[Any]:
     yield next({})
 
 
 class Yielding:
-    def __call__(self) -> Iterator[int]:
-        yield 1
-
-    def execute(self) -> Iterator[int]:
-        yield 1
-
     def method(self, number: int) -> int:
         return number
 
@@ -57,15 +46,6 @@ def schema_tool(execute: Callable[..., Any], parameters: dict[str, Any] | None =
 
 
 MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
-    "generator": (lambda: tool(yields), "Return it, for example as a list"),
-    "asynchronous generator": (lambda: tool(yields_async), "instead of yielding"),
-    "part of a generator": (lambda: tool(name="x")(partial(yields)), "instead of yielding"),
-    "callable that yields": (lambda: tool(name="x")(Yielding()), "instead of yielding"),
-    "generator beside a schema": (lambda: schema_tool(yields), "instead of yielding"),
-    "execute that yields": (
-        lambda: stateful_tool(name="x", create=Yielding),
-        "instead of yielding",
-    ),
     "create that yields": (
         lambda: stateful_tool(name="x", create=yields, parameters=SUM),
         "asynccontextmanager",

@@ -166,7 +166,7 @@ class ActiveRun:
         self._recorder = recorder
         self._background_tasks = background_tasks
         self._observe = observe
-        self._user: asyncio.Task[User] | None = None
+        self._users: dict[str, asyncio.Task[User]] = {}
         self._positions: dict[UUID, count[int]] = {}
 
     @property
@@ -215,8 +215,9 @@ class ActiveRun:
         secrets = Secrets()
         if self.identity is not None:
             secrets.add(self.identity.reveal())
-        if self._user is not None and self._user.done() and not self._user.cancelled():
-            secrets.add(None if self._user.exception() else self._user.result())
+        for each in self._users.values():
+            if each.done() and not each.cancelled():
+                secrets.add(None if each.exception() else each.result())
         return secrets
 
     def cancelled(self) -> Ending:
@@ -243,21 +244,25 @@ class ActiveRun:
         """
         return next(self._positions.setdefault(parent_id, count()))
 
-    async def user(self) -> User:
-        """Return the caller's user. The token is resolved once a run; a failure is not cached.
+    async def user(self, identity: Identity | None = None) -> User:
+        """Return the user of a caller. A token is resolved once a run; a failure is not cached.
+
+        Args:
+            identity: The caller of a call; None for the run's caller.
 
         Raises:
             MissingIdentity: There is no caller, or the token belongs to no user.
             IdentityUnavailable: The token resolver failed.
         """
-        token_id = token_of(self.identity)
-        if self._user is None:
-            self._user = asyncio.create_task(self.resources.user_of(token_id))
-        resolving = self._user
+        token_id = token_of(identity or self.identity)
+        resolving = self._users.get(token_id)
+        if resolving is None:
+            resolving = asyncio.create_task(self.resources.user_of(token_id))
+            self._users[token_id] = resolving
         try:
             return await asyncio.shield(resolving)
         except Exception:
-            self._user = None
+            self._users.pop(token_id, None)
             raise
 
     async def conversation(self) -> str:
@@ -321,8 +326,8 @@ class ActiveRun:
         self.is_over = True
         if self.identity is not None:
             self.identity.end()
-        if self._user is not None:
-            self._user.cancel()
+        for each in self._users.values():
+            each.cancel()
         if self.session_id is None:
             await self.resources.threads.end_thread(self.thread_id)
 

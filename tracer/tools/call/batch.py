@@ -17,10 +17,11 @@ from tracer.logs import get_logger, lineage_bound
 from tracer.records.events import Event, ToolCallFinished, ToolCallStarted
 from tracer.records.status import Reason, Status
 from tracer.tasks import seconds_left
+from tracer.threads import joined
 from tracer.tools.call.active_run import ActiveRun
 from tracer.tools.call.invocation import CallNotes, call_tool
 from tracer.tools.definition.hidden_parameters import CallingAgent
-from tracer.tools.definition.results import Ending, failed, timed_out
+from tracer.tools.definition.results import Ending, failed, result_text, timed_out
 from tracer.tools.definition.tool import EXCLUSIVE, Tool
 
 log = get_logger(__name__)
@@ -197,6 +198,9 @@ class CallBatch:
             return failed(error, Reason.INTERNAL_ERROR)
         if ending.status is Status.CANCELLED and ending.error is None:
             return self._run.cancelled()
+        if ending.status is Status.FAILED and call.notes.yielded:
+            values = result_text(joined(list(call.notes.yielded)))
+            return replace(ending, result=call.notes.secrets.scrub(values))
         return ending
 
     def _cancelled(self, calls: Sequence[Call]) -> list[Event]:

@@ -41,6 +41,7 @@ from tracer.tasks import (
     has_passed,
     wait_for_end,
 )
+from tracer.threads import yielded_values
 from tracer.tools.call.active_run import run_of
 from tracer.tools.definition.arguments import Arguments, read_arguments
 from tracer.tools.definition.hidden_parameters import (
@@ -88,6 +89,8 @@ class CallNotes:
     short_circuited_by: str | None = None
     state_changes: str | None = None
     still_running: bool | None = None
+    yielded: list[Any] = field(default_factory=list, repr=False)
+    """The values that a generator has yielded in the latest attempt."""
     secrets: Secrets = field(default_factory=Secrets, repr=False)
 
 
@@ -122,6 +125,10 @@ async def call_tool(
     deadline = capped_deadline(context.deadline, tool.timeout)
     if has_passed(deadline):
         return timed_out("The time limit expired before the tool could start.")
+    if tool.caller is not None:
+        if context.identity is not None:
+            notes.secrets.add(context.identity.reveal())
+        context = replace(context, identity=tool.caller)
     context = replace(context, deadline=deadline)
     every_hook = (*hooks, *cast("tuple[Hook, ...]", tool.tool_hooks))  # converted by `Tool`
     invocation = _Invocation(tool, context, notes, every_hook, before_attempt)
@@ -256,6 +263,8 @@ class _Invocation:
             for name, value in self._hidden.items()
         }
         before = None if self._state is None else self._state.changes
+        self._notes.yielded = []
+        yielded_values.set(self._notes.yielded)
         try:
             with tool_context_bound(context):
                 value = await tool.run({**values, **hidden}, context)
@@ -383,6 +392,6 @@ async def _value(
     if kind is TokenId:
         return token_of(context.identity)
     token_of(context.identity)  # raises the same error outside of a run
-    user = await run_of(context).user()
+    user = await run_of(context).user(context.identity)
     assert kind in (UserId, User)
     return user.user_id if kind is UserId else user

@@ -91,6 +91,13 @@ class HiddenParameter:
         return getattr(self.kind, "__name__", str(self.kind))
 
 
+def is_about_caller(parameter: HiddenParameter | None, name: str) -> bool:
+    """Return whether the caller determines a parameter; None: the tool hides no such parameter."""
+    if parameter is None:
+        return name == "token_id"
+    return parameter.provider is None and parameter.kind in (TokenId, UserId, User)
+
+
 def hidden_parameter(
     name: str, kind: Any, hiding_types: Collection[Any], default: Any = REQUIRED
 ) -> HiddenParameter | None:

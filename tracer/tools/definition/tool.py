@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from pydantic import TypeAdapter, ValidationError
 
-from tracer.context import ToolContext
+from tracer.context import Identity, ToolContext
 from tracer.errors import InvalidResult, RegistrationError
-from tracer.threads import called, is_generator
+from tracer.threads import collected
 from tracer.tools.definition.arguments import Arguments, JsonSchema, schema_check
 from tracer.tools.definition.hidden_parameters import (
     HIDDEN,
+    HiddenParameter,
     forbidden_names,
+    is_about_caller,
+    parameter_names,
     visible_schema,
     without_forged,
 )
@@ -100,6 +104,8 @@ class Tool:
     default, the arguments are only checked against `parameters`."""
     check_result: Callable[[Any], Any] | None = None
     """Converts the return value of `run` to the result, or raises `InvalidResult`."""
+    caller: Identity | None = field(default=None, repr=False)
+    """The caller of all calls; None: the caller of the run. See `bind`."""
     item_tool: Tool | None = None
     """The tool that a `BATCH` tool calls once for each item of its argument `items`."""
 
@@ -148,6 +154,52 @@ class Tool:
         for name, each in self.hidden.items():
             properties[name] = {"description": "Filled by the runtime.", "x-hidden": each.type_name}
         return {**self.parameters, "properties": properties}
+
+    def has_parameter(self, name: str) -> bool:
+        """Return whether `bind` accepts this name."""
+        return name == "token_id" or name in self.hidden or name in parameter_names(self.parameters)
+
+    def bind(self, **values: Any) -> Tool:
+        """Return a copy of the tool in which parameters have fixed values.
+
+        A bound parameter is hidden, and its value is treated as a hidden value. A text for
+        `token_id`, or for any parameter of the type `TokenId`, `UserId` or `User`, is the token of
+        the caller of all calls, in place of the run's caller.
+
+        Args:
+            values: The values by parameter.
+
+        Raises:
+            RegistrationError: The tool has no such parameter, or two different callers are given.
+        """
+        shown = parameter_names(self.parameters)
+        fixed = {}
+        tokens = set()
+        for name, value in values.items():
+            parameter = self.hidden.get(name)
+            if not self.has_parameter(name):
+                raise RegistrationError(
+                    f"The tool {self.name!r} has no parameter {name!r} to bind."
+                )
+            if isinstance(value, str) and is_about_caller(parameter, name):
+                tokens.add(value)
+            else:
+                fixed[name] = HiddenParameter(Any, partial(_same, value))
+        if len(tokens) > 1 or "" in tokens:
+            raise RegistrationError(
+                f"Bind the tool {self.name!r} to one token, which is not empty."
+            )
+        visible = {name: values[name] for name in fixed.keys() & shown}
+
+        def check(arguments: Arguments) -> Arguments:
+            return self.checked({**arguments, **visible})
+
+        return replace(
+            self,
+            hidden={**self.hidden, **fixed},
+            check=check if visible else self.check,
+            caller=Identity(tokens.pop()) if tokens else self.caller,
+        )
 
     def without_forged_values(self, text: str) -> str:
         """Return a call's arguments for its record.
@@ -213,7 +265,7 @@ def tool(
     result: Any = None,
     **options: Unpack[ToolOptions],
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Define a tool from a function, synchronous or asynchronous.
+    """Define a tool from a function, synchronous or asynchronous, which may be a generator.
 
     The JSON Schema is derived from the function's type hints and docstring. A parameter without a
     type has the type of its default, or else is a string. The runtime fills hidden parameters
@@ -231,7 +283,7 @@ def tool(
 
     Raises:
         RegistrationError: A parameter has a type that cannot be read from JSON; or the function is
-            a generator, or a method without its instance.
+            a method without its instance.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
@@ -250,6 +302,10 @@ def tool(
     return make if function is None else make(function)
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 def _name_of(function: Callable[..., Any]) -> str:
     name = getattr(function, "__name__", None)
     if name is None:
@@ -260,30 +316,12 @@ def _name_of(function: Callable[..., Any]) -> str:
 def runner_of(
     function: Callable[..., Any],
 ) -> Callable[[Arguments, ToolContext], Awaitable[Any]]:
-    """Return a `Tool.run` that calls a function with the arguments by name.
-
-    Raises:
-        RegistrationError: The function is a generator.
-    """
-    reject_generator(function)
+    """Return a `Tool.run` that calls a function with the arguments by name."""
 
     async def run(arguments: Arguments, context: ToolContext) -> Any:
-        return await called(function, **arguments)
+        return await collected(function, **arguments)
 
     return run
-
-
-def reject_generator(function: Callable[..., Any]) -> None:
-    """Check that a function is not a generator, whose body would never run.
-
-    Raises:
-        RegistrationError: The function is a generator.
-    """
-    if is_generator(function):
-        raise RegistrationError(
-            f"{getattr(function, '__name__', function)!r} is a generator, and a tool has one "
-            "result. Return it, for example as a list, instead of yielding."
-        )
 
 
 def _result_check(kind: Any) -> Callable[[Any], Any]:

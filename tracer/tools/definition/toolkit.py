@@ -14,8 +14,9 @@ agent = Agent("clerk", "Help customers.", tools=(CustomerTools(),))
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 from tracer.errors import RegistrationError
 from tracer.tools.definition.tool import HookFunction, Tool, ToolOptions, tool
@@ -95,6 +96,26 @@ class Toolkit:
             new = replace(new, tool_hooks=(*self.tool_hooks, *new.tool_hooks))
         self._tools[new.name] = new
         return new
+
+    def bind(self, **values: Any) -> Self:
+        """Return a copy of the toolkit whose tools are bound; see `Tool.bind`.
+
+        Each tool is bound to the values of the parameters that it has.
+
+        Raises:
+            RegistrationError: No tool has one of the parameters.
+        """
+        for name in values:
+            if not any(each.has_parameter(name) for each in self.tools):
+                raise RegistrationError(
+                    f"No tool of {type(self).__name__} has a parameter {name!r} to bind."
+                )
+        bound = copy(self)
+        bound._tools = {
+            each.name: each.bind(**{n: v for n, v in values.items() if each.has_parameter(n)})
+            for each in self.tools
+        }
+        return bound
 
 
 def common_state(toolkits: Iterable[Toolkit]) -> dict[str, Any]:

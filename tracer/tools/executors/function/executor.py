@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from tracer.tools.definition.arguments import JsonSchema
 from tracer.tools.definition.signature import hidden_parameters
-from tracer.tools.definition.tool import Tool, ToolOptions, ToolType, reject_generator, runner_of
+from tracer.tools.definition.tool import Tool, ToolOptions, ToolType, runner_of
 from tracer.tools.executors.function.matching import matching
 
 
@@ -33,7 +33,6 @@ def stateless_tool(
         RegistrationError: The schema and the function do not match, or the tool cannot work as it
             is defined.
     """
-    reject_generator(execute)
     hidden = hidden_parameters(name, options.get("hidden", {}))
     matched = matching(name, execute, parameters, hidden)
     return Tool(

@@ -10,11 +10,11 @@ from typing import Any, Protocol, Unpack, cast, get_args, get_type_hints, runtim
 
 from tracer.context import ToolContext
 from tracer.errors import LineageError, RegistrationError
-from tracer.threads import called, is_generator
+from tracer.threads import called, collected, is_generator
 from tracer.tools.definition.arguments import Arguments, JsonSchema
 from tracer.tools.definition.hidden_parameters import parameter_names
 from tracer.tools.definition.signature import hidden_by_type, hidden_parameters, signature_of
-from tracer.tools.definition.tool import Tool, ToolOptions, ToolType, reject_generator
+from tracer.tools.definition.tool import Tool, ToolOptions, ToolType
 from tracer.tools.executors.function.matching import by_name, matching
 from tracer.tools.executors.stateful.thread_context import ThreadContextManager
 
@@ -89,7 +89,7 @@ def stateful_tool(
         run = _run_of(context)
         make = partial(called, create, context) if wants_context else create
         async with run.threads.instance(await run.conversation(), name, make) as instance:
-            return await called(by_name(_execute_of(instance), names), **arguments)
+            return await collected(by_name(_execute_of(instance), names), **arguments)
 
     tool_options: ToolOptions = {**options, "hidden": hidden}
     return Tool(
@@ -145,7 +145,7 @@ def _execute_of_class(create: Callable[..., Any]) -> Callable[..., Any] | None:
     Return None if the class is not known.
 
     Raises:
-        RegistrationError: `create` or `execute` is a generator.
+        RegistrationError: `create` is a generator.
     """
     if is_generator(create):
         raise RegistrationError(
@@ -157,7 +157,6 @@ def _execute_of_class(create: Callable[..., Any]) -> Callable[..., Any] | None:
             static = inspect.getattr_static(kind, "execute")
             # Bound to the class, so that its signature has no `self`.
             bound = MethodType(static, kind) if isinstance(static, FunctionType) else kind.execute
-            reject_generator(bound)
             return cast("Callable[..., Any]", bound)
     return None
 
