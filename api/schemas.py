@@ -514,6 +514,9 @@ class Readiness(BaseModel):
     """Whether the server can start runs of the application that `TRACER_APP` names. `none`: the
     variable is not set. `failed`: the application's resources could not be opened. The log contains
     the reason, and the server tries again every 30 seconds."""
+    refused_tools: list[str]
+    """The tools of the application's tool file that are faulty, and that it works without. The log
+    contains the reasons."""
 
 
 class Health(BaseModel):

@@ -235,7 +235,9 @@ async def _served(
         open_launcher = partial(
             application_launcher, application, surroundings, recorder, reader, sessions
         )
-        async with ServedApplication().opening(open_launcher) as served:
+        refused_tools = application.registry.refused
+        served_application = ServedApplication(refused_tools=refused_tools)
+        async with served_application.opening(open_launcher) as served:
             yield served
 
 

@@ -35,4 +35,5 @@ async def readyz(parts: AllParts) -> Readiness:
         row_level_security="on" if is_walled else "off",
         projectors=projectors,
         application="none" if parts.application is None else parts.application.state,
+        refused_tools=[] if parts.application is None else parts.application.refused_tools,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tracer.runtime.application import Application, Surroundings
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.served_application import ServedApplication
 from tracer.settings import read_settings
+from tracer.tools.config.tools_toml import read_tools
 
 REQUESTS = {
     "/api/runs": {"request": "How is p-1?", "agent": "nurse"},
@@ -85,6 +87,20 @@ async def test_server_without_an_application_names_the_setting(
         "This server runs no application. Set TRACER_APP to MODULE:NAME and restart the server."
     )
     assert found == dict.fromkeys(REQUESTS, (409, "no_application", detail))
+
+
+async def test_readyz_lists_the_refused_tools_of_the_application(
+    database_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tools.toml").write_text('[tools.add]\ntype = "STATELESS"\nfunction = "add"\n')
+    registry = read_tools(tmp_path / "tools.toml")
+    async with client_for(
+        database_url, tmp_path, replace(ward.application, registry=registry)
+    ) as client:
+        answer = (await client.get("/readyz")).json()
+
+    assert answer["refusedTools"] == ["add"]
+    assert "unknown name" not in str(answer)
 
 
 async def test_server_answers_while_its_application_opens_its_resources(

@@ -43,7 +43,7 @@ BUDGETS: dict[str, int] = {
     "tracer/redaction": 878,
     "tracer/runtime": 1_848,
     "tracer/storage": 9_070,
-    "tracer/tools": 4_629,
+    "tracer/tools": 4_640,
     "tracer/transfer": 122,
 }
 NO_CODE = (

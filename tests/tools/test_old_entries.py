@@ -54,8 +54,10 @@ def test_old_types_and_fields_are_accepted(tmp_path: Path) -> None:
     assert server.config.tools == frozenset({"read_row"})
 
 
-def test_old_timeouts_are_rejected_because_their_unit_is_unknown(tmp_path: Path) -> None:
-    problems = problems_of(
+def test_timeout_of_an_old_entry_is_in_milliseconds_and_of_a_present_one_in_seconds(
+    tmp_path: Path,
+) -> None:
+    registry = read(
         tmp_path,
         """
         [tools.weather]
@@ -63,16 +65,40 @@ def test_old_timeouts_are_rejected_because_their_unit_is_unknown(tmp_path: Path)
         description = "Read the weather."
         parameters = { type = "object" }
         config = { baseUrl = "https://a.example", timeout = 9000 }
+        [tools.fields]
+        type = "REST"
+        description = "Read the weather."
+        parameters = { type = "object" }
+        metadata = { customFields = { base_url = "https://a.example", timeout = 1500 } }
+        [tools.present]
+        type = "REST"
+        description = "Read the weather."
+        parameters = { type = "object" }
+        config = { base_url = "https://a.example", timeout = 9 }
+        [tools.beside]
+        type = "REST"
+        description = "Read the weather."
+        parameters = { type = "object" }
+        timeout = 3
+        config = { base_url = "https://a.example", timeout = 9 }
+        [tools.without]
+        type = "REST"
+        description = "Read the weather."
+        parameters = { type = "object" }
+        config = { base_url = "https://a.example" }
         [tools.read_row]
         type = "MCP"
-        config = { serverUrl = "https://store.example/mcp", timeout = 9000 }
+        config = { serverUrl = "https://store.example/mcp", timeout = 2500 }
+        [tools.read_column]
+        type = "MCP"
+        config = { url = "https://other.example/mcp", timeout = 2.5 }
         """,
     )
 
-    assert problems == [
-        f"tools.{name}: config.timeout may mean milliseconds: use present names, and seconds."
-        for name in ("weather", "read_row")
-    ]
+    assert {each.name: each.timeout for each in registry} == {
+        **{"weather": 9, "fields": 1.5, "present": 9, "beside": 3, "without": 30}
+    }
+    assert [each.config.timeout for each in registry.servers] == [2.5, 2.5]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from tests.tools.tables import wrong_values
 from tests.tools.tool_file_reading import FILE, FUNCTIONS, problems_of, read
 from tracer.errors import RegistrationError
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
 from tracer.tools.config.tools_toml import read_tools
 from tracer.tools.definition.tool import tool
 
@@ -292,7 +294,7 @@ def test_contradictory_descriptions_of_one_mcp_server_are_rejected(tmp_path: Pat
 def test_two_tools_with_one_name_are_rejected(tmp_path: Path) -> None:
     [problem] = problems_of(tmp_path, '[[tools]]\nname = "add"\ntype = "STATELESS"\n' * 2)
 
-    assert problem == "tools: Two tools are named 'add'. Rename one."
+    assert problem == "tools.number 2: Two tools are named 'add'. Rename one."
 
 
 def test_value_of_a_wrong_type_is_reported_with_its_place(tmp_path: Path) -> None:
@@ -315,6 +317,85 @@ def test_value_of_a_wrong_type_is_reported_with_its_place(tmp_path: Path) -> Non
         return [each.partition(": ")[0] for each in problems_of(tmp_path, text)]
 
     assert wrong_values(reported, {text: [place] for text, place in places.items()}) == []
+
+
+FAULTY = """
+[[tools]]
+name = "add"
+type = "STATELESS"
+[[tools]]
+name = "typo"
+type = "STATELESS"
+function = "add"
+timout = 3
+max_attempts = 0
+[[tools]]
+name = "secret"
+type = "REST"
+description = "Reads."
+parameters = { type = "object" }
+config = { base_url = "https://a.example", headers = { Authorization = "Bearer canary" } }
+[[tools]]
+name = "add"
+type = "STATELESS"
+[[tools]]
+name = "token"
+type = "STATELESS"
+function = "add"
+parameters = { type = "object", properties = { token_id = { type = "string" } } }
+[[tools]]
+name = "read_row"
+type = "MCP"
+config = { name = "absent" }
+[[tools]]
+name = "write_row"
+type = "MCP"
+config = { name = "store", url = "https://store.example/mcp" }
+[[tools]]
+name = "drop_row"
+type = "MCP"
+config = { name = "store", url = "https://elsewhere.example/mcp" }
+[servers.both]
+command = "a"
+url = "https://a.example"
+"""
+
+
+def test_faulty_tools_are_refused_and_logged_and_the_others_are_loaded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = read(tmp_path, FAULTY)
+    agent = Agent(tools=("add", "typo", "write_row"))
+    Application(name="app", agents=(agent,), registry=registry)
+
+    assert [each.name for each in registry] == ["add"]
+    assert [(each.name, each.config.tools) for each in registry.servers] == [
+        ("store", frozenset({"write_row"}))
+    ]
+    reasons = {
+        "typo": "tools.typo.STATELESS.timout: ",
+        "secret": "tools.secret.REST.config.headers: the header Authorization is a secret",
+        "number 4": "tools.number 4: Two tools are named 'add'",
+        "token": "tools.token: ",
+        "read_row": "servers.absent: an MCP server must have either a command or a url",
+        "drop_row": "tools.drop_row.config: contradicts another description",
+        "servers.both": "servers.both: an MCP server must have either",
+    }
+    assert registry.refused.keys() == reasons.keys()
+    for name, reason in reasons.items():
+        assert reason in registry.refused[name]
+        assert f"tool='{name}'" in caplog.text
+    assert "max_attempts" in registry.refused["typo"]
+    assert "canary" not in f"{registry.refused}{caplog.text}"
+    assert len(problems_of(tmp_path, FAULTY)) > 1  # with `strict`
+
+
+def test_other_errors_of_a_file_are_rejected_although_a_tool_is_faulty(tmp_path: Path) -> None:
+    problems = problems_of(
+        tmp_path, 'tool = 1\n[tools.typo]\ntype = "STATELESS"\ntimout = 3\n', strict=False
+    )
+
+    assert [each.partition(": ")[0] for each in problems] == ["tool"]
 
 
 def test_file_that_is_not_toml_is_rejected(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def read(folder: Path, text: str, **given: Any) -> ToolRegistry:
 
 def problems_of(folder: Path, text: str, **given: Any) -> list[str]:
     with pytest.raises(RegistrationError) as caught:
-        read(folder, text, **given)
+        read(folder, text, **{"strict": True, **given})
     first, *problems = str(caught.value).split("\n- ")
     assert first == f"{FILE} has errors. Correct them:"
     return problems

@@ -77,13 +77,15 @@ class Agent(CallingAgent):
     def check_tools(self, registry: ToolRegistry) -> None:
         """Check that each tool of the agent is registered, or that an MCP server may provide it.
 
+        Faulty tools of a file are accepted: the agent works without them.
+
         Raises:
             RegistrationError: A tool is not registered, and no server can provide it.
         """
         for each in self.tools:
             if not isinstance(each, str) or registry.find(each) is not None:
                 continue
-            if any(server.may_provide(each) for server in registry.servers):
+            if each in registry.refused or any(s.may_provide(each) for s in registry.servers):
                 continue
             servers = ", and no MCP server can provide it" if registry.servers else ""
             names = ", ".join(sorted(tool.name for tool in registry)) or "none"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal, Self
 
@@ -21,8 +21,12 @@ RETRY_SECONDS = 30.0
 class ServedApplication:
     """The state of a server's application, and its launcher once the resources are open."""
 
-    def __init__(self, launcher: RunLauncher | None = None) -> None:
+    def __init__(
+        self, launcher: RunLauncher | None = None, refused_tools: Iterable[str] = ()
+    ) -> None:
         """Create an application that is ready if there is a launcher, and else loading."""
+        self.refused_tools = sorted(refused_tools)
+        """The faulty tools that the application works without."""
         self._launcher = launcher
         self._failure: str | None = None
         self._attempted = asyncio.Event()

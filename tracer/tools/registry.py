@@ -39,6 +39,8 @@ class ToolRegistry:
         self._toolkits: list[Toolkit] = []
         self._state: dict[str, Any] = {}
         self._servers: dict[str, McpServer] = {}
+        self.refused: dict[str, str] = {}
+        """The faulty tools of a file that were left out, with the reasons."""
         self._warned: set[tuple[str, str]] = set()
         """Server and name of each MCP tool for which a warning about a name conflict was logged."""
         for tool in tools:

@@ -182,9 +182,9 @@ def _present_names(entry: object, info: ValidationInfo) -> object:
     config = entry.get("config")
     if isinstance(config, dict):
         names = {"baseUrl": "base_url", "serverName": "name", "serverUrl": "url"}
-        if "timeout" in config and (names.keys() & config.keys() or "customFields" in metadata):
-            # Earlier versions did not define the unit. A guess could be wrong by a factor of 1,000.
-            raise ValueError("config.timeout may mean milliseconds: use present names, and seconds")
+        is_old = names.keys() & config.keys() or "customFields" in metadata
+        if is_old and isinstance(config.get("timeout"), (int, float)):
+            config = {**config, "timeout": config["timeout"] / 1000}  # was in milliseconds
         entry["config"] = {names.get(name, name): value for name, value in config.items()}
     return entry
 
@@ -194,8 +194,11 @@ _AnyTool = Annotated[
 ]
 
 
-def _by_name(tools: object) -> object:
-    """Return the tools of a file, which may be a list, by their names."""
+def by_name(tools: object) -> object:
+    """Return the tools of a file, which may be a list, by their names.
+
+    The key of a tool without a name, or with a name that another tool has, is its number.
+    """
     if isinstance(tools, dict):
         entries = tools.items()
         return {name: {"name": name, **t} if isinstance(t, dict) else t for name, t in entries}
@@ -204,8 +207,7 @@ def _by_name(tools: object) -> object:
     named: dict[str, Any] = {}
     for position, entry in enumerate(tools, start=1):
         name = entry.get("name") if isinstance(entry, dict) else None
-        if named.setdefault(str(name or f"number {position}"), entry) is not entry:
-            raise ValueError(f"Two tools are named {name!r}. Rename one")
+        named[f"number {position}" if name is None or str(name) in named else str(name)] = entry
     return named
 
 
@@ -215,15 +217,21 @@ class ToolFile(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     tools: Annotated[
-        dict[str, Annotated[_AnyTool, BeforeValidator(_present_names)]], BeforeValidator(_by_name)
+        dict[str, Annotated[_AnyTool, BeforeValidator(_present_names)]], BeforeValidator(by_name)
     ] = {}
     servers: dict[str, ServerTable] = {}
 
-    def server_tables(self) -> dict[str, dict[str, Any]]:
+    def tools_of(self, server: str) -> list[str]:
+        """Return the tools that describe an MCP server."""
+        tools = self.tools.values()
+        mcp = [each for each in tools if isinstance(each, McpEntry)]
+        return [each.name for each in mcp if (each.config.name or each.name) == server]
+
+    def server_tables(self, refused: dict[str, str]) -> dict[str, dict[str, Any]]:
         """Return the description of each MCP server, put together from its parts.
 
-        Raises:
-            ValueError: Two parts contradict each other.
+        Args:
+            refused: Receives the tools that contradict another description, with the reason.
         """
         servers: dict[str, dict[str, Any]] = {}
         for name, table in self.servers.items():
@@ -234,12 +242,14 @@ class ToolFile(BaseModel):
                 continue
             name = entry.config.name or entry.name
             server = servers.setdefault(name, {"name": name, "tools": []})
-            for key, value in (entry.config.model_extra or {}).items():
-                if server.setdefault(key, value) != value:
-                    raise ValueError(
-                        f"tools.{entry.name}.config: contradicts another description of the server "
-                        f"{name!r}."
-                    )
+            described = entry.config.model_extra or {}
+            if any(server.get(key, value) != value for key, value in described.items()):
+                refused[entry.name] = (
+                    f"tools.{entry.name}.config: contradicts another description of the server "
+                    f"{name!r}."
+                )
+                continue
+            server |= described
             if "tools" in server:
                 server["tools"] = [
                     *server["tools"],

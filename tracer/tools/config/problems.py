@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import operator
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import PlainValidator, TypeAdapter, ValidationError, ValidationInfo
@@ -11,6 +12,38 @@ from pydantic import PlainValidator, TypeAdapter, ValidationError, ValidationInf
 from tracer.errors import RegistrationError
 
 Content = TypeVar("Content")
+
+
+class FileProblems(RegistrationError):
+    """A definition file has errors."""
+
+    def __init__(self, file: str, problems: Mapping[str, tuple[str, ...]]) -> None:
+        """Describe the errors.
+
+        Args:
+            file: The file's name.
+            problems: The location of each error, by its description with the location.
+        """
+        self.file = file
+        self.problems = problems
+        super().__init__("\n- ".join([f"{file} has errors. Correct them:", *problems]))
+
+    def by_entry(self, table: str) -> dict[str, str]:
+        """Return the errors of each entry of a table.
+
+        Raises:
+            FileProblems: Other parts of the file have errors.
+        """
+        found: dict[str, str] = {}
+        others = {}
+        for text, place in self.problems.items():
+            if place[:1] == (table,) and len(place) > 1:
+                found[place[1]] = f"{found[place[1]]} {text}" if place[1] in found else text
+            else:
+                others[text] = place
+        if others:
+            raise FileProblems(self.file, others) from None
+        return found
 
 
 def parsed(file: str, adapter: TypeAdapter[Content], content: object, **context: Any) -> Content:
@@ -23,18 +56,19 @@ def parsed(file: str, adapter: TypeAdapter[Content], content: object, **context:
         context: The context of the validators: `functions` for fields that are `Named`.
 
     Raises:
-        RegistrationError: The content has errors. The message has a line for each, which does not
+        FileProblems: The content has errors. The message has a line for each, which does not
             quote values of the file, because they may be secrets.
     """
     try:
         return adapter.validate_python(content, context=context)
     except ValidationError as error:
         details = error.errors(include_input=False, include_context=False, include_url=False)
-    lines = [
-        f"{'.'.join(map(str, each['loc'])) or 'file'}: {each['msg'].removeprefix('Value error, ')}."
-        for each in details
-    ]
-    raise RegistrationError("\n- ".join([f"{file} has errors. Correct them:", *lines]))
+    problems = {}
+    for each in details:
+        place = tuple(map(str, each["loc"]))
+        text = f"{'.'.join(place) or 'file'}: {each['msg'].removeprefix('Value error, ')}."
+        problems[text] = place
+    raise FileProblems(file, problems)
 
 
 def _resolved(name: object, info: ValidationInfo) -> object:

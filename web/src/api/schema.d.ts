@@ -2053,6 +2053,12 @@ export interface components {
              * @enum {string}
              */
             application: "none" | "loading" | "ready" | "failed";
+            /**
+             * Refusedtools
+             * @description The tools of the application's tool file that are faulty, and that it works without. The log
+             *     contains the reasons.
+             */
+            refusedTools: string[];
         };
         /**
          * ReasoningPart

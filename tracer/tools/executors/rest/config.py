@@ -203,6 +203,8 @@ class RestConfig(_Settings):
     response: Annotated[str, Field(pattern="^(/.*)?$")] | None = None
     """A JSON pointer (RFC 6901) to the result in the JSON response: `"/items/0"`. By default, the
     result is the whole response: parsed if its content type is JSON, otherwise as text."""
+    timeout: Annotated[float, Field(gt=0)] | None = None
+    """The timeout of a call in seconds, unless the tool's own option `timeout` is set."""
     read_timeout: Annotated[float, Field(gt=0)] = 20.0
     """How many seconds the server may send nothing. The tool's timeout limits the whole call."""
     max_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024

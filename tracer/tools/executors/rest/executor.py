@@ -69,7 +69,7 @@ def rest_tool(
         transport = http_of(context).transport(config.allowed_hosts)
         return await call_rest(config, arguments, context, transport)
 
-    options.setdefault("timeout", DEFAULT_TIMEOUT)
+    options.setdefault("timeout", config.timeout or DEFAULT_TIMEOUT)
     return Tool(
         name=name,
         description=description,
