@@ -11,7 +11,15 @@ from uuid import UUID
 
 import httpx2
 import pytest
-from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    StorageState,
+    ViewportSize,
+    async_playwright,
+    expect,
+)
 
 from tests.api.commands import serving_here
 from tests.databases import fresh_database
@@ -159,18 +167,40 @@ async def browser(browser_path: str) -> AsyncIterator[Browser]:
         await browser.close()
 
 
-@pytest.fixture
-async def page(browser: Browser) -> AsyncIterator[Page]:
-    """A page of a reader who prefers English; whatever breaks on it fails the test."""
+@pytest.fixture(scope="session")
+async def shared_context(browser: Browser) -> AsyncIterator[BrowserContext]:
+    """A context of a reader who prefers English. It keeps a process for pages, and the cache.
+
+    To start both for each test takes longer than most tests.
+    """
     context = await browser.new_context(viewport=VIEWPORT, locale="en-US", timezone_id="UTC")
     context.set_default_timeout(PATIENCE)
-    page = await context.new_page()
+    await context.new_page()
+    yield context
+    await context.close()
+
+
+@pytest.fixture
+async def page(shared_context: BrowserContext) -> AsyncIterator[Page]:
+    """A page of a reader who prefers English; whatever breaks on it fails the test."""
+    page = await shared_context.new_page()
     broken: list[str] = []
     page.on("pageerror", lambda error: broken.append(str(error)))
     page.on("console", lambda message: broken.append(message.text) if _is_ours(message) else None)
     yield page
-    await context.close()
+    await _forget(shared_context)
     assert broken == []
+
+
+async def _forget(context: BrowserContext) -> None:
+    """Close the pages of a test, and remove what they stored."""
+    _, *pages = context.pages
+    await context.unroute_all()
+    await context.clear_permissions()
+    await context.set_offline(False)
+    for page in pages:
+        await page.close()
+    await context.set_storage_state(StorageState(cookies=[], origins=[]))
 
 
 def _is_ours(message: object) -> bool:
