@@ -11,6 +11,7 @@ from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
 
 from tests.journeys.axe import violations
 from tests.journeys.conftest import Records, Site
+from tests.profiles import quick_among
 from tests.telling_runs import WeekRun, week_run
 from tracer.clock import utc_now
 from tracer.records.ids import new_id
@@ -73,6 +74,7 @@ async def test_white_space_and_key_order_are_no_difference(
     await expect(page.get_by_role("list", name="Difference")).to_contain_text("0 changed")
 
 
+@pytest.mark.thorough
 async def test_picked_run_can_be_compared_with_the_previous_run_of_its_session(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -83,6 +85,7 @@ async def test_picked_run_can_be_compared_with_the_previous_run_of_its_session(
     await page.wait_for_url(f"**/compare/{left.root}/{right.root}*")
 
 
+@pytest.mark.thorough
 async def test_first_run_of_a_session_offers_other_runs_to_compare(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -93,7 +96,7 @@ async def test_first_run_of_a_session_offers_other_runs_to_compare(
     await expect(page.get_by_role("heading", name="Same session")).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [1440, 1024, 390])
+@pytest.mark.parametrize("width", quick_among([1440, 1024, 390], [390]))
 async def test_badges_of_a_comparison_are_not_truncated(
     page: Page, site: Site, records: Records, width: int
 ) -> None:

@@ -16,7 +16,7 @@ HTML = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</
 HOSTILE = f"{HTML} \x1b[31mred \u202eexe.txt {'long' * 2_500}"
 NIGHT = "rgb(18, 20, 23)"
 
-QUICK_READINGS = [("light", 1440, 0), ("light", 1440, 6), ("dark", 360, 0), ("dark", 360, 3)]
+QUICK_READINGS = [("light", 1440, 0), ("light", 1440, 6), ("dark", 360, 3)]
 """Of `_paths`, the list, a comparison and a tool; `test_reading.py` has the run's page."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import pytest
 from playwright.async_api import Locator, Page, Route, expect
 
 from tests.journeys.conftest import Records, Site
@@ -65,6 +66,7 @@ async def _expect_selected(page: Page, key: object) -> None:
     await expect(selected(page)).to_have_attribute("data-key", str(key))
 
 
+@pytest.mark.thorough
 async def test_model_call_that_contains_an_answer_is_found(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -81,6 +83,7 @@ async def test_model_call_that_contains_an_answer_is_found(
     await expect(details(page)).to_contain_text("INV-00001 | **13.37 EUR**")
 
 
+@pytest.mark.thorough
 async def test_origin_of_a_failure_is_found(page: Page, site: Site, records: Records) -> None:
     run = failing_run(start=utc_now())
     await records.write(*run.events)
@@ -92,6 +95,7 @@ async def test_origin_of_a_failure_is_found(page: Page, site: Site, records: Rec
     await expect(details(page)).to_contain_text("bank.example did not answer within 30 s")
 
 
+@pytest.mark.thorough
 async def test_earlier_messages_of_a_model_call_are_read(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -115,6 +119,7 @@ async def test_earlier_messages_of_a_model_call_are_read(
     await _expect_selected(page, run.calls[11])
 
 
+@pytest.mark.thorough
 async def test_call_and_cost_of_a_sub_agent_are_found(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -156,6 +161,7 @@ async def test_stuck_run_is_found_and_cancelled(page: Page, site: Site, records:
     await expect(page.locator(".run-header")).to_contain_text("Cancellation was requested.")
 
 
+@pytest.mark.thorough
 async def test_difference_between_runs_is_found(page: Page, site: Site, records: Records) -> None:
     session = f"week-{new_id()}"
     before = week_run(session_id=session, start=utc_now() - timedelta(minutes=2))
@@ -184,6 +190,7 @@ async def test_difference_between_runs_is_found(page: Page, site: Site, records:
     await expect_query(page, select=str(after.answer))
 
 
+@pytest.mark.thorough
 async def test_slowest_call_of_a_slow_tool_is_found(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -236,6 +243,7 @@ async def test_closed_tool_panel_returns_focus_to_its_tool(
     await expect(tool).to_be_focused()
 
 
+@pytest.mark.thorough
 async def test_link_to_one_record_is_copied(page: Page, site: Site, records: Records) -> None:
     run = failing_run(start=utc_now())
     await records.write(*run.events)

@@ -77,6 +77,7 @@ async def test_link_to_a_tool_call_opens_its_run_with_the_call_selected(
     await expect(selected(page)).to_have_attribute("data-key", str(call))
 
 
+@pytest.mark.thorough
 async def test_link_to_a_sub_plan_opens_its_run_with_the_plan_selected(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -99,6 +100,7 @@ async def test_failed_call_shows_its_error_and_provider_id(
         await expect(details(page)).to_contain_text(text)
 
 
+@pytest.mark.thorough
 async def test_details_of_a_round_show_thought_tokens_and_messages(
     page: Page, site: Site, records: Records
 ) -> None:

@@ -38,6 +38,7 @@ async def test_new_messages_are_first_in_a_run_recorded_by_the_langchain_adapter
     await expect_new_first(page)
 
 
+@pytest.mark.thorough
 async def test_new_messages_are_first_in_a_run_received_over_otlp(
     page: Page, site: Site, records: Records
 ) -> None:

@@ -89,7 +89,10 @@ async def test_axe_passes_during_and_after_an_outage(
 
 
 @pytest.mark.parametrize("width", [1440, pytest.param(360, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize(("scheme", "language"), [("light", "en-US"), ("dark", "zh-CN")])
+@pytest.mark.parametrize(
+    ("scheme", "language"),
+    [pytest.param("light", "en-US", marks=pytest.mark.thorough), ("dark", "zh-CN")],
+)
 async def test_axe_finds_no_violation_in_search_waterfall_menu_and_shortcuts(
     browser: Browser, site: Site, records: Records, scheme: str, language: str, width: int
 ) -> None:

@@ -97,7 +97,10 @@ async def test_list_fits_every_width_and_shows_costs_below_one_cent(
     await context.close()
 
 
-@pytest.mark.parametrize(("language", "unknown"), [("en-US", "unknown"), ("zh-CN", "未知")])
+@pytest.mark.parametrize(
+    ("language", "unknown"),
+    [pytest.param("en-US", "unknown", marks=pytest.mark.thorough), ("zh-CN", "未知")],
+)
 async def test_a_run_of_unknown_cost_does_not_look_free(
     browser: Browser, site: Site, records: Records, language: str, unknown: str
 ) -> None:

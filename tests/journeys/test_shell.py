@@ -26,12 +26,12 @@ from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 LOOKS = [
-    ("light", "en"),
     ("dark", "zh-CN"),
+    pytest.param("light", "en", marks=pytest.mark.thorough),
     pytest.param("light", "zh-CN", marks=pytest.mark.thorough),
     pytest.param("dark", "en", marks=pytest.mark.thorough),
 ]
-"""Themes and languages; the quick profile takes two of four pairs."""
+"""Themes and languages; the quick profile takes one of four pairs."""
 
 PHONE = ViewportSize(width=390, height=844)
 
@@ -133,6 +133,7 @@ async def test_palette_finds_a_run_and_a_tool_call_by_id(
     await expect(row(page, run.failed_call)).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_palette_finds_agents_and_tools(page: Page, site: Site, records: Records) -> None:
     await _failing(records)
     await page.goto(f"{site.address}/runs")
@@ -167,6 +168,7 @@ async def test_palette_runs_a_command_and_restores_the_focus(
     await expect(page.locator("html")).to_have_attribute("data-theme", "light")
 
 
+@pytest.mark.thorough
 async def test_palette_says_that_nothing_matches(page: Page, site: Site) -> None:
     # On a phone the palette is as high as the screen.
     await page.set_viewport_size({"width": 390, "height": 844})
@@ -199,6 +201,7 @@ async def test_keys_j_and_k_move_through_the_rows_of_list_and_tree(
     await expect_focus(page, run.root)
 
 
+@pytest.mark.thorough
 async def test_shortcuts_do_nothing_with_a_modifier_or_in_a_field(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -329,6 +332,7 @@ async def test_sign_in_page_has_a_primary_action_and_explains_keys(
     await expect(page.locator("pre")).to_contain_text("tracer keys create")
 
 
+@pytest.mark.thorough
 async def test_key_is_created_and_revoked_by_keyboard_alone(page: Page, guarded: Guarded) -> None:
     await _sign_in(page, guarded, "admin")
     await _find(page, "go to the api keys")
@@ -439,6 +443,7 @@ async def test_phone_shows_list_tree_and_details_one_at_a_time(
     await expect(details(phone).get_by_role("heading", name="http_get")).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_phone_goes_back_from_details_to_the_tree(
     phone: Page, site: Site, records: Records
 ) -> None:
@@ -451,6 +456,7 @@ async def test_phone_goes_back_from_details_to_the_tree(
     await expect(phone.get_by_role("tree")).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_phone_header_of_a_run_is_one_line_that_expands(
     phone: Page, site: Site, records: Records
 ) -> None:
@@ -478,6 +484,7 @@ async def test_phone_has_all_filters_behind_one_button(
     await _expect_fit(phone)
 
 
+@pytest.mark.thorough
 async def test_phone_sorts_the_list(phone: Page, site: Site, records: Records) -> None:
     short = await records.record(sample_run(sub_plans=0, title="Handy short"))
     long = await records.record(sample_run(sub_plans=3, title="Handy long"))
@@ -494,6 +501,7 @@ async def test_phone_sorts_the_list(phone: Page, site: Site, records: Records) -
     await _expect_fit(phone)
 
 
+@pytest.mark.thorough
 async def test_phone_shows_names_at_any_depth(phone: Page, site: Site, records: Records) -> None:
     events = deep_run(15, start=utc_now())
     await records.write(*events)

@@ -108,7 +108,7 @@ async def test_revoked_key_leads_back_to_the_sign_in_page(
 @pytest.mark.parametrize(
     ("scheme", "language"),
     [
-        ("light", "en"),
+        pytest.param("light", "en", marks=pytest.mark.thorough),
         ("dark", "zh-CN"),
         pytest.param("light", "zh-CN", marks=pytest.mark.thorough),
         pytest.param("dark", "en", marks=pytest.mark.thorough),

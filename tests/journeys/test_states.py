@@ -6,11 +6,14 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from tests.journeys.conftest import Records, Site
+from tests.profiles import quick_among
 from tests.sample_runs import sample_run
 from tracer.records.ids import new_id
 
 
-@pytest.mark.parametrize("name", ["list", "run", "call", "tools", "compare", "picks"])
+@pytest.mark.parametrize(
+    "name", quick_among(["list", "run", "call", "tools", "compare", "picks"], ["list", "run"])
+)
 async def test_page_reports_an_unreachable_server_and_offers_to_try_again(
     page: Page, site: Site, records: Records, name: str
 ) -> None:
