@@ -1,7 +1,7 @@
 """The stores that the contract is tested on.
 
 Postgres is tested twice: its spans are projected after each write, and only before reads. In the
-quick profile only the tests that write spans run on stores of the second kind.
+quick profile only the tests of spans and of changes run on stores of the second kind.
 
 The thorough profile also writes to Postgres over HTTP. In the quick profile, `test_http` covers
 that path with one test per method and per refusal code.
@@ -25,8 +25,8 @@ from tests.contract.stores import (
 )
 from tracer.storage.postgres.connection.pool import open_pool
 
-WRITE_SPANS = {"test_changes", "test_deletion", "test_logs", "test_spans"}
-"""The modules whose tests write spans and use `new_store`."""
+WRITE_SPANS = {"test_changes", "test_spans"}
+"""The modules whose quick tests also run on spans that are projected before reads."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -29,7 +29,7 @@ from tests.otel.decoded import spans_in
 from tests.otel.made_parts import parts_of_a_made_trace
 from tests.otel.made_traces import made, spans_from
 from tests.otel.projections import Projected, differences, project
-from tests.profiles import scaled
+from tests.profiles import quick_among, scaled
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.spans import Span, merge_spans
 from tracer.records.record_classes import Kind
@@ -44,7 +44,7 @@ def all_differences(found: Sequence[Projected], expected: Sequence[Projected]) -
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick_among(NAMES, NAMES[::3]))
 def test_records_are_equal_if_a_capture_is_reordered_split_or_repeated(name: str) -> None:
     spans = spans_of(name)
     chance = random.Random(name)
