@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
-from api import viewer
+from api import health, viewer
 from api.chat import routes as chat
 from api.diff import routes as diff
 from api.events import routes as events
@@ -32,6 +32,7 @@ from api.middleware.request_log import RequestLog
 from api.middleware.security_headers import SecurityHeaders
 from api.observability.metrics import Metrics
 from api.otlp import routes as otlp
+from api.parts import Parts
 from api.plans import routes as plans
 from api.plans.schemas import components
 from api.prices import routes as prices
@@ -41,17 +42,15 @@ from api.run_events import DEFAULT_SETTINGS, ChangedRecords, RunRevision, Stream
 from api.runs import cancel_requests, exports
 from api.runs import routes as runs
 from api.security_schemes import document_security
-from api.server import health, metrics
 from api.span_index import SpanIndexCache
 from api.spans import routes as spans
 from api.stats import routes as stats
 from api.think_acts import routes as think_acts
 from api.tool_calls import routes as tool_calls
-from tracer.assembly import Parts
 from tracer.lineage.diff import RunDiff
 from tracer.lineage.nodes import PlanNode
 
-ROUTES = (
+_MODULES = (
     events,
     otlp,
     runs,
@@ -71,14 +70,14 @@ ROUTES = (
     project,
     prices,
     subjects,
-    metrics,
 )
-"""The modules with the routes of the API. Each route needs an authenticated caller, unless its path
-is public."""
+
+ROUTERS = (*(module.router for module in _MODULES), health.metrics_router)
+"""The routers of the API. Each route needs an authenticated caller, unless its path is public."""
 
 PLAIN_ROUTES = (*otlp.PLAIN_ROUTES, plans.TREE_ROUTE)
 
-ALL_ROUTES = [*PLAIN_ROUTES, *(route for module in ROUTES for route in module.router.routes)]
+ALL_ROUTES = [*PLAIN_ROUTES, *(route for router in ROUTERS for route in router.routes)]
 
 
 def create_app(
@@ -135,9 +134,9 @@ def create_app(
     problems.install(app, [*health.router.routes, *ALL_ROUTES])
     app.router.routes[:0] = PLAIN_ROUTES
     app.include_router(health.router)
-    for module in ROUTES:
+    for router in ROUTERS:
         app.include_router(
-            module.router,
+            router,
             dependencies=[Depends(name_lineage), Depends(refuse_unknown_parameters)],
             responses=problems.COMMON_PROBLEMS,
         )

@@ -16,19 +16,21 @@ from api.freshness import Freshness, freshness_of, up_to_date
 from api.http.intake import Intake
 from api.middleware.authentication import CheckCaller
 from api.observability.metrics import Metrics
+from api.parts import (
+    ApiKeys,
+    Authenticator,
+    Launcher,
+    ModelPrices,
+    Parts,
+    ProjectStore,
+    RunWatch,
+    SettingsOfProject,
+)
 from api.run_events import StreamSettings
 from api.span_index import SpanIndexCache
-from tracer.assembly import Parts
 from tracer.errors import ConfigurationError, NoApplication, NotAllowed
 from tracer.records.access import Caller, Scope, lacking
-from tracer.runtime.launcher import CancelRequestReader, RunLauncher
-from tracer.storage.postgres.project_stores import ProjectStore
-from tracer.storage.postgres.projects.api_keys import ApiKeys
-from tracer.storage.postgres.projects.authentication import Authenticator
-from tracer.storage.postgres.projects.model_prices import ModelPrices
-from tracer.storage.postgres.projects.projects import SettingsOfProject
-from tracer.storage.postgres.read.run_watch import RunWatch
-from tracer.store import SpanProjection, TraceReader, TraceWriter
+from tracer.store import CancelRequestReader, SpanProjection, TraceReader, TraceWriter
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ async def _watch(parts: AllParts, caller: Reading) -> RunWatch:
     return (await _store(parts, caller)).watch
 
 
-async def _launcher(parts: AllParts, caller: Administering) -> RunLauncher:
+async def _launcher(parts: AllParts, caller: Administering) -> Launcher:
     if parts.application is None:
         raise NoApplication
     if caller.project_id != parts.project_id:
@@ -212,7 +214,7 @@ AuthenticatorDep = Annotated[Authenticator, Depends(_authenticator)]
 Watch = Annotated[RunWatch, Depends(_watch)]
 CallerCheck = Annotated[CheckCaller, Depends(_check_caller)]
 """Raises if the caller's access has ended."""
-Launcher = Annotated[RunLauncher, Depends(_launcher)]
+LauncherDep = Annotated[Launcher, Depends(_launcher)]
 RecordingIntake = Annotated[Intake, Depends(intake_of)]
 MetricsDep = Annotated[Metrics, Depends(metrics_of)]
 LiveSettings = Annotated[StreamSettings, Depends(_from_state("stream_settings", StreamSettings))]

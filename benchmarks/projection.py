@@ -20,7 +20,7 @@ from tracer.otel.projection.project import project_run
 
 TRACE_SPANS = 1_000
 _YOUNG_OBJECTS = 50_000
-"""How many new objects start a garbage collection, as in `api.commands.serve`."""
+"""How many new objects start a garbage collection, as in `api.main`."""
 
 
 def measured(bench: Bench) -> Iterator[Figure]:

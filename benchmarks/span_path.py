@@ -23,10 +23,10 @@ import httpx2
 from rich.console import Console
 
 from api.app import create_app
+from api.main import server_parts
 from benchmarks.figures import Figure, at_most
 from benchmarks.surroundings import Bench, surroundings
 from benchmarks.workload import BATCH_SPANS, bodies, trace
-from tracer import assembly
 from tracer.records.ids import DEFAULT_PROJECT_ID
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
@@ -71,7 +71,7 @@ async def _count(seed: int, url: str, home: Path) -> Calls:
     """Send two requests, project each, and return what the second called."""
     idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
     settings = read_settings(home=home, projectors=0)
-    async with assembly.parts(settings, url, idle) as parts:
+    async with server_parts(settings, url, idle) as parts:
         transport = httpx2.ASGITransport(create_app(parts))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             with sync_connection(connection_options(url)) as connection:

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from statistics import median, quantiles
 from urllib.parse import urlsplit
 
+from api.commands.database import key_ring
 from benchmarks.figures import Figure, at_most
 from benchmarks.http_load import RETRY_SECONDS, Sent, load_process, otlp, send
 from benchmarks.surroundings import Bench
 from benchmarks.workload import bodies, trace
-from tracer.assembly import key_ring
 from tracer.records.access import Scope
 
 CLIENTS = 4

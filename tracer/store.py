@@ -351,7 +351,14 @@ class WholeRun:
     """The log records that are stored with the run, ordered by time."""
 
 
-class TraceReader(Protocol):
+class CancelRequestReader(Protocol):
+    """The part of a `TraceReader` that reads requests to cancel runs."""
+
+    async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
+        """Return the given runs whose cancellation or deletion was requested."""
+
+
+class TraceReader(CancelRequestReader, Protocol):
     """Reads the records of a project. Each method reads one snapshot of the database.
 
     Each method raises `StoreUnavailable` if the store does not answer.
@@ -532,9 +539,6 @@ class TraceReader(Protocol):
         Runs that are deleted, unknown or still running, and runs without a request, are omitted.
         The number of queries does not depend on the number of runs.
         """
-
-    async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return the given runs whose cancellation or deletion was requested."""
 
     async def check(self) -> None:
         """Check that the store is available.

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.chat.schemas import ChatAnswer, ChatRequest, shown
-from api.dependencies import Launcher
+from api.dependencies import LauncherDep
 from api.http.problems import documented
 from api.schemas import RunSchema
 from tracer.context import identity
@@ -66,7 +66,7 @@ class ChatRun:
     stream: ChatStream
 
 
-async def _started(chat_request: ChatRequest, launcher: Launcher) -> ChatRun:
+async def _started(chat_request: ChatRequest, launcher: LauncherDep) -> ChatRun:
     """Start a run for the message. If this fails, the client gets an error instead of a stream."""
     stream = ChatStream()
     with identity(token_id=chat_request.user_id):

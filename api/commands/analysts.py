@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tracer import assembly
+from api.commands import database as db
 from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import ConfigurationError, StoreUnavailable
 from tracer.records.ids import DEFAULT_PROJECT
@@ -152,5 +152,5 @@ def _psql() -> str:
 @asynccontextmanager
 async def _database(settings: Settings) -> AsyncIterator[Pool]:
     """Migrate the database, and open a pool of connections with the owner's rights."""
-    async with assembly.database(settings) as url, open_pool(url) as pool:
+    async with db.database(settings) as url, open_pool(url) as pool:
         yield pool

@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 import typer
 
-from tracer import assembly
+from api.commands import database as db
 from tracer.cli.terminal import AsJson, Project, console, counted, progress_bar, run_command
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
@@ -44,11 +44,11 @@ def prune(
     async def run(settings: Settings) -> None:
         results = []
         async with (
-            assembly.database(settings) as url,
-            assembly.project_settings(url, project) as settings_by_project,
+            db.database(settings) as url,
+            db.project_settings(url, project) as settings_by_project,
         ):
             for name, each in settings_by_project.items():
-                async with assembly.deletion(url, name) as deletion:
+                async with db.deletion(url, name) as deletion:
                     results.append(
                         {"project": name, **await _prune(deletion, each, name, older_than, dry_run)}
                     )
@@ -140,9 +140,9 @@ def erase(
             )
             raise typer.Exit(2)
         async with (
-            assembly.database(settings) as url,
-            assembly.deletion(url, project) as deletion,
-            assembly.reprojection(url, project) as reprojection,
+            db.database(settings) as url,
+            db.deletion(url, project) as deletion,
+            db.reprojection(url, project) as reprojection,
         ):
             with console.status("Looking for the runs …"):
                 unprojected = await reprojection.settle() if user else []
@@ -152,9 +152,9 @@ def erase(
 
     async def delete(settings: Settings) -> None:
         async with (
-            assembly.database(settings) as url,
-            assembly.deletion(url, project) as deletion,
-            assembly.reprojection(url, project) as reprojection,
+            db.database(settings) as url,
+            db.deletion(url, project) as deletion,
+            db.reprojection(url, project) as reprojection,
         ):
             with console.status("Deleting …"):
                 if run_id is not None:

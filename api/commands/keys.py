@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated
 from uuid import UUID
@@ -13,9 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from api.commands.first_key import first_key_notice, unreadable_notice
-from tracer import assembly
-from tracer.assembly import KeyRing
+from api.commands.database import KeyRing, database, key_ring
 from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import BadRequest
 from tracer.records.access import ApiKey, Scope
@@ -114,6 +113,41 @@ def revoke(
     run_command(run)
 
 
+def first_key_notice(closed: Sequence[str]) -> str:
+    """Return a text that explains what the first key changes and what to do next.
+
+    Args:
+        closed: The projects that have runs but no key. After the first key of the server, nobody
+            can use such a project until it has a key.
+    """
+    lines = [
+        "This is the first key of the server. From now on, every request needs a key, in every "
+        "project; a request without one gets 401. Sign in with a key in the viewer, and set "
+        "TRACER_API_KEY for programs that record."
+    ]
+    if closed:
+        lines.append(
+            "These projects have runs and no key yet. They cannot be read or recorded to until "
+            "each has one:"
+        )
+        lines += [f"  {_create_admin_key(each)}" for each in closed]
+    return "\n".join(lines)
+
+
+def unreadable_notice(project: str, scopes: Collection[Scope]) -> str | None:
+    """Return a warning if a first key with these scopes cannot read; None if it can."""
+    if Scope.READ in scopes or Scope.ADMIN in scopes:
+        return None
+    return (
+        "This key cannot read, and the server has no other key: the viewer and the API now reject "
+        f"every reader. Create a key that can read: {_create_admin_key(project)}"
+    )
+
+
+def _create_admin_key(project: str) -> str:
+    return f"tracer keys create NAME --scope admin --project {shlex.quote(project)}"
+
+
 def _check_terminal() -> None:
     if not sys.stdin.isatty():
         raise BadRequest(
@@ -124,7 +158,7 @@ def _check_terminal() -> None:
 
 @asynccontextmanager
 async def _key_ring(settings: Settings) -> AsyncIterator[KeyRing]:
-    async with assembly.database(settings) as url, assembly.key_ring(url) as ring:
+    async with database(settings) as url, key_ring(url) as ring:
         yield ring
 
 

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Column, Table
 
+from api.commands import database as db
 from api.prices.schemas import PriceSchema
-from tracer import assembly
 from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
@@ -144,8 +144,8 @@ def delete(
 @asynccontextmanager
 async def _prices(settings: Settings, project: str) -> AsyncIterator[ModelPrices]:
     async with (
-        assembly.database(settings) as url,
-        assembly.project_pool(url, project) as pool,
+        db.database(settings) as url,
+        db.project_pool(url, project) as pool,
     ):
         yield ModelPrices(pool)
 

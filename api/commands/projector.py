@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tracer import assembly
+from api.commands import database as db
 from tracer.cli.terminal import console, run_command
 from tracer.settings import Settings
 from tracer.storage.postgres.spans.projector import TimeLimits
@@ -40,7 +40,7 @@ def projector(
             health_file.touch()
 
     async def run(settings: Settings) -> None:
-        async with assembly.database(settings, migrated=False) as url:
+        async with db.database(settings, migrated=False) as url:
             end, ending = os.pipe()
 
             def stop(*_: object) -> None:

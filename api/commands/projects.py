@@ -9,13 +9,12 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from tracer import assembly
+from api.commands import database as db
 from tracer.cli.terminal import AsJson, console, run_command
 from tracer.errors import BadRequest
-from tracer.records.project_settings import ProjectSettings
+from tracer.records.project_settings import ProjectSettings, SettingsChange
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.settings import Settings
-from tracer.storage.postgres.projects.projects import SettingsChange
 
 projects = typer.Typer(
     name="projects", help="Show and change how long projects store runs.", no_args_is_help=True
@@ -29,7 +28,7 @@ def list_projects(as_json: AsJson = False) -> None:
     """List the projects, with their limits for runs and their policies for payloads."""
 
     async def run(settings: Settings) -> None:
-        async with assembly.database(settings) as url, assembly.project_settings(url) as projects:
+        async with db.database(settings) as url, db.project_settings(url) as projects:
             settings_by_name = {name: await each.read() for name, each in projects.items()}
         if as_json:
             shown = [{"name": name, **_shown(each)} for name, each in settings_by_name.items()]
@@ -71,8 +70,8 @@ def set_project(
         if payloads is not None:
             changes["payloads"] = payloads
         async with (
-            assembly.database(settings) as url,
-            assembly.project_settings(url, name) as projects,
+            db.database(settings) as url,
+            db.project_settings(url, name) as projects,
         ):
             new_settings = await projects[name].change(**changes)
         console.print(f"{name}: {_in_words(new_settings)}", markup=False)

@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 import typer
 
-from tracer import assembly
+from api.commands import database as db
 from tracer.cli.terminal import AsJson, Project, console, counted, run_command
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
@@ -42,8 +42,8 @@ def reproject(
             raise BadRequest("Pass the ids of runs, or --all for all runs of a project.")
         done = Reprojected()
         async with (
-            assembly.database(settings) as url,
-            assembly.reprojection(url, project) as reprojection,
+            db.database(settings) as url,
+            db.reprojection(url, project) as reprojection,
         ):
             with console.status("Projecting …") as status:
                 async for batch in _batches(reprojection, runs or None):
@@ -55,8 +55,8 @@ def reproject(
                     status.update(f"Projected {counted(done.runs, 'run')} …")
         if prices:
             async with (
-                assembly.database(settings) as url,
-                assembly.project_pool(url, project) as pool,
+                db.database(settings) as url,
+                db.project_pool(url, project) as pool,
             ):
                 pricing = EventPricing(pool)
                 async for batch in _batches(pricing, runs and done.rejected):

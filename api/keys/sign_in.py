@@ -10,7 +10,7 @@ from api.dependencies import AnyCaller, AuthenticatorDep
 from api.http.problems import documented
 from api.keys.schemas import CallerSchema, SignInRequest
 from api.middleware.authentication import COOKIE, SIGN_IN
-from tracer.storage.postgres.projects.authentication import SIGNED_IN
+from tracer.records.access import SIGNED_IN
 
 router = APIRouter(prefix=SIGN_IN, tags=["access"])
 

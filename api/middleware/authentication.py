@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api.parts import Authenticator
 from api.viewer import is_of_the_viewer
 from tracer.errors import NotAllowed, NotIdentified, UnknownHost
-from tracer.records.access import Caller
-from tracer.storage.postgres.projects.authentication import EVERYBODY, Authenticator
+from tracer.records.access import EVERYBODY, Caller
 
 SIGN_IN = "/api/sign-in"
 COOKIE = "tracer_sign_in"

@@ -27,7 +27,7 @@ RequestLabels = tuple[str, str, str]
 class Metrics:
     """The counters of one server.
 
-    `api.observability.server_metrics` reads the server's current state, such as open connections.
+    `api.health.server_metrics` reads the server's current state, such as open connections.
     """
 
     def __init__(self) -> None:

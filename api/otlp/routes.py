@@ -40,8 +40,8 @@ from api.otlp.encodings import (
     answers,
     check_media_type,
 )
+from api.parts import Parts
 from api.plain_routes import PlainRoute
-from tracer.assembly import Parts
 from tracer.errors import TracerError
 from tracer.otel.otlp.request_items import Decoded
 from tracer.otel.otlp.span_fields import root_plan_id

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query
 from starlette.endpoints import HTTPEndpoint
 from starlette.routing import Route
 
-from api.dependencies import Administering, Fresh, Launcher, ProjectedReader, Reader, Writer
+from api.dependencies import Administering, Fresh, LauncherDep, ProjectedReader, Reader, Writer
 from api.http.conditional import NOT_MODIFIED, Conditional
 from api.http.parameters import CursorText, PageSize, Period, RootPlanId, StoredText
 from api.http.problems import documented
@@ -133,7 +133,7 @@ router.routes.append(Route(f"{router.prefix}/histogram", HTTPEndpoint, include_i
 @router.post("", status_code=HTTPStatus.ACCEPTED, responses=documented(HTTPStatus.CONFLICT))
 async def start_run(
     wanted: RunRequest,
-    launcher: Launcher,
+    launcher: LauncherDep,
     traceparent: Annotated[str | None, Header(description="W3C trace context.")] = None,
 ) -> RunSchema:
     """Start a run of the server's application. The run continues after the response."""

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from api.commands.server import commands, launcher
+from api.main import commands, launcher
 
 __all__ = ["commands", "launcher"]
 

@@ -17,7 +17,7 @@ from anyio.from_thread import start_blocking_portal
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from api.commands.serve import DEFAULT_HOST, FREE_PORT, served
+from api.main import DEFAULT_HOST, FREE_PORT, served
 from tracer.cli.main import commands
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.runtime.agent import Agent

@@ -17,12 +17,12 @@ import uvicorn
 
 from api.app import create_app
 from api.observability.metrics import Metrics
+from api.parts import Parts
 from api.run_events import DEFAULT_SETTINGS, StreamSettings
 from tests.api import commands
 from tests.api.commands import Tracer
 from tests.projecting import DatabaseProjection, Projection, WokenProjection, project
 from tests.sample_runs import SampleRun
-from tracer.assembly import Parts
 from tracer.logs import configure_logs
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import Span

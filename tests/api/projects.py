@@ -18,11 +18,11 @@ from psycopg import sql
 
 from api.app import create_app
 from api.openapi import openapi_document
+from api.parts import Parts
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import TRACE_ID, body_of, made, spans_from
 from tests.projecting import project_in, projecting
 from tests.sample_runs import SampleRun, sample_run
-from tracer.assembly import Parts
 from tracer.otel.otlp.blocks import traces_of
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool

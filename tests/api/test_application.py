@@ -12,10 +12,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from api.main import server_parts
+from api.parts import Parts
 from tests.api import ward
 from tests.api.commands import tracer
 from tests.api.conftest import client_of as client_without_host
-from tracer.assembly import Parts, parts
 from tracer.errors import ApplicationUnavailable, ConfigurationError, StoreUnavailable
 from tracer.runtime.application import Application, Surroundings
 from tracer.runtime.launcher import RunLauncher
@@ -45,7 +46,7 @@ async def client_for(
     database_url: str, home: Path, application: Application | None
 ) -> AsyncIterator[httpx2.AsyncClient]:
     async with (
-        parts(read_settings(home=home), database_url, application) as made,
+        server_parts(read_settings(home=home), database_url, application) as made,
         client_of(made) as client,
     ):
         yield client
@@ -114,7 +115,7 @@ async def test_server_answers_while_its_application_opens_its_resources(
         yield
 
     async with (
-        parts(read_settings(home=tmp_path), database_url, ward_with(slow)) as made,
+        server_parts(read_settings(home=tmp_path), database_url, ward_with(slow)) as made,
         client_of(made) as client,
     ):
         assert await application_state(client) == "loading"
@@ -148,7 +149,7 @@ async def test_failed_application_is_reported_without_secrets(
         yield
 
     async with (
-        parts(read_settings(home=tmp_path), database_url, ward_with(broken)) as made,
+        server_parts(read_settings(home=tmp_path), database_url, ward_with(broken)) as made,
         client_of(made) as client,
     ):
         with pytest.raises(ApplicationUnavailable):
@@ -163,7 +164,7 @@ async def test_failed_application_is_reported_without_secrets(
 
 
 async def test_failed_application_is_opened_again(database_url: str, tmp_path: Path) -> None:
-    async with parts(read_settings(home=tmp_path), database_url, ward.application) as made:
+    async with server_parts(read_settings(home=tmp_path), database_url, ward.application) as made:
         launcher = await made.opened_launcher()
         attempts: list[int] = []
         is_second = asyncio.Event()
@@ -198,7 +199,7 @@ async def test_server_stops_while_its_application_is_loading(
             cancelled.set()
         yield
 
-    async with parts(read_settings(home=tmp_path), database_url, ward_with(hanging)):
+    async with server_parts(read_settings(home=tmp_path), database_url, ward_with(hanging)):
         await opening.wait()
 
     assert cancelled.is_set()
@@ -214,7 +215,9 @@ async def test_resources_close_when_the_server_stops(database_url: str, tmp_path
         raise ConfigurationError("not closed well")
 
     with pytest.raises(ConfigurationError, match="not closed well"):
-        async with parts(read_settings(home=tmp_path), database_url, ward_with(closing)) as made:
+        async with server_parts(
+            read_settings(home=tmp_path), database_url, ward_with(closing)
+        ) as made:
             await made.opened_launcher()
 
     assert closed.is_set()

@@ -9,12 +9,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from api.main import server_parts
 from tests.api import ward
 from tests.api.conftest import client_of
 from tests.otel.made_traces import body_of, made
 from tests.storage.lock_waits import until
 from tests.storage.pending_runs import accept, small_trace, until_living
-from tracer.assembly import parts
 from tracer.settings import Settings, read_settings
 
 HERE = {"Host": "localhost"}
@@ -25,7 +25,7 @@ BODY = body_of(made(1, "a tool", {}))
 @asynccontextmanager
 async def server(database_url: str, settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
     async with (
-        parts(settings, database_url, ward.application) as made_parts,
+        server_parts(settings, database_url, ward.application) as made_parts,
         client_of(made_parts) as client,
     ):
         yield client

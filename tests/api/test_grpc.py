@@ -30,18 +30,18 @@ from api.app import create_app
 from api.http.intake import Intake
 from api.observability.metrics import Metrics
 from api.otlp.grpc_server import MAX_MESSAGE_BYTES, GrpcAddress, grpc_serving
+from api.parts import Parts
 from tests.api.commands import serving_here, tracer
 from tests.api.conftest import parts_without_database, serving_parts
 from tests.otel.made_logs import made_log, request_with
 from tests.otel.made_traces import TRACE_ID, agent, spans_from
 from tests.projecting import DatabaseProjection, project
-from tracer.assembly import Parts
 from tracer.errors import ConfigurationError
 from tracer.otel.otlp.encode import encode_protobuf
 from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.records.access import EVERYBODY
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.postgres.connection.pool import connection_options
-from tracer.storage.postgres.projects.authentication import EVERYBODY
 
 RUN = root_plan_id(bytes.fromhex(TRACE_ID))
 SECONDS = 60

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from api.commands.database import key_ring
 from tests.servers import tracer_server
 from tests.storage.lock_waits import until
-from tracer.assembly import key_ring
 from tracer.records.access import Scope
 from tracer.records.ids import new_id
 

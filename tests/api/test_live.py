@@ -16,13 +16,13 @@ import pytest
 from api import run_events as live
 from api.app import create_app
 from api.middleware.authentication import nothing_to_check
+from api.parts import Parts
 from api.run_events import DEFAULT_SETTINGS, StreamSettings
 from tests.api.conftest import on_loopback, serving_parts
 from tests.api.run_stream import Folded, flattened, watching
 from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
 from tests.servers import start_server
-from tracer.assembly import Parts
 from tracer.errors import StoreUnavailable
 from tracer.records.events import Event
 from tracer.records.ids import new_id
@@ -323,9 +323,11 @@ async def test_run_is_not_watched_after_its_last_client_disconnects(here: Live) 
     revision = await here.record(*run.events)
     async with watching(here.client, run.root) as messages:
         assert (await anext(messages)).id == revision
-        assert here.parts.watch.watched == {run.root}
+        watch = here.parts.watch
+        assert isinstance(watch, RunWatch)
+        assert watch.watched == {run.root}
     async with asyncio.timeout(PATIENCE):
-        while here.parts.watch.watched:  # noqa: ASYNC110 - the server is what notices
+        while watch.watched:  # noqa: ASYNC110 - the server is what notices
             await asyncio.sleep(0.01)
 
 

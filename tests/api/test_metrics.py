@@ -11,14 +11,15 @@ import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.app import create_app
+from api.health import server_metrics
+from api.main import server_parts
 from api.observability.metrics import Metrics
-from api.observability.server_metrics import server_metrics
+from api.parts import Parts
 from tests.api import ward
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.api.projects import two_projects
 from tests.otel.made_traces import body_of, made
 from tests.sample_runs import sample_run
-from tracer.assembly import Parts, parts
 from tracer.records.events import event_json
 from tracer.records.ids import new_id
 from tracer.settings import read_settings
@@ -107,7 +108,7 @@ async def test_metrics_cover_pool_recorder_projection_and_leases(
 ) -> None:
     metrics = Metrics()
     async with (
-        parts(
+        server_parts(
             read_settings(home=tmp_path),
             database_url,
             ward.application,
@@ -162,7 +163,9 @@ async def test_metrics_page_lists_exactly_the_served_metrics(
 ) -> None:
     page = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(tracer_\w+)`", page, re.MULTILINE)
-    async with parts(read_settings(home=tmp_path), database_url, ward.application) as made_parts:
+    async with server_parts(
+        read_settings(home=tmp_path), database_url, ward.application
+    ) as made_parts:
         told = _names(made_parts, await server_metrics(made_parts, answer_seconds=60))
 
     assert sorted(rows) == sorted(told)

@@ -9,10 +9,10 @@ import httpx2
 import pytest
 
 from api.app import create_app
+from api.main import server_parts
 from api.middleware.authentication import Access, is_loopback
 from tests.api import ward
 from tests.api.conftest import serving_parts
-from tracer.assembly import parts
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import read_settings
 from tracer.storage.postgres.connection.pool import open_pool
@@ -69,7 +69,7 @@ async def test_write_from_another_site_gets_403_on_a_server_without_keys(
 
 
 async def test_creating_the_first_key_over_http_gets_403(database_url: str, tmp_path: Path) -> None:
-    async with parts(read_settings(home=tmp_path), database_url, ward.application) as made:
+    async with server_parts(read_settings(home=tmp_path), database_url, ward.application) as made:
         transport = httpx2.ASGITransport(create_app(made))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             wanted = {"name": "mine", "scopes": ["admin"]}

@@ -14,10 +14,10 @@ import pytest
 
 from api.app import create_app
 from api.http.intake import Intake
+from api.parts import Parts
 from tests.api.conftest import parts_without_database
 from tests.recorder.stores import CommandedStore
 from tests.tools.short_times import long_enough
-from tracer.assembly import Parts
 from tracer.errors import TooBusy
 from tracer.records.ids import new_id
 

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from api.commands.serve import DRAIN_SECONDS, served
+from api.main import DRAIN_SECONDS, served
 from tests.api.commands import process_settings_restored
 from tests.sample_runs import SampleRun, sample_run
 from tests.servers import Server, start_server

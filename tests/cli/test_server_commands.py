@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_group
 
-from api.commands.server import commands
+from api.main import commands
 from tests.api.commands import tracer as tracer_here
 from tests.house.project_files import ROOT
 from tracer.cli.names import COMMANDS, SERVER_COMMANDS, SERVER_GROUPS

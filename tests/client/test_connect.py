@@ -22,10 +22,10 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import tracer
 from api.app import create_app
+from api.parts import Parts
 from tests.api.conftest import serving_parts
 from tests.client.programs import NOBODY
 from tracer.adapters.opentelemetry import TracerSpanProcessor
-from tracer.assembly import Parts
 from tracer.errors import ConfigurationError
 from tracer.recorder.spool import Spool
 from tracer.recorder.spool_files import spool_path

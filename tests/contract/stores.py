@@ -13,6 +13,7 @@ from uuid import UUID
 import httpx2
 
 from api.app import create_app
+from api.parts import Parts
 from tests.projecting import (
     DatabaseProjection,
     Projection,
@@ -21,7 +22,6 @@ from tests.projecting import (
     projecting_before,
 )
 from tests.trees import Node, build_tree, read_tree
-from tracer.assembly import Parts
 from tracer.clock import Clock, stepping_clock
 from tracer.lineage.tree import Payloads
 from tracer.otel.otlp.blocks import traces_of

@@ -12,10 +12,10 @@ from pathlib import Path
 import uvicorn
 
 from api.app import create_app
+from api.main import ServerParts, server_parts
 from health.agents import health_application
 from health.demo import REQUEST, TOKEN_ID
 from health.diary import Diary
-from tracer.assembly import Parts, parts
 from tracer.context import identity
 from tracer.runtime.application import Application
 from tracer.runtime.chat_model import ChatModel
@@ -32,11 +32,15 @@ def health(model: ChatModel | None = None) -> Application:
 
 
 @asynccontextmanager
-async def served(database_url: str, home: Path, application: Application) -> AsyncIterator[Parts]:
+async def served(
+    database_url: str, home: Path, application: Application
+) -> AsyncIterator[ServerParts]:
     """Give what runs an application, while a server serves it on loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with parts(read_settings(home=home), database_url, application, address) as made:
+        async with server_parts(
+            read_settings(home=home), database_url, application, address
+        ) as made:
             server = _Server(uvicorn.Config(create_app(made), log_config=None))
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
@@ -47,7 +51,7 @@ async def served(database_url: str, home: Path, application: Application) -> Asy
                 await serving
 
 
-async def demonstrated(made: Parts) -> RunOutcome:
+async def demonstrated(made: ServerParts) -> RunOutcome:
     """Run the demonstration's request for its user."""
     with identity(token_id=TOKEN_ID):
         return await (await made.opened_launcher()).run(REQUEST)

@@ -21,13 +21,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from api.main import ServerParts
 from health.agents import diary_tools, health_application
 from health.demo import REQUEST, DemonstrationModel
 from health.diary import Diary
 from tests.databases import stored_spans
 from tests.health.listening import ListeningModel
 from tests.health.serving import served
-from tracer.assembly import Parts
 from tracer.context import ToolContext, get_token_id, identity
 from tracer.logs import configure_logs, get_logger
 from tracer.records.status import Status
@@ -164,7 +164,7 @@ def logged() -> Iterator[io.StringIO]:
     root.handlers[:] = handlers
 
 
-async def run_both(made: Parts, request: str, **options: Any) -> list[RunOutcome]:
+async def run_both(made: ServerParts, request: str, **options: Any) -> list[RunOutcome]:
     """Run a request for both users at once, each in a session of their own."""
 
     async def run_one(number: int, token_id: str) -> RunOutcome:

@@ -11,10 +11,10 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
+from api.main import server_parts
 from health.demo import LIVE_REQUEST, REQUEST, TOKEN_ID, scripted_model
 from tests.databases import fresh_database
 from tests.health.serving import demonstrated, health, served
-from tracer.assembly import parts
 from tracer.context import identity
 from tracer.records.status import Status
 from tracer.runtime.launcher import RunLauncher, RunOutcome
@@ -366,7 +366,7 @@ async def alone(
     """Return the application over a database of its own."""
     home = tmp_path_factory.mktemp("alone")
     with fresh_database(postgres_server_url, _template) as url:
-        async with parts(read_settings(home=home), url, health()) as made:
+        async with server_parts(read_settings(home=home), url, health()) as made:
             yield Alone(await made.opened_launcher(), url)
 
 

@@ -13,11 +13,11 @@ import orjson
 import psycopg
 
 from api.app import create_app
+from api.main import server_parts
 from health.diary import Diary
 from tests.health.langchain_tools import langchain_tools
 from tests.health.listening import ListeningModel
 from tracer.adapters.langchain.tools import from_langchain
-from tracer.assembly import parts
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
@@ -62,7 +62,7 @@ async def serving(
         registry=ToolRegistry(tools),
         resources=diary.open,
     )
-    async with parts(read_settings(home=home), database_url, application) as made:
+    async with server_parts(read_settings(home=home), database_url, application) as made:
         await made.opened_launcher()
         transport = httpx2.ASGITransport(create_app(made))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import psycopg
 
+from api.main import server_parts
 from health.diary import Diary
 from tests.health.entries import READING
 from tests.health.listening import ListeningModel
 from tests.health.nurse import OTHER_PATIENT, PATIENT, CallNurse, refusal, rows
 from tests.health.serving import health
-from tracer.assembly import parts
 from tracer.context import identity
 from tracer.records.status import Status
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
@@ -44,7 +44,7 @@ async def test_seed_000_stores_a_blood_pressure_for_a_hidden_user_id(
     turns = [Turn(calls=[call("record_blood_pressure", told)]), Turn(text="已记录血压120/80。")]
     model = ListeningModel(ScriptedModel([Script(turns, request=SAID, agent="nurse")]))
 
-    async with parts(read_settings(home=tmp_path), database_url, health(model)) as made:
+    async with server_parts(read_settings(home=tmp_path), database_url, health(model)) as made:
         with identity(token_id=USER):
             outcome = await (await made.opened_launcher()).run(
                 SAID, agent="nurse", session_id=SESSION

@@ -178,7 +178,7 @@ WORKS = {
 }
 """What each extra makes work: names of `tracer`."""
 
-WORKS["server"] = {"assembly", *WORKS["cli"], *WORKS["otel"], *WORKS["runtime"]}
+WORKS["server"] = {*WORKS["cli"], *WORKS["otel"], *WORKS["runtime"]}
 
 COMMANDS = {
     "--version": "",
@@ -239,7 +239,7 @@ def test_environment_with_an_extra_has_what_the_extra_makes_work(
 
     assert {name: errors[name] for name in expected if errors[name] is not None} == {}
     for name, error in errors.items():
-        if error is not None and name not in ("assembly", "cli.spools"):  # these are private
+        if error is not None and name != "cli.spools":  # it is private
             [(feature, needed)] = NEEDS.findall(error)
             assert f"{name}.".startswith(f"{feature}."), error
             assert feature in WORKS[needed], error

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from api.commands.serve import DRAIN_SECONDS
+from api.main import DRAIN_SECONDS
 from tests.house.project_files import ROOT
 from tracer.recorder.recorder import CLOSING_SECONDS
 

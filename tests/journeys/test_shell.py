@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
 
+from api.commands.database import key_ring
 from tests.api.commands import serving_here
 from tests.databases import fresh_database
 from tests.journeys.axe import violations
@@ -18,7 +19,6 @@ from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import details, expect_focus, open_run, row, search_field, selected
 from tests.sample_runs import sample_run
 from tests.telling_runs import FailingRun, deep_run, failing_run
-from tracer.assembly import key_ring
 from tracer.clock import utc_now
 from tracer.records.access import NewKey, Scope
 from tracer.storage.postgres.connection.pool import open_pool

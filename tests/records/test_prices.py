@@ -158,7 +158,7 @@ def test_huge_token_counts_raise_no_error() -> None:
     "modules",
     [
         "tracer.records.prices",
-        pytest.param("api.commands.server, tracer.otel.projection", marks=pytest.mark.thorough),
+        pytest.param("api.main, tracer.otel.projection", marks=pytest.mark.thorough),
     ],
 )
 def test_the_price_list_is_not_read_on_import(modules: str) -> None:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from psycopg import AsyncConnection
 
+from api.commands import database
 from tests.servers import start_server
 from tests.storage.lock_waits import until
 from tests.storage.pending_runs import (
@@ -26,7 +27,6 @@ from tests.storage.pending_runs import (
     until_projected,
 )
 from tests.torture.private_postgres import private_postgres
-from tracer import assembly
 from tracer.storage.postgres.spans import projectors as module
 from tracer.storage.postgres.spans.projectors import Limits, projectors
 
@@ -170,10 +170,10 @@ async def test_projectors_end_when_the_server_is_killed(
 
 
 async def test_command_starts_a_projector_only_if_none_is_connected(database_url: str) -> None:
-    async with assembly.projecting(database_url):
+    async with database.projecting(database_url):
         await accept(database_url, small_trace())
         await until_projected(database_url)
-        async with assembly.projecting(database_url):
+        async with database.projecting(database_url):
             assert len(children()) == 1
     assert children() == []
 

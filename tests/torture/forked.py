@@ -15,7 +15,7 @@ from typing import Any
 ANSWER_SECONDS = 300.0
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["api.commands.serve", "tests.torture.load"])
+_CONTEXT.set_forkserver_preload(["api.main", "tests.torture.load"])
 
 
 class Forked:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from api.commands.serve import FREE_PORT, served
+from api.main import FREE_PORT, served
 from tests.torture.forked import Forked
 from tests.torture.projector_kills import kill_a_projector
 from tracer.runtime.agent import Agent

@@ -7,12 +7,12 @@ from contextlib import AsyncExitStack
 
 import psycopg
 
+from api.commands import database
 from tests.databases import open_directory
 from tests.storage.pending_runs import until_projected
 from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
 from tests.torture.private_postgres import kill_postgres, private_postgres
-from tracer import assembly
 from tracer.settings import read_settings
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
@@ -55,7 +55,7 @@ async def test_events_acknowledged_by_a_killed_postgres_are_stored_once() -> Non
 async def test_killed_embedded_postgres_is_restarted() -> None:
     with open_directory() as home:
         settings = read_settings(home=home)
-        async with assembly.database(settings, migrated=False, look_seconds=0.1) as url:
+        async with database.database(settings, migrated=False, look_seconds=0.1) as url:
             for _ in range(2):
                 await asyncio.to_thread(kill_postgres, home)
                 async with asyncio.timeout(60):

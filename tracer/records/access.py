@@ -9,12 +9,17 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
+from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
+
 KEY_PREFIX = "tracer_"
 """The prefix of keys, by which secret scanners recognise a leaked key."""
+
+SIGNED_IN = timedelta(days=7)
+"""How long a browser stays signed in."""
 
 _SECRET_BYTES = 32
 
@@ -54,6 +59,10 @@ class Caller:
     def may(self, scope: Scope) -> bool:
         """Return whether the caller has a scope. The scope `admin` includes all other scopes."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
+
+
+EVERYBODY = Caller(DEFAULT_PROJECT_ID, DEFAULT_PROJECT, frozenset({Scope.ADMIN}))
+"""The caller of every request on a server without keys."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from tracer.redaction.payloads import PayloadPolicy
 
@@ -17,3 +18,11 @@ class ProjectSettings:
     """The number of runs above which the oldest are deleted; None: no limit."""
     payloads: PayloadPolicy = PayloadPolicy.KEEP
     """How much of a payload is stored. A change affects only payloads that are recorded later."""
+
+
+class SettingsChange(TypedDict, total=False):
+    """A change of a project's settings. Settings that it does not contain stay unchanged."""
+
+    keep_days: int | None
+    keep_runs: int | None
+    payloads: PayloadPolicy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -26,6 +26,7 @@ from tracer.runtime.plan import PlanStep, PlanSteps
 from tracer.runtime.plan_runner import PlanContext, PlanDetails, PlanRunner
 from tracer.runtime.planner import PLANNER
 from tracer.storage.memory.sessions import MemorySessions
+from tracer.store import CancelRequestReader
 from tracer.tasks import Waited, capped_deadline, wait_for_end
 from tracer.tools.call.active_run import ToolResources
 from tracer.tools.definition.results import Ending
@@ -38,13 +39,6 @@ POLL_SECONDS = 0.5
 
 TITLE_CHARACTERS = 120
 """The largest length of a title that is taken from the request."""
-
-
-class CancelRequestReader(Protocol):
-    """The part of a `TraceReader` that reads requests to cancel runs."""
-
-    async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return the given runs whose cancellation or deletion was requested."""
 
 
 class RunReader(CancelRequestReader, ExchangeReader, Protocol):

@@ -15,8 +15,15 @@ from typing import Any, Literal
 from tracer.clock import Clock, utc_now
 from tracer.errors import NotAllowed, NotIdentified, StoreUnavailable
 from tracer.logs import get_logger
-from tracer.records.access import Caller, Scope, digest, lacking, new_key, new_secret
-from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
+from tracer.records.access import (
+    SIGNED_IN,
+    Caller,
+    Scope,
+    digest,
+    lacking,
+    new_key,
+    new_secret,
+)
 from tracer.storage.postgres.connection.pool import Pool, pooled_connection, store_errors
 from tracer.storage.postgres.projects.single_flight import SingleFlight
 
@@ -26,14 +33,8 @@ KNOWN_SECONDS = 2.0
 MAX_CACHED = 10_000
 """The largest number of cached secrets, including invalid ones."""
 
-SIGNED_IN = timedelta(days=7)
-"""How long a browser stays signed in."""
-
 USED_AGAIN = timedelta(minutes=1)
 """The least interval between updates of a key's last use."""
-
-EVERYBODY = Caller(DEFAULT_PROJECT_ID, DEFAULT_PROJECT, frozenset({Scope.ADMIN}))
-"""The caller of every request on a server without keys."""
 
 log = get_logger(__name__)
 

@@ -6,14 +6,14 @@ Creating a project needs access to the database: no key allows it.
 from __future__ import annotations
 
 from dataclasses import astuple, replace
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from psycopg.errors import CheckViolation, NumericValueOutOfRange
 
 from tracer.clock import utc_now
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
-from tracer.records.project_settings import ProjectSettings
+from tracer.records.project_settings import ProjectSettings, SettingsChange
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.storage.postgres.connection.pool import (
     Pool,
@@ -69,14 +69,6 @@ async def list_projects(pool: Pool) -> dict[str, int]:
                 "SELECT name, project_id FROM project ORDER BY project_id"
             )
             return {name: project_id async for name, project_id in cursor}
-
-
-class SettingsChange(TypedDict, total=False):
-    """A change of a project's settings. Settings that it does not contain stay unchanged."""
-
-    keep_days: int | None
-    keep_runs: int | None
-    payloads: PayloadPolicy
 
 
 class SettingsOfProject:

@@ -216,7 +216,7 @@ def main() -> None:
     os.nice(PRIORITY)
     configure_logs()
     if line := sys.stdin.buffer.readline():
-        # As in the server (`api.commands.serve`): a large run is not garbage.
+        # As in the server (`api.main`): a large run is not garbage.
         gc.freeze()
         gc.set_threshold(50_000)
         options = ProjectorOptions(**orjson.loads(line))

@@ -1,21 +1,73 @@
-"""Read the state of a server at each scrape: pool, recorder, projections and database."""
+"""Routes that report the server's state: whether it is alive and ready, and its metrics."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Mapping
+from http import HTTPStatus
 from importlib.metadata import version
 
+from fastapi import APIRouter, Response
 from prometheus_client.metrics_core import CounterMetricFamily as Counter
 from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
 from prometheus_client.metrics_core import Metric
 
-from tracer.assembly import Parts
-from tracer.errors import SchemaOutOfDate, StoreUnavailable
-from tracer.recorder.recorder import Recorder
-from tracer.storage.postgres.administration.migrate import head
+from api.dependencies import AllParts, MetricsDep, Reading
+from api.http.problems import documented
+from api.observability.metrics import MEDIA_TYPE
+from api.parts import Parts, Recorder
+from api.schemas import Health, Readiness
+from tracer.errors import NotAllowed, SchemaOutOfDate, StoreUnavailable
+
+TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
+router = APIRouter(tags=["health"])
+"""Routes that need no caller."""
+
+metrics_router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz")
+async def healthz() -> Health:
+    """Answer 200 while the server's process is alive."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", responses=documented(HTTPStatus.SERVICE_UNAVAILABLE))
+async def readyz(parts: AllParts) -> Readiness:
+    """Answer 200 if the database is reachable and its schema is current.
+
+    A server is ready even without a projector, the process that converts spans to records. It
+    accepts spans, and they are converted later. A server is also ready while its application is
+    not: it records and reads, and rejects only requests to start runs.
+    """
+    await parts.reader.check()
+    projectors = 0 if parts.backlog is None else await parts.backlog.count_projectors()
+    is_walled = parts.stores is not None and await parts.stores.is_walled()
+    return Readiness(
+        status="ok",
+        row_level_security="on" if is_walled else "off",
+        projectors=projectors,
+        application="none" if parts.application is None else parts.application.state,
+        refused_tools=[] if parts.application is None else parts.application.refused_tools,
+    )
+
+
+@metrics_router.get(
+    "/metrics",
+    response_class=Response,
+    responses={HTTPStatus.OK.value: TEXT, **documented(HTTPStatus.FORBIDDEN)},
+)
+async def read_metrics(parts: AllParts, caller: Reading, metrics: MetricsDep) -> Response:
+    """Return the server's metrics in Prometheus's text format.
+
+    The metrics cover all projects, so only keys of the server's own project may read them.
+    """
+    if caller.project_id != parts.project_id:
+        raise NotAllowed("Only keys of the server's own project may read its metrics.")
+    return Response(metrics.text(await server_metrics(parts)), media_type=MEDIA_TYPE)
+
 
 ANSWER_SECONDS = 2.0
 """The default time limit of a database query. Prometheus does not wait long for the metrics."""
@@ -28,8 +80,12 @@ async def server_metrics(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -
         parts: The server's components.
         answer_seconds: How long the database may take to answer a query.
     """
-    build = Gauge("tracer_build_info", "Always 1. The labels name the version.", labels=_BUILD)
-    build.add_metric(_build(), 1)
+    build = Gauge(
+        "tracer_build_info",
+        "Always 1. The labels name the version.",
+        labels=("version", "schema_revision"),
+    )
+    build.add_metric((version("tracer-lineage-server"), parts.schema_revision), 1)
     metrics: list[Metric] = [build]
     if parts.projections is not None:
         failures = Counter(
@@ -43,14 +99,6 @@ async def server_metrics(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -
     if parts.recorder is not None:
         metrics += [each async for each in _of_recorder(parts.recorder)]
     return metrics + [each async for each in _of_database(parts, answer_seconds)]
-
-
-_BUILD = ("version", "schema_revision")
-
-
-@functools.cache
-def _build() -> tuple[str, str]:
-    return version("tracer-lineage-server"), head()
 
 
 def _of_pool(pool: Mapping[str, int]) -> Iterator[Metric]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from api.main import server_parts
 from health.agents import health_application
 from health.diary import Diary
 from tests.runtime.chat_server import ChatServer, serving
-from tracer.assembly import parts
 from tracer.context import identity
 from tracer.errors import ConfigurationError
 from tracer.recorder.recorder import Recorder
@@ -72,7 +72,9 @@ async def answer(
     database_url: str, home: Path, application: Application, model: str | None
 ) -> str | None:
     """Return what an application answers if `TRACER_MODEL` is `model`."""
-    async with parts(read_settings(home=home, model=model), database_url, application) as made:
+    async with server_parts(
+        read_settings(home=home, model=model), database_url, application
+    ) as made:
         return (await (await made.opened_launcher()).run("Who?", agent="worker")).summary
 
 
@@ -102,7 +104,9 @@ async def test_demonstration_uses_the_model_of_the_environment(
     database_url: str, tmp_path: Path, openai: ChatServer
 ) -> None:
     diary = health_application(Diary())
-    async with parts(read_settings(home=tmp_path, model=OPENAI), database_url, diary) as made:
+    async with server_parts(
+        read_settings(home=tmp_path, model=OPENAI), database_url, diary
+    ) as made:
         with identity(token_id="user-p-1"):
             outcome = await (await made.opened_launcher()).run("Who?", agent="nurse")
     assert outcome.summary == "openai"

@@ -1,1 +1,0 @@
-"""Routes for the health and the metrics of the server."""
