@@ -40,7 +40,6 @@ from tracer.runtime.scripted_model import call as call
 from tracer.runtime.subplan_tool import subplan_tool as subplan_tool
 from tracer.storage.http.writer import HttpWriter as HttpWriter
 from tracer.storage.memory.recording import recording_in_memory as recording_in_memory
-from tracer.tools.call.active_run import ToolResources as ToolResources
 from tracer.tools.call.batch_tool import batch_tool as batch_tool
 from tracer.tools.call.budget import BudgetLimits as BudgetLimits
 from tracer.tools.config.tools_toml import read_tools as read_tools
@@ -61,6 +60,7 @@ from tracer.tools.executors.rest.config import RestConfig as RestConfig
 from tracer.tools.executors.rest.executor import rest_tool as rest_tool
 from tracer.tools.executors.stateful.executor import stateful_tool as stateful_tool
 from tracer.tools.registry import ToolRegistry as ToolRegistry
+from tracer.tools.resources import ToolResources as ToolResources
 from tracer.tools.service import ToolService as ToolService
 
 __all__: list[str]

@@ -16,8 +16,8 @@ from tracer.context import identity
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.call.active_run import ToolResources
 from tracer.tools.registry import ToolRegistry
+from tracer.tools.resources import ToolResources
 from tracer.tools.service import CallOutcome, ToolService
 
 PATIENT, OTHER_PATIENT = "user-p-1", "user-p-2"

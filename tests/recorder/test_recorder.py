@@ -9,9 +9,9 @@ import pytest
 from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import CommandedStore
 from tracer.clock import stepping_clock
-from tracer.recorder.recorder import Recorder, Stamp
+from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.records.events import PlanFinished, StepStarted, ThoughtStarted, ToolCallStarted
+from tracer.records.events import PlanFinished, Stamp, StepStarted, ThoughtStarted, ToolCallStarted
 from tracer.records.ids import new_id, sequential_ids
 from tracer.records.status import Status
 

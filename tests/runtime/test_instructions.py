@@ -24,10 +24,11 @@ from tracer.runtime.application import Application
 from tracer.runtime.instructions import Instructions
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory.recording import RecordingInMemory, recording_in_memory
-from tracer.tools.call.active_run import ActiveRun, ToolResources
+from tracer.tools.call.active_run import ActiveRun
 from tracer.tools.definition.hidden_parameters import HIDDEN, User
 from tracer.tools.definition.session_state import SessionState
 from tracer.tools.definition.tool import tool
+from tracer.tools.resources import ToolResources
 
 TOKEN = "canary-4711-token"
 

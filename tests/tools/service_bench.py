@@ -24,10 +24,10 @@ from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session_state import PostgresSessions
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import Erasure, TraceReader, TraceWriter, WriteAnswer
-from tracer.tools.call.active_run import ToolResources
 from tracer.tools.definition.tool import Tool
 from tracer.tools.definition.toolkit import Toolkit
 from tracer.tools.registry import ToolRegistry
+from tracer.tools.resources import ToolResources
 from tracer.tools.service import CallOutcome, ToolService
 
 

@@ -20,11 +20,12 @@ from tracer.recorder.spool import Spool
 from tracer.records.ids import new_id
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.call.active_run import ActiveRun, ToolResources, conversation_of
+from tracer.tools.call.active_run import ActiveRun, conversation_of
 from tracer.tools.definition.hidden_parameters import User, UserId
 from tracer.tools.definition.session_state import SessionState
 from tracer.tools.definition.tool import tool
 from tracer.tools.registry import ToolRegistry
+from tracer.tools.resources import ToolResources
 from tracer.tools.service import CallOutcome
 
 

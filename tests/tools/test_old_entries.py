@@ -8,6 +8,7 @@ import pytest
 
 from tests.tools.tool_file_reading import problems_of, read
 from tracer.tools.definition.tool import ToolType
+from tracer.tools.executors.mcp.server import McpServer
 
 
 def test_old_types_and_fields_are_accepted(tmp_path: Path) -> None:
@@ -50,6 +51,7 @@ def test_old_types_and_fields_are_accepted(tmp_path: Path) -> None:
     }
     assert registry.read("add").tags == {"maths"}
     [server] = registry.servers
+    assert isinstance(server, McpServer)
     assert (server.name, server.config.url) == ("store", "https://store.example/mcp")
     assert server.config.tools == frozenset({"read_row"})
 
@@ -126,6 +128,7 @@ def test_mcp_entry_without_an_address_uses_the_server_that_it_names(
     )
 
     [found] = registry.servers
+    assert isinstance(found, McpServer)
     assert (found.config.url, found.config.timeout) == ("https://store.example/mcp", 5)
     assert found.config.tools == frozenset({"read_row", "write_row"})
 

@@ -15,10 +15,10 @@ from tracer.errors import ToolUnavailable
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.call.active_run import ToolResources
 from tracer.tools.definition.tool import tool
 from tracer.tools.executors.mcp.server import McpConfig, McpServer
 from tracer.tools.registry import ToolRegistry
+from tracer.tools.resources import ToolResources
 from tracer.tools.service import ToolService
 
 NEVER = ("-c", "import sys; sys.stdin.read()")

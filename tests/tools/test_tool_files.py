@@ -20,6 +20,7 @@ from tracer.recorder.spool import Spool
 from tracer.records.status import Status
 from tracer.storage.memory.recording import recording_in_memory
 from tracer.tools.definition.tool import ToolType, tool
+from tracer.tools.executors.mcp.server import McpServer
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.service import ToolService
 
@@ -198,7 +199,11 @@ def test_entries_of_one_mcp_server_share_its_connection(tmp_path: Path) -> None:
         """,
     )
 
-    taken = {each.name: set(each.config.tools or ()) for each in registry.servers}
+    taken = {
+        each.name: set(each.config.tools or ())
+        for each in registry.servers
+        if isinstance(each, McpServer)
+    }
     assert taken == {"store": {"read_row", "write_row"}, "other": {"this", "that"}}
 
 
@@ -215,4 +220,5 @@ def test_server_with_its_own_section_offers_all_its_tools(tmp_path: Path) -> Non
     )
 
     [server] = registry.servers
+    assert isinstance(server, McpServer)
     assert server.config.tools is None

@@ -15,8 +15,8 @@ from tracer.client.recorder_thread import OpenSpool, OpenWriter, RecorderThread
 from tracer.clock import Clock, utc_now
 from tracer.logs import get_logger
 from tracer.recorder.counts import RecorderCounts, error_location
-from tracer.recorder.recorder import CLOSING_SECONDS, MAX_QUEUED, Stamp, promise
-from tracer.records.events import Event
+from tracer.recorder.recorder import CLOSING_SECONDS, MAX_QUEUED, promise
+from tracer.records.events import Event, Stamp
 from tracer.records.ids import IdSource, new_id
 from tracer.redaction import Redaction
 from tracer.store import TraceWriter

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from tracer.client.connection import DONE
 from tracer.client.tracing import Tracing
 from tracer.recorder.counts import RecorderCounts
-from tracer.recorder.recorder import Stamp
 from tracer.recorder.unrecorded import Unrecorded
-from tracer.records.events import Event
+from tracer.records.events import Event, Stamp
 from tracer.records.ids import new_id
 from tracer.store import TraceWriter
 

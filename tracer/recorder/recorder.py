@@ -18,12 +18,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime
 from functools import partial
 from math import inf
 from time import monotonic
 from types import TracebackType
-from typing import NamedTuple, Self, TypedDict
+from typing import NamedTuple, Self
 from uuid import UUID
 
 from tracer.clock import Clock, utc_now
@@ -34,7 +33,7 @@ from tracer.recorder.heartbeat import Heartbeat
 from tracer.recorder.outage import STORE_AWAY, failure
 from tracer.recorder.spool import Spool, SpoolFull
 from tracer.recorder.spool_files import spool_failure
-from tracer.records.events import Event
+from tracer.records.events import Event, Stamp
 from tracer.records.ids import IdSource, new_id
 from tracer.redaction import Redaction, standard_redaction
 from tracer.redaction.events import redacted_events
@@ -64,13 +63,6 @@ Durable = Future[None] | asyncio.Future[None]
 """A future that becomes done when events are durable or dropped."""
 
 
-class Stamp(TypedDict):
-    """The fields that a recorder sets on each of its events."""
-
-    at: datetime
-    recorder_id: UUID
-
-
 class _PendingCall(NamedTuple):
     """Queued events, and the caller that waits until they are durable."""
 
@@ -98,6 +90,8 @@ class Recorder:
     Use it as an async context manager, from one event loop. Events that are recorded outside of the
     context manager go to the spool. The next recorder sends them.
     """
+
+    is_recording = True
 
     def __init__(
         self,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tracer.clock import utc_now
-from tracer.recorder.recorder import Stamp
-from tracer.records.events import Event
+from tracer.records.events import Event, Stamp
 from tracer.records.ids import new_id
 
 
@@ -13,6 +12,8 @@ class Unrecorded:
 
     It opens no file and starts no task.
     """
+
+    is_recording = False
 
     def __init__(self) -> None:
         self._recorder_id = new_id()

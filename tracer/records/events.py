@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypedDict, TypeVar
 from uuid import UUID
 
 import orjson
@@ -37,6 +37,13 @@ from pydantic.alias_generators import to_camel
 from tracer.records.prices import MOST_TOKENS, MOST_USD, USD_PLACES
 from tracer.records.status import Status
 from tracer.text import escape, is_plain, storable
+
+
+class Stamp(TypedDict):
+    """The fields that a recorder sets on each of its events."""
+
+    at: datetime
+    recorder_id: UUID
 
 
 def _stored_form(value: Any, info: ValidationInfo) -> Any:

@@ -14,9 +14,9 @@ from tracer.errors import BadRequest, ConfigurationError, LineageError, ToolErro
 from tracer.runtime.agent import Agent
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.instructions import Instructions
-from tracer.tools.call.active_run import ActiveRun, TokenResolver, token_is_user_id
+from tracer.tools.call.active_run import ActiveRun
 from tracer.tools.call.budget import BudgetLimits
-from tracer.tools.definition.hidden_parameters import Secrets
+from tracer.tools.definition.hidden_parameters import Secrets, TokenResolver, token_is_user_id
 from tracer.tools.definition.toolkit import Toolkit, common_state
 from tracer.tools.registry import ToolRegistry
 

@@ -28,8 +28,8 @@ from tracer.runtime.planner import PLANNER
 from tracer.storage.memory.sessions import MemorySessions
 from tracer.store import CancelRequestReader
 from tracer.tasks import Waited, capped_deadline, wait_for_end
-from tracer.tools.call.active_run import ToolResources
 from tracer.tools.definition.results import Ending
+from tracer.tools.resources import ToolResources
 from tracer.tools.service import ToolService
 
 log = get_logger(__name__)

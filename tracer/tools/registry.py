@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tracer.errors import RegistrationError, UnknownTool
 from tracer.logs import get_logger
 from tracer.tools.definition.tool import Tool
 from tracer.tools.definition.toolkit import Toolkit, common_state
-from tracer.tools.executors.mcp.server import McpServer
 
 log = get_logger(__name__)
 
@@ -24,11 +23,35 @@ RESERVED_NAMES = frozenset({"planner"})
 _Tool = TypeVar("_Tool", bound=Tool | Toolkit)
 
 
+class ToolServer(Protocol):
+    """A server whose tools an application offers as its own, such as an `McpServer`."""
+
+    @property
+    def name(self) -> str:
+        """The name of the server."""
+
+    @property
+    def mirrored(self) -> tuple[Tool, ...]:
+        """The server's tools that are known now."""
+
+    def may_provide(self, name: str) -> bool:
+        """Return whether the server may have a tool of this name."""
+
+    async def start(self) -> None:
+        """Connect to the server."""
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+
+
+_Server = TypeVar("_Server", bound=ToolServer)
+
+
 class ToolRegistry:
     """The tools that an application registers, and those of its MCP servers, by name."""
 
     def __init__(
-        self, tools: Iterable[Tool | Toolkit] = (), servers: Iterable[McpServer] = ()
+        self, tools: Iterable[Tool | Toolkit] = (), servers: Iterable[ToolServer] = ()
     ) -> None:
         """Register tools, toolkits and servers; more can be added later.
 
@@ -38,7 +61,7 @@ class ToolRegistry:
         self._tools: dict[str, Tool] = {}
         self._toolkits: list[Toolkit] = []
         self._state: dict[str, Any] = {}
-        self._servers: dict[str, McpServer] = {}
+        self._servers: dict[str, ToolServer] = {}
         self.refused: dict[str, str] = {}
         """The faulty tools of a file that were left out, with the reasons."""
         self._warned: set[tuple[str, str]] = set()
@@ -49,7 +72,7 @@ class ToolRegistry:
             self.add_server(server)
 
     @property
-    def servers(self) -> tuple[McpServer, ...]:
+    def servers(self) -> tuple[ToolServer, ...]:
         """The MCP servers."""
         return tuple(self._servers.values())
 
@@ -104,7 +127,7 @@ class ToolRegistry:
         if tool.name in self._tools:
             raise RegistrationError(f"Two tools are named {tool.name!r}. Rename one.")
 
-    def add_server(self, server: McpServer) -> McpServer:
+    def add_server(self, server: _Server) -> _Server:
         """Add an MCP server, and return it. Its tools are available once it is connected.
 
         A `ToolService` connects the servers that are registered when it starts.

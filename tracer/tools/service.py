@@ -31,7 +31,6 @@ from tracer.records.status import Status
 from tracer.tasks import capped_deadline, finish_despite_cancellation
 from tracer.tools.call.active_run import (
     ActiveRun,
-    ToolResources,
     conversation_of,
     is_conversation_of,
 )
@@ -42,6 +41,7 @@ from tracer.tools.definition.results import Ending, result_text
 from tracer.tools.definition.tool import Tool
 from tracer.tools.definition.toolkit import Toolkit
 from tracer.tools.registry import ToolRegistry, unknown_tool
+from tracer.tools.resources import ToolResources
 
 SETTLE_SECONDS = 1.0
 """How many seconds `aclose` waits for tools that still run after a timeout or a cancellation."""

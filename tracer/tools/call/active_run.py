@@ -4,64 +4,65 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import traceback
 from collections import ChainMap
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import count
-from typing import Any, TypedDict
+from typing import Any, Protocol
 from uuid import UUID
 
 from tracer.context import Identity, ToolContext, token_of
 from tracer.errors import (
-    IdentityUnavailable,
     LineageError,
-    MissingIdentity,
     StoreUnavailable,
     ToolUnavailable,
 )
-from tracer.logs import get_logger
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.unrecorded import Unrecorded
-from tracer.records.events import Event
+from tracer.records.events import Event, Stamp
 from tracer.records.ids import IdSource
 from tracer.records.sessions import SessionStates, State, StateChange
 from tracer.storage.memory.sessions import MemorySessions
-from tracer.tasks import GRACE_SECONDS, finish_despite_cancellation
+from tracer.tasks import finish_despite_cancellation
 from tracer.tools.call.budget import Budget, BudgetLimits
 from tracer.tools.definition.hidden_parameters import Secrets, User
 from tracer.tools.definition.results import Ending, cancelled
-from tracer.tools.executors.rest.http_clients import HttpClients
-from tracer.tools.executors.stateful.thread_context import ThreadContextManager
-
-log = get_logger(__name__)
-
-TokenResolver = Callable[[str], Awaitable[User | str | None] | User | str | None]
-"""Returns the user that a caller's token belongs to, or the user's id. None: no such user."""
 
 
-def token_is_user_id(token_id: str) -> str:
-    """Use the token itself as the user's id. This is the default token resolver."""
-    return token_id
+class StatefulTools(Protocol):
+    """The instances of stateful tools, by conversation."""
+
+    async def end_thread(self, thread_id: str) -> None:
+        """Close the instances of one conversation."""
 
 
-@dataclass(kw_only=True)
-class ToolResources:
-    """Resources that the tools of all runs of a process share."""
+class SharedResources(Protocol):
+    """The resources that the tools of all runs of a process share.
 
-    sessions: SessionStates = field(default_factory=MemorySessions)
-    initial_state: Mapping[str, Any] = field(default_factory=dict)
-    """The session state with which each conversation begins."""
-    resolve_token: TokenResolver = token_is_user_id
-    threads: ThreadContextManager = field(default_factory=ThreadContextManager)
-    http: HttpClients = field(default_factory=HttpClients)
-    concurrency_limits: dict[str, asyncio.Semaphore] = field(default_factory=dict)
-    """Semaphores of tools with `max_parallel`, by the name of the tool."""
-    grace_seconds: float = GRACE_SECONDS
-    """How many seconds a cancelled call may take to end. A call that takes longer is recorded as
-    ended and still running."""
+    `tracer.tools.resources.ToolResources` has them.
+    """
+
+    @property
+    def sessions(self) -> SessionStates:
+        """The states of conversations."""
+
+    @property
+    def initial_state(self) -> Mapping[str, Any]:
+        """The session state with which each conversation begins."""
+
+    @property
+    def threads(self) -> StatefulTools:
+        """The instances of stateful tools."""
+
+    @property
+    def http(self) -> object:
+        """The connections of REST tools."""
+
+    @property
+    def concurrency_limits(self) -> dict[str, asyncio.Semaphore]:
+        """Semaphores of tools with `max_parallel`, by the name of the tool."""
+
+    @property
+    def grace_seconds(self) -> float:
+        """How many seconds a cancelled call may take to end."""
 
     async def user_of(self, token_id: str) -> User:
         """Return the user that a token belongs to.
@@ -70,43 +71,25 @@ class ToolResources:
             MissingIdentity: The token belongs to no user.
             IdentityUnavailable: The token resolver failed.
         """
-        try:
-            resolved = self.resolve_token(token_id)
-            user = await resolved if isinstance(resolved, Awaitable) else resolved
-            if isinstance(user, str):
-                user = User(user)
-            if user is not None and not isinstance(user.user_id, str):
-                raise TypeError("The token resolver returned a user whose id is not a string.")
-        except MissingIdentity as error:
-            secrets = Secrets()
-            secrets.add(token_id)
-            raise MissingIdentity(secrets.scrub(str(error))) from None
-        except Exception as error:
-            # The message and the local variables may contain the token, so they are not logged.
-            frames = traceback.extract_tb(error.__traceback__)
-            locations = [f"{each.filename}:{each.lineno} in {each.name}" for each in frames]
-            log.error("token_resolver_failed", error=type(error).__name__, traceback=locations)
-            raise IdentityUnavailable(
-                f"The caller's token could not be looked up: the token resolver failed with "
-                f"{type(error).__name__}. Try again later."
-            ) from None
-        if user is None or not user.user_id:
-            raise MissingIdentity("The caller's token belongs to no user. Sign in again.")
-        return user
-
-    async def aclose(self) -> None:
-        """Close thread contexts and HTTP clients."""
-        try:
-            await self.threads.aclose()
-        finally:
-            await self.http.aclose()
 
 
-class RunStamp(TypedDict):
+class EventRecorder(Protocol):
+    """Records the events of runs, or discards them."""
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether events are recorded; if not, they are discarded."""
+
+    def stamp(self) -> Stamp:
+        """Return the fields that the recorder sets on each event."""
+
+    async def record(self, *events: Event) -> None:
+        """Return when the events are durable, or reported as rejected or lost."""
+
+
+class RunStamp(Stamp):
     """The fields that all events of a run share."""
 
-    at: datetime
-    recorder_id: UUID
     root_plan_id: UUID
 
 
@@ -115,8 +98,8 @@ class ActiveRun:
 
     def __init__(
         self,
-        recorder: Recorder | Unrecorded,
-        resources: ToolResources,
+        recorder: EventRecorder,
+        resources: SharedResources,
         root_plan_id: UUID,
         new_id: IdSource,
         background_tasks: set[asyncio.Task[Any]],
@@ -172,16 +155,16 @@ class ActiveRun:
     @property
     def is_recorded(self) -> bool:
         """Whether events are recorded; if not, they are discarded."""
-        return not isinstance(self._recorder, Unrecorded)
+        return self._recorder.is_recording
 
     @property
-    def threads(self) -> ThreadContextManager:
+    def threads(self) -> StatefulTools:
         """The instances of stateful tools."""
         return self.resources.threads
 
     @property
-    def http(self) -> HttpClients:
-        """The clients of REST tools."""
+    def http(self) -> object:
+        """The connections of REST tools."""
         return self.resources.http
 
     @cached_property

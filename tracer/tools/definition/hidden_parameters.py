@@ -48,6 +48,15 @@ class User:
     is None or unknown, the application's time zone is used."""
 
 
+TokenResolver = Callable[[str], Awaitable[User | str | None] | User | str | None]
+"""Returns the user that a caller's token belongs to, or the user's id. None: no such user."""
+
+
+def token_is_user_id(token_id: str) -> str:
+    """Use the token itself as the user's id. This is the default token resolver."""
+    return token_id
+
+
 class CallingAgent:
     """An agent, as tools and their calls see it. A parameter of a derived class is hidden."""
 
