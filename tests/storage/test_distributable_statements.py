@@ -13,8 +13,8 @@ import pytest
 
 from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.schema.record_tables import METADATA
+from tracer.storage.postgres.spans import accept_sql, reprojection
 from tracer.storage.postgres.spans import projection_sql as projection_statements
-from tracer.storage.postgres.spans import reprojection
 
 DISTRIBUTED = [name for name, table in METADATA.tables.items() if "root_plan_id" in table.columns]
 
@@ -29,7 +29,7 @@ OF_ALL_SHARDS = {
 
 
 def _statements() -> Iterator[tuple[str, str]]:
-    for module in (projection_statements, reprojection):
+    for module in (accept_sql, projection_statements, reprojection):
         place = module.__name__.rpartition(".")[2]
         for name, value in vars(module).items():
             if name.isupper():

@@ -21,7 +21,7 @@ from tracer.records.record_classes import Kind
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.spans import projection_sql as sql
+from tracer.storage.postgres.spans.accept_sql import MOST_ATTEMPTS
 from tracer.storage.postgres.spans.catch_up import PostgresProjection
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import Behind
@@ -214,7 +214,7 @@ async def test_reader_gets_the_error_of_a_failed_projection(
     monkeypatch.setattr(genai, "kind_of", faulty)
     run = await accept(writer)
     reading = await waiting(pool, projection, run)
-    for _ in range(sql.MOST_ATTEMPTS):
+    for _ in range(MOST_ATTEMPTS):
         await project_in(pool)
 
     behind = await reading

@@ -25,7 +25,7 @@ from tracer.storage.postgres.deletion.deletion import PostgresDeletion
 from tracer.storage.postgres.jobs.reprojector import Reprojector
 from tracer.storage.postgres.projects.model_prices import ModelPrices
 from tracer.storage.postgres.spans import reprojection as module
-from tracer.storage.postgres.spans.projection_sql import MOST_ATTEMPTS
+from tracer.storage.postgres.spans.accept_sql import MOST_ATTEMPTS
 from tracer.storage.postgres.spans.reprojection import Reprojection
 
 STATE = "SELECT root_plan_id, revision, projected, projection_version FROM run ORDER BY 1"

@@ -23,7 +23,7 @@ from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.spans.projection_sql import MOST_ATTEMPTS
+from tracer.storage.postgres.spans.accept_sql import MOST_ATTEMPTS
 from tracer.storage.postgres.spans.projector_process import ProjectorOptions
 from tracer.storage.postgres.spans.projectors import projectors
 from tracer.storage.postgres.writer import PostgresWriter

@@ -22,8 +22,7 @@ from google.protobuf.message import DecodeError
 
 from tracer.clock import Clock
 from tracer.logs import get_logger
-from tracer.otel.otlp.blocks import TraceSpans, UnreadableBlock, block_key, pack_block, unpack_block
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.blocks import UnreadableBlock, unpack_block
 from tracer.otel.projection.project import (
     PROJECTION_VERSION,
 )
@@ -34,6 +33,7 @@ from tracer.storage.postgres.connection.notifications import notify_written
 from tracer.storage.postgres.connection.write_errors import CONFLICTS, UNSTORABLE
 from tracer.storage.postgres.projects.model_prices import READ_PRICES, price_of
 from tracer.storage.postgres.spans import projection_sql as sql
+from tracer.storage.postgres.spans.accept_sql import ADD_PENDING, LOCK_RUNS, MOST_ATTEMPTS
 from tracer.storage.postgres.spans.projection_writer import (
     Attempt,
     Computed,
@@ -226,8 +226,8 @@ class Projector:
         noted = self._session.ask(sql.ATTEMPT, project_id, runs, self._moment(now), not is_due)
         turns = {run_id: turn for turn, run_id in enumerate(runs)}
         for run_id, arrived, number, *rest in sorted(noted, key=lambda row: turns[row[0]]):
-            if number > sql.MOST_ATTEMPTS:
-                failures[run_id] = _ENDED_THE_PROCESS, sql.MOST_ATTEMPTS
+            if number > MOST_ATTEMPTS:
+                failures[run_id] = _ENDED_THE_PROCESS, MOST_ATTEMPTS
             else:
                 attempts.append(Attempt(run_id, arrived, *rest))
         run_ids = [attempt.run_id for attempt in attempts]
@@ -251,7 +251,7 @@ class Projector:
                     self._on_begin(rest)
             except Exception as error:  # a dialect may raise anything; other runs continue
                 is_final = isinstance(error, TooManySpans)
-                failures[attempt.run_id] = _reason(error), sql.MOST_ATTEMPTS if is_final else 0
+                failures[attempt.run_id] = _reason(error), MOST_ATTEMPTS if is_final else 0
             else:
                 projections.append(projection)
         done += self._finish(project_id, projections, failures, now)
@@ -359,13 +359,13 @@ class Projector:
                 pending = [
                     (run_id, projected, 0, 0, not_before)
                     for run_id, source, projected, not_before, _ in self._session.ask(
-                        sql.LOCK_RUNS, project_id, some
+                        LOCK_RUNS, project_id, some
                     )
                     if source == "spans"
                 ]
                 if pending:
                     columns = map(list, zip(*pending, strict=True))
-                    self._session.ask(sql.ADD_PENDING, project_id, self._now(), *columns)
+                    self._session.ask(ADD_PENDING, project_id, self._now(), *columns)
 
     def _write_each(
         self,
@@ -441,18 +441,6 @@ class Projector:
 
 
 _PRICES = READ_PRICES.format("$1")
-
-
-def block_row(trace: TraceSpans) -> tuple[UUID, bytes, int, int, bytes]:
-    """Return the spans of one trace as values for `INSERT_BLOCKS`."""
-    message = trace.message
-    return (
-        root_plan_id(trace.trace_id),
-        block_key(message),
-        trace.count,
-        len(message),
-        pack_block(message),
-    )
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from uuid import UUID
 from psycopg import AsyncRawCursor
 
 from tracer.clock import Clock
-from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.blocks import TraceSpans, block_key, pack_block
+from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.storage.postgres.connection.citus import by_shard, write_parts
 from tracer.storage.postgres.connection.pool import PoolConnection
 from tracer.storage.postgres.connection.project_session import (
@@ -25,7 +26,7 @@ from tracer.storage.postgres.connection.project_session import (
     transaction_in,
 )
 from tracer.storage.postgres.connection.write_errors import Numbered, retry_on_conflict
-from tracer.storage.postgres.spans.projection_sql import (
+from tracer.storage.postgres.spans.accept_sql import (
     ADD_PENDING,
     FIND_BLOCKS,
     GROW_RUNS,
@@ -33,7 +34,6 @@ from tracer.storage.postgres.spans.projection_sql import (
     INSERT_RUNS,
     LOCK_RUNS,
 )
-from tracer.storage.postgres.spans.projector import block_row
 from tracer.storage.postgres.write.group_commit import GroupCommit, OnBatch
 from tracer.storage.store_rules import REFUSED_SPANS
 from tracer.store import MAX_RUN_BYTES, Refusal
@@ -192,6 +192,18 @@ class PostgresSpans:
 
 def _packed(traces: Sequence[TraceSpans]) -> list[Block]:
     return [block_row(trace) for trace in traces]
+
+
+def block_row(trace: TraceSpans) -> Block:
+    """Return the spans of one trace as the values of a block."""
+    message = trace.message
+    return (
+        root_plan_id(trace.trace_id),
+        block_key(message),
+        trace.count,
+        len(message),
+        pack_block(message),
+    )
 
 
 def _run_of(block: Block) -> UUID:
