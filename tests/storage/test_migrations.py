@@ -54,7 +54,7 @@ def test_migrations_match_the_table_classes(database_url: str, empty_database_ur
         assert compare_metadata(context, METADATA) == []
     with migrating_connection(empty_database_url) as connection, connection.begin():
         METADATA.create_all(connection)
-        secure_tables(connection)
+        secure_tables(connection, METADATA.sorted_tables)
         connection.execute(text("CREATE SCHEMA trace"))
         allow_analysts(connection)
     expected = read_catalog(empty_database_url)

@@ -110,7 +110,7 @@ def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS
         after = MigrationContext.configure(connection).get_current_revision()
         if after == head():
             is_spread = citus.spread(connection)
-            secure_tables(connection)
+            secure_tables(connection, METADATA.sorted_tables)
             if after != before or is_spread:
                 _comment(connection)
                 create_views(connection, grants)

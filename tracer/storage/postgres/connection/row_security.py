@@ -8,6 +8,7 @@ does not apply to the tables' owner. So the owner becomes `tracer_program` for e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,6 @@ from sqlalchemy.exc import DBAPIError
 
 from tracer.logs import get_logger
 from tracer.storage.postgres.connection.pool import PoolConnection, SyncConnection
-from tracer.storage.postgres.schema.record_tables import METADATA
 
 PROGRAM_ROLE = "tracer_program"
 POLICY = "of_its_project"
@@ -125,11 +125,12 @@ def entering(standing: Standing, project_id: int | None) -> list[str]:
     ]
 
 
-def secure_tables(connection: Connection) -> None:
+def secure_tables(connection: Connection, tables: Iterable[Table]) -> None:
     """Set up missing parts of row-level security, in the caller's transaction.
 
     Args:
-        connection: A connection of the tables' owner. All tables must exist.
+        connection: A connection of the tables' owner.
+        tables: All tables of the schema. They must exist.
     """
     if not _ensure_role(connection):
         log.warning("row_level_security_off", detail=HOW_TO_CORRECT)
@@ -137,7 +138,7 @@ def secure_tables(connection: Connection) -> None:
     schema = connection.scalar(text("SELECT quote_ident(current_schema)"))
     connection.execute(text(f"GRANT USAGE ON SCHEMA {schema} TO {PROGRAM_ROLE}"))
     secured = secured_tables(connection, POLICY)
-    for table in METADATA.sorted_tables:
+    for table in tables:
         if "project_id" in table.columns:
             if table.name not in secured:
                 _secure(connection, table)
