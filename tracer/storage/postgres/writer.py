@@ -107,7 +107,9 @@ class PostgresWriter:
             self._project, clock, lease_clock, partial(on_commit, "spans"), max_run_bytes
         )
         self._deletion = PostgresDeletion(project, on_written, clock)
-        self._rows = EventRows(project, self._leases, prices or ModelPrices(project))
+        self._rows = EventRows(
+            project, self._leases.heartbeats, (prices or ModelPrices(project)).known
+        )
         self._together = GroupCommit[Event](
             self._write_batch, _run_of, partial(on_commit, "events")
         )

@@ -11,7 +11,16 @@ does not cache the parsed placeholders of statements as long as these.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from datetime import datetime
 from itertools import combinations, zip_longest
 from uuid import UUID
@@ -21,29 +30,42 @@ from psycopg.errors import ForeignKeyViolation
 
 from tracer.records.events import Event
 from tracer.records.merge import LINKS, RULES, Fields, Key, Reduced, merge_records, partial_records
+from tracer.records.prices import OwnPrices
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind
 from tracer.records.status import Status
 from tracer.storage.postgres.connection.citus import is_spread
 from tracer.storage.postgres.connection.project_session import ProjectPool, Statement, executed
 from tracer.storage.postgres.connection.write_errors import retry_on_conflict
-from tracer.storage.postgres.projects.model_prices import ModelPrices
 from tracer.storage.postgres.schema.record_tables import TABLES, column_type, unpriced
 from tracer.storage.postgres.write.event_prices import price_rounds
-from tracer.storage.postgres.write.leases import PostgresLeases
 
 _STATEMENT_BYTES = 32_000_000  # Postgres takes a gigabyte at once, and several copies of it
 
 _CACHED_RECORDS = 20_000
 
 
+Heartbeats = Callable[[Iterable[Event]], list[Statement]]
+
+
 class EventRows:
     """Writes events and records as rows of a project's tables, in one transaction each time."""
 
-    def __init__(self, project: ProjectPool, leases: PostgresLeases, prices: ModelPrices) -> None:
-        """Set the project, the leases of its recorders, and its prices."""
+    def __init__(
+        self,
+        project: ProjectPool,
+        heartbeats: Heartbeats,
+        prices: Callable[[], Awaitable[OwnPrices]],
+    ) -> None:
+        """Prepare to write events.
+
+        Args:
+            project: The project of the events, with its connections.
+            heartbeats: Returns the statements that record events as heartbeats.
+            prices: Returns the prices that the project has set.
+        """
         self._project = project
         self._prices = prices
-        self._leases = leases
+        self._heartbeats = heartbeats
         self._cache = MergeCache()
 
     async def write(self, events: Sequence[Event], now: datetime) -> set[UUID]:
@@ -54,11 +76,11 @@ class EventRows:
             now: The time at which new rows are recorded.
         """
         records = merge_records(partial_records(events))
-        await price_rounds(self._project, records[Kind.THINK_ACT], await self._prices.known())
+        await price_rounds(self._project, records[Kind.THINK_ACT], await self._prices())
         runs = {event.root_plan_id for event in events}
         for run_id in runs:
             records[Kind.RUN].setdefault((run_id, run_id), {})
-        heartbeats = self._leases.heartbeats(events)
+        heartbeats = self._heartbeats(events)
         # Citus reports broken references too late for a second attempt.
         cache = MergeCache() if await is_spread(self._project.pool) else self._cache
         unseen = cache.unseen(records)
