@@ -12,8 +12,8 @@ from rich.table import Column, Table
 from api.commands import database as db
 from tracer.cli.terminal import AsJson, console, run_command
 from tracer.errors import BadRequest
+from tracer.records.payloads import PayloadPolicy
 from tracer.records.project_settings import ProjectSettings, SettingsChange
-from tracer.redaction.payloads import PayloadPolicy
 from tracer.settings import Settings
 
 projects = typer.Typer(

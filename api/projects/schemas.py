@@ -8,8 +8,8 @@ from uuid import UUID
 from pydantic import ConfigDict, Field
 
 from api.keys.schemas import ClosedSchema
+from tracer.records.payloads import PayloadPolicy
 from tracer.records.project_settings import SettingsChange
-from tracer.redaction.payloads import PayloadPolicy
 
 _DAYS = Field(ge=1, le=36_500)
 _RUNS = Field(ge=1, lt=2**63)

@@ -15,8 +15,8 @@ from tests.api.projects import Doors, two_projects
 from tests.storage.lock_waits import until_waiting
 from tracer.errors import BadRequest, StoreUnavailable
 from tracer.records.access import Scope
+from tracer.records.payloads import PayloadPolicy
 from tracer.records.project_settings import ProjectSettings
-from tracer.redaction.payloads import PayloadPolicy
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.projects.api_keys import ApiKeys

@@ -13,7 +13,7 @@ from tracer.errors import RecordNotFound
 from tracer.otel.otlp.blocks import TraceSpans, traces_of
 from tracer.otel.otlp.logs import logs_of, session_run_id
 from tracer.otel.otlp.span_fields import root_plan_id
-from tracer.redaction.payloads import PayloadPolicy
+from tracer.records.payloads import PayloadPolicy
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import RunFilter, WriteAnswer
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tracer.otel.otlp.blocks import TraceSpans, sent_spans, traces_of
 from tracer.otel.otlp.request_items import Decoded
 from tracer.otel.otlp.spans import Span
-from tracer.redaction.payloads import PayloadPolicy
+from tracer.records.payloads import PayloadPolicy
 from tracer.storage.write_redaction import WriteRedactor
 
 

@@ -18,7 +18,7 @@ from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.encode import encode_json
 from tracer.otel.otlp.spans import Span
-from tracer.redaction.payloads import PayloadPolicy
+from tracer.records.payloads import PayloadPolicy
 from tracer.storage.write_redaction import WriteRedactor
 
 REDACTOR = WriteRedactor()

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.canaries import SECRETS
 from tracer.errors import TooManySecrets
-from tracer.redaction import MASK, Redaction, configured_keys, configured_patterns, mask
+from tracer.records.masks import MASK, mask, masked_paths
+from tracer.redaction import Redaction, configured_keys, configured_patterns
 from tracer.redaction.edits import MAX_SECRETS
 from tracer.redaction.keys import NAMES
-from tracer.redaction.masked_fields import masked_paths
 from tracer.text import unescape
 
 REDACTION = Redaction()

@@ -23,9 +23,9 @@ from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event, PlanStarted, ToolCallFinished, ToolCallStarted
+from tracer.records.payloads import PayloadPolicy, size_of, stored_payload
 from tracer.records.record_classes import ActToolInfo, Kind
 from tracer.redaction import Redaction
-from tracer.redaction.payloads import PayloadPolicy, size_of, stored_payload
 from tracer.storage.memory.recording import recording_in_memory
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool

@@ -34,11 +34,11 @@ from tracer.records.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from tracer.records.masks import masked_paths
+from tracer.records.payloads import within_depth
 from tracer.records.record_classes import ALL_RECORDS, FROM_ROOT_PLAN, TEXTS, Kind, Merge, Record
 from tracer.records.status import Reason, Status
 from tracer.records.titles import title_of
-from tracer.redaction.masked_fields import masked_paths
-from tracer.redaction.payloads import within_depth
 
 Fields = dict[str, Any]
 """Some fields of a record, by their names in its class. A missing field is null."""

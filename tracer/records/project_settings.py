@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
-from tracer.redaction.payloads import PayloadPolicy
+from tracer.records.payloads import PayloadPolicy
 
 
 @dataclass(frozen=True)

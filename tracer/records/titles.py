@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracer.redaction import not_kept
+from tracer.records.masks import not_kept
 from tracer.text import first_line
 
 TITLE_CHARACTERS = 120

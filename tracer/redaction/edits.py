@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tracer.redaction.masks import A_MASK, MASK
+from tracer.records.masks import A_MASK, MASK
 
 MAX_WORK = 300_000
 """The largest amount of work on one text. Each possible secret that is examined counts 1. Each mask

@@ -8,18 +8,8 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel
 
+from tracer.records.payloads import WHOLE_TEXTS
 from tracer.redaction import Redaction
-
-WHOLE_TEXTS = frozenset(
-    {
-        *("arguments", "effective_arguments", "result", "state_changes"),
-        *("thought", "messages", "title", "user_request", "request", "summary"),
-        *("parameters", "offered_tools", "run_metadata"),
-        *("message", "stack", "error_message", "error_stack"),
-    }
-)
-"""Fields in which secrets are recognised by their keys (`password=…`) and by their form (`ghp_…`).
-In all other fields, secrets are recognised by their form only."""
 
 _CODES = ("reason",)
 """Fields that may contain only a lower-case name. A secret in them is replaced by `masked`, because

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from tracer.records.masks import A_MASK, mask
 from tracer.redaction.edits import MASK_WORK, Edit, WorkCounter, within_string
-from tracer.redaction.masks import A_MASK, mask
 from tracer.redaction.text_rules import IS_SCHEMA
 
 _BEGINNING = re.compile(r"""[ \t\r\n]*[\[{"]""")

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 from tracer.errors import TooManySecrets
+from tracer.records.masks import not_kept, payload_mark
 from tracer.redaction.edits import Edit, TooMuchWork, WorkCounter, apply, united
 from tracer.redaction.json_edits import is_json, json_edits
 from tracer.redaction.keys import SecretKeys
 from tracer.redaction.linear_regex import LinearRegex
-from tracer.redaction.masks import not_kept, payload_mark
 from tracer.redaction.patterns import VALUE_PATTERNS, ValuePattern
 from tracer.redaction.text_rules import MAX_KEY_CHARACTERS, key_edits, value_edits
 

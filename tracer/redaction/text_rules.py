@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from string import ascii_letters, digits
 
+from tracer.records.masks import A_MASK, MASK, mask
 from tracer.redaction.edits import MASK_WORK, Edit, WorkCounter
 from tracer.redaction.linear_regex import LinearRegex
-from tracer.redaction.masks import A_MASK, MASK, mask
 from tracer.redaction.patterns import ValuePattern
 
 MAX_KEY_CHARACTERS = 64

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from tracer.errors import BadRequest
 from tracer.records.events import Event
+from tracer.records.payloads import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
 from tracer.redaction import Redaction, standard_redaction
 from tracer.redaction.events import TextChange, masking, may_hold_secret, redact_event
-from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
 from tracer.text import storable
 
 if TYPE_CHECKING:  # recording events needs no protobuf

@@ -20,8 +20,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from tracer.otel.otlp.logs import scopes_of_logs
 from tracer.otel.otlp.protobuf import StoredMessage, StoredParts
 from tracer.otel.otlp.protobuf_spans import Envelope, scopes_of
-from tracer.redaction import Redaction, mask
-from tracer.redaction.payloads import PayloadPolicy, stored_payload
+from tracer.records.masks import mask
+from tracer.records.payloads import PayloadPolicy, stored_payload
+from tracer.redaction import Redaction
 from tracer.text import PREVIEW_BYTES
 
 _IS_PAYLOAD = re.compile(

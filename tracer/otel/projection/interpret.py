@@ -26,7 +26,7 @@ from tracer.otel.otlp.logs import LogRecord, logs_in, logs_of, merge_logs, sessi
 from tracer.otel.otlp.protobuf import StoredMessage
 from tracer.otel.otlp.protobuf_spans import Envelope, attributes_of, events_of
 from tracer.otel.otlp.spans import TRACE_ID_BYTES
-from tracer.redaction import MASK
+from tracer.records.masks import MASK
 from tracer.resource import NO_SERVICE, Service, service_of
 
 _MASK = MASK[1:].encode()

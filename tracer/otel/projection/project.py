@@ -35,13 +35,13 @@ from tracer.otel.projection.forest import build_tree, represented
 from tracer.otel.projection.interpret import RunSpans, read_run
 from tracer.otel.projection.orphan_agents import link_orphan_agents
 from tracer.otel.projection.usage import find_usage
+from tracer.records.masks import masked_paths
 from tracer.records.merge import RULES, Fields
+from tracer.records.payloads import within_depth
 from tracer.records.prices import NO_OWN_PRICES, OwnPrices, TokenUsage, cost_of, is_unpriced
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS, Kind
 from tracer.records.status import Reason, Status
 from tracer.records.titles import title_of
-from tracer.redaction.masked_fields import masked_paths
-from tracer.redaction.payloads import within_depth
 from tracer.resource import SERVICE_ATTRIBUTES
 
 USAGE_OF_AGENT = "the usage of the agent's own span, because no model call arrived"

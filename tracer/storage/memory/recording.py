@@ -16,8 +16,8 @@ from tracer.lineage.tree import TreeRows, build_tree
 from tracer.records.events import Event
 from tracer.records.leases import DEFAULT_TERMS, Lease
 from tracer.records.merge import RULES, merge_records, partial_records
+from tracer.records.payloads import size_of
 from tracer.records.record_classes import RECORDS, Kind, Run
-from tracer.redaction.payloads import size_of
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import AnyRecord, Erasure, Exchange, WriteAnswer
 

@@ -19,10 +19,10 @@ from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.records.events import Event
 from tracer.records.leases import DEFAULT_TERMS, Lease, LeaseTerms
+from tracer.records.payloads import PayloadPolicy
 from tracer.records.record_classes import Run
 from tracer.redaction import Redaction
 from tracer.redaction.events import text_size
-from tracer.redaction.payloads import PayloadPolicy
 from tracer.redaction.threads import in_redaction_thread
 from tracer.storage.postgres.connection.citus import by_shard, write_parts
 from tracer.storage.postgres.connection.pool import store_errors

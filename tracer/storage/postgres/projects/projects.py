@@ -13,8 +13,8 @@ from psycopg.errors import CheckViolation, NumericValueOutOfRange
 from tracer.clock import utc_now
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
+from tracer.records.payloads import PayloadPolicy
 from tracer.records.project_settings import ProjectSettings, SettingsChange
-from tracer.redaction.payloads import PayloadPolicy
 from tracer.storage.postgres.connection.pool import (
     Pool,
     PoolConnection,

@@ -17,9 +17,9 @@ from tracer.errors import RecordNotFound
 from tracer.lineage.digests import BEGINNING, digest_of, is_digest
 from tracer.lineage.nodes import NODES, PAYLOAD_FIELDS, ROWS, Row, unknown_plan
 from tracer.lineage.tree import Payloads, Revision, TreeRows
+from tracer.records.masks import MARK_CHARACTERS, NOT_KEPT
 from tracer.records.merge import RULES
 from tracer.records.record_classes import Kind
-from tracer.redaction import MARK_CHARACTERS, NOT_KEPT
 from tracer.storage.postgres.connection.pool import SyncConnection
 from tracer.storage.postgres.schema.lease_tables import abandoned_at
 from tracer.storage.postgres.schema.record_tables import (

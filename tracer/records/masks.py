@@ -1,11 +1,13 @@
-"""Find the masks in the texts of a record, and return their paths.
+"""Masks: the texts in place of secrets, and in place of payloads that are not stored.
 
-Readers of a record learn from the paths which values were masked.
+`tracer.redaction` creates them. Readers of a record learn from the paths of its masks which values
+were masked.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -13,8 +15,21 @@ from typing import Any
 import orjson
 from pydantic.alias_generators import to_camel
 
-from tracer.redaction import MASK
 from tracer.text import escape, most_json_values
+
+MASK = "[masked: "
+"""The beginning of every mask."""
+
+A_MASK = re.compile(r"\[masked: [a-z0-9_]{1,40}\]")
+
+NOT_KEPT = r"\[masked: (?:payload|rest) of ([0-9]{1,15}) bytes\]\Z"
+"""Matches the mask at the end of a payload that is not stored completely. The group is the size of
+the whole payload. Python and Postgres both accept this regular expression."""
+
+MARK_CHARACTERS = 60
+"""The largest length of a mask that `NOT_KEPT` matches."""
+
+END_OF_MARK = " bytes]"
 
 MAX_PATHS = 100
 """A text with more masks is listed by its field's name alone."""
@@ -22,6 +37,26 @@ MAX_PATHS = 100
 _MAX_PATH_CHARACTERS = 500
 _MAX_VALUES = 1_000_000
 """JSON with more values is not parsed, because that would take 100 MB of memory or more."""
+
+_NOT_KEPT = re.compile(NOT_KEPT)
+
+
+def mask(rule: str) -> str:
+    """Return the mask for a secret: `[masked: RULE]`."""
+    return f"{MASK}{rule}]"
+
+
+def payload_mark(size: int) -> str:
+    """Return the mask for a whole payload of `size` bytes."""
+    return f"[masked: payload of {size} bytes]"
+
+
+def not_kept(text: str) -> re.Match[str] | None:
+    """Match the mask at the end of a payload that is not stored completely, as `NOT_KEPT` does.
+
+    Returns None if the text has no such mask.
+    """
+    return _NOT_KEPT.search(text[-MARK_CHARACTERS:]) if text.endswith(END_OF_MARK) else None
 
 
 def masked_paths(fields: Mapping[str, Any], names: Iterable[str]) -> list[str]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tracer.redaction import A_MASK, MARK_CHARACTERS, not_kept
-from tracer.redaction.events import WHOLE_TEXTS
+from tracer.records.masks import A_MASK, MARK_CHARACTERS, not_kept
 from tracer.text import PREVIEW_BYTES, nests_too_deep, preview
 
 
@@ -25,6 +24,17 @@ class PayloadPolicy(StrEnum):
     DROP = "drop"
     """Store only the size of the text."""
 
+
+WHOLE_TEXTS = frozenset(
+    {
+        *("arguments", "effective_arguments", "result", "state_changes"),
+        *("thought", "messages", "title", "user_request", "request", "summary"),
+        *("parameters", "offered_tools", "run_metadata"),
+        *("message", "stack", "error_message", "error_stack"),
+    }
+)
+"""Fields in which secrets are recognised by their keys (`password=…`) and by their form (`ghp_…`).
+In all other fields, secrets are recognised by their form only."""
 
 PAYLOAD_TEXTS = WHOLE_TEXTS - {"title", "message", "error_message", "run_metadata"}
 """The fields of events and records that are payloads. Titles, error messages and metadata are
