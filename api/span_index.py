@@ -16,10 +16,9 @@ from cachetools import LRUCache
 
 from api.freshness import Freshness
 from tracer.lineage.tree import Payloads, Revision, TreeRows
-from tracer.otel.otlp.logs import LogRecord
-from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.span_places import places_of
 from tracer.records.record_classes import Kind
+from tracer.records.spans import LogRecord, Span
 from tracer.store import TraceReader
 
 MAX_SPANS = 30_000

@@ -24,8 +24,8 @@ from benchmarks.projection import collecting_as_a_server
 from benchmarks.surroundings import Bench, processor_seconds
 from benchmarks.workload import bodies, trace
 from tracer.clock import utc_now
-from tracer.otel.otlp.blocks import TraceSpans
 from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.records.spans import TraceSpans
 from tracer.storage.postgres.connection.pool import (
     SyncConnection,
     connection_options,

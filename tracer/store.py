@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from pydantic import field_validator
@@ -30,13 +30,9 @@ from tracer.records.record_classes import (
 )
 from tracer.records.run_histogram import RunHistogram
 from tracer.records.run_previews import RunPreview
+from tracer.records.spans import LogRecord, Span, TraceSpans
 from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.text import preview
-
-if TYPE_CHECKING:  # recording events needs no protobuf
-    from tracer.otel.otlp.blocks import TraceSpans
-    from tracer.otel.otlp.logs import LogRecord
-    from tracer.otel.otlp.spans import Span
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from api.http.problems import documented
 from api.span_index import SpanIndex, SpanOrder
 from api.spans.schemas import LogSchema, SpanPage, SpanSchema
 from tracer.errors import BadCursor
-from tracer.otel.otlp.logs import LogRecord
-from tracer.otel.otlp.spans import SPAN_ID_BYTES, Span
+from tracer.records.spans import SPAN_ID_BYTES, LogRecord, Span
 
 MAX_LOGS = 1000
 """The largest number of log records in one response."""

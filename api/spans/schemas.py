@@ -12,11 +12,10 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from api.schemas import STEP_ID, PageSchema, read_config
-from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.span_fields import moment, stored
-from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.span_places import RecordPlace
 from tracer.records.record_classes import Kind
+from tracer.records.spans import LogRecord, Span
 
 _KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 _STATUSES = ("unset", "ok", "error")

@@ -19,9 +19,8 @@ from tracer.client.tracing import Tracing
 from tracer.errors import StoreUnavailable
 from tracer.lineage.nodes import PlanNode
 from tracer.lineage.tree import build_tree
-from tracer.otel.otlp.blocks import TraceSpans
-from tracer.otel.otlp.spans import Span
 from tracer.recorder.spool import Spool
+from tracer.records.spans import Span, TraceSpans
 from tracer.store import WriteAnswer
 
 

@@ -15,8 +15,8 @@ from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.projecting import project_in
 from tests.reaping import expire_leases
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.spans import Span
 from tracer.records.leases import LeaseTerms
+from tracer.records.spans import Span
 from tracer.records.status import Reason
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool

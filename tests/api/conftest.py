@@ -25,9 +25,9 @@ from tests.projecting import DatabaseProjection, Projection, WokenProjection, pr
 from tests.sample_runs import SampleRun
 from tracer.logs import configure_logs
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.spans import Span
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.records.spans import Span
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher

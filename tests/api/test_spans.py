@@ -9,8 +9,8 @@ from tests.api.conftest import Api
 from tests.otel.captured import spans_of
 from tests.otel.made_traces import TRACE_ID, made, spans_from
 from tests.sample_runs import sample_run
-from tracer.otel.otlp.spans import Span
 from tracer.records.ids import new_id, span_id
+from tracer.records.spans import Span
 
 ONE_RUN = "pydantic-ai-default-single"
 CALL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "measure"}

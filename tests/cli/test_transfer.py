@@ -21,7 +21,7 @@ from tracer.otel.otlp.decode_logs import decode_logs_json, decode_logs_protobuf
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.encode import encode_json, encode_protobuf, json_parts, protobuf_parts
 from tracer.otel.otlp.logs import logs_of
-from tracer.otel.otlp.spans import Span
+from tracer.records.spans import Span
 
 SPANS = spans_of("pydantic-ai-default-single")
 

@@ -25,9 +25,9 @@ from tests.trees import Node, build_tree, read_tree
 from tracer.clock import Clock, stepping_clock
 from tracer.lineage.tree import Payloads
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.spans import Span
 from tracer.records.events import Event
 from tracer.records.record_classes import Record
+from tracer.records.spans import Span
 from tracer.storage.http.writer import HttpWriter
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool

@@ -33,9 +33,9 @@ from tests.sample_runs import SampleRun, sample_run
 from tests.trees import Node
 from tracer.errors import BadRequest, RecordNotFound, RunNotActive, SchemaOutOfDate
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.spans import Span
 from tracer.records.events import Event
 from tracer.records.ids import new_id
+from tracer.records.spans import Span
 from tracer.records.status import Status
 from tracer.storage.http.writer import HttpWriter
 from tracer.storage.postgres.connection.pool import open_pool

@@ -28,9 +28,9 @@ from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
 from tests.profiles import scaled
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.spans import Span
 from tracer.records.ids import new_id
 from tracer.records.record_classes import Kind
+from tracer.records.spans import Span
 from tracer.records.status import Status
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool

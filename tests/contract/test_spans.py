@@ -29,7 +29,7 @@ from tracer.errors import RecordNotFound
 from tracer.lineage.tree import UNSTORED, Payloads
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
-from tracer.otel.otlp.spans import Span
+from tracer.records.spans import Span
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter

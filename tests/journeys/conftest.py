@@ -27,8 +27,8 @@ from tests.health.serving import demonstrated, health, served
 from tests.projecting import DatabaseProjection, Projection, project
 from tests.sample_runs import SampleRun
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.spans import Span
 from tracer.records.events import Event
+from tracer.records.spans import Span
 from tracer.records.status import Status
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool

@@ -24,9 +24,9 @@ from tracer.lineage.diff import aligned, aligned_in_any_order, diff_trees
 from tracer.lineage.digests import digest_of
 from tracer.lineage.new_messages import new_messages
 from tracer.lineage.nodes import PlanNode
-from tracer.otel.otlp.spans import Span
 from tracer.records.events import ChosenToolCall, Event, ThoughtRecorded, ToolCallFinished
 from tracer.records.ids import new_id, sequential_ids
+from tracer.records.spans import Span
 from tracer.records.status import Reason, Status
 from tracer.storage.memory.recording import recording_in_memory
 

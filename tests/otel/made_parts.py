@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.otel.made_traces import agent, chat, made, pairs, spans_from, tool
-from tracer.otel.otlp.spans import Span
+from tracer.records.spans import Span
 
 _TEXT = st.sampled_from(["ask", "tell"])
 _MORE = st.fixed_dictionaries(

@@ -16,8 +16,8 @@ from tests.otel.projections import (
     project_messages,
 )
 from tracer.otel.otlp.decode_json import decode_json
-from tracer.otel.otlp.spans import Span
 from tracer.records.record_classes import Kind
+from tracer.records.spans import Span
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SECOND = 1_000_000_000

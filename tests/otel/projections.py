@@ -13,7 +13,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from tracer.otel.otlp.blocks import sent_spans
-from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.project import (
     RUN_FIELDS,
     fields_of,
@@ -24,6 +23,7 @@ from tracer.otel.projection.project import (
 from tracer.otel.projection.span_places import RecordPlace
 from tracer.records.merge import Fields
 from tracer.records.record_classes import Kind
+from tracer.records.spans import Span
 
 _OWN_FIELDS = RUN_FIELDS[: RUN_FIELDS.index("is_agent_work")]
 

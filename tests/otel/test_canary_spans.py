@@ -17,8 +17,8 @@ from tracer.otel.otlp.blocks import sent_spans, traces_of
 from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.encode import encode_json
-from tracer.otel.otlp.spans import Span
 from tracer.records.payloads import PayloadPolicy
+from tracer.records.spans import Span
 from tracer.storage.write_redaction import WriteRedactor
 
 REDACTOR = WriteRedactor()

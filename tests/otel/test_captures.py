@@ -8,9 +8,9 @@ import pytest
 
 from tests.otel.captured import NAMES, expected_facts, projected, seen_facts, spans_of
 from tests.otel.projections import changed, drop_attributes
-from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.orphan_agents import BY_TEXT, BY_TIME
 from tracer.records.record_classes import Kind
+from tracer.records.spans import Span
 
 LOST_WITHIN_THE_TRACE = ["agno-openinference-team-single", "openai-agents-traceloop-single"]
 CONTENT = {"messages", "arguments", "result", "parameters", "value", "content"}

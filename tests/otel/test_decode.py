@@ -24,8 +24,8 @@ from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.encode import encode_json, encode_protobuf
 from tracer.otel.otlp.request_items import UndecodableTraces
-from tracer.otel.otlp.spans import Span, merge_spans
 from tracer.records.record_classes import Kind
+from tracer.records.spans import Span, merge_spans
 
 
 @pytest.mark.parametrize("name", NAMES)

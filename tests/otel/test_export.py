@@ -15,9 +15,9 @@ from tests.recordings import whole_run
 from tests.sample_runs import SampleRun, sample_run
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.encode import encode_protobuf
-from tracer.otel.otlp.spans import STATUS_ERROR, Span
 from tracer.records.ids import new_id, sequential_ids, span_id
 from tracer.records.record_classes import Kind
+from tracer.records.spans import STATUS_ERROR, Span
 from tracer.transfer.exporting import exported_spans
 
 

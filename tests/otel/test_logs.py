@@ -20,10 +20,11 @@ from tracer.otel.otlp.blocks import single_spans, spans_of, traces_of, unpack_bl
 from tracer.otel.otlp.decode_logs import decode_logs_json, decode_logs_protobuf
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.encode import encode_protobuf, json_parts
-from tracer.otel.otlp.logs import LogRecord, logs_of, session_run_id
+from tracer.otel.otlp.logs import logs_of, session_run_id
 from tracer.otel.otlp.repacking import blocks_with, merge_messages
 from tracer.otel.otlp.request_items import Decoded, UndecodableTraces
 from tracer.otel.projection.project import project_run
+from tracer.records.spans import LogRecord
 from tracer.storage.write_redaction import WriteRedactor
 
 OTHER = "1af7651916cd43dd8448eb211c80319c"

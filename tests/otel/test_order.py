@@ -31,8 +31,8 @@ from tests.otel.made_traces import made, spans_from
 from tests.otel.projections import Projected, differences, project
 from tests.profiles import quick_among, scaled
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
-from tracer.otel.otlp.spans import Span, merge_spans
 from tracer.records.record_classes import Kind
+from tracer.records.spans import Span, merge_spans
 
 CONCURRENT = [name for name in NAMES if name.endswith("-concurrent")]
 

@@ -14,8 +14,8 @@ from tests.otel.decoded import spans_in
 from tests.otel.made_traces import made, spans_from
 from tests.tools.http_servers import Received, http_server, reply
 from tracer.errors import StoreUnavailable
-from tracer.otel.otlp.blocks import TraceSpans, traces_of
-from tracer.otel.otlp.spans import Span
+from tracer.otel.otlp.blocks import traces_of
+from tracer.records.spans import Span, TraceSpans
 from tracer.storage.http.writer import HttpWriter
 from tracer.store import Refusal, WriteAnswer
 

@@ -9,8 +9,9 @@ import pytest
 
 from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import sample_run
-from tracer.otel.otlp.blocks import TraceSpans, traces_of
+from tracer.otel.otlp.blocks import traces_of
 from tracer.records.events import Event, PlanStarted
+from tracer.records.spans import TraceSpans
 from tracer.redaction import Redaction, ValuePattern
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool

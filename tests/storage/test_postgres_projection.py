@@ -14,10 +14,10 @@ from tests.sample_runs import sample_run
 from tests.storage.lock_waits import until
 from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.project import place_spans
 from tracer.records.ids import new_id
 from tracer.records.record_classes import Kind
+from tracer.records.spans import Span
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader

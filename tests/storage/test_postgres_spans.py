@@ -18,8 +18,8 @@ from tests.recordings import record_from
 from tests.sample_runs import sample_run
 from tracer.otel.otlp import blocks
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.spans import Span
 from tracer.records.record_classes import RECORDS
+from tracer.records.spans import Span
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader

@@ -19,10 +19,10 @@ from psycopg.types.array import ListBinaryDumper
 from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
 from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.spans import ReadableSpan, Span
 from tracer.otel.projection.project import PROJECTION_VERSION, fields_of, project_run
 from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS
+from tracer.records.spans import ReadableSpan, Span
 from tracer.storage.postgres.connection.pool import (
     Pool,
     SyncConnection,

@@ -21,7 +21,7 @@ from tests.storage.stored_spans import (
     store_run,
 )
 from tracer.otel.otlp.span_fields import root_plan_id
-from tracer.otel.otlp.spans import Span
+from tracer.records.spans import Span
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.jobs.span_packer import SpanPacker

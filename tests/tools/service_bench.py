@@ -11,12 +11,12 @@ from uuid import UUID
 
 from tests.trees import Node, TreeRows, read_tree
 from tracer.lineage.tree import Payloads
-from tracer.otel.otlp.blocks import TraceSpans
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event, ToolCallFinished
 from tracer.records.leases import Lease
 from tracer.records.record_classes import Run
+from tracer.records.spans import TraceSpans
 from tracer.storage.memory.recording import RecordingInMemory, recording_in_memory
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool

@@ -24,10 +24,10 @@ from tracer.lineage.tree import Payloads
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.span_fields import root_plan_id
-from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.project import totals_of
 from tracer.records.events import Event
 from tracer.records.record_classes import Totals
+from tracer.records.spans import Span
 from tracer.storage.memory.recording import recording_in_memory
 from tracer.store import TraceReader, TraceWriter
 

@@ -32,11 +32,11 @@ from tracer.client.about import current_about
 from tracer.client.connection import Connection
 from tracer.client.otel_context import suppress_instrumentation
 from tracer.logs import get_logger
-from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.recorder.counts import error_location
 from tracer.recorder.outage import STORE_AWAY
 from tracer.recorder.recorder import CLOSING_SECONDS
+from tracer.records.spans import TraceSpans
 from tracer.store import TraceWriter
 
 log = get_logger(__name__)

@@ -14,7 +14,7 @@ from tracer.storage.http.writer import HttpWriter
 from tracer.store import WriteAnswer
 
 if TYPE_CHECKING:
-    from tracer.otel.otlp.blocks import TraceSpans
+    from tracer.records.spans import TraceSpans
 
 _stored = count()
 """Counts the stored writes of the process. A counter needs no lock."""

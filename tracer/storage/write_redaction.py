@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tracer.errors import BadRequest
 from tracer.records.events import Event
 from tracer.records.payloads import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
+from tracer.records.spans import TraceSpans
 from tracer.redaction import Redaction, standard_redaction
 from tracer.redaction.events import TextChange, masking, may_hold_secret, redact_event
 from tracer.text import storable
-
-if TYPE_CHECKING:  # recording events needs no protobuf
-    from tracer.otel.otlp.blocks import TraceSpans
 
 
 class WriteRedactor:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from tracer.otel.export.record_spans import spans_of_records
 from tracer.otel.otlp.encode import json_parts, protobuf_parts
-from tracer.otel.otlp.spans import Span
+from tracer.records.spans import Span
 from tracer.store import WholeRun
 from tracer.transfer.events_of_records import event_lines
 

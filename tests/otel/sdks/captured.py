@@ -16,9 +16,9 @@ from tests.otel.decoded import spans_in
 from tests.otel.projections import Projected
 from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
-from tracer.otel.otlp.spans import Span
 from tracer.records.merge import Fields
 from tracer.records.record_classes import Kind
+from tracer.records.spans import Span
 from tracer.records.status import Status
 
 _ERRORS = re.compile(r"closed \w+ is not open|The scripted provider refuses this request\.")

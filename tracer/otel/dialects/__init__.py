@@ -20,8 +20,7 @@ from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.span_facts import WRAPPER, SpanFacts
 from tracer.otel.dialects.tables import TABLES
 from tracer.otel.dialects.usage import include_parts
-from tracer.otel.otlp.logs import LogRecord
-from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.spans import LogRecord, ReadableSpan
 
 __all__ = [
     "DIALECTS",

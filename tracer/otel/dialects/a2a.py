@@ -8,7 +8,7 @@ from __future__ import annotations
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.genai import AGENT_NAMES, CONVERSATIONS
 from tracer.otel.dialects.span_facts import Role, SpanFacts, first_text
-from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.spans import ReadableSpan
 
 METHOD = "a2a.method.name"
 _MESSAGES = ("SendMessage", "SendStreamingMessage")

@@ -34,10 +34,9 @@ from tracer.otel.dialects.span_facts import (
     first,
     first_text,
 )
-from tracer.otel.otlp.logs import LogRecord
-from tracer.otel.otlp.spans import STATUS_ERROR, Attributes, ReadableSpan
 from tracer.records.arguments import parsed
 from tracer.records.prices import usd
+from tracer.records.spans import STATUS_ERROR, Attributes, LogRecord, ReadableSpan
 
 SCOPE = "com.anthropic.claude_code"
 """The prefix of the names of Claude Code's instrumentation scopes."""

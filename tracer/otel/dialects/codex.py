@@ -26,9 +26,8 @@ from typing import Any, NamedTuple
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
 from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first_text, text
-from tracer.otel.otlp.logs import LogRecord
-from tracer.otel.otlp.spans import SPAN_ID_BYTES, STATUS_ERROR, Attributes, ReadableSpan
 from tracer.records.arguments import parsed
+from tracer.records.spans import SPAN_ID_BYTES, STATUS_ERROR, Attributes, LogRecord, ReadableSpan
 
 SCOPE = "codex"
 """The beginning of the names of all scopes of Codex: `codex_exec`, `codex_otel.log_only` …"""

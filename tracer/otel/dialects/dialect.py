@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.span_facts import SpanFacts, first
-from tracer.otel.otlp.logs import LogRecord
-from tracer.otel.otlp.spans import Attributes, ReadableSpan, SpanEvent
+from tracer.records.spans import Attributes, LogRecord, ReadableSpan, SpanEvent
 
 CompleteRun = Callable[[list[SlimSpan], list[LogRecord]], list[SlimSpan]]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, first_text, text
-from tracer.otel.otlp.spans import ReadableSpan
 from tracer.records.arguments import parsed
+from tracer.records.spans import ReadableSpan
 
 _SCOPE = "gemini-cli"
 _ROLES = {"llm_call": Role.MODEL, "agent_call": Role.AGENT}

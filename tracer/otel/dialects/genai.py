@@ -23,11 +23,10 @@ from tracer.otel.dialects.messages import (
     read_messages,
 )
 from tracer.otel.dialects.span_facts import Role, SpanFacts, count, first, first_text, text
-from tracer.otel.otlp.logs import LogRecord
-from tracer.otel.otlp.spans import ReadableSpan, SpanEvent
 from tracer.records.arguments import parsed
 from tracer.records.offered_tools import offered_tools_text
 from tracer.records.prices import usd
+from tracer.records.spans import LogRecord, ReadableSpan, SpanEvent
 
 OPERATIONS: dict[str, tuple[Role, str | None]] = {
     "invoke_agent": (Role.AGENT, None),

@@ -15,7 +15,7 @@ from tracer.otel.dialects.observed import (
     observed_tool,
 )
 from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, first_text
-from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.spans import ReadableSpan
 
 _KIND = "lmnr.span.type"
 _ROLES = {

@@ -18,9 +18,9 @@ from tracer.otel.dialects.observed import (
     observed_tool,
 )
 from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first, first_text, text
-from tracer.otel.otlp.spans import ReadableSpan
 from tracer.records.arguments import parsed
 from tracer.records.prices import usd
+from tracer.records.spans import ReadableSpan
 
 _PREFIX = "langfuse.observation."
 _KIND = _PREFIX + "type"

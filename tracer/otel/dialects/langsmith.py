@@ -21,9 +21,8 @@ from tracer.otel.dialects.observed import (
 )
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first, first_text, text
-from tracer.otel.otlp.logs import LogRecord
-from tracer.otel.otlp.spans import STATUS_ERROR, ReadableSpan
 from tracer.records.arguments import parsed
+from tracer.records.spans import STATUS_ERROR, LogRecord, ReadableSpan
 
 SCOPE = "langsmith"
 _KIND = "langsmith.span.kind"

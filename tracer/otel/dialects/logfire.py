@@ -14,8 +14,8 @@ from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.observed import Observed, content_of, observed_model, observed_tool
 from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first, first_text
-from tracer.otel.otlp.spans import SPAN_ID_BYTES, ReadableSpan
 from tracer.records.arguments import parsed
+from tracer.records.spans import SPAN_ID_BYTES, ReadableSpan
 
 _SCOPES = "logfire."
 """The prefix of the scopes of Logfire's own instrumentations. Spans of other instrumentations have

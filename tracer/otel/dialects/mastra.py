@@ -12,8 +12,8 @@ from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import all_calls, first_request, read_messages
 from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, text
-from tracer.otel.otlp.spans import ReadableSpan
 from tracer.records.arguments import parsed
+from tracer.records.spans import ReadableSpan
 
 _KIND = "mastra.span.type"
 _MODEL = "model_inference"

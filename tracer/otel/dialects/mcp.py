@@ -8,7 +8,7 @@ from __future__ import annotations
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.genai import ARGUMENTS, RESULTS
 from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, first_text
-from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.spans import ReadableSpan
 
 METHOD = "mcp.method.name"
 _CALL = "tools/call"

@@ -27,9 +27,8 @@ from typing import Any, NamedTuple
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
 from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, text
-from tracer.otel.otlp.logs import LogRecord
-from tracer.otel.otlp.spans import SPAN_ID_BYTES, STATUS_ERROR
 from tracer.records.arguments import parsed
+from tracer.records.spans import SPAN_ID_BYTES, STATUS_ERROR, LogRecord
 
 SCOPE = "opencode"
 

@@ -24,9 +24,9 @@ from tracer.otel.dialects.messages import (
 )
 from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first, first_text, text
 from tracer.otel.dialects.tool_messages import unwrapped_result
-from tracer.otel.otlp.spans import ReadableSpan
 from tracer.records.arguments import parsed
 from tracer.records.prices import usd
+from tracer.records.spans import ReadableSpan
 
 KIND = "openinference.span.kind"
 _TOOL_TYPES = {

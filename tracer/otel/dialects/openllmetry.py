@@ -10,8 +10,8 @@ from tracer.otel.dialects.messages import first_request, last_answer, read_messa
 from tracer.otel.dialects.observed import returned
 from tracer.otel.dialects.span_facts import Role, SpanFacts, first, first_text, text
 from tracer.otel.dialects.tool_messages import unwrapped_result
-from tracer.otel.otlp.spans import ReadableSpan
 from tracer.records.arguments import parsed
+from tracer.records.spans import ReadableSpan
 
 KIND = "traceloop.span.kind"
 _ROLES = {"workflow": Role.WORKFLOW, "agent": Role.AGENT, "tool": Role.TOOL, "task": Role.CHAIN}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tracer.otel.dialects.span_facts import WRAPPER, SpanFacts
-from tracer.otel.otlp.spans import Attributes, SpanEvent
+from tracer.records.spans import Attributes, SpanEvent
 
 
 @dataclass(slots=True, eq=False)

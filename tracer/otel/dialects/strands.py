@@ -6,7 +6,7 @@ from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import read_messages
 from tracer.otel.dialects.span_facts import Role, SpanFacts, text
-from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.spans import ReadableSpan
 
 _SCOPE = "strands.telemetry.tracer"
 

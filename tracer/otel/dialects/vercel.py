@@ -23,8 +23,8 @@ from tracer.otel.dialects.span_facts import (
     first_text,
     text,
 )
-from tracer.otel.otlp.spans import ReadableSpan
 from tracer.records.arguments import parsed
+from tracer.records.spans import ReadableSpan
 
 _SCOPE = "ai"
 """The scope of the SDK up to version 6."""

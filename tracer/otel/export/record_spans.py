@@ -21,7 +21,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status as WireStatus
 from tracer.otel.dialects.messages import read_messages
 from tracer.otel.dialects.span_facts import RequestedCall
 from tracer.otel.otlp.protobuf_spans import MAX_TIME, Envelope, span_of
-from tracer.otel.otlp.spans import Span
 from tracer.records.arguments import parsed
 from tracer.records.ids import span_id
 from tracer.records.merge import RULES
@@ -33,6 +32,7 @@ from tracer.records.record_classes import (
     Run,
     ThinkActRecord,
 )
+from tracer.records.spans import Span
 from tracer.records.status import Status
 
 Part = dict[str, Any]

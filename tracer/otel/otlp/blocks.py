@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
 
@@ -19,7 +18,7 @@ from tracer.otel.otlp.encode import encode_protobuf
 from tracer.otel.otlp.logs import encode_logs, logs_in
 from tracer.otel.otlp.protobuf import StoredMessage
 from tracer.otel.otlp.protobuf_spans import Envelope, scopes_of, span_of
-from tracer.otel.otlp.spans import Span, merge_spans
+from tracer.records.spans import Span, TraceSpans, merge_spans
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -39,18 +38,6 @@ _ZSTD = 1
 
 class UnreadableBlock(TracerError):
     """A stored block is damaged, or was written by a newer version of Tracer."""
-
-
-@dataclass(frozen=True, slots=True)
-class TraceSpans:
-    """The accepted spans and log records of one trace from one request, as stores receive them."""
-
-    trace_id: bytes
-    """The trace id; for log records without one, their session run's id (`session_run_id`)."""
-    message: bytes
-    """A stored message (`tracer.otel.otlp.logs`) that contains only these items."""
-    count: int
-    """The number of spans and log records in it, at least one."""
 
 
 def pack_block(message: bytes, level: int = 1) -> bytes:

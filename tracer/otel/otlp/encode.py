@@ -11,9 +11,9 @@ from google.protobuf import json_format
 from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from tracer.otel.otlp.logs import LogRecord, encode_logs
+from tracer.otel.otlp.logs import encode_logs
 from tracer.otel.otlp.protobuf import StoredParts
-from tracer.otel.otlp.spans import Span
+from tracer.records.spans import LogRecord, Span
 
 
 def encode_protobuf(spans: Iterable[Span]) -> bytes:

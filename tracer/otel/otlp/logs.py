@@ -8,7 +8,6 @@ stored message with all items.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -17,32 +16,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs, ScopeLogs
 
 from tracer.otel.otlp.protobuf import StoredMessage, StoredParts
 from tracer.otel.otlp.protobuf_spans import Envelope, attributes_of, value_of
-from tracer.otel.otlp.spans import TRACE_ID_BYTES, Attributes
-
-
-@dataclass(slots=True)
-class LogRecord:
-    """One log record."""
-
-    trace_id: bytes
-    span_id: bytes | None
-    time: int
-    """When the event happened, or else when it was observed; 0 if neither is known."""
-    name: str
-    """The name of the event: the attribute `event.name`, or else the field `event_name`, or else
-    the body if it is text."""
-    body: Any
-    attributes: Attributes
-    resource: Attributes
-    scope: str
-    sent: bytes
-    """The record with its resource and scope, as a serialized `ResourceLogs`. Records with equal
-    bytes are duplicates."""
-
-    @property
-    def order(self) -> tuple[int, bytes]:
-        """The sort key of log records: time, then bytes."""
-        return self.time, self.sent
+from tracer.records.spans import TRACE_ID_BYTES, LogRecord
 
 
 def logs_of(messages: Iterable[bytes]) -> list[LogRecord]:

@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from tracer.otel.otlp.protobuf import Group
-from tracer.otel.otlp.spans import Span, SpanEvent, SpanLink
+from tracer.records.spans import Span, SpanEvent, SpanLink
 
 MAX_TIME = 2**63
 """The first time that the database cannot store, in nanoseconds since 1970. It is in the year

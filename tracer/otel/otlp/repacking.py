@@ -11,9 +11,9 @@ from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tracer.otel.otlp.blocks import block_key, pack_block, sent_spans
-from tracer.otel.otlp.logs import LogRecord, logs_of
+from tracer.otel.otlp.logs import logs_of
 from tracer.otel.otlp.protobuf import StoredParts
-from tracer.otel.otlp.spans import Span, newer
+from tracer.records.spans import LogRecord, Span, newer
 
 _LEVEL = 3
 """The compression level of zstd. Blocks of arriving spans have level 1, which takes a quarter less

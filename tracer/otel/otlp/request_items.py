@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracer.errors import BadRequest, TooLarge
-from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.logs import log_of, session_run_id
 from tracer.otel.otlp.protobuf import StoredParts
 from tracer.otel.otlp.protobuf_spans import Envelope
 from tracer.otel.otlp.signals import NO_TRACE, Signal
+from tracer.records.spans import TraceSpans
 
 MAX_COPIED_BYTES = 2**28
 """The largest size of the resources and scopes of a request, each counted once for every item: a

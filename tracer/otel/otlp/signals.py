@@ -22,11 +22,10 @@ from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs, ScopeLogs
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from tracer.otel.otlp.blocks import TraceSpans
-from tracer.otel.otlp.logs import LogRecord, logs_in
+from tracer.otel.otlp.logs import logs_in
 from tracer.otel.otlp.protobuf import StoredMessage, StoredParts
 from tracer.otel.otlp.protobuf_spans import MAX_TIME
-from tracer.otel.otlp.spans import SPAN_ID_BYTES, TRACE_ID_BYTES
+from tracer.records.spans import SPAN_ID_BYTES, TRACE_ID_BYTES, LogRecord, TraceSpans
 
 NO_TRACE = f"Its trace id must be {TRACE_ID_BYTES} bytes that are not all zero."
 """The reason if a span or log record is rejected because it has no trace id."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.spans import ReadableSpan
 from tracer.text import escape
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.span_facts import Role, text
 from tracer.otel.otlp.span_fields import error_of, stored
-from tracer.otel.otlp.spans import STATUS_ERROR
 from tracer.records.arguments import parsed
+from tracer.records.spans import STATUS_ERROR
 from tracer.records.status import Reason, Status
 
 _CANCELLED = re.compile(

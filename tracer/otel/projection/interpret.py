@@ -22,11 +22,11 @@ from tracer.otel.dialects import (
     session_of,
 )
 from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
-from tracer.otel.otlp.logs import LogRecord, logs_in, logs_of, merge_logs, session_run_id
+from tracer.otel.otlp.logs import logs_in, logs_of, merge_logs, session_run_id
 from tracer.otel.otlp.protobuf import StoredMessage
 from tracer.otel.otlp.protobuf_spans import Envelope, attributes_of, events_of
-from tracer.otel.otlp.spans import TRACE_ID_BYTES
 from tracer.records.masks import MASK
+from tracer.records.spans import TRACE_ID_BYTES, LogRecord
 from tracer.resource import NO_SERVICE, Service, service_of
 
 _MASK = MASK[1:].encode()

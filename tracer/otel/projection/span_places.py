@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
 from tracer.otel.otlp.encode import encode_protobuf
-from tracer.otel.otlp.logs import LogRecord, encode_logs
+from tracer.otel.otlp.logs import encode_logs
 from tracer.otel.otlp.span_fields import root_plan_id
-from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.project import place_spans
 from tracer.records.ids import span_id
 from tracer.records.record_classes import Kind
+from tracer.records.spans import LogRecord, Span
 
 RecordPlace = tuple[Kind, UUID]
 """The kind and the id of a record."""

@@ -38,8 +38,8 @@ from tracer.store import Erasure, Exchange, Refusal, WriteAnswer
 from tracer.text import storable
 
 if TYPE_CHECKING:  # recording events needs no protobuf
-    from tracer.otel.otlp.blocks import TraceSpans
     from tracer.otel.otlp.signals import Signal
+    from tracer.records.spans import TraceSpans
 
 CONNECT_SECONDS = 2.0
 """How long a write may wait for a server that is down."""

@@ -22,7 +22,7 @@ from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import AnyRecord, Erasure, Exchange, WriteAnswer
 
 if TYPE_CHECKING:  # recording events needs no protobuf
-    from tracer.otel.otlp.blocks import TraceSpans
+    from tracer.records.spans import TraceSpans
 
 
 def recording_in_memory() -> RecordingInMemory:

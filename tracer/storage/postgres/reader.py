@@ -9,9 +9,7 @@ from uuid import UUID
 
 from tracer.errors import RecordNotFound, StoreUnavailable
 from tracer.lineage.tree import Payloads, Revision, TreeRows
-from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.span_fields import run_ids_like
-from tracer.otel.otlp.spans import Span
 from tracer.records.leases import Lease
 from tracer.records.merge import RULES
 from tracer.records.pages import Page
@@ -26,6 +24,7 @@ from tracer.records.record_classes import (
 )
 from tracer.records.run_histogram import RunHistogram
 from tracer.records.run_previews import RunPreview
+from tracer.records.spans import LogRecord, Span
 from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.storage.ancestors import Place, path_down_to
 from tracer.storage.postgres.administration.migrate import check_schema

@@ -15,12 +15,12 @@ from psycopg.rows import dict_row
 
 from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound, RunNotActive
-from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.records.events import Event
 from tracer.records.leases import DEFAULT_TERMS, Lease, LeaseTerms
 from tracer.records.payloads import PayloadPolicy
 from tracer.records.record_classes import Run
+from tracer.records.spans import TraceSpans
 from tracer.redaction import Redaction
 from tracer.redaction.events import text_size
 from tracer.redaction.threads import in_redaction_thread

@@ -10,10 +10,10 @@ from psycopg.rows import dict_row
 
 from tracer.errors import RecordNotFound
 from tracer.otel.otlp.blocks import spans_of
-from tracer.otel.otlp.logs import LogRecord, logs_of
-from tracer.otel.otlp.spans import Span
+from tracer.otel.otlp.logs import logs_of
 from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS, Record, Run
+from tracer.records.spans import LogRecord, Span
 from tracer.storage.postgres.connection.pool import SyncConnection
 from tracer.storage.postgres.connection.row_records import columns
 from tracer.storage.postgres.schema.record_tables import ALWAYS, RUN_NOT_DELETED, TABLES

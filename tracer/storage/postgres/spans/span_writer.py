@@ -15,8 +15,9 @@ from uuid import UUID
 from psycopg import AsyncRawCursor
 
 from tracer.clock import Clock
-from tracer.otel.otlp.blocks import TraceSpans, block_key, pack_block
+from tracer.otel.otlp.blocks import block_key, pack_block
 from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.records.spans import TraceSpans
 from tracer.storage.postgres.connection.citus import by_shard, write_parts
 from tracer.storage.postgres.connection.pool import PoolConnection
 from tracer.storage.postgres.connection.project_session import (

@@ -1,4 +1,4 @@
-"""Spans as Python objects, and the merging of two versions of a span.
+"""Spans and log records as Python objects, and the merging of two versions of a span.
 
 Treat spans as immutable. Their classes are not frozen only because creating a frozen instance takes
 five times as long.
@@ -101,6 +101,43 @@ class Span:
     def order(self) -> tuple[int, bytes]:
         """The sort key of spans: start and span id."""
         return self.start, self.span_id
+
+
+@dataclass(slots=True)
+class LogRecord:
+    """One log record."""
+
+    trace_id: bytes
+    span_id: bytes | None
+    time: int
+    """When the event happened, or else when it was observed; 0 if neither is known."""
+    name: str
+    """The name of the event: the attribute `event.name`, or else the field `event_name`, or else
+    the body if it is text."""
+    body: Any
+    attributes: Attributes
+    resource: Attributes
+    scope: str
+    sent: bytes
+    """The record with its resource and scope, as a serialized `ResourceLogs`. Records with equal
+    bytes are duplicates."""
+
+    @property
+    def order(self) -> tuple[int, bytes]:
+        """The sort key of log records: time, then bytes."""
+        return self.time, self.sent
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSpans:
+    """The accepted spans and log records of one trace from one request, as stores receive them."""
+
+    trace_id: bytes
+    """The trace id; for log records without one, their session run's id (`session_run_id`)."""
+    message: bytes
+    """A stored message (`tracer.otel.otlp.logs`) that contains only these items."""
+    count: int
+    """The number of spans and log records in it, at least one."""
 
 
 def newer(one: Span, other: Span) -> Span:
