@@ -20,8 +20,8 @@ from typing import Annotated, Any
 import orjson
 from fastapi import Depends, Header, Request, Response
 
-import tracer
 from api.freshness import freshness_of
+from tracer import errors
 from tracer.lineage.tree import Revision
 
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
@@ -87,7 +87,7 @@ def _program() -> str:
 
     Each ETag contains the digest, because another version of the code may answer differently.
     """
-    folders = [Path(__file__).parent.parent, Path(tracer.__file__).parent]
+    folders = [Path(__file__).parent.parent, Path(errors.__file__).parent]
     sources = [each.read_bytes() for folder in folders for each in sorted(folder.rglob("*.py"))]
     return hashlib.sha256(b"\0".join(sources)).hexdigest()
 
