@@ -15,7 +15,6 @@ from pkgutil import iter_modules
 
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.logfire import announced_parent, is_pending
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.span_facts import WRAPPER, SpanFacts
 from tracer.otel.dialects.tables import TABLES
@@ -44,6 +43,7 @@ def _declared() -> list[Dialect]:
 DIALECTS = _declared()
 _BY_MARK = {mark: each for each in reversed(DIALECTS) for mark in each.marks}
 _MARKS = frozenset(_BY_MARK)
+_PENDING = [each.pending for each in DIALECTS if each.pending is not None]
 _SESSIONS = [item for each in DIALECTS for item in each.sessions.items()]
 
 
@@ -69,6 +69,19 @@ def session_of(record: LogRecord) -> str | None:
         if record.scope.startswith(beginning):
             session = record.attributes.get(attribute)
             return session if isinstance(session, str) and session else None
+    return None
+
+
+def is_pending(span: ReadableSpan) -> bool:
+    """Return whether a span is a pending span, which announces another span before it ends."""
+    return any(each.is_pending(span) for each in _PENDING)
+
+
+def announced_parent(pending: ReadableSpan) -> bytes | None:
+    """Return the parent id of the span that a pending span announces; None for a root span."""
+    for each in _PENDING:
+        if each.is_pending(pending):
+            return each.announced_parent(pending)
     return None
 
 

@@ -13,6 +13,15 @@ from tracer.records.spans import Attributes, LogRecord, ReadableSpan, SpanEvent
 CompleteRun = Callable[[list[SlimSpan], list[LogRecord]], list[SlimSpan]]
 
 
+class PendingSpans(NamedTuple):
+    """How a dialect recognizes spans that announce other spans before they end."""
+
+    is_pending: Callable[[ReadableSpan], bool]
+    """Returns whether a span announces its parent, and is no span of its own."""
+    announced_parent: Callable[[ReadableSpan], bytes | None]
+    """Returns the parent id of the announced span; None for a root span."""
+
+
 @dataclass(frozen=True, eq=False)
 class Dialect:
     """The reader of one convention. Each dialect module assigns an instance to `DIALECT`."""
@@ -47,6 +56,8 @@ class Dialect:
     complete: CompleteRun | None = None
     """Adds spans and facts that only the whole run and its log records show. See `complete_run`. It
     is called for runs with one of the `scopes`."""
+    pending: PendingSpans | None = None
+    """Recognizes the pending spans of the convention; None: it has none."""
     sessions: Mapping[str, str] = field(default_factory=dict[str, Any])
     """The attribute of a log record that contains its session, by prefix of the scope's name. It is
     needed only for emitters whose log records may lack a trace id."""

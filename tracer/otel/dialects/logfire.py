@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import Dialect
+from tracer.otel.dialects.dialect import Dialect, PendingSpans
 from tracer.otel.dialects.observed import Observed, content_of, observed_model, observed_tool
 from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first, first_text
 from tracer.records.arguments import parsed
@@ -110,6 +110,7 @@ DIALECT = Dialect(
     scopes=(_SCOPES + "*",),
     marks=(_TYPE,),
     read=read,
+    pending=PendingSpans(is_pending, announced_parent),
     reads={
         "spans": (_TYPE,),
         "links": (_PARENT,),
