@@ -49,6 +49,7 @@ from api.think_acts import routes as think_acts
 from api.tool_calls import routes as tool_calls
 from tracer.lineage.diff import RunDiff
 from tracer.lineage.nodes import PlanNode
+from tracer.otel.projection.span_places import places_of
 
 _MODULES = (
     events,
@@ -130,7 +131,7 @@ def create_app(
     app.state.stream_settings = stream_settings
     app.state.metrics = metrics
     app.state.access = access
-    app.state.span_indexes = SpanIndexCache()
+    app.state.span_indexes = SpanIndexCache(places_of)
     problems.install(app, [*health.router.routes, *ALL_ROUTES])
     app.router.routes[:0] = PLAIN_ROUTES
     app.include_router(health.router)

@@ -9,20 +9,26 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from cachetools import LRUCache
 
 from api.freshness import Freshness
 from tracer.lineage.tree import Payloads, Revision, TreeRows
-from tracer.otel.projection.span_places import places_of
-from tracer.records.record_classes import Kind
+from tracer.records.record_classes import Kind, RecordReference
 from tracer.records.spans import LogRecord, Span
 from tracer.store import TraceReader
 
 MAX_SPANS = 30_000
 """The largest number of spans in the cache. Each takes about 600 bytes."""
+
+RecordsOfSpans = Callable[
+    [Collection[Span], Mapping[Kind, Collection[UUID]], Iterable[LogRecord]],
+    dict[bytes, RecordReference],
+]
+"""Returns the record that each span belongs to, by span id; see
+`tracer.otel.projection.span_places.places_of`."""
 
 SpanOrder = tuple[int, bytes]
 """The sort key of a span: its start and its id."""
@@ -31,16 +37,23 @@ SpanOrder = tuple[int, bytes]
 class SpanIndex:
     """The spans of a run in the order of their starts, and the record of each span."""
 
-    def __init__(self, spans: Sequence[Span], logs: Sequence[LogRecord], rows: TreeRows) -> None:
-        """Assign the spans to records. Call this in a thread, because large runs take long.
+    def __init__(
+        self,
+        spans: Sequence[Span],
+        record_keys: dict[bytes, RecordReference],
+        rows: TreeRows,
+        has_logs: bool,
+    ) -> None:
+        """Index the spans of a run.
 
         Args:
             spans: All spans of the run, sorted by (start, span id).
-            logs: All log records of the run.
+            record_keys: The record of each span, by span id.
             rows: The run's records.
+            has_logs: Whether the run has log records.
         """
-        self.has_logs = bool(logs)
-        self.record_keys = places_of(spans, _ids_of(rows), logs)
+        self.has_logs = has_logs
+        self.record_keys = record_keys
         self._all = [span.order for span in spans]
         self._ids = {span.span_id for span in spans}
         self._of_record: defaultdict[UUID, list[SpanOrder]] = defaultdict(list)
@@ -70,7 +83,8 @@ class SpanIndex:
 class SpanIndexCache:
     """A cache with the `SpanIndex` of each recently read run, valid until the run changes."""
 
-    def __init__(self, max_spans: int = MAX_SPANS) -> None:
+    def __init__(self, records_of_spans: RecordsOfSpans, max_spans: int = MAX_SPANS) -> None:
+        self._records_of_spans = records_of_spans
         # Each run counts one more than its spans, so that runs without spans are evicted, too.
         self._cache: LRUCache[tuple[int, Revision, int], SpanIndex] = LRUCache(
             max_spans, lambda index: 1 + len(index)
@@ -101,10 +115,15 @@ class SpanIndexCache:
         spans = await reader.read_spans(root_plan_id)
         logs = await reader.read_logs(root_plan_id)
         rows = await reader.read_tree(root_plan_id, Payloads.NONE) if spans else TreeRows()
-        index = await asyncio.to_thread(SpanIndex, spans, logs, rows)
+        # In a thread, because large runs take long.
+        index = await asyncio.to_thread(self._index, spans, logs, rows)
         if is_complete and len(index) < self._cache.maxsize:
             self._cache[cache_key] = index
         return index
+
+    def _index(self, spans: Sequence[Span], logs: Sequence[LogRecord], rows: TreeRows) -> SpanIndex:
+        record_keys = self._records_of_spans(spans, _ids_of(rows), logs)
+        return SpanIndex(spans, record_keys, rows, has_logs=bool(logs))
 
 
 def _ids_of(rows: TreeRows) -> dict[Kind, set[UUID]]:

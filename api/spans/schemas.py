@@ -13,8 +13,7 @@ from pydantic import BaseModel
 
 from api.schemas import STEP_ID, PageSchema, read_config
 from tracer.otel.otlp.span_fields import moment, stored
-from tracer.otel.projection.span_places import RecordPlace
-from tracer.records.record_classes import Kind
+from tracer.records.record_classes import Kind, RecordReference
 from tracer.records.spans import LogRecord, Span
 
 _KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
@@ -106,7 +105,7 @@ class SpanSchema(BaseModel):
     record of a span above it."""
 
     @classmethod
-    def of(cls, span: Span, place: RecordPlace | None) -> SpanSchema:
+    def of(cls, span: Span, place: RecordReference | None) -> SpanSchema:
         """Return the schema of a span."""
         return cls(
             span_id=span.span_id.hex(),

@@ -20,9 +20,8 @@ from tracer.otel.projection.project import (
     place_spans,
     project_run,
 )
-from tracer.otel.projection.span_places import RecordPlace
 from tracer.records.merge import Fields
-from tracer.records.record_classes import Kind
+from tracer.records.record_classes import Kind, RecordReference
 from tracer.records.spans import Span
 
 _OWN_FIELDS = RUN_FIELDS[: RUN_FIELDS.index("is_agent_work")]
@@ -42,7 +41,7 @@ class Projected:
     """The projected messages of the run, and those of its sessions."""
 
     @cached_property
-    def record_of(self) -> dict[bytes, RecordPlace]:
+    def record_of(self) -> dict[bytes, RecordReference]:
         """The record that each span became or belongs to. It takes as long as the projection."""
         places = place_spans(*self.sent).items()
         return {span_id: (kind, UUID(bytes=record_id)) for span_id, (kind, record_id) in places}

@@ -68,6 +68,10 @@ class Kind(StrEnum):
     TOOL_CALL = "toolCall"
 
 
+RecordReference = tuple[Kind, UUID]
+"""The kind and the id of a record."""
+
+
 class _Fields(BaseModel, use_attribute_docstrings=True, defer_build=True):
     pass
 

@@ -10,18 +10,15 @@ from tracer.otel.otlp.logs import encode_logs
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.otel.projection.project import place_spans
 from tracer.records.ids import span_id
-from tracer.records.record_classes import Kind
+from tracer.records.record_classes import Kind, RecordReference
 from tracer.records.spans import LogRecord, Span
-
-RecordPlace = tuple[Kind, UUID]
-"""The kind and the id of a record."""
 
 
 def places_of(
     spans: Collection[Span],
     known: Mapping[Kind, Collection[UUID]],
     logs: Iterable[LogRecord] = (),
-) -> dict[bytes, RecordPlace]:
+) -> dict[bytes, RecordReference]:
     """Return the record that each span of a run belongs to, by span id.
 
     If the run arrived as spans, each span belongs to the record that it became or is part of. If
@@ -56,7 +53,7 @@ def places_of(
 
 
 def _are_projected(
-    root_id: UUID, places: Iterable[RecordPlace], known: Mapping[Kind, Collection[UUID]]
+    root_id: UUID, places: Iterable[RecordReference], known: Mapping[Kind, Collection[UUID]]
 ) -> bool:
     """Return whether the run's records were made from these spans.
 
@@ -68,10 +65,10 @@ def _are_projected(
     return not placed.isdisjoint(there - {root_id}) or placed == there == {root_id}
 
 
-def _below_calls(spans: Iterable[Span], calls: Iterable[UUID]) -> dict[bytes, RecordPlace]:
+def _below_calls(spans: Iterable[Span], calls: Iterable[UUID]) -> dict[bytes, RecordReference]:
     """Return the nearest tool call above each span, for tool calls that events recorded."""
     parents = {span.span_id: span.parent_span_id for span in spans}
-    places: dict[bytes, RecordPlace | None] = {
+    places: dict[bytes, RecordReference | None] = {
         bytes.fromhex(span_id(call)): (Kind.TOOL_CALL, call) for call in calls
     }
     for start in parents:
