@@ -24,7 +24,8 @@ from tracer.storage.postgres.projects.projects import (
     list_projects,
     project_id_of,
 )
-from tracer.storage.postgres.spans.projectors import count_projectors, projectors
+from tracer.storage.postgres.spans.projector_session import count_projectors
+from tracer.storage.postgres.spans.projectors import projectors
 from tracer.storage.postgres.spans.reprojection import Reprojection
 
 

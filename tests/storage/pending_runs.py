@@ -18,7 +18,7 @@ from tracer.records.spans import TraceSpans
 from tracer.storage.postgres.connection.notifications import WAKE_PROJECTORS
 from tracer.storage.postgres.connection.pool import open_pool, pooled_connection
 from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.spans.projector_process import COUNT_PROJECTORS
+from tracer.storage.postgres.spans.projector_session import COUNT_PROJECTORS
 from tracer.storage.postgres.writer import PostgresWriter
 
 

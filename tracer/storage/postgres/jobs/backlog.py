@@ -12,7 +12,7 @@ from tracer.errors import TooBusy
 from tracer.logs import get_logger
 from tracer.storage.postgres.connection.pool import Pool, pooled_connection, store_errors
 from tracer.storage.postgres.projects.periodic_job import PeriodicJob
-from tracer.storage.postgres.spans.projectors import count_projectors
+from tracer.storage.postgres.spans.projector_session import count_projectors
 
 LOOK_SECONDS = 60.0
 """The time between two reads of the backlog."""

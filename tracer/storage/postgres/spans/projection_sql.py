@@ -15,6 +15,7 @@ from tracer.records.record_classes import RECORDS, Kind
 from tracer.storage.postgres.schema.record_tables import ALWAYS, TABLES, column_type
 from tracer.storage.postgres.spans.accept_sql import MOST_ATTEMPTS, later
 from tracer.storage.postgres.spans.blocks import RUN_LOCK_KEY
+from tracer.storage.postgres.spans.projector_session import IS_PROJECTOR
 
 PAUSE_FACTOR = 10
 """After a projection, a run is not due for this many times as long as the projection took. So a
@@ -28,11 +29,6 @@ HEAVY_SPANS = 5_000
 """A run with more pending spans is *heavy*. So is a run with a failed attempt."""
 
 _IS_LIGHT = f"(attempts = 0 AND spans <= {HEAVY_SPANS})"
-
-# Not by an advisory lock, which any role could take to keep projectors out.
-IS_PROJECTOR = """application_name = 'tracer projector' AND datname = current_database()
-    AND usename NOT IN (SELECT role_name FROM analyst)"""
-"""The condition for the connection of a projector in `pg_stat_activity`."""
 
 TAKES_HEAVY = f"""
 SELECT NOT EXISTS (

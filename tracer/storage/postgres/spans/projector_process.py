@@ -32,7 +32,6 @@ from tracer.storage.postgres.connection.pool import (
     connection_options,
     sync_connection,
 )
-from tracer.storage.postgres.spans.projection_sql import IS_PROJECTOR
 from tracer.storage.postgres.spans.projector import Projector, TimeLimits
 
 PRIORITY = 10
@@ -56,9 +55,6 @@ RETRY_SECONDS = (0, 0.1, 0.5, 1, 2, 5)
 """The pauses after consecutive failures, for example while the database is down."""
 
 _JOIN = "SET application_name TO 'tracer projector'"
-
-COUNT_PROJECTORS = f"SELECT count(*) FROM pg_stat_activity WHERE {IS_PROJECTOR}"
-"""Count the projectors of all servers that are connected to the database."""
 
 log = get_logger("tracer.storage.postgres.spans.projector_process")  # as a process it is `__main__`
 

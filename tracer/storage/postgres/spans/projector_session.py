@@ -9,8 +9,21 @@ from typing import Any
 
 from psycopg import RawCursor
 
-from tracer.storage.postgres.connection.pool import SyncConnection
+from tracer.storage.postgres.connection.pool import (
+    Pool,
+    SyncConnection,
+    pooled_connection,
+    store_errors,
+)
 from tracer.storage.postgres.connection.row_security import Standing, entering, standing_of_sync
+
+# Not by an advisory lock, which any role could take to keep projectors out.
+IS_PROJECTOR = """application_name = 'tracer projector' AND datname = current_database()
+    AND usename NOT IN (SELECT role_name FROM analyst)"""
+"""The condition for the connection of a projector in `pg_stat_activity`."""
+
+COUNT_PROJECTORS = f"SELECT count(*) FROM pg_stat_activity WHERE {IS_PROJECTOR}"
+"""Count the projectors of all servers that are connected to the database."""
 
 
 class ProjectorSession:
@@ -56,3 +69,15 @@ class ProjectorSession:
     def become(self, project_id: int | None) -> None:
         """Restrict the transaction to a project, or return to the role of the tables' owner."""
         self.connection.execute("; ".join(entering(self.standing, project_id)))
+
+
+async def count_projectors(pool: Pool) -> int:
+    """Return how many projectors of all servers are connected to the database.
+
+    Raises:
+        StoreUnavailable: The database does not answer.
+    """
+    with store_errors():
+        async with pooled_connection(pool) as connection:
+            ((number,),) = await (await connection.execute(COUNT_PROJECTORS.encode())).fetchall()
+    return int(number)

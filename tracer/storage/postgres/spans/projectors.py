@@ -14,9 +14,7 @@ import psutil
 
 from tracer.logs import get_logger
 from tracer.records.leases import DEFAULT_TERMS, LeaseTerms
-from tracer.storage.postgres.connection.pool import Pool, pooled_connection, store_errors
 from tracer.storage.postgres.spans.projector_process import (
-    COUNT_PROJECTORS,
     ProjectorOptions,
     Report,
 )
@@ -96,18 +94,6 @@ async def projectors(
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-
-async def count_projectors(pool: Pool) -> int:
-    """Return how many projectors of all servers are connected to the database.
-
-    Raises:
-        StoreUnavailable: The database does not answer.
-    """
-    with store_errors():
-        async with pooled_connection(pool) as connection:
-            ((number,),) = await (await connection.execute(COUNT_PROJECTORS.encode())).fetchall()
-    return int(number)
 
 
 async def _keep_running(
