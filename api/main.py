@@ -38,8 +38,7 @@ from api.middleware.authentication import Access, is_loopback
 from api.observability.metrics import Metrics
 from api.otlp.grpc_server import GrpcAddress, grpc_serving
 from api.parts import Parts
-from tracer.cli.launching import check_outcome, print_outcome, run_and_report
-from tracer.cli.run import AsJson
+from tracer.cli.run import AsJson, check_outcome, print_outcome, run_and_report
 from tracer.cli.terminal import TERMINATED, Project, console, counted, run_command
 from tracer.context import Identity
 from tracer.errors import ConfigurationError, NoApplication

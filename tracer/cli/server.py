@@ -2,14 +2,13 @@
 
 The server's package registers two entry points in the group `tracer.server`. `commands` is a
 `typer.Typer` with the commands that `tracer/cli/names.py` lists. `launcher` is the function that
-`server_launcher` calls.
+`tracer/cli/run.py` calls to run an application without a server of its own.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand
@@ -17,11 +16,8 @@ from typer.main import get_group
 
 from tracer.cli.terminal import console, report_errors
 from tracer.errors import ConfigurationError
-from tracer.settings import Settings, read_settings
+from tracer.settings import read_settings
 from tracer.storage.embedded import is_prepared
-
-if TYPE_CHECKING:  # they need the extra `runtime`
-    from tracer.runtime.launcher import RunLauncher
 
 GROUP = "tracer.server"
 
@@ -38,7 +34,7 @@ class ServerCommand(TyperCommand):
         """Load the server's command of the same name, and return the context of that command."""
         with report_errors():
             is_starting = self.name in SERVING and "--help" not in args
-            commands = _load(f"`tracer {self.name}`", "commands", is_starting)
+            commands = load_entry(f"`tracer {self.name}`", "commands", is_starting)
         command = get_group(commands).commands[str(self.name)]
         return command.make_context(info_name, args, parent, **extra)
 
@@ -49,24 +45,7 @@ def add_server_commands(commands: typer.Typer, names: dict[str, str]) -> None:
         commands.command(name=name, help=text, cls=ServerCommand)(lambda: None)
 
 
-def server_launcher(settings: Settings, project: str) -> AbstractAsyncContextManager[RunLauncher]:
-    """Return a launcher of the configured application that records to a server in this process.
-
-    Raises:
-        ConfigurationError: The server is not installed, or the application cannot be loaded.
-    """
-    open_launcher = _load("`tracer run` without TRACER_URL", "launcher", is_starting=True)
-    from tracer.runtime.from_settings import load_application
-
-    # After the server, whose package makes the demonstration importable.
-    application = load_application(settings)
-    launcher: AbstractAsyncContextManager[RunLauncher] = open_launcher(
-        settings, application, project
-    )
-    return launcher
-
-
-def _load(feature: str, name: str, is_starting: bool) -> Any:
+def load_entry(feature: str, name: str, is_starting: bool) -> Any:
     """Return the object that the server registers as the entry point `name`.
 
     Args:

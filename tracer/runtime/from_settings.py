@@ -11,11 +11,13 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontex
 from tracer.errors import ConfigurationError
 from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import spool_for
 from tracer.records.sessions import SessionStates
 from tracer.runtime.application import Application, Surroundings
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.launcher import RunLauncher, RunReader
 from tracer.settings import Settings
+from tracer.storage.http.writer import HttpWriter
 
 log = get_logger(__name__)
 
@@ -64,6 +66,36 @@ async def application_launcher(
     async with (
         nullcontext() if resources is None else resources(surroundings),
         RunLauncher(application, recorder, reader, sessions=sessions) as launcher,
+    ):
+        yield launcher
+
+
+@asynccontextmanager
+async def launcher_over_http(
+    settings: Settings, url: str, application: Application
+) -> AsyncIterator[RunLauncher]:
+    """Yield a launcher that records to a server over HTTP. Session state is in memory only.
+
+    Args:
+        settings: The server's key, the model, the home of the recorder's spool, and the database
+            that the application's own tools may use.
+        url: The address of the server.
+        application: The application to run.
+    """
+    key, database_url = (
+        None if secret is None else secret.get_secret_value()
+        for secret in (settings.api_key, settings.database_url)
+    )
+    redaction = settings.redaction
+    async with (
+        with_model_of(settings, application) as application,
+        aclosing(HttpWriter(url, key, redaction=redaction)) as writer,
+        Recorder(
+            writer, spool_for(settings.home, url, api_key=key), redaction=redaction
+        ) as recorder,
+        application_launcher(
+            application, Surroundings(database_url, url, key), recorder, writer
+        ) as launcher,
     ):
         yield launcher
 
