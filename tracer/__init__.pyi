@@ -1,7 +1,7 @@
 # The table of the public names. `__init__.py` reads it, so each line imports one name.
-from tracer.client.connecting import connect as connect
 from tracer.client.tracing import Tracing as Tracing
 from tracer.client.work import Chosen as Chosen
+from tracer.connecting import connect as connect
 from tracer.context import ToolContext as ToolContext
 from tracer.context import get_token_id as get_token_id
 from tracer.context import identity as identity

@@ -22,6 +22,9 @@ from tracer.errors import ConfigurationError
 from tracer.records.leases import DEFAULT_TERMS, LeaseTerms
 from tracer.redaction import Redaction, configured_keys, configured_patterns
 
+LOCAL_SERVER = "http://127.0.0.1:8420"
+"""The default address of `tracer serve`."""
+
 
 def _check_database_url(url: SecretStr) -> SecretStr:
     # `postgresql+psycopg://` is SQLAlchemy's notation of the same URL.

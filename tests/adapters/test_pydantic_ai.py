@@ -28,7 +28,7 @@ from tests.client.programs import NOBODY
 from tests.recordings import messages_of, runs_of
 from tracer.adapters import pydantic_ai
 from tracer.adapters.pydantic_ai.run import PydanticAIRun
-from tracer.client.connecting import connect
+from tracer.connecting import connect
 from tracer.context import in_context
 from tracer.records.ids import new_id
 

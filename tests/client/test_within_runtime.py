@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from tests.runtime.runs import application, bench, script
-from tracer.client.connecting import connect
 from tracer.client.tracing import Tracing
+from tracer.connecting import connect
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool

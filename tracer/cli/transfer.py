@@ -22,10 +22,9 @@ import orjson
 import typer
 
 from tracer.cli.terminal import console, run_command
-from tracer.client.connecting import LOCAL_SERVER
 from tracer.errors import BadRequest, StoreUnavailable
 from tracer.extras import missing_extra
-from tracer.settings import Settings
+from tracer.settings import LOCAL_SERVER, Settings
 
 BATCH_BYTES = 4_000_000
 """The approximate size of a request of an import."""

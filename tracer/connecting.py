@@ -18,11 +18,8 @@ from tracer.errors import ConfigurationError
 from tracer.recorder.spool import spool_for
 from tracer.records.leases import LeaseTerms
 from tracer.redaction import Redaction
-from tracer.settings import Settings, read_settings
+from tracer.settings import LOCAL_SERVER, Settings, read_settings
 from tracer.store import TraceWriter
-
-LOCAL_SERVER = "http://127.0.0.1:8420"
-"""The default address of `tracer serve`."""
 
 
 def connect(
