@@ -40,9 +40,9 @@ BUDGETS: dict[str, int] = {
     "tracer/recorder": 1_080,
     "tracer/records": 2_080,
     "tracer/redaction": 808,
-    "tracer/runtime": 1_848,
+    "tracer/runtime": 1_860,
     "tracer/storage": 9_070,
-    "tracer/tools": 4_640,
+    "tracer/tools": 4_680,
     "tracer/transfer": 122,
 }
 NO_CODE = (
