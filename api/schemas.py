@@ -149,6 +149,7 @@ _RUN_EXAMPLE: dict[str, Any] = {
     "outputTokens": 830,
     "costUsd": 0.0121,
     "unpricedCalls": 0,
+    "unreadSpans": 0,
     "toolCalls": 14,
     "failedCalls": 1,
 }

@@ -105,6 +105,7 @@ def _example() -> Any:
         input_tokens=120,
         output_tokens=40,
         cost_usd=0.0004,
+        inferred=False,
         thought="I look the medication up.",
         tool_calls=[call],
     )

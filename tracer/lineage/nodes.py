@@ -139,6 +139,8 @@ class ThinkActRow(Row, tag=Kind.THINK_ACT.value):
     input_tokens: int | None
     output_tokens: int | None
     cost_usd: float | None
+    inferred: bool
+    inferred_from: str | None
     thought: str | None
     thought_bytes: int | None
     thought_truncated: bool

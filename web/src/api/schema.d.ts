@@ -2248,7 +2248,8 @@ export interface components {
          *       ],
          *       "title": "Weekly health review",
          *       "toolCalls": 14,
-         *       "unpricedCalls": 0
+         *       "unpricedCalls": 0,
+         *       "unreadSpans": 0
          *     }
          */
         RunPreviewSchema: {
@@ -2508,7 +2509,8 @@ export interface components {
          *       ],
          *       "title": "Weekly health review",
          *       "toolCalls": 14,
-         *       "unpricedCalls": 0
+         *       "unpricedCalls": 0,
+         *       "unreadSpans": 0
          *     }
          */
         RunSchema: {
@@ -2748,7 +2750,8 @@ export interface components {
          *       ],
          *       "title": "Weekly health review",
          *       "toolCalls": 14,
-         *       "unpricedCalls": 0
+         *       "unpricedCalls": 0,
+         *       "unreadSpans": 0
          *     }
          */
         SingleRunSchema: {
@@ -5031,6 +5034,10 @@ export interface components {
             outputTokens: number | null;
             /** @description The cost in US dollars: by the project's prices, else as reported, else by the price list. */
             costUsd: number | null;
+            /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
+            inferred: boolean;
+            /** @description The evidence for the reconstruction. */
+            inferredFrom: string | null;
             /** @description The text of the model's answer. */
             thought: string | null;
             thoughtBytes: number | null;
@@ -5316,6 +5323,10 @@ export interface components {
             outputTokens: number | null;
             /** @description The cost in US dollars: by the project's prices, else as reported, else by the price list. */
             costUsd: number | null;
+            /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
+            inferred: boolean;
+            /** @description The evidence for the reconstruction. */
+            inferredFrom: string | null;
             /** @description The text of the model's answer. */
             thought: string | null;
             thoughtBytes: number | null;
@@ -5959,6 +5970,7 @@ export interface operations {
                      *               "inputTokens": 120,
                      *               "outputTokens": 40,
                      *               "costUsd": 0.0004,
+                     *               "inferred": false,
                      *               "thought": "I look the medication up.",
                      *               "thoughtBytes": 25,
                      *               "thoughtTruncated": false,
