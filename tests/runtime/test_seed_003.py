@@ -1,6 +1,7 @@
 """The three flows of seed 003: one tool, several tools, and tools that open sub-plans.
 
-As in the document, each call has an id of its own, is recorded before its tool runs and again
+The document's code is Java of the runtime itself, which an application does not write. As in the
+document, each call has an id of its own, is recorded before its tool runs and again
 afterwards, reaches the tool as `toolcallId`, and is what its sub-plan refers to.
 """
 

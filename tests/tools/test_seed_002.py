@@ -1,6 +1,6 @@
 """The example of seed 002: four tools of one service, and tool instances kept per conversation.
 
-Differences: the REST tool's secret is a reference, and the MCP server describes its own tool
+The registrations are the document's TypeScript as Python. A comment marks each line that differs
 (`docs/explanation/seeds.md`).
 """
 
@@ -73,7 +73,7 @@ async def registered(
                 name="calculator",
                 description="计算器工具",
                 parameters=schema(a="number", b="number"),
-                execute=calculate,
+                execute=calculate,  # by name; a function of one parameter gets `params`
             )
         )
         registry.register(
@@ -92,12 +92,17 @@ async def registered(
                 config=RestConfig.model_validate(
                     {
                         "base_url": api.url,
+                        # `headers: {'Authorization': 'Bearer xxx'}`: a reference, because
+                        # configuration is copied, committed and logged.
                         "auth": {"type": "bearer", "secret": "env:SEED_WEATHER_TOKEN"},
+                        # Added: the test's server is on the internal network.
                         "allowed_hosts": [api.host],
+                        "timeout": 9,
                     }
                 ),
             )
         )
+        # No description and parameters: the server's own list has them.
         await registry.add_server(McpServer(mcp.config(name="postgres-server"))).start()
         yield on
 
