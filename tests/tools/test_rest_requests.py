@@ -243,7 +243,8 @@ def test_invalid_configuration_is_rejected_without_repeating_secrets() -> None:
         {"allowed_hosts": ["http://x"]},
         {"max_bytes": 0},
         {"read_timeout": 0},
-        {"timeout": 3},
+        {"timeout": 0},
+        {"timout": 3},
     ]
     failures = not_rejected(
         ValidationError,
