@@ -38,7 +38,7 @@ BUDGETS: dict[str, int] = {
     "tracer/lineage": 1_054,
     "tracer/otel": 8_930,
     "tracer/recorder": 1_080,
-    "tracer/records": 2_080,
+    "tracer/records": 2_230,
     "tracer/redaction": 808,
     "tracer/runtime": 1_860,
     "tracer/storage": 9_070,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import orjson
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.profiles import scaled
 from tracer.otel.dialects.messages import first_request, read_messages
+from tracer.otel.dialects.span_facts import ExecutedCall
 
 _TEXTS = st.one_of(
     st.text(max_size=5), st.sampled_from(["__REDACTED__", "ResponseFunctionToolCall(name='x')"])
@@ -70,5 +72,88 @@ def test_arguments_of_any_depth_are_read(depth: int) -> None:
 
     if depth <= 500:
         assert [call.arguments for call in said.calls] == [arguments]
-    else:  # too deep for any parser: bare text
-        assert said.text == text
+    else:  # too deep for any parser, and no text to show
+        assert (said.text, said.calls) == ("", ())
+
+
+CALL = '{"type": "tool_call", "id": "c1", "name": "plot", "arguments": {"y": [1.0, NaN]}}'
+PARTS = f'[{{"role": "assistant", "parts": [{{"type": "text", "content": "Well."}}, {CALL}]}}]'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        PARTS,  # NaN, as Python writes it
+        PARTS.replace("NaN", "-Infinity"),
+        repr(json.loads(PARTS.replace("NaN", "null"))),
+        json.dumps(PARTS.replace("NaN", "1")),  # JSON in a JSON string
+        [json.dumps(json.loads(PARTS)[0])],  # an array of JSON strings
+        PARTS[:-1],
+        PARTS[:-4],
+        PARTS[:-1] + ', {"role": "user", "parts": [{"type": "te',
+        PARTS[:-3] + ', {"type": "text", "content": "',
+        PARTS[:-3] + ', {"type": "text", "conte',
+        PARTS[:-3] + ', {"type":',
+        PARTS[:-3] + ",",
+    ],
+)
+def test_messages_that_are_not_strict_json_are_read(value: Any) -> None:
+    said = read_messages(value)[0]
+
+    assert (said.role, said.text) == ("assistant", "Well.")
+    assert [(call.call_id, call.name) for call in said.calls] == [("c1", "plot")]
+
+
+@pytest.mark.parametrize("end", range(30, len(PARTS), 7))
+def test_cut_messages_never_become_text(end: int) -> None:
+    assert all(said.text in ("", "Well."[: len(said.text)]) for said in read_messages(PARTS[:end]))
+
+
+def test_all_parts_of_an_answer_are_read_in_order() -> None:
+    parts = [
+        {"type": "reasoning", "content": "So I search."},
+        {"type": "text", "content": "One."},
+        {
+            "type": "server_tool_call",
+            "id": "s1",
+            "name": "web_search",
+            "server_tool_call": {"query": "q"},
+        },
+        {"type": "server_tool_call_response", "id": "s1", "server_tool_call_response": ["2:1"]},
+        {"type": "image", "uri": "https://example.org/a.png"},
+        {"type": "text", "content": "Two."},
+    ]
+
+    (said,) = read_messages([{"role": "assistant", "parts": parts}])
+
+    assert (said.text, said.reasoning, said.calls) == ("One.\nTwo.", "So I search.", ())
+    assert said.executed == (ExecutedCall("s1", "web_search", '{"query":"q"}', '["2:1"]'),)
+
+
+@pytest.mark.parametrize(
+    ("piece", "expected"),
+    [
+        (
+            {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+            ExecutedCall("s", "web_search", "{}"),
+        ),
+        (
+            {"type": "web_search_call", "id": "s", "action": {"query": "q"}},
+            ExecutedCall("s", "web_search", '{"query":"q"}'),
+        ),
+        (
+            {"type": "mcp_call", "id": "s", "name": "ask", "arguments": "{}", "output": "yes"},
+            ExecutedCall("s", "ask", "{}", "yes"),
+        ),
+        (
+            {"type": "tool_call", "builtin": True, "id": "s", "name": "run", "arguments": {}},
+            ExecutedCall("s", "run", "{}"),
+        ),
+    ],
+)
+def test_calls_that_the_provider_executed_are_no_chosen_calls(
+    piece: dict[str, Any], expected: ExecutedCall
+) -> None:
+    (said,) = read_messages([{"role": "assistant", "parts": [piece]}])
+
+    assert (said.calls, said.executed) == ((), (expected,))

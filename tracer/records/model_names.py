@@ -72,8 +72,9 @@ _OWN_COMPUTERS = frozenset(
 """Programs that run models on the user's own computers. Their models have no price."""
 _ARN = re.compile(r"arn:[^:]*:bedrock:[^:]*:[^:]*:[^/]+/(.+)")
 _PATH = re.compile(r"(?:.*/)?publishers/([^/]+)/models/(.+)")
-_BEDROCK = re.compile(r"(?:[a-z]+\.)?(?:ai21|amazon|anthropic|cohere|meta|mistral)\.[a-z].*")
-"""The names of models in Amazon Bedrock: an optional region, the maker and the model."""
+_BEDROCK = re.compile(r"(?:[a-z]+\.)?(ai21|amazon|anthropic|cohere|meta|mistral)\.([a-z].*)")
+"""The names of models in Amazon Bedrock: an optional region, the maker and the model. If no
+provider is stated, the maker's own price applies, because Bedrock's differs by region."""
 _SUFFIXES = re.compile(r"(?:@[\w.-]+|:[a-z]\w*|-v\d+(?::\d+\w*)?|[-_](?:latest|preview|exp))$")
 _DATE = re.compile(r"-(?:20\d{6}|20\d\d-\d\d-\d\d|\d\d-\d\d(?:-20\d\d)?|\d{4})$")
 _MOST_SUFFIXES = 3
@@ -129,7 +130,10 @@ def _without_prefixes(model: str) -> tuple[str, str | None]:
         if not separator and not _BEDROCK.fullmatch(name):
             head, _, rest = name.partition(":")
         if not rest:
-            return name, "aws" if maker is None and _BEDROCK.fullmatch(name) else maker
+            of_bedrock = _BEDROCK.fullmatch(name) if maker is None else None
+            if of_bedrock is None:
+                return name, maker
+            return (of_bedrock[2], of_bedrock[1]) if of_bedrock[1] in _LISTED else (name, "aws")
         prefix = head.lower()
         if prefix in _OWN_COMPUTERS:
             return rest, prefix

@@ -16,6 +16,8 @@ from typing import Any
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import (
     all_calls,
+    all_executed,
+    all_reasoning,
     first_request,
     flattened,
     flattened_values,
@@ -373,6 +375,8 @@ def speaking_facts(span: ReadableSpan, role: Role) -> SpanFacts:
         subject=first_text(attributes, SUBJECTS),
         request=first_request(input_messages),
         answer=answer or last_answer(output),
+        reasoning=all_reasoning(output) if role is Role.MODEL else None,
+        executed=all_executed(output) if role is Role.MODEL else (),
         requested_model=first_text(attributes, REQUESTED_MODELS),
         model=first_text(attributes, MODELS),
         provider=provider if provider not in _FRAMEWORKS else None,

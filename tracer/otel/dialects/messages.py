@@ -7,6 +7,7 @@ LangChain (serialized) and the Vercel AI SDK.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,8 +15,9 @@ import orjson
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
-from tracer.otel.dialects.span_facts import RequestedCall, text
+from tracer.otel.dialects.span_facts import ExecutedCall, RequestedCall, text
 from tracer.records.arguments import parsed
+from tracer.records.lenient_json import read_json
 
 _ROLES: dict[str | None, str] = {
     "human": "user",
@@ -33,6 +35,13 @@ _NESTED_CALLS = frozenset(_NESTED_CALLS_IN_ORDER)
 _LISTS = ("messages", "contents", "inputs", "items")
 _CONTENTS = frozenset(("content", "parts", "tool_calls"))
 _WRAPPERS = ("data", "kwargs", "message", "content")
+_REASONING_TYPES = ("reasoning", "thinking")
+_REASONING = ("content", "text", "thinking", "reasoning")
+_EXECUTED = re.compile(r"(?:server_tool_call|server_tool_use|(?!function)\w+_call(?<!tool_call))")
+"""The types of parts for tool calls that the provider executed, such as `web_search_call`."""
+_EXECUTED_RESULT = re.compile(r"server_tool_call_response|(?!function)\w+_tool_result")
+_UNREAD = ('[{"role"', "[{'role'", '{"role"', '[{"parts"', '[{"content"')
+"""The beginnings of messages that could not be read. They are no text to show."""
 _IDS = ("call_id", "id", "toolCallId", "toolUseId", "tool_call_id")
 _NAMES = ("name", "toolName", "tool.name")
 _OBJECTS = ("ChatMessage(", "StopEvent(")
@@ -52,6 +61,8 @@ class ParsedMessage(NamedTuple):
     role: str | None
     text: str
     calls: tuple[RequestedCall, ...] = ()
+    reasoning: str = ""
+    executed: tuple[ExecutedCall, ...] = ()
 
 
 def read_messages(value: Any) -> list[ParsedMessage]:
@@ -135,7 +146,7 @@ def _parse_typed(message: _TypedMessage) -> ParsedMessage:
 
 
 def _listed_messages(value: Any) -> list[Any]:
-    value = parsed(value)
+    value = read_json(value)
     if isinstance(value, dict):
         value = next((value[name] for name in _LISTS if name in value), value)
     if isinstance(value, str):
@@ -148,7 +159,9 @@ def _listed_messages(value: Any) -> list[Any]:
         return [value]
     if len(value) == 1 and isinstance(value[0], list) and not _is_pair(value[0]):
         return value[0]  # LangChain: a batch of one
-    return value
+    return [
+        read_json(each) if isinstance(each, str) and each[:1] == "{" else each for each in value
+    ]
 
 
 def _is_pair(value: Any) -> bool:
@@ -170,6 +183,16 @@ def last_answer(messages: Iterable[ParsedMessage]) -> str | None:
     return answers[-1] if answers else None
 
 
+def all_reasoning(messages: Iterable[ParsedMessage]) -> str | None:
+    """Return the reasoning in the messages; None if there is none."""
+    return "\n".join(each.reasoning for each in messages if each.reasoning) or None
+
+
+def all_executed(messages: Iterable[ParsedMessage]) -> tuple[ExecutedCall, ...]:
+    """Return the calls in the messages that the provider executed, in their order."""
+    return tuple(call for message in messages for call in message.executed)
+
+
 def all_calls(messages: Iterable[ParsedMessage]) -> tuple[RequestedCall, ...]:
     """Return the tool calls in the messages, in their order."""
     return tuple(call for message in messages for call in message.calls)
@@ -183,6 +206,7 @@ def flattened(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]
     """
     by_position: dict[int, dict[str, Any]] = {}
     calls: dict[int, dict[int, dict[str, Any]]] = {}
+    contents: dict[int, dict[int, dict[str, Any]]] = {}
     start = prefix + "."
     for key, value in attributes.items():
         if not key.startswith(start):
@@ -198,10 +222,16 @@ def flattened(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]
             if place.isdecimal() and len(place) <= 6 and name in ("id", "name", "arguments"):
                 calls.setdefault(at, {}).setdefault(int(place), {})[name] = value
                 by_position.setdefault(at, {})
-        elif rest.startswith("contents.") and rest.endswith("message_content.text"):
-            by_position.setdefault(at, {}).setdefault("content", value)
+        elif rest.startswith("contents."):
+            place, _, name = rest[len("contents.") :].partition(".")
+            if place.isdecimal() and len(place) <= 6:
+                name = name.removeprefix("message_content.")
+                contents.setdefault(at, {}).setdefault(int(place), {})[name] = value
+                by_position.setdefault(at, {})
         elif rest in ("role", "content", "tool_call_id", "name", "finish_reason"):
             by_position.setdefault(at, {})[rest] = value
+    for at, parts in contents.items():
+        by_position[at].setdefault("content", [parts[place] for place in sorted(parts)])
     for at, chosen in calls.items():
         by_position[at]["tool_calls"] = [chosen[place] for place in sorted(chosen)]
     return [by_position[at] for at in sorted(by_position)]
@@ -221,7 +251,7 @@ def flattened_values(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
 
 def _parse_message(item: Any) -> ParsedMessage:
     if isinstance(item, str):
-        return ParsedMessage(None, item if not item.startswith(_OBJECTS) else "")
+        return ParsedMessage(None, item if not item.startswith((*_OBJECTS, *_UNREAD)) else "")
     if _is_pair(item):
         return ParsedMessage(_ROLES.get(item[0], item[0]), item[1])
     if not isinstance(item, dict):
@@ -238,13 +268,23 @@ def _parse_message(item: Any) -> ParsedMessage:
     spoken_by = str(role).lower() if role else None
     texts: list[str] = []
     calls: list[RequestedCall] = []
+    reasoning: list[str] = []
+    executed: list[ExecutedCall] = []
     _read_piece(item, calls)
+    if (own := item.get("reasoning_content")) and isinstance(own, str):
+        reasoning.append(own)
     for piece in _pieces(item):
         if isinstance(piece, str):
             texts.append(piece)
         elif isinstance(piece, dict):
+            kind = piece.get("type")
+            if kind in _REASONING_TYPES:
+                reasoning.append(_first_text(piece, _REASONING) or "")
+                continue
+            if isinstance(kind, str) and _read_executed(piece, kind, executed):
+                continue
             _read_piece(piece, calls)
-            if piece.get("type") in _TEXT_TYPES:
+            if kind in _TEXT_TYPES:
                 content = piece.get("text")
                 content = content if isinstance(content, str) else piece.get("content")
                 shown = _shown_call(content)
@@ -252,7 +292,39 @@ def _parse_message(item: Any) -> ParsedMessage:
                     calls.append(shown)
                 elif isinstance(content, str):
                     texts.append(content)
-    return ParsedMessage(_ROLES.get(spoken_by, spoken_by), _joined(texts), tuple(calls))
+    return ParsedMessage(
+        _ROLES.get(spoken_by, spoken_by),
+        _joined(texts),
+        tuple(calls),
+        _joined(reasoning),
+        tuple(executed),
+    )
+
+
+def _read_executed(piece: Mapping[str, Any], kind: str, executed: list[ExecutedCall]) -> bool:
+    """Add a call that the provider executed, or its result, to `executed`.
+
+    Returns:
+        Whether the part is such a call or result.
+    """
+    if _EXECUTED_RESULT.fullmatch(kind):
+        call_id = _first_text(piece, ("id", "tool_use_id", "call_id"))
+        result = _first_text(piece, ("server_tool_call_response", "content", "output", "result"))
+        for at, call in enumerate(executed):
+            if call.call_id == call_id and call.result is None:
+                executed[at] = call._replace(result=result)
+        return True
+    if piece.get("builtin") is not True and not _EXECUTED.fullmatch(kind):
+        return False
+    executed.append(
+        ExecutedCall(
+            call_id=_first_text(piece, ("id", "call_id", "tool_use_id")),
+            name=_first_text(piece, _NAMES) or kind.removesuffix("_call"),
+            arguments=_first_text(piece, (*_ARGUMENTS, "server_tool_call", "action", "queries")),
+            result=_first_text(piece, ("output", "result", "results")),
+        )
+    )
+    return True
 
 
 def _joined(texts: list[str]) -> str:

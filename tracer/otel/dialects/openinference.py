@@ -16,6 +16,8 @@ from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import Dialect
 from tracer.otel.dialects.messages import (
     all_calls,
+    all_executed,
+    all_reasoning,
     first_request,
     flattened,
     flattened_values,
@@ -207,6 +209,8 @@ def _model(span: ReadableSpan) -> SpanFacts:
         subject=first_text(attributes, _SUBJECTS),
         request=first_request(messages),
         answer=last_answer(output),
+        reasoning=all_reasoning(output),
+        executed=all_executed(output),
         requested_model=first_text(attributes, ("gen_ai.request.model", *_MODELS)),
         model=first_text(attributes, _MODELS),
         provider=first_text(attributes, _PROVIDERS),

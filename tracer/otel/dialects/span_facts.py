@@ -36,6 +36,15 @@ class RequestedCall(NamedTuple):
     arguments: str | None
 
 
+class ExecutedCall(NamedTuple):
+    """A tool call that the model's provider executed itself. It has no span of its own."""
+
+    call_id: str | None
+    name: str | None
+    arguments: str | None
+    result: str | None = None
+
+
 class SpanFacts(NamedTuple):
     """The fields that a dialect read from one span. Structured values are stored as JSON text."""
 
@@ -50,6 +59,10 @@ class SpanFacts(NamedTuple):
     """The first message of the user."""
     answer: str | None = None
     """The text of the agent's or the model's answer."""
+    reasoning: str | None = None
+    """The text of the model's reasoning that precedes its answer."""
+    executed: tuple[ExecutedCall, ...] = ()
+    """The tool calls that the provider executed while the model answered."""
     requested_model: str | None = None
     model: str | None = None
     provider: str | None = None

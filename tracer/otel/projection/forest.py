@@ -224,6 +224,8 @@ def _merge_models_into(outer: SlimSpan, children: _Children) -> None:
         request=facts.request or _first(r.request for r in all_facts),
         messages=facts.messages or _first(r.messages for r in all_facts),
         answer=facts.answer or _first(r.answer for r in latest),
+        reasoning=facts.reasoning or _first(r.reasoning for r in latest),
+        executed=facts.executed or next((r.executed for r in latest if r.executed), ()),
         chosen=facts.chosen or next((r.chosen for r in latest if r.chosen), ()),
         input_tokens=_sum(r.input_tokens for r in counts),
         output_tokens=_sum(r.output_tokens for r in counts),

@@ -22,7 +22,7 @@ from typing import Any
 from uuid import UUID
 
 from tracer.otel.dialects.run_spans import SlimSpan
-from tracer.otel.dialects.span_facts import Role, SpanFacts
+from tracer.otel.dialects.span_facts import ExecutedCall, Role, SpanFacts
 from tracer.otel.otlp.span_fields import (
     EPOCH,
     moment,
@@ -375,6 +375,7 @@ class _Projection:
         self._cost_usd = Decimal(0)
         self._unpriced_calls = len(self._unread)
         self._priced: set[bytes] = set()
+        self._later_executed: dict[bytes, int] = {}
         self._holders: dict[str, bytes] = {}
         """The id of the first round with each list of offered tools. Its row contains the list."""
 
@@ -434,6 +435,7 @@ class _Projection:
             spans = [agent.span] if agent.span is not None else agent.work
             first = min((later.get(span.span_id, 0) for span in spans), default=0)
             indexes[agent.step_id] = indexes[agent.plan_id] = first
+        indexes |= self._later_executed
         return {record_id: index for record_id, index in indexes.items() if index}
 
     # --- Plans and steps -------------------------------------------------------------------------
@@ -569,7 +571,7 @@ class _Projection:
     def _add_work(self, step_id: bytes, rounds: list[SlimSpan], calls: list[SlimSpan]) -> None:
         for position, span in enumerate(rounds):
             self._add_round(span, step_id, position)
-        if not calls:
+        if not calls and not any(span.facts.executed for span in rounds):
             return
         choices = Rounds(rounds)
         positions: dict[bytes, int] = {}
@@ -588,6 +590,32 @@ class _Projection:
             position = positions.get(parent_id, 0)
             positions[parent_id] = position + 1
             self._add_call(span, choice, (step_id, think_act_id, outer_id, position))
+        for model in rounds:
+            first = positions.get(model.record_id, 0)
+            for number, executed in enumerate(model.facts.executed):
+                links = step_id, model.record_id, None, first + number
+                self._add_executed(model, number, executed, links)
+
+    def _add_executed(
+        self, model: SlimSpan, number: int, executed: ExecutedCall, links: Row
+    ) -> None:
+        """Add the row of a tool call that the provider executed while a model answered."""
+        start, status, end, *_ = _lifecycle(model)
+        lifecycle = start, status, end, None, None, None, None
+        call_id = record_ids(self._root_id, Kind.TOOL_CALL)(
+            model.identity + b"executed" + number.to_bytes(4, "big")
+        )
+        if (first := self._later.get(model.span_id, 0)) > 0:
+            self._later_executed[call_id] = first
+        self._rows[Kind.TOOL_CALL][call_id] = _tool_call_row(
+            (
+                *lifecycle,
+                *links,
+                *(stored(executed.call_id), stored(executed.name), None),
+                *(within_depth(stored(executed.arguments)), within_depth(stored(executed.result))),
+                *(False, None, None),
+            )
+        )
 
     def _add_round(
         self, span: SlimSpan, step_id: bytes, position: int, evidence: str | None = None
@@ -607,7 +635,7 @@ class _Projection:
             (
                 *lifecycle,
                 *(step_id, position, requested, model),
-                *(stored(facts.messages), stored(facts.answer)),
+                *(stored(facts.messages), stored(_thought(facts))),
                 *(facts.input_tokens, facts.output_tokens, cost),
                 *(stored(facts.provider), stored(facts.parameters)),
                 *self._offered(facts.offered_tools, span.record_id),
@@ -742,6 +770,13 @@ def _first_token(span: SlimSpan) -> int | None:
 
 
 _MOST_SECONDS = 10**6
+
+
+def _thought(facts: SpanFacts) -> str | None:
+    """Return the text of a model's answer, after its reasoning."""
+    if not facts.reasoning or facts.reasoning == facts.answer:
+        return facts.answer
+    return f"{facts.reasoning}\n\n{facts.answer}" if facts.answer else facts.reasoning
 
 
 def _usage_round(agent: SlimSpan) -> SlimSpan:
