@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from math import isfinite
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ from pydantic.alias_generators import to_camel
 
 from tracer.otel.otlp.request_items import Decoded, ScopeItems, UndecodableTraces, decode_items
 from tracer.otel.otlp.signals import LOGS, SPANS, Signal
+from tracer.records.spans import SPAN_ID_BYTES, TRACE_ID_BYTES
 from tracer.text import check_json_values, storable, without_deep_values
 
 _MAX_DEPTH = 256
@@ -104,6 +106,8 @@ def _integer(digits: str) -> float:
 
 
 def _storable(value: Any) -> Any:
+    if isinstance(value, float) and not isfinite(value):
+        return str(value).replace("inf", "Infinity").replace("nan", "NaN")  # as protobuf writes it
     if isinstance(value, str):
         return _SURROGATES.sub(lambda match: storable(match[0]), value)
     if isinstance(value, list):
@@ -161,7 +165,9 @@ def _wire_item(signal: Signal, item: Any) -> Any:
     try:
         fields = _with_base64_ids(item)
         if signal is SPANS and isinstance(fields.get("links"), list):
-            fields["links"] = [_with_base64_ids(link) for link in fields["links"]]
+            fields["links"] = [
+                link for each in fields["links"] if (link := _link_of(each)) is not None
+            ]
         _parse(fields, message)
     except _NOT_OF_THAT_SHAPE:
         return (
@@ -169,6 +175,16 @@ def _wire_item(signal: Signal, item: Any) -> Any:
             "hexadecimal: `traceId` has 32 digits, `spanId` 16."
         )
     return message
+
+
+def _link_of(link: Any) -> dict[str, Any] | None:
+    """Return a link with ids in base64; None if it is malformed: the span is more than its link."""
+    try:
+        fields = _with_base64_ids(link)
+        _parse(fields, SPANS.item_type().links.add())
+    except _NOT_OF_THAT_SHAPE:
+        return None
+    return fields
 
 
 def _parse(fields: dict[str, Any], message: Any) -> None:
@@ -181,6 +197,23 @@ def _with_base64_ids(fields: Any) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise ValueError("Each span, log record and span link must be a JSON object.")
     return {
-        key: base64.b64encode(bytes.fromhex(value)).decode() if key in _IDS and value else value
+        key: base64.b64encode(_id_of(value)).decode() if key in _IDS and value else value
         for key, value in fields.items()
     }
+
+
+def _id_of(value: Any) -> bytes:
+    """Return the bytes of an id in hexadecimal, as OTLP/JSON requires, or in base64.
+
+    Protobuf's own JSON format writes base64, and some exporters use it. Other values than 8 or 16
+    bytes are rejected.
+    """
+    if isinstance(value, list):  # bytes as a list of numbers
+        return bytes(value)
+    try:
+        return bytes.fromhex(value)
+    except ValueError:
+        found = base64.b64decode(value, altchars=b"-_" if {"-", "_"} & {*value} else None)
+        if len(found) not in (SPAN_ID_BYTES, TRACE_ID_BYTES):
+            raise
+        return found

@@ -184,6 +184,7 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
             later[span_id] = min(first, later.get(span_id, first))
     spans = list(standing.values())
     _link_parents(spans, standing)
+    _correct_times(spans)
     _read(spans, newest)
     return RunSpans(
         trace_id=_run_id(newest, logs),
@@ -209,6 +210,22 @@ def _run_id(versions: Mapping[bytes, _Version], logs: list[LogRecord]) -> bytes:
 def _sessions(logs: Iterable[LogRecord]) -> Iterator[bytes]:
     """Yield `session_run_id` of each session that log records name."""
     return (session_run_id(name) for record in logs if (name := session_of(record)) is not None)
+
+
+def _correct_times(spans: list[SlimSpan]) -> None:
+    """Replace a missing start by that of the earliest child, or by the end. No end is before it."""
+    missing = {span for span in spans if not span.start}
+    for span in spans:
+        above = span.parent
+        while span.start and above is not None and above in missing:
+            above.start = min(above.start or span.start, span.start)
+            above = above.parent
+    for span in spans:
+        span.start = span.start or span.end
+        if span.end:
+            span.end = max(span.start, span.end)
+    if missing:
+        spans.sort(key=lambda span: span.order)
 
 
 def _slim(version: _Version) -> SlimSpan:
