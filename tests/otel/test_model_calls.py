@@ -144,3 +144,15 @@ def test_graph_node_of_a_model_call_is_recorded() -> None:
     node = {**OPENINFERENCE, "metadata": json.dumps({"langgraph_node": "model"})}
     (found,) = projection_of(made(1, "ChatOpenAI", node)).records[Kind.THINK_ACT].values()
     assert found["node"] == "model"
+
+
+def test_model_call_that_starts_after_the_one_around_it_ended_is_its_own() -> None:
+    asked = {"gen_ai.operation.name": "chat"}
+    run = projection_of(
+        made(1, "chat", {**asked, "gen_ai.usage.input_tokens": 100}, at=(1, 2)),
+        made(2, "chat", {**asked, "gen_ai.usage.input_tokens": 200}, parent=1, at=(3, 4)),
+        made(3, "chat", {**asked, "gen_ai.usage.input_tokens": 100}, parent=1, at=(1, 2)),
+    )
+
+    tokens = [each["input_tokens"] for each in run.records[Kind.THINK_ACT].values()]
+    assert sorted(tokens) == [100, 200]

@@ -197,11 +197,22 @@ def _merge_nested_models(spans: list[SlimSpan]) -> bool:
     children_of: _Children = {}
     for span in _directly_within_its_like(spans, Role.MODEL):
         assert span.above is not None
-        children_of.setdefault(span.above, []).append(span)
+        if not _is_later_call(span, span.above):
+            children_of.setdefault(span.above, []).append(span)
     inner = {span for children in children_of.values() for span in children}
     for outer in sorted(children_of.keys() - inner, key=lambda span: span.order):
         _merge_models_into(outer, children_of)
     return bool(children_of)
+
+
+def _is_later_call(span: SlimSpan, outer: SlimSpan) -> bool:
+    """Return whether a model call is one of its own, although its parent is another model call.
+
+    It is if it starts after the outer one has ended, and both have counts: some emitters attach the
+    next call to the span of the one before.
+    """
+    is_later = bool(outer.end) and span.start >= outer.end
+    return is_later and _has_counts(span.facts) and _has_counts(outer.facts)
 
 
 def _merge_models_into(outer: SlimSpan, children: _Children) -> None:
