@@ -62,17 +62,23 @@ class Received:
 
 
 TRACES = Received(
-    *("spans", SPANS.item, "invalid_span"),
-    {PROTOBUF: decode_protobuf, JSON: decode_json},
-    *(SPANS.response_type, SPANS.rejected),
+    source="spans",
+    item=SPANS.item,
+    code="invalid_span",
+    decoders={PROTOBUF: decode_protobuf, JSON: decode_json},
+    response_type=SPANS.response_type,
+    rejected=SPANS.rejected,
 )
 LOGS = Received(
-    *("logs", signals.LOGS.item, "invalid_log_record"),
-    {
+    source="logs",
+    item=signals.LOGS.item,
+    code="invalid_log_record",
+    decoders={
         PROTOBUF: partial(decode_logs_protobuf, session_of=session_of),
         JSON: partial(decode_logs_json, session_of=session_of),
     },
-    *(signals.LOGS.response_type, signals.LOGS.rejected),
+    response_type=signals.LOGS.response_type,
+    rejected=signals.LOGS.rejected,
 )
 
 

@@ -91,21 +91,33 @@ def _problem_of_log(record: WireLogRecord, trace_id: bytes) -> str | None:
 _TOO_LATE = "Its times must lie before the year 2262."
 
 SPANS = Signal(
-    "trace",
-    "span",
-    *("resource_spans", "scope_spans", "spans"),
-    *(ExportTraceServiceResponse, "rejected_spans"),
-    *(ExportTraceServiceRequest, ResourceSpans, ScopeSpans, WireSpan),
-    _problem_of_span,
+    name="trace",
+    item="span",
+    resources="resource_spans",
+    scopes="scope_spans",
+    items="spans",
+    response_type=ExportTraceServiceResponse,
+    rejected="rejected_spans",
+    request_type=ExportTraceServiceRequest,
+    resource_type=ResourceSpans,
+    scope_type=ScopeSpans,
+    item_type=WireSpan,
+    why_refused=_problem_of_span,
 )
 
 LOGS = Signal(
-    "log",
-    "log record",
-    *("resource_logs", "scope_logs", "log_records"),
-    *(ExportLogsServiceResponse, "rejected_log_records"),
-    *(ExportLogsServiceRequest, ResourceLogs, ScopeLogs, WireLogRecord),
-    _problem_of_log,
+    name="log",
+    item="log record",
+    resources="resource_logs",
+    scopes="scope_logs",
+    items="log_records",
+    response_type=ExportLogsServiceResponse,
+    rejected="rejected_log_records",
+    request_type=ExportLogsServiceRequest,
+    resource_type=ResourceLogs,
+    scope_type=ScopeLogs,
+    item_type=WireLogRecord,
+    why_refused=_problem_of_log,
 )
 
 
