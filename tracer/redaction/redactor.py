@@ -8,6 +8,7 @@ time does not change it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cache
 
 from tracer.errors import TooManySecrets
@@ -38,58 +39,80 @@ _ESCAPED_LETTER = r"\\u00(?:2d|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9
 """Matches a letter or digit that JSON text escapes, because it may be a character of a secret."""
 
 
+@dataclass(frozen=True)
+class _Rules:
+    """The compiled rules of a redaction."""
+
+    rule_of: Callable[[str], str | None]
+    patterns: list[tuple[ValuePattern, LinearRegex]]
+    key_hint: LinearRegex
+    key_candidates: LinearRegex
+    value_hint: LinearRegex
+    hint: LinearRegex
+    is_on: bool = True
+
+    @classmethod
+    def of(cls, keys: Iterable[str], values: Iterable[ValuePattern]) -> _Rules:
+        """Compile the built-in rules and additional ones; see `Redaction`."""
+        secret_keys = SecretKeys(keys)
+        patterns = (*VALUE_PATTERNS, *values)
+        hints = [each.hint or each.expression for each in patterns] + [_ESCAPED_LETTER]
+        return cls(
+            rule_of=secret_keys.rule_of,
+            patterns=[
+                (each, LinearRegex(each.expression, captures=each.captures)) for each in patterns
+            ],
+            key_hint=_any_of([secret_keys.hint]),
+            key_candidates=LinearRegex(secret_keys.candidate),
+            value_hint=_any_of(hints),
+            hint=_any_of([secret_keys.hint, *hints]),
+        )
+
+
 class Redaction:
     """A set of rules that masks secrets in texts."""
 
-    def __init__(self, keys: Iterable[str] = (), values: Iterable[ValuePattern] = ()) -> None:
+    def __init__(
+        self,
+        keys: Iterable[str] = (),
+        values: Iterable[ValuePattern] = (),
+        *,
+        rules: _Rules | None = None,
+        total: _TotalWork | None = None,
+    ) -> None:
         """Create a redaction with the built-in rules and additional rules.
 
         Args:
             keys: Additional secret keys, in the form that `configured_keys` returns.
             values: Additional patterns of secrets, in the form that `configured_patterns` returns.
+            rules: The compiled rules of another redaction, in place of `keys` and `values`.
+            total: Limits the work on all texts together; None: only the work on each text.
         """
-        secret_keys = SecretKeys(keys)
-        self._rule_of: Callable[[str], str | None] = secret_keys.rule_of
-        patterns = (*VALUE_PATTERNS, *values)
-        self._patterns = [
-            (each, LinearRegex(each.expression, captures=each.captures)) for each in patterns
-        ]
-        hints = [each.hint or each.expression for each in patterns] + [_ESCAPED_LETTER]
-        self._key_hint = _any_of([secret_keys.hint])
-        self._key_candidates = LinearRegex(secret_keys.candidate)
-        self._value_hint = _any_of(hints)
-        self._hint = _any_of([secret_keys.hint, *hints])
-        self._is_on = True
-        self._total: _TotalWork | None = None
+        self._rules = rules or _Rules.of(keys, values)
+        self._total = total
 
     @classmethod
     def off(cls) -> Redaction:
         """Return a redaction that masks nothing."""
-        redaction = cls()
-        redaction._is_on = False
-        redaction._rule_of = lambda _: None
-        return redaction
+        return cls(rules=replace(_Rules.of((), ()), is_on=False, rule_of=lambda _: None))
 
     def of_write(self) -> Redaction:
         """Return a copy of this redaction that limits the work on all texts of one write together.
 
         The methods of the copy raise `TooManySecrets` if the work exceeds `MAX_TOTAL_WORK`.
         """
-        redaction = object.__new__(type(self))
-        redaction.__dict__.update(self.__dict__)  # `copy` takes several times as long
-        redaction._total = _TotalWork()
-        return redaction
+        return Redaction(rules=self._rules, total=_TotalWork())
 
     def may_hold_secret(self, text: str | bytes) -> bool:
         """Return False if a text contains no secret; True if it may contain one.
 
         This check takes only 2 to 4 µs per kilobyte.
         """
-        return self._is_on and self._hint.is_in(text)
+        return self._rules.is_on and self._rules.hint.is_in(text)
 
     def rule_of(self, key: str) -> str | None:
         """Return the rule that an attribute's key matches; None if its values are not secret."""
-        return self._rule_of(key[-MAX_KEY_CHARACTERS:])
+        return self._rules.rule_of(key[-MAX_KEY_CHARACTERS:])
 
     def text(self, text: str) -> str:
         """Mask the secrets in a text. They are recognized by their keys and by their form.
@@ -97,14 +120,14 @@ class Redaction:
         If the text contains more than `MAX_SECRETS` secrets, it is replaced as a whole by `[masked:
         payload of N bytes]`.
         """
-        return self._redacted(text, self._hint, has_keys=True)
+        return self._redacted(text, self._rules.hint, has_keys=True)
 
     def value(self, text: str) -> str:
         """Mask the secrets in a text without keys, such as a name. Only their form is examined."""
-        return self._redacted(text, self._value_hint, has_keys=False)
+        return self._redacted(text, self._rules.value_hint, has_keys=False)
 
     def _redacted(self, text: str, hint: LinearRegex, *, has_keys: bool) -> str:
-        if not self._is_on or not hint.is_in(text):
+        if not self._rules.is_on or not hint.is_in(text):
             return text  # the usual case
         mark = not_kept(text)
         size = "" if mark is None else mark[0]
@@ -144,10 +167,10 @@ class Redaction:
                 self._total.add(tokens // _TOKENS_PER_WORK)
             return edits
         edits = []
-        if has_keys and self._key_hint.is_in(text):
-            edits += key_edits(text, self._key_candidates, self._rule_of, work)
-        if self._value_hint.is_in(text):
-            edits += value_edits(text, self._patterns, work)
+        if has_keys and self._rules.key_hint.is_in(text):
+            edits += key_edits(text, self._rules.key_candidates, self._rules.rule_of, work)
+        if self._rules.value_hint.is_in(text):
+            edits += value_edits(text, self._rules.patterns, work)
         return united(text, edits)
 
 
