@@ -10,70 +10,60 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
-from api import health, viewer
-from api.chat import routes as chat
-from api.diff import routes as diff
-from api.events import routes as events
-from api.events.schemas import event_components
-from api.freshness import BehindHeader
-from api.http import problems
-from api.http.intake import Intake
-from api.http.parameters import name_lineage, refuse_unknown_parameters
-from api.keys import routes as keys
-from api.keys import sign_in
-from api.leases import routes as leases
-from api.live import routes as live
+from api import problems, viewer
+from api.dependencies import document_security
+from api.freshness import BehindHeader, SpanIndexCache
+from api.metrics import Metrics
 from api.middleware.authentication import Access, Authentication
-from api.middleware.body_limit import BodyLimit
-from api.middleware.compression import Compression
-from api.middleware.errors import ErrorResponses
-from api.middleware.etags import ETags
 from api.middleware.request_log import RequestLog
-from api.middleware.security_headers import SecurityHeaders
-from api.observability.metrics import Metrics
+from api.middleware.responses import BodyLimit, Compression, ErrorResponses, ETags, SecurityHeaders
 from api.otlp import routes as otlp
 from api.parts import Parts
-from api.plans import routes as plans
-from api.plans.schemas import components
-from api.prices import routes as prices
-from api.projects import routes as project
-from api.projects import subjects
-from api.run_events import DEFAULT_SETTINGS, ChangedRecords, RunRevision, StreamSettings
-from api.runs import cancel_requests, exports
-from api.runs import routes as runs
-from api.security_schemes import document_security
-from api.span_index import SpanIndexCache
-from api.spans import routes as spans
-from api.stats import routes as stats
-from api.think_acts import routes as think_acts
-from api.tool_calls import routes as tool_calls
-from tracer.lineage.diff import RunDiff
-from tracer.lineage.nodes import PlanNode
-from tracer.otel.projection.span_places import places_of
-
-_MODULES = (
-    events,
-    otlp,
-    runs,
-    exports,
-    spans,
-    leases,
-    live,
-    diff,
-    stats,
-    cancel_requests,
-    plans,
-    tool_calls,
-    think_acts,
+from api.requests import Intake, name_lineage, refuse_unknown_parameters
+from api.routes import (
     chat,
-    sign_in,
+    diff,
+    events,
+    health,
     keys,
-    project,
+    live,
+    plans,
     prices,
-    subjects,
+    projects,
+    runs,
+    spans,
+    stats,
+    tool_calls,
 )
+from api.routes.events import event_components
+from api.routes.plans import components
+from api.run_events import DEFAULT_SETTINGS, ChangedRecords, RunRevision, StreamSettings
+from tracer.lineage.diff import RunDiff
+from tracer.lineage.tree import PlanNode
+from tracer.otel.projection.project import places_of
 
-ROUTERS = (*(module.router for module in _MODULES), health.metrics_router)
+ROUTERS = (
+    events.router,
+    otlp.router,
+    runs.router,
+    runs.export_router,
+    spans.router,
+    events.lease_router,
+    live.router,
+    diff.router,
+    stats.router,
+    runs.cancel_router,
+    plans.router,
+    tool_calls.router,
+    tool_calls.think_act_router,
+    chat.router,
+    keys.sign_in_router,
+    keys.router,
+    projects.router,
+    prices.router,
+    projects.subject_router,
+    health.metrics_router,
+)
 """The routers of the API. Each route needs an authenticated caller, unless its path is public."""
 
 PLAIN_ROUTES = (*otlp.PLAIN_ROUTES, plans.TREE_ROUTE)

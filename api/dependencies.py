@@ -6,16 +6,24 @@ of a route determine which scopes its callers need.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
+from uuid import UUID
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Query, Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import request_params_to_args
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, request_response
 
-from api.freshness import Freshness, freshness_of, up_to_date
-from api.http.intake import Intake
-from api.middleware.authentication import CheckCaller
-from api.observability.metrics import Metrics
+from api import problems
+from api.freshness import Freshness, SpanIndexCache, freshness_of, up_to_date
+from api.metrics import Metrics
+from api.middleware.authentication import COOKIE, SIGN_IN, CheckCaller
 from api.parts import (
     ApiKeys,
     Authenticator,
@@ -26,9 +34,10 @@ from api.parts import (
     RunWatch,
     SettingsOfProject,
 )
+from api.problems import COMMON_PROBLEMS
+from api.requests import Intake, name_lineage, refuse_unknown_parameters
 from api.run_events import StreamSettings
-from api.span_index import SpanIndexCache
-from tracer.errors import ConfigurationError, NoApplication, NotAllowed
+from tracer.errors import ConfigurationError, NoApplication, NotAllowed, RecordNotFound
 from tracer.records.access import Caller, Scope, lacking
 from tracer.store import CancelRequestReader, SpanProjection, TraceReader, TraceWriter
 
@@ -219,3 +228,136 @@ RecordingIntake = Annotated[Intake, Depends(intake_of)]
 MetricsDep = Annotated[Metrics, Depends(metrics_of)]
 LiveSettings = Annotated[StreamSettings, Depends(_from_state("stream_settings", StreamSettings))]
 SpanIndexDep = Annotated[SpanIndexCache, Depends(_from_state("span_indexes", SpanIndexCache))]
+
+
+# --- The security sections of the OpenAPI document, derived from the routes' dependencies.
+
+SCHEMES: dict[str, Any] = {
+    "key": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A key from `tracer keys create`. Not needed until the first one exists.",
+    },
+    "signIn": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": COOKIE,
+        "description": "The cookie of a browser that signed in with a key.",
+    },
+}
+
+_REFUSALS = problems.documented(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+
+
+def document_security(document: dict[str, Any], routes: Iterable[BaseRoute]) -> None:
+    """Add each operation's scope and its authentication errors to an OpenAPI document.
+
+    Args:
+        document: The document, which is changed.
+        routes: The routes of the document.
+    """
+    document["components"]["securitySchemes"] = SCHEMES
+    for route in routes:
+        if not isinstance(route, APIRoute):
+            continue
+        for method in route.methods or ():
+            operation = document["paths"][route.path_format][method.lower()]
+            if route.path == SIGN_IN and method == "POST":
+                operation["security"] = []
+                continue
+            scopes = set(scopes_of(route.dependant))
+            shown = [Scope.ADMIN.value] if Scope.ADMIN in scopes else sorted(map(str, scopes))
+            operation["security"] = [{scheme: shown} for scheme in SCHEMES]
+            for status, response in _REFUSALS.items():
+                operation["responses"].setdefault(str(status), response)
+
+
+def scopes_of(dependant: Dependant) -> Iterator[Scope]:
+    """Yield the scopes that a dependency and all its sub-dependencies require."""
+    if isinstance(dependant.call, Allowed) and dependant.call.scope is not None:
+        yield dependant.call.scope
+    for each in dependant.dependencies:
+        yield from scopes_of(each)
+
+
+# --- Routes that Starlette serves and FastAPI only documents, for the most frequent requests.
+#
+# FastAPI's routing and dependencies take up to 1 ms of processor time for each request. This is a
+# quarter of the time that it takes to return a tree of 100 records.
+
+
+class PlainRoute(APIRoute):
+    """A route that calls its endpoint with the request and its parameters.
+
+    The endpoint declares its parameters as FastAPI's endpoints do, and the OpenAPI document is made
+    from them. It may not have dependencies. Add the route to the application itself: a router that
+    is included would wrap it.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        endpoint: Callable[..., Awaitable[Response]],
+        allowed: Allowed,
+        responses: dict[int | str, dict[str, Any]],
+        **documentation: Any,
+    ) -> None:
+        """Create a route; `documentation` are further arguments of `APIRoute`."""
+        super().__init__(
+            path,
+            endpoint,
+            methods=[method],
+            dependencies=[Depends(allowed)],
+            response_model=None,
+            operation_id=endpoint.__name__,
+            responses=COMMON_PROBLEMS | responses,
+            **documentation,
+        )
+        declared = self.dependant
+
+        async def answer(request: Request) -> Response:
+            await name_lineage(request)
+            await allowed(request)
+            if request.scope["query_string"]:
+                await refuse_unknown_parameters(request)
+            values, errors = dict[str, Any](), list[Any]()
+            for fields, received in (
+                (declared.path_params, request.path_params),
+                (declared.query_params, request.query_params),
+                (declared.header_params, request.headers),
+            ):
+                valid, invalid = request_params_to_args(fields, received)
+                values |= valid
+                errors += invalid
+            if errors:
+                raise RequestValidationError(errors)
+            return await endpoint(request, **values)
+
+        self.app = request_response(answer)
+
+
+# --- 404 for ids of records that do not exist any more, with a link to the run.
+#
+# A run's records are computed again when new spans arrive or on request, and may then change.
+# A record that is made from a span gets an id that depends on the kind of the record. A later
+# update
+# of the span, or a newer version of Tracer, may turn the same span into another kind of
+# record with
+# another id.
+
+MADE_FROM_SPAN = 8
+"""The UUID version (RFC 9562) of the ids of records that are made from spans."""
+
+
+@asynccontextmanager
+async def naming_run(reader: TraceReader, record_id: UUID) -> AsyncIterator[None]:
+    """If the block raises `RecordNotFound`, add the path of the run that had the record."""
+    try:
+        yield
+    except RecordNotFound as error:
+        if record_id.version == MADE_FROM_SPAN:
+            run_ids = await reader.find_runs_like(record_id)
+            if len(run_ids) == 1:
+                raise error.in_run(f"/api/runs/{run_ids[0]}") from None
+        raise

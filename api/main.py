@@ -28,16 +28,14 @@ from api.app import create_app
 from api.commands.analysts import analysts, psql
 from api.commands.database import database
 from api.commands.deletion import erase, prune
-from api.commands.keys import first_key_notice, keys
+from api.commands.keys import first_key_notice, keys, projects
 from api.commands.prices import prices
-from api.commands.projector import projector
-from api.commands.projects import projects
-from api.commands.spans import reproject
-from api.http.proxies import VARIABLE, behind_proxies
+from api.commands.spans import projector, reproject
+from api.metrics import Metrics
 from api.middleware.authentication import Access, is_loopback
-from api.observability.metrics import Metrics
 from api.otlp.grpc_server import GrpcAddress, grpc_serving
 from api.parts import Parts
+from api.requests import VARIABLE, behind_proxies
 from tracer.cli.run import AsJson, check_outcome, print_outcome, run_and_report
 from tracer.cli.terminal import TERMINATED, Project, console, counted, run_command
 from tracer.context import Identity
@@ -50,30 +48,26 @@ from tracer.records.events import Event, PlanStarted
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.records.sessions import SessionStates
 from tracer.runtime.application import Application, Surroundings
-from tracer.runtime.from_settings import (
+from tracer.runtime.launcher import (
+    RunLauncher,
+    RunReader,
+    ServedApplication,
     application_launcher,
     load_application,
     named,
     with_model_of,
 )
-from tracer.runtime.launcher import RunLauncher, RunReader
-from tracer.runtime.served_application import ServedApplication
 from tracer.settings import Settings
-from tracer.storage.postgres.administration.migrate import MigrationPlan, plan_upgrade
-from tracer.storage.postgres.administration.migrate import head as schema_head
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.jobs.backlog import Backlog
-from tracer.storage.postgres.jobs.pruner import Pruner
-from tracer.storage.postgres.jobs.reaper import Reaper
-from tracer.storage.postgres.jobs.reprojector import Reprojector
-from tracer.storage.postgres.jobs.span_packer import SpanPacker
-from tracer.storage.postgres.project_stores import ProjectStores
-from tracer.storage.postgres.projects.authentication import Authenticator
-from tracer.storage.postgres.projects.projects import project_id_of
-from tracer.storage.postgres.session_state import PostgresSessions
-from tracer.storage.postgres.spans.projectors import projectors
-from tracer.storage.postgres.stats.rollups import RollupJob
+from tracer.storage.postgres.jobs import Backlog, Pruner, Reaper, Reprojector, SpanPacker
+from tracer.storage.postgres.keys import Authenticator
+from tracer.storage.postgres.migrate import MigrationPlan, plan_upgrade
+from tracer.storage.postgres.migrate import head as schema_head
+from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.storage.postgres.processes import projectors
+from tracer.storage.postgres.project_stores import PostgresSessions, ProjectStores
+from tracer.storage.postgres.projects import project_id_of
+from tracer.storage.postgres.rollups import RollupJob
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import OnCommit
 from tracer.storage.write_redaction import WriteRedactor
 

@@ -20,7 +20,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from api.middleware.authentication import CheckCaller
 from api.parts import RunWatch
 from tracer.errors import NotIdentified, RecordNotFound, StoreUnavailable
-from tracer.lineage.nodes import Id, PlanRow, RecordKind, StepRow, ThinkActRow, ToolCallRow
+from tracer.lineage.tree import Id, PlanRow, RecordKind, StepRow, ThinkActRow, ToolCallRow
 from tracer.store import RunChanges, TraceReader
 
 MAX_CHANGES = 2_000

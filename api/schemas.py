@@ -1,6 +1,6 @@
 """Schemas of the API's requests and responses, with field names in camelCase.
 
-Schemas of records derive from the record classes. The nodes of a tree are in `api.plans.schemas`.
+Schemas of records derive from the record classes. The nodes of a tree are in `api.routes.plans`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from tracer.records.conversation import ConversationMessage, conversation
+from tracer.records.pages import OpenCall, RunFailure, RunPreview
 from tracer.records.prices import known_total
 from tracer.records.record_classes import (
     ActToolInfo,
@@ -35,7 +36,6 @@ from tracer.records.record_classes import (
     Run,
     ThinkActRecord,
 )
-from tracer.records.run_previews import OpenCall, RunFailure, RunPreview
 from tracer.store import AnyRecord, ToolCallPreview
 
 ShownStatus = Literal[

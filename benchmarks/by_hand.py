@@ -25,7 +25,7 @@ from benchmarks.surroundings import Bench
 from tracer.client.tracing import Tracing
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event
-from tracer.storage.memory.recording import RecordingInMemory
+from tracer.storage.memory import RecordingInMemory
 from tracer.store import WriteAnswer
 
 CALLS = 1000

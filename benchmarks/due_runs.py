@@ -16,8 +16,8 @@ from psycopg import RawCursor
 from benchmarks.figures import Figure
 from benchmarks.surroundings import Bench
 from tracer.otel.projection.project import PROJECTION_VERSION
-from tracer.storage.postgres.spans.projection_sql import DUE, NEXT_DUE
-from tracer.storage.postgres.spans.projector import DUE_AT_ONCE
+from tracer.storage.postgres.projection_rows import DUE, NEXT_DUE
+from tracer.storage.postgres.projector import DUE_AT_ONCE
 
 RUNS = 100_000
 RUNS_AT_ONCE = 500

@@ -34,8 +34,8 @@ from tracer.records.events import (
 )
 from tracer.records.ids import new_id
 from tracer.records.status import Status
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 ARGUMENTS = '{"patient": "p-1", "arm": "left"}'

@@ -26,14 +26,14 @@ from benchmarks.workload import bodies, trace
 from tracer.clock import utc_now
 from tracer.records.ids import DEFAULT_PROJECT_ID
 from tracer.records.spans import TraceSpans
-from tracer.storage.postgres.connection.pool import (
+from tracer.storage.postgres.pool import (
     SyncConnection,
     connection_options,
     open_pool,
     sync_connection,
 )
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.spans.projector import Projector
+from tracer.storage.postgres.projector import Projector
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 SIZES = (1_000, 5_000, 10_000, 25_000, 50_000)

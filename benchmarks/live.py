@@ -23,11 +23,10 @@ from benchmarks.surroundings import Bench
 from tracer.records.events import Event, PlannedStep, PlanStarted, ToolCallFinished, ToolCallStarted
 from tracer.records.ids import new_id
 from tracer.records.status import Status
-from tracer.storage.postgres.connection.notifications import notifications
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
+from tracer.storage.postgres.watch import RunWatch, notifications
 from tracer.storage.postgres.writer import PostgresWriter
 
 EVENTS_A_SECOND = 100

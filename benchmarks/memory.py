@@ -20,7 +20,7 @@ from benchmarks.surroundings import Bench
 CLIENTS = 16
 LOADS = 3
 LOOK_SECONDS = 0.02
-PROJECTOR = "tracer.storage.postgres.spans.projector_process"
+PROJECTOR = "tracer.storage.postgres.processes"
 
 
 def measured(bench: Bench) -> Iterator[Figure]:

@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from benchmarks.workload import BATCH_SPANS, bodies, request, traces
 from tracer.otel.otlp.blocks import sent_spans
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import root_plan_id
 from tracer.otel.projection.project import fields_of, project_run
 from tracer.records.events import (
     ChosenToolCall,

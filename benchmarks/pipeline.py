@@ -32,12 +32,12 @@ from tracer.context import ToolContext, identity
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.ids import new_id
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.call.invocation import CallNotes, call_tool
-from tracer.tools.definition.hidden_parameters import UserId
-from tracer.tools.definition.tool import Tool, tool
+from tracer.storage.memory import recording_in_memory
+from tracer.tools.call import CallNotes, call_tool
+from tracer.tools.parameters import UserId
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.service import ToolService
+from tracer.tools.tool import Tool, tool
 
 CALLS = 200
 """How many calls a round makes of each way, one after another."""

@@ -28,12 +28,11 @@ from benchmarks.figures import Figure, at_most
 from benchmarks.surroundings import Bench, surroundings
 from benchmarks.workload import BATCH_SPANS, bodies, trace
 from tracer.records.ids import DEFAULT_PROJECT_ID
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import read_settings
-from tracer.storage.postgres.connection.pool import connection_options, sync_connection
-from tracer.storage.postgres.spans.projector import Projector
+from tracer.storage.postgres.pool import connection_options, sync_connection
+from tracer.storage.postgres.projector import Projector
 
 ROOT = Path(__file__).parents[1]
 COUNTED = ("tracer/", "api/")

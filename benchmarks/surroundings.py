@@ -19,7 +19,7 @@ import psycopg
 from benchmarks.http_load import get, send
 from tests.databases import create_template, fresh_database, open_directory
 from tests.servers import Server, start_server
-from tracer.storage.embedded.postgres import start_embedded_postgres
+from tracer.storage.embedded import start_embedded_postgres
 
 SETTINGS = {
     # Measures statements and logs their plans on request; by default nothing is logged.

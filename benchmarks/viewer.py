@@ -25,7 +25,7 @@ from benchmarks.figures import Figure, at_most, p95
 from benchmarks.other_forms import events_of
 from benchmarks.surroundings import Bench
 from benchmarks.workload import trace
-from tracer.storage.http.writer import HttpWriter
+from tracer.storage.http import HttpWriter
 
 ROOT = Path(__file__).parents[1]
 STATIC = ROOT / "api" / "static"

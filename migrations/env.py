@@ -1,8 +1,8 @@
-"""Alembic runs this file. `tracer.storage.postgres.administration.migrate` opens the connection."""
+"""Alembic runs this file. `tracer.storage.postgres.migrate` opens the connection."""
 
 from alembic import context
 
-from tracer.storage.postgres.schema.record_tables import METADATA
+from tracer.storage.postgres.tables import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],

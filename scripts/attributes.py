@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tracer.otel.dialects import DIALECTS
-from tracer.otel.dialects.dialect import USES, Dialect
-from tracer.otel.dialects.span_facts import SpanFacts
+from tracer.otel.dialects.dialect import USES, Dialect, SpanFacts
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "attributes.md"
 

@@ -15,11 +15,11 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from tracer.lineage.nodes import Row
+from tracer.lineage.tree import Row
 from tracer.records.record_classes import RECORDS, Inferred, Kind, Outcome, Record, Shown
 
 ROOT = Path(__file__).parent.parent
-FILE = ROOT / "tracer/lineage/nodes.py"
+FILE = ROOT / "tracer/lineage/tree.py"
 
 AS_TEXT = {"UUID": "Id", "Status": "str", "Decimal": "float"}
 """The types of rows that differ from those of records."""

@@ -14,7 +14,7 @@ from tests.canaries import SECRETS
 from tests.schema_examples import example_of
 from tracer.records.events import EVENT, FROM_THE_WIRE, Event
 from tracer.records.ids import new_id
-from tracer.records.payloads import WHOLE_TEXTS
+from tracer.records.masks import WHOLE_TEXTS
 
 PASSWORD = "canary-of-a-password"
 """A secret that only its key reveals."""

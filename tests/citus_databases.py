@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tracer.storage.postgres.schema.record_tables import METADATA
+from tracer.storage.postgres.tables import METADATA
 
 Node = tuple[str, int]
 """A host and a port."""
@@ -73,7 +73,7 @@ def spread_database(server_url: str) -> Iterator[str]:
 
 
 def _made(server_url: str) -> str:
-    from tracer.storage.postgres.administration.migrate import upgrade
+    from tracer.storage.postgres.migrate import upgrade
 
     name = f"tracer_citus_{os.getpid()}_{next(_numbers)}"
     url = new_cluster_database(server_url, name)

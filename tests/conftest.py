@@ -70,7 +70,7 @@ def _patience_with_stores() -> Iterator[None]:
     """Else a store that is slow, on a machine that is, had not yet what a test looks for in it."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("tracer.recorder.recorder.PATIENCE_SECONDS", 60.0)
-        patched.setattr("tracer.storage.postgres.connection.pool.ANSWER_SECONDS", 60.0)
+        patched.setattr("tracer.storage.postgres.pool.ANSWER_SECONDS", 60.0)
         patched.setattr("tracer.storage.postgres.writer.WRITE_SECONDS", 600.0)
         yield
 

@@ -22,7 +22,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 
 from tests.citus_databases import spread_database, workers_of
 from tracer.otel.otlp.blocks import unpack_block
-from tracer.storage.embedded.postgres import start_embedded_postgres
+from tracer.storage.embedded import start_embedded_postgres
 
 SERVER_VARIABLE = "TRACER_TEST_DATABASE_URL"
 IMAGE = "postgres:18"
@@ -162,7 +162,7 @@ def create_template(server_url: str) -> str:
         connection.execute("SELECT pg_advisory_lock(%s)", [TEMPLATE_LOCK])
         done = "SELECT 1 FROM pg_database WHERE datname = %s AND datistemplate"
         if connection.execute(done, [name]).fetchone() is None:
-            from tracer.storage.postgres.administration.migrate import upgrade
+            from tracer.storage.postgres.migrate import upgrade
 
             drop_database(server_url, name)
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))

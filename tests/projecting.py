@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar, cast
 from uuid import UUID
 
 from tracer.records.record_classes import Kind
-from tracer.storage.postgres.connection.pool import Pool, connection_options, sync_connection
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.spans.catch_up import PostgresProjection
-from tracer.storage.postgres.spans.projector import Projector, Round
+from tracer.storage.postgres.pool import Pool, connection_options, sync_connection
+from tracer.storage.postgres.projection import PostgresProjection
+from tracer.storage.postgres.projector import Projector, Round
+from tracer.storage.postgres.session import ProjectPool
 from tracer.store import Behind, SpanProjection
 
 T = TypeVar("T")

@@ -8,15 +8,14 @@ from typing import Any
 from uuid import UUID
 
 from tests.otel.projections import project
-from tracer.lineage.digests import digest_of
-from tracer.lineage.nodes import PAYLOAD_FIELDS, PlanNode
-from tracer.lineage.tree import TreeRows, build_tree
+from tracer.lineage.diff import digest_of
+from tracer.lineage.tree import PAYLOAD_FIELDS, PlanNode, TreeRows, build_tree
 from tracer.otel.projection.project import totals_of
 from tracer.records.events import Event
 from tracer.records.merge import RULES, Reduced, merge_records, partial_records
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind, Run, ThinkActRecord
 from tracer.records.spans import Span
-from tracer.storage.memory.recording import RecordingInMemory, in_order, node_of
+from tracer.storage.memory import RecordingInMemory, in_order, node_of
 from tracer.store import WholeRun
 
 RECORDED_AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,10 +11,9 @@ from uuid import UUID
 import msgspec
 
 from tracer.lineage import tree as lineage
-from tracer.lineage.nodes import NODES, ROWS, Row
-from tracer.lineage.tree import UNSTORED, Payloads, Revision
+from tracer.lineage.tree import NODES, ROWS, UNSTORED, Payloads, Revision, Row
 from tracer.records.record_classes import Kind
-from tracer.storage.memory.recording import RecordingInMemory
+from tracer.storage.memory import RecordingInMemory
 from tracer.store import TraceReader
 
 Node = dict[str, Any]

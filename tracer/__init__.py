@@ -28,7 +28,7 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("tracer."):
             raise
-        from tracer.extras import missing_extra
+        from tracer.errors import missing_extra
 
         raise missing_extra(f"tracer.{name}", "runtime", error) from error
     return getattr(module, name)

@@ -11,13 +11,12 @@ from functools import partial
 
 from pydantic import ValidationError
 
-from tracer.client.disabled import DisabledTracing
-from tracer.client.recorder_thread import OpenWriter
-from tracer.client.tracing import Tracing
+from tracer.client.connection import OpenWriter
+from tracer.client.tracing import DisabledTracing, Tracing
 from tracer.errors import ConfigurationError
 from tracer.recorder.spool import spool_for
-from tracer.records.leases import LeaseTerms
-from tracer.redaction import Redaction
+from tracer.records.status import LeaseTerms
+from tracer.redaction.redactor import Redaction
 from tracer.settings import LOCAL_SERVER, Settings, read_settings
 from tracer.store import TraceWriter
 
@@ -92,8 +91,7 @@ def _with_address(settings: Settings, url: str) -> Settings:
 async def _http_writer(
     url: str, api_key: str | None, redaction: Redaction, announces: bool
 ) -> AsyncIterator[TraceWriter]:
-    from tracer.client.announcing_writer import AnnouncingWriter
-    from tracer.storage.http.writer import HttpWriter
+    from tracer.storage.http import AnnouncingWriter, HttpWriter
 
     writer_class = AnnouncingWriter if announces else HttpWriter
     async with aclosing(writer_class(url, api_key, redaction=redaction)) as writer:
@@ -105,8 +103,8 @@ async def _postgres_writer(
     url: str, terms: LeaseTerms, redaction: Redaction, has_sessions: bool
 ) -> AsyncIterator[TraceWriter]:
     try:
-        from tracer.storage.postgres.connection.pool import open_pool
-        from tracer.storage.postgres.connection.project_session import ProjectPool
+        from tracer.storage.postgres.pool import open_pool
+        from tracer.storage.postgres.session import ProjectPool
         from tracer.storage.postgres.writer import PostgresWriter
         from tracer.storage.write_redaction import WriteRedactor
     except ModuleNotFoundError as error:

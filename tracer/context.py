@@ -104,7 +104,7 @@ class ToolContext:
     """The sub-plans from the root plan down to the plan that makes the call."""
     run: object = field(default=None, repr=False, compare=False)
     """The run that the call belongs to, for tools that open more work in it
-    (`tracer.tools.call.active_run`)."""
+    (`tracer.tools.run`)."""
     is_recorded: bool = True
     """Whether the call is recorded. If not, other records must not refer to the call."""
 

@@ -15,11 +15,16 @@ from uuid import UUID
 
 from pydantic import field_validator
 
-from tracer.lineage.nodes import PAYLOAD_FIELDS, Row
-from tracer.lineage.tree import Payloads, Revision, TreeRows
+from tracer.lineage.tree import PAYLOAD_FIELDS, Payloads, Revision, Row, TreeRows
 from tracer.records.events import Event
-from tracer.records.leases import Lease
-from tracer.records.pages import Page
+from tracer.records.pages import (
+    Page,
+    RunHistogram,
+    RunPreview,
+    TimeRange,
+    ToolHistory,
+    ToolStatsPage,
+)
 from tracer.records.record_classes import (
     ActToolInfo,
     AgentExecutionRecord,
@@ -28,10 +33,8 @@ from tracer.records.record_classes import (
     Run,
     ThinkActRecord,
 )
-from tracer.records.run_histogram import RunHistogram
-from tracer.records.run_previews import RunPreview
 from tracer.records.spans import LogRecord, Span, TraceSpans
-from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
+from tracer.records.status import Lease
 from tracer.text import preview
 
 

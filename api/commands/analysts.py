@@ -23,14 +23,9 @@ from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import ConfigurationError, StoreUnavailable
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
-from tracer.storage.embedded.postgres import installed_programs
-from tracer.storage.postgres.administration.analysts import (
-    NewAnalyst,
-    add_analyst,
-    list_analysts,
-    remove_analyst,
-)
-from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.embedded import installed_programs
+from tracer.storage.postgres.analysts import NewAnalyst, add_analyst, list_analysts, remove_analyst
+from tracer.storage.postgres.pool import Pool, open_pool
 
 analysts = typer.Typer(
     name="analysts",

@@ -8,25 +8,21 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from tracer.errors import ConfigurationError
 from tracer.settings import Settings
-from tracer.storage.embedded.postgres import (
-    LOOK_SECONDS,
-    restart_when_dead,
-    start_embedded_postgres,
-)
-from tracer.storage.postgres.administration import migrate
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.deletion.deletion import PostgresDeletion
-from tracer.storage.postgres.projects.api_keys import ApiKeys, closed_by_first_key
-from tracer.storage.postgres.projects.projects import (
+from tracer.storage.embedded import LOOK_SECONDS, restart_when_dead, start_embedded_postgres
+from tracer.storage.postgres import migrate
+from tracer.storage.postgres.deletion import PostgresDeletion
+from tracer.storage.postgres.keys import ApiKeys, closed_by_first_key
+from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.storage.postgres.processes import projectors
+from tracer.storage.postgres.projection import Reprojection
+from tracer.storage.postgres.projection_rows import count_projectors
+from tracer.storage.postgres.projects import (
     SettingsOfProject,
     ensure_project,
     list_projects,
     project_id_of,
 )
-from tracer.storage.postgres.spans.projector_session import count_projectors
-from tracer.storage.postgres.spans.projectors import projectors
-from tracer.storage.postgres.spans.reprojection import Reprojection
+from tracer.storage.postgres.session import ProjectPool
 
 
 @asynccontextmanager

@@ -15,8 +15,8 @@ from tracer.cli.terminal import AsJson, Project, console, counted, progress_bar,
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
-from tracer.storage.postgres.deletion.deletion import PostgresDeletion, PurgeResult
-from tracer.storage.postgres.projects.projects import SettingsOfProject
+from tracer.storage.postgres.deletion import PostgresDeletion, PurgeResult
+from tracer.storage.postgres.projects import SettingsOfProject
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import Erasure
 

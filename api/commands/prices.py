@@ -14,15 +14,15 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from api.commands import database as db
-from api.prices.schemas import PriceSchema
+from api.routes.prices import PriceSchema
 from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import BadRequest
+from tracer.records.events import validation_message
 from tracer.records.ids import DEFAULT_PROJECT
-from tracer.records.input_errors import validation_message
 from tracer.records.prices import ALWAYS
 from tracer.settings import Settings
-from tracer.storage.postgres.projects.model_prices import ModelPrices
-from tracer.storage.postgres.schema.project_tables import RATES
+from tracer.storage.postgres.projects import ModelPrices
+from tracer.storage.postgres.tables import RATES
 
 prices = typer.Typer(
     name="prices", help="Set, list and delete a project's own prices.", no_args_is_help=True

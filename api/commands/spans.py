@@ -1,9 +1,12 @@
-"""The command `tracer reproject`, which uses the database directly."""
+"""The commands `tracer projector` and `tracer reproject`, which use the database directly."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
@@ -15,8 +18,53 @@ from tracer.cli.terminal import AsJson, Project, console, counted, run_command
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
-from tracer.storage.postgres.spans.reprojection import Reprojection
-from tracer.storage.postgres.write.event_prices import EventPricing
+from tracer.storage.postgres.event_rows import EventPricing
+from tracer.storage.postgres.processes import ProjectorOptions, Report, keep_projecting
+from tracer.storage.postgres.projection import Reprojection
+from tracer.storage.postgres.projector import TimeLimits
+
+# --- The command `tracer projector`, which projects spans without a server.
+
+ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+def projector(
+    health_file: Annotated[
+        Path | None,
+        typer.Option(help="A file that is touched at least every few seconds while it works."),
+    ] = None,
+) -> None:
+    """Turn accepted spans into records, without a server, until it is stopped.
+
+    `tracer serve` starts projectors of its own (TRACER_PROJECTORS). This command runs one more, for
+    example on another machine. It ends after the runs in progress. Restart it if it ends, or if the
+    health file is older than two minutes.
+    """
+
+    def report(_: Report) -> None:
+        if health_file is not None:
+            health_file.touch()
+
+    async def run(settings: Settings) -> None:
+        async with db.database(settings, migrated=False) as url:
+            end, ending = os.pipe()
+
+            def stop(*_: object) -> None:
+                os.close(ending)
+                for each in ENDING:  # a second signal ends the process at once
+                    signal.signal(each, signal.SIG_DFL)
+
+            for each in ENDING:
+                signal.signal(each, stop)
+            console.print("The projector runs. Stop it with Ctrl-C.")
+            # Not in a thread: its time limits are signals, which only the main thread receives.
+            options = ProjectorOptions.of(url, settings.lease_terms)
+            keep_projecting(options, end, report, TimeLimits())
+
+    run_command(run, terminated=0)
+
+
+# --- The command `tracer reproject`, which uses the database directly.
 
 
 def reproject(

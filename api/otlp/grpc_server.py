@@ -24,12 +24,10 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from api.dependencies import check_scope, writer_for
-from api.http.log_entry import LogEntry
-from api.http.problems import log_crash, problem_of
 from api.middleware.authentication import find_key_caller
 from api.middleware.request_log import log_request, request_id
-from api.otlp.encodings import LOGS, PROTOBUF, TRACES, Received
-from api.otlp.routes import accept, check_backlog, note_accepted
+from api.otlp.routes import LOGS, PROTOBUF, TRACES, Received, accept, check_backlog, note_accepted
+from api.problems import LogEntry, log_crash, problem_of
 from tracer.errors import ConfigurationError, TracerError
 from tracer.logs import get_logger, request_bound
 from tracer.records.access import Caller, Scope

@@ -1,7 +1,7 @@
 """Create all tables.
 
 Plain SQL, because analysts read it. A test compares the result with
-`tracer.storage.postgres.schema.record_tables`. `tracer.storage.postgres.administration.migrate`
+`tracer.storage.postgres.tables`. `tracer.storage.postgres.migrate`
 writes the comments, from the docstrings there.
 
 Before the first release, a change of the schema edits this file and raises its revision. A database

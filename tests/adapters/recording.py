@@ -11,7 +11,7 @@ from tests.trees import Node, plain
 from tracer.client.tracing import Tracing
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event
-from tracer.storage.memory.recording import RecordingInMemory
+from tracer.storage.memory import RecordingInMemory
 from tracer.store import WriteAnswer
 
 PLENTY_SECONDS = 200.0

@@ -17,8 +17,7 @@ from tests.recordings import rows_of_spans
 from tracer.adapters.opentelemetry import MAX_WAITING, TracerSpanProcessor
 from tracer.client.tracing import Tracing
 from tracer.errors import StoreUnavailable
-from tracer.lineage.nodes import PlanNode
-from tracer.lineage.tree import build_tree
+from tracer.lineage.tree import PlanNode, build_tree
 from tracer.recorder.spool import Spool
 from tracer.records.spans import Span, TraceSpans
 from tracer.store import WriteAnswer

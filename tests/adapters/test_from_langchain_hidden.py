@@ -16,7 +16,7 @@ from tests.tools.service_bench import service
 from tracer.adapters.langchain.tools import from_langchain
 from tracer.context import ToolContext, identity
 from tracer.errors import RegistrationError
-from tracer.tools.definition.hidden_parameters import Hidden, TokenId, UserId
+from tracer.tools.parameters import Hidden, TokenId, UserId
 
 CANARY = "user-canary-4711"
 

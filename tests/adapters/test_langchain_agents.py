@@ -22,8 +22,8 @@ from tests.tools.service_bench import Service, postgres_service, service
 from tracer.adapters.langchain.tools import from_langchain, to_langchain
 from tracer.context import identity
 from tracer.errors import ToolError
-from tracer.tools.definition.hidden_parameters import UserId
-from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.parameters import UserId
+from tracer.tools.tool import Tool, tool
 
 USERS = ("alice-canary-8c1f", "bob-canary-77d0")
 

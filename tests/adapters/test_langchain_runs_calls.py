@@ -38,7 +38,7 @@ from tests.adapters.outline import calls_of
 from tests.adapters.recording import tree_of, trees_of
 from tests.profiles import scaled
 from tests.recordings import messages_of, round_of, run_of
-from tracer.adapters.langchain.messages import answer_of
+from tracer.adapters.langchain.tree import answer_of
 
 
 @tool

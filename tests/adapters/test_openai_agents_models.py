@@ -19,7 +19,7 @@ from tests.adapters.openai_agents_scripts import DONE
 from tests.adapters.recording import RecordedStore, tree_of
 from tests.recordings import round_of
 from tracer.adapters import openai_agents
-from tracer.adapters.openai_agents.items import finish_reason_of
+from tracer.adapters.openai_agents.run import finish_reason_of
 
 
 @pytest.fixture

@@ -22,8 +22,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tests.adapters.outline import calls_of, outline
 from tests.adapters.pydantic_ai_agents import calls, installed, scripted
 from tests.adapters.recording import RecordedStore, tree_of
-from tracer.client.block import current_work
-from tracer.client.work import ToolCall
+from tracer.client.work import ToolCall, current_work
 
 DEADLINE_SECONDS = 60.0
 

@@ -14,8 +14,8 @@ from tests.tools.service_bench import service
 from tracer.adapters.langchain.tools import from_langchain, to_langchain
 from tracer.context import identity
 from tracer.errors import RegistrationError
-from tracer.tools.definition.hidden_parameters import UserId
-from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.parameters import UserId
+from tracer.tools.tool import Tool, tool
 
 
 class Place(BaseModel):

@@ -24,7 +24,7 @@ their id and `root_plan_id`.
 
 <!-- `make data` generates this page from the comments in the database. To change a text, edit
 `tracer/records/record_classes.py`, `tracer/storage/postgres/schema/` or
-`tracer/storage/postgres/administration/views.sql`. -->
+`tracer/storage/postgres/views.sql`. -->
 """
 
 RELATIONS = """

@@ -6,7 +6,7 @@ import psycopg
 
 from scripts.views import updated_views
 from tests.analysts.data_page import COLUMNS, PAGE, RELATIONS, data_page
-from tracer.storage.postgres.administration.migrate import VIEWS_FILE
+from tracer.storage.postgres.migrate import VIEWS_FILE
 
 
 def test_data_dictionary_page_matches_the_database(database_url: str) -> None:

@@ -15,11 +15,10 @@ from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.projecting import project_in
 from tests.reaping import expire_leases
 from tracer.otel.otlp.blocks import traces_of
-from tracer.records.leases import LeaseTerms
 from tracer.records.spans import Span
-from tracer.records.status import Reason
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.records.status import LeaseTerms, Reason
+from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from api.app import create_app
-from api.observability.metrics import Metrics
+from api.metrics import Metrics
 from api.parts import Parts
 from api.run_events import DEFAULT_SETTINGS, StreamSettings
 from tests.api import commands
@@ -28,20 +28,17 @@ from tracer.otel.otlp.blocks import traces_of
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.spans import Span
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
-from tracer.runtime.launcher import RunLauncher
+from tracer.runtime.application import Agent, Application
+from tracer.runtime.launcher import RunLauncher, ServedApplication
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.runtime.served_application import ServedApplication
-from tracer.storage.postgres.connection.notifications import notifications
-from tracer.storage.postgres.connection.pool import ANSWER_SECONDS, connection_options, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.pool import ANSWER_SECONDS, connection_options, open_pool
+from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.postgres.session import ProjectPool
+from tracer.storage.postgres.watch import RunWatch, notifications
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import TraceWriter
-from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.tool import Tool, tool
 
 
 @dataclass(frozen=True)

@@ -29,22 +29,19 @@ from tracer.recorder.spool import Spool
 from tracer.records.access import Scope
 from tracer.records.events import EVENT, event_json
 from tracer.records.ids import DEFAULT_PROJECT_ID, new_id
-from tracer.records.leases import LeaseTerms
 from tracer.records.prices import ALWAYS, ModelPrice
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
-from tracer.runtime.launcher import RunLauncher
+from tracer.records.status import LeaseTerms
+from tracer.runtime.application import Agent, Application
+from tracer.runtime.launcher import RunLauncher, ServedApplication
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.runtime.served_application import ServedApplication
-from tracer.storage.postgres.connection.pool import Pool, open_pool, pooled_connection
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.project_stores import ProjectStores
-from tracer.storage.postgres.projects.authentication import Authenticator
-from tracer.storage.postgres.projects.projects import ensure_project
-from tracer.storage.postgres.read.run_watch import RunWatch
-from tracer.storage.postgres.schema.record_tables import METADATA
-from tracer.storage.postgres.session_state import PostgresSessions
-from tracer.storage.postgres.stats.rollups import roll_up
+from tracer.storage.postgres.keys import Authenticator
+from tracer.storage.postgres.pool import Pool, open_pool, pooled_connection
+from tracer.storage.postgres.project_stores import PostgresSessions, ProjectStores
+from tracer.storage.postgres.projects import ensure_project
+from tracer.storage.postgres.rollups import roll_up
+from tracer.storage.postgres.session import ProjectPool
+from tracer.storage.postgres.tables import METADATA
+from tracer.storage.postgres.watch import RunWatch
 from tracer.storage.postgres.writer import PostgresWriter
 
 WORDS = ("Weekly review", "How was my week?", "Review", "measure", "check", "at once", "nurse")

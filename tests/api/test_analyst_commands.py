@@ -16,7 +16,7 @@ from tests.api.commands import Tracer
 from tests.api.commands import tracer as in_process
 from tests.citus_databases import without_analysts
 from tests.databases import open_directory
-from tracer.storage.embedded.postgres import start_embedded_postgres
+from tracer.storage.embedded import start_embedded_postgres
 
 
 @without_analysts

@@ -19,10 +19,9 @@ from tests.api.commands import tracer
 from tests.api.conftest import client_of as client_without_host
 from tracer.errors import ApplicationUnavailable, ConfigurationError, StoreUnavailable
 from tracer.runtime.application import Application, Surroundings
-from tracer.runtime.launcher import RunLauncher
-from tracer.runtime.served_application import ServedApplication
+from tracer.runtime.launcher import RunLauncher, ServedApplication
 from tracer.settings import read_settings
-from tracer.tools.config.tools_toml import read_tools
+from tracer.tools.config import read_tools
 
 REQUESTS = {
     "/api/runs": {"request": "How is p-1?", "agent": "nurse"},

@@ -17,14 +17,12 @@ from tests.sample_runs import sample_run
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.access import Scope
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.embedded.postgres import installed_programs
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.project_stores import ProjectStores
-from tracer.storage.postgres.projects.api_keys import ApiKeys
-from tracer.storage.postgres.projects.authentication import Authenticator
-from tracer.storage.postgres.projects.projects import ensure_project
-from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.embedded import installed_programs
+from tracer.storage.postgres.keys import ApiKeys, Authenticator
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.project_stores import PostgresSessions, ProjectStores
+from tracer.storage.postgres.projects import ensure_project
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 TRACE = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "a tool"}

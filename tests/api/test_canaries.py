@@ -25,19 +25,19 @@ from tests.recorder.stores import CommandedStore
 from tests.recordings import whole_run
 from tracer.errors import ToolError
 from tracer.otel.otlp.blocks import block_key, pack_block
-from tracer.otel.otlp.decode_protobuf import decode_protobuf
-from tracer.otel.otlp.encode import encode_json
+from tracer.otel.otlp.decode import decode_protobuf
+from tracer.otel.otlp.spans import encode_json
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event, PlanStarted, event_json
 from tracer.records.ids import DEFAULT_PROJECT_ID, new_id
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
-from tracer.tools.definition.session_state import SessionState
-from tracer.tools.definition.tool import tool
-from tracer.transfer.exporting import Format, exported
+from tracer.tools.signature import SessionState
+from tracer.tools.tool import tool
+from tracer.transfer import Format, exported
 
 MOST = len(HIDDEN) + 1
 """The number of canaries, including the code."""

@@ -18,7 +18,7 @@ import pytest
 
 from tests.api.commands import Tracer
 from tests.servers import ADDRESS, start_server
-from tracer.storage.postgres.administration.migrate import head
+from tracer.storage.postgres.migrate import head
 
 
 def test_demo_once_prints_the_root_plan_id_of_a_recorded_run(
@@ -212,10 +212,10 @@ def test_server_process_exits_130_on_ctrl_c(database_url: str, tmp_path: Path) -
 
 HUNG = """
 import time
-from tracer.runtime.agent import Agent
+from tracer.runtime.application import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.tools.definition.tool import tool
+from tracer.tools.tool import tool
 
 @tool
 def hang() -> None:

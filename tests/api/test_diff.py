@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.diff.routes import MOST_MESSAGE_BYTES
+from api.routes.diff import MOST_MESSAGE_BYTES
 from tests.api.conftest import Api
 from tests.contract.moments import Moments
 from tests.sample_runs import sample_run

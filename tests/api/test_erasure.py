@@ -21,8 +21,8 @@ from tests.contract.moments import Moments
 from tests.projecting import projecting
 from tests.storage.deletions import rich_run
 from tracer.records.events import Event
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.events.bodies import MAX_EVENTS, MAX_FIELDS
-from api.http.request_bodies import MAX_BYTES
+from api.requests import MAX_BYTES
+from api.routes.events import MAX_EVENTS, MAX_FIELDS
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.sample_runs import sample_run
 from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION, Event, event_json

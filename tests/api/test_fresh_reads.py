@@ -27,9 +27,9 @@ from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.projection.project import place_spans
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.postgres.connection.pool import connection_options, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.spans.catch_up import PostgresProjection
+from tracer.storage.postgres.pool import connection_options, open_pool
+from tracer.storage.postgres.projection import PostgresProjection
+from tracer.storage.postgres.session import ProjectPool
 from tracer.store import TraceReader
 
 RUN = UUID(TRACE_ID)

@@ -27,21 +27,20 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from api.app import create_app
-from api.http.intake import Intake
-from api.observability.metrics import Metrics
+from api.metrics import Metrics
 from api.otlp.grpc_server import MAX_MESSAGE_BYTES, GrpcAddress, grpc_serving
 from api.parts import Parts
+from api.requests import Intake
 from tests.api.commands import serving_here, tracer
 from tests.api.conftest import parts_without_database, serving_parts
 from tests.otel.made_logs import made_log, request_with
 from tests.otel.made_traces import TRACE_ID, agent, spans_from
 from tests.projecting import DatabaseProjection, project
 from tracer.errors import ConfigurationError
-from tracer.otel.otlp.encode import encode_protobuf
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import encode_protobuf, root_plan_id
 from tracer.records.access import EVERYBODY
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.postgres.connection.pool import connection_options
+from tracer.storage.postgres.pool import connection_options
 
 RUN = root_plan_id(bytes.fromhex(TRACE_ID))
 SECONDS = 60

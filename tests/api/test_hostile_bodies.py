@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.http.request_bodies import MAX_BYTES as MAX_EVENT_BYTES
 from api.otlp.routes import MAX_BYTES
+from api.requests import MAX_BYTES as MAX_EVENT_BYTES
 from tests.api.conftest import Api
 from tests.otel.captured import NAMES, bodies, spans_of
 from tests.otel.decoded import spans_in
@@ -26,8 +26,8 @@ from tests.otel.projections import project
 from tests.otel.wire import bytes_field
 from tests.profiles import quick_among, scaled
 from tests.sample_runs import sample_run
-from tracer.otel.otlp.decode_json import decode_json
-from tracer.otel.otlp.encode import encode_json
+from tracer.otel.otlp.decode import decode_json
+from tracer.otel.otlp.spans import encode_json
 from tracer.records.events import event_json
 from tracer.records.ids import new_id
 

@@ -28,10 +28,10 @@ from tracer.records.events import Event
 from tracer.records.ids import new_id
 from tracer.records.record_classes import Kind
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
+from tracer.storage.postgres.watch import RunWatch
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunChanges
 

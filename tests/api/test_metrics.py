@@ -11,10 +11,10 @@ import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.app import create_app
-from api.health import server_metrics
 from api.main import server_parts
-from api.observability.metrics import Metrics
+from api.metrics import Metrics
 from api.parts import Parts
+from api.routes.health import server_metrics
 from tests.api import ward
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.api.projects import two_projects

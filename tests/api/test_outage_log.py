@@ -21,7 +21,7 @@ from tests.cli.test_spools import new_key, titles
 from tests.recorder.plans import plan_started
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import spool_for
-from tracer.storage.http.writer import HttpWriter
+from tracer.storage.http import HttpWriter
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-")
 
@@ -170,7 +170,7 @@ async def test_outage_log_line_names_a_host_that_cannot_be_resolved(
 def test_unreachable_database_is_logged_once_without_its_password(
     home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracer.storage.postgres.connection.pool.ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("tracer.storage.postgres.pool.ANSWER_SECONDS", 1.0)
     url = "postgresql://someone:s3cret@127.0.0.1:1/traces"
     with library.connect(url) as tracing:
         for _ in range(3):

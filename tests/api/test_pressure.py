@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from api.app import create_app
-from api.http.intake import Intake
 from api.parts import Parts
+from api.requests import Intake
 from tests.api.conftest import parts_without_database
 from tests.recorder.stores import CommandedStore
 from tests.tools.short_times import long_enough

@@ -18,9 +18,9 @@ from tracer.records.access import Scope
 from tracer.records.events import Event, ThoughtRecorded, event_json
 from tracer.records.ids import new_id
 from tracer.records.status import Status
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.projects.api_keys import ApiKeys
+from tracer.storage.postgres.keys import ApiKeys
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.session import ProjectPool
 
 LLAMA = {"model": "ward-llama", "inputUsd": 2, "outputUsd": 100}
 SHOWN = {

@@ -14,13 +14,12 @@ from tests.api.commands import Result, Tracer
 from tests.api.projects import Doors, two_projects
 from tests.storage.lock_waits import until_waiting
 from tracer.errors import BadRequest, StoreUnavailable
-from tracer.records.access import Scope
-from tracer.records.payloads import PayloadPolicy
-from tracer.records.project_settings import ProjectSettings
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.projects.api_keys import ApiKeys
-from tracer.storage.postgres.projects.projects import SettingsOfProject
+from tracer.records.access import ProjectSettings, Scope
+from tracer.records.masks import PayloadPolicy
+from tracer.storage.postgres.keys import ApiKeys
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.projects import SettingsOfProject
+from tracer.storage.postgres.session import ProjectPool
 
 FOR_EVER = {
     "name": "default",

@@ -13,9 +13,9 @@ import pytest
 from tests.sample_runs import sample_run
 from tests.servers import ONE_PROJECTOR, tracer_server
 from tracer.records.access import Scope
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.projects.api_keys import ApiKeys
+from tracer.storage.postgres.keys import ApiKeys
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 pytestmark = pytest.mark.thorough

@@ -15,14 +15,12 @@ from tests.runtime.chat_server import ChatServer, serving
 from tracer.context import identity
 from tracer.errors import ConfigurationError
 from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.recorder.spool_files import spool_path
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.recorder.spool import Spool, spool_path
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn
 from tracer.settings import read_settings
-from tracer.storage.memory.recording import recording_in_memory
+from tracer.storage.memory import recording_in_memory
 
 HOME = Path("home")
 URL = "postgresql://tracer:old@db:5432/traces"

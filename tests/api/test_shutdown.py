@@ -24,8 +24,7 @@ from tests.storage.lock_waits import until_waiting
 from tests.torture.lengths import IS_LONG
 from tracer.recorder.recorder import CLOSING_SECONDS
 from tracer.records.events import event_json
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import read_settings
 

@@ -6,13 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from api.freshness import Freshness
-from api.span_index import SpanIndexCache
+from api.freshness import Freshness, SpanIndexCache
 from tests.contract.conftest import new_postgres_store
 from tests.contract.stores import NewStore
 from tests.otel.captured import moved
 from tests.otel.made_traces import agent, spans_from, tool
-from tracer.otel.projection.span_places import places_of
+from tracer.otel.projection.project import places_of
 from tracer.records.ids import DEFAULT_PROJECT_ID
 
 __all__ = ["new_postgres_store"]

@@ -16,8 +16,7 @@ from tests.api.commands import Result, Tracer, serving_here
 from tests.api.conftest import Api
 from tests.otel.captured import spans_of
 from tests.sample_runs import sample_run
-from tracer.otel.otlp.encode import encode_protobuf
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import encode_protobuf, root_plan_id
 from tracer.records.events import event_json
 from tracer.records.ids import new_id
 

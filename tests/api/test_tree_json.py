@@ -9,10 +9,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.plans.tree_json import tree_json
+from api.routes.plans import tree_json
 from tests.trees import plain
-from tracer.lineage.nodes import NODES, PlanNode, Row, ToolCallNode
-from tracer.lineage.tree import TreeRows, build_tree
+from tracer.lineage.tree import NODES, PlanNode, Row, ToolCallNode, TreeRows, build_tree
 from tracer.records.record_classes import Kind
 
 BELOW = ("agent_executions", "tool_calls")

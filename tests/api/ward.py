@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.tools.definition.tool import tool
+from tracer.tools.tool import tool
 
 waiting = threading.Event()
 """Set when the tool `wait` runs."""

@@ -16,11 +16,13 @@ from tracer.cli import transfer
 from tracer.cli.transfer import Part, parts_of
 from tracer.errors import BadRequest
 from tracer.otel.dialects import session_of
-from tracer.otel.otlp.decode_json import decode_json
-from tracer.otel.otlp.decode_logs import decode_logs_json, decode_logs_protobuf
-from tracer.otel.otlp.decode_protobuf import decode_protobuf
-from tracer.otel.otlp.encode import encode_json, encode_protobuf, json_parts, protobuf_parts
-from tracer.otel.otlp.logs import logs_of
+from tracer.otel.otlp.decode import (
+    decode_json,
+    decode_logs_json,
+    decode_logs_protobuf,
+    decode_protobuf,
+)
+from tracer.otel.otlp.spans import encode_json, encode_protobuf, json_parts, logs_of, protobuf_parts
 from tracer.records.spans import Span
 
 SPANS = spans_of("pydantic-ai-default-single")

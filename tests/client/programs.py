@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
-from tracer.recorder.spool import Spool
-from tracer.recorder.spool_files import spool_path
+from tracer.recorder.spool import Spool, spool_path
 from tracer.records.events import Event
 
 NOBODY = "http://127.0.0.1:1"

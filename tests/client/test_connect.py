@@ -27,8 +27,7 @@ from tests.api.conftest import serving_parts
 from tests.client.programs import NOBODY
 from tracer.adapters.opentelemetry import TracerSpanProcessor
 from tracer.errors import ConfigurationError
-from tracer.recorder.spool import Spool
-from tracer.recorder.spool_files import spool_path
+from tracer.recorder.spool import Spool, spool_path
 from tracer.runtime.scripted_model import ScriptedModel
 
 
@@ -165,7 +164,7 @@ import tracer
 from opentelemetry.sdk.trace import TracerProvider
 from tracer.adapters.opentelemetry import TracerSpanProcessor
 
-logging.getLogger("tracer.client.block").disabled = True  # it warns about runs in threads
+logging.getLogger("tracer.client.work").disabled = True  # it warns about runs in threads
 
 def work(tracing):
     for _ in range(3):

@@ -14,8 +14,8 @@ import pytest
 
 from tests.adapters.recording import RecordedStore, recording, tree_of, trees_of
 from tests.trees import Node
-from tracer.client.block import current_work
 from tracer.client.tracing import Tracing
+from tracer.client.work import current_work
 
 Recording = tuple[Tracing, RecordedStore]
 

@@ -9,11 +9,11 @@ from tests.runtime.runs import application, bench, script
 from tracer.client.tracing import Tracing
 from tracer.connecting import connect
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
-from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.tool import Tool, tool
 
 
 def tools_of(tracing: Tracing) -> list[Tool]:

@@ -9,12 +9,12 @@ from tests.contract.moments import START
 from tests.contract.stores import Projecting, Store, projecting, serving
 from tests.projecting import DatabaseProjection
 from tests.reaping import forget_checks
-from tracer.records.leases import LeaseTerms
-from tracer.storage.http.writer import HttpWriter
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.jobs.reaper import Reaper
+from tracer.records.status import LeaseTerms
+from tracer.storage.http import HttpWriter
+from tracer.storage.postgres.jobs import Reaper
+from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 TERMS = LeaseTerms(timedelta(seconds=60), timedelta(seconds=900))

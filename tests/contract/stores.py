@@ -28,11 +28,11 @@ from tracer.otel.otlp.blocks import traces_of
 from tracer.records.events import Event
 from tracer.records.record_classes import Record
 from tracer.records.spans import Span
-from tracer.storage.http.writer import HttpWriter
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.http import HttpWriter
+from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
+from tracer.storage.postgres.watch import RunWatch
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter, ToolCallFilter, TraceReader, TraceWriter
 

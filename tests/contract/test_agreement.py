@@ -18,7 +18,7 @@ from tests.trees import Node, plain, read_tree
 from tracer.lineage.tree import UNSTORED, Payloads
 from tracer.records.events import Event
 from tracer.records.record_classes import Kind
-from tracer.storage.memory.recording import recording_in_memory
+from tracer.storage.memory import recording_in_memory
 from tracer.store import RunFilter, RunOrder, ToolCallFilter
 
 RUN_FILTERS = [

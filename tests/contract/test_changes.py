@@ -20,8 +20,7 @@ from tests.profiles import scaled
 from tests.sample_runs import sample_run
 from tests.trees import Node, plain_row, read_tree
 from tracer.errors import RecordNotFound, RunNotActive
-from tracer.lineage.nodes import Row
-from tracer.lineage.tree import Payloads
+from tracer.lineage.tree import Payloads, Row
 from tracer.records.events import Event
 from tracer.records.ids import new_id
 from tracer.records.merge import RULES

@@ -15,7 +15,7 @@ from tests.trees import read_tree
 from tracer.errors import BadRequest, RecordNotFound
 from tracer.lineage.tree import Payloads
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import root_plan_id
 from tracer.records.ids import new_id
 from tracer.records.spans import Span
 from tracer.store import Erasure, RunFilter, ToolCallFilter

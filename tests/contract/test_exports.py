@@ -18,8 +18,8 @@ from tests.sample_runs import sample_run
 from tracer.records.events import ChosenToolCall, ThoughtRecorded
 from tracer.records.ids import new_id
 from tracer.records.status import Status
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.transfer.exporting import Format
+from tracer.storage.postgres.pool import open_pool
+from tracer.transfer import Format
 
 
 @pytest.fixture

@@ -37,8 +37,8 @@ from tracer.records.events import Event
 from tracer.records.ids import new_id
 from tracer.records.spans import Span
 from tracer.records.status import Status
-from tracer.storage.http.writer import HttpWriter
-from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.http import HttpWriter
+from tracer.storage.postgres.pool import open_pool
 from tracer.store import Erasure, WriteAnswer
 
 CAPTURE = "pydantic-ai-default-single"

@@ -18,10 +18,10 @@ from tracer.errors import RecordNotFound
 from tracer.lineage.tree import Payloads
 from tracer.records.events import Event
 from tracer.records.ids import new_id
+from tracer.records.pages import TimeRange
 from tracer.records.record_classes import Kind
 from tracer.records.status import Status
-from tracer.records.tool_stats import TimeRange
-from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.pool import open_pool
 from tracer.store import RunFilter, ToolCallFilter
 
 RUN_OF_SPANS = UUID(TRACE_ID)

@@ -11,9 +11,8 @@ from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import TRACE_ID, agent, spans_from
 from tracer.errors import RecordNotFound
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.logs import logs_of, session_run_id
-from tracer.otel.otlp.span_fields import root_plan_id
-from tracer.records.payloads import PayloadPolicy
+from tracer.otel.otlp.spans import logs_of, root_plan_id, session_run_id
+from tracer.records.masks import PayloadPolicy
 from tracer.records.spans import TraceSpans
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import RunFilter, WriteAnswer

@@ -32,9 +32,9 @@ from tracer.records.ids import new_id
 from tracer.records.record_classes import Kind
 from tracer.records.spans import Span
 from tracer.records.status import Status
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 

@@ -10,8 +10,8 @@ from tests.contract.moments import START, Moments
 from tests.contract.stores import Store, tree
 from tracer.records.events import ErrorInfo, Event, ThoughtRecorded
 from tracer.records.ids import new_id
+from tracer.records.pages import RunPreview
 from tracer.records.record_classes import Kind
-from tracer.records.run_previews import RunPreview
 from tracer.records.status import Status
 from tracer.store import RunFilter
 

@@ -18,15 +18,15 @@ from tracer.records.sessions import (
     MAX_SESSION_ID_BYTES,
     MAX_SESSION_RUNS,
     MAX_STATE_BYTES,
+    MemorySessions,
     SessionStates,
     State,
     StateChange,
 )
-from tracer.redaction import standard_redaction
-from tracer.storage.memory.sessions import MemorySessions
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.redaction.redactor import standard_redaction
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.project_stores import PostgresSessions
+from tracer.storage.postgres.session import ProjectPool
 
 NewSessions = Callable[[], SessionStates]
 _projects = count(1)

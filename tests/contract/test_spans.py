@@ -28,10 +28,10 @@ from tests.trees import plain_rows, read_tree
 from tracer.errors import RecordNotFound
 from tracer.lineage.tree import UNSTORED, Payloads
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.decode import decode_protobuf
 from tracer.records.spans import Span
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import RunFilter

@@ -19,8 +19,7 @@ from tests.profiles import scaled
 from tracer.errors import RecordNotFound
 from tracer.records.events import ErrorInfo, Event
 from tracer.records.ids import new_id
-from tracer.records.status import Reason, Status
-from tracer.records.tool_stats import (
+from tracer.records.pages import (
     CallCounts,
     CallFigures,
     ExampleCall,
@@ -28,6 +27,7 @@ from tracer.records.tool_stats import (
     ToolStats,
     bucket_width,
 )
+from tracer.records.status import Reason, Status
 from tracer.text import escape
 
 EVER = TimeRange()

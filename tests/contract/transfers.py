@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from tracer.store import TraceReader
-from tracer.transfer.exporting import Format, exported
+from tracer.transfer import Format, exported
 
 
 async def export_of(reader: TraceReader, run_id: UUID, wanted: Format = Format.JSONL) -> bytes:

@@ -15,9 +15,9 @@ from health.identity import user_of
 from tracer.context import identity
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory.recording import recording_in_memory
+from tracer.storage.memory import recording_in_memory
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.resources import ToolResources
+from tracer.tools.run import ToolResources
 from tracer.tools.service import CallOutcome, ToolService
 
 PATIENT, OTHER_PATIENT = "user-p-1", "user-p-2"

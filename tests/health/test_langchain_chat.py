@@ -18,11 +18,10 @@ from health.diary import Diary
 from tests.health.langchain_tools import langchain_tools
 from tests.health.listening import ListeningModel
 from tracer.adapters.langchain.tools import from_langchain
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.settings import read_settings
-from tracer.tools.definition.hidden_parameters import TokenId
+from tracer.tools.parameters import TokenId
 from tracer.tools.registry import ToolRegistry
 
 USER, SESSION = "user123-canary", "session456"

@@ -6,16 +6,16 @@ import jsonschema_rs
 import msgspec
 from pydantic import BaseModel
 
-from api.diff.schemas import DIFF_EXAMPLE
-from api.http.problems import PROBLEMS
 from api.openapi import contract_files, events_schema
-from api.plans.schemas import TREE_EXAMPLE
+from api.problems import PROBLEMS
+from api.routes.diff import DIFF_EXAMPLE
+from api.routes.plans import TREE_EXAMPLE
+from api.routes.stats import ToolHistorySchema, ToolStatsList
 from api.schemas import PLAN_ID, LineageItem, PlanWithParent, RunSchema
-from api.stats.schemas import ToolHistorySchema, ToolStatsList
 from scripts.rows import FILE, updated
 from tracer import errors
 from tracer.lineage.diff import RunDiff
-from tracer.lineage.nodes import PlanNode
+from tracer.lineage.tree import PlanNode
 from tracer.records.events import EVENT, ThoughtStarted, event_json
 
 

@@ -8,8 +8,8 @@ from inspect import isasyncgenfunction, iscoroutinefunction
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from api import health
 from api.app import ALL_ROUTES
+from api.routes import health
 
 
 def _callables(dependant: Dependant) -> Iterator[object]:

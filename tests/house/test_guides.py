@@ -31,9 +31,9 @@ from tests.tools.http_servers import Received, http_server, reply
 from tracer.client.tracing import Tracing
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.service import ToolService

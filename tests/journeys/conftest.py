@@ -30,9 +30,9 @@ from tracer.otel.otlp.blocks import traces_of
 from tracer.records.events import Event
 from tracer.records.spans import Span
 from tracer.records.status import Status
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.stats.rollups import roll_up_runs
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.rollups import roll_up_runs
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import TraceWriter
 

@@ -20,10 +20,10 @@ from tests.telling_runs import WeekRun, deep_run, failing_run, long_conversation
 from tracer.clock import utc_now
 from tracer.records.access import NewKey, Scope
 from tracer.records.events import Event
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.projects.api_keys import ApiKeys
-from tracer.storage.postgres.stats.rollups import roll_up_runs
+from tracer.storage.postgres.keys import ApiKeys
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.rollups import roll_up_runs
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 IMAGES = ROOT / "docs" / "images"

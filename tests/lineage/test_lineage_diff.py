@@ -20,15 +20,13 @@ from tests.profiles import scaled
 from tests.recordings import compared_tree, messages_of, rows_of_spans
 from tests.sample_runs import SampleRun, sample_run
 from tests.trees import plain
-from tracer.lineage.diff import aligned, aligned_in_any_order, diff_trees
-from tracer.lineage.digests import digest_of
-from tracer.lineage.new_messages import new_messages
-from tracer.lineage.nodes import PlanNode
+from tracer.lineage.diff import aligned, aligned_in_any_order, diff_trees, digest_of, new_messages
+from tracer.lineage.tree import PlanNode
 from tracer.records.events import ChosenToolCall, Event, ThoughtRecorded, ToolCallFinished
 from tracer.records.ids import new_id, sequential_ids
 from tracer.records.spans import Span
 from tracer.records.status import Reason, Status
-from tracer.storage.memory.recording import recording_in_memory
+from tracer.storage.memory import recording_in_memory
 
 Entry = Any
 

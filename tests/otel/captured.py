@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tests.otel.decoded import spans_in
 from tests.otel.projections import Projected, message_of, project, project_messages
-from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.decode import decode_protobuf
 from tracer.records.record_classes import Kind
 from tracer.records.spans import Span
 

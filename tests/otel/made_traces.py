@@ -15,7 +15,7 @@ from tests.otel.projections import (
     project,
     project_messages,
 )
-from tracer.otel.otlp.decode_json import decode_json
+from tracer.otel.otlp.decode import decode_json
 from tracer.records.record_classes import Kind
 from tracer.records.spans import Span
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import SECOND, TRACE_ID, body_of, made, projection_of, the_call
-from tracer.otel.otlp.decode_json import decode_json
+from tracer.otel.otlp.decode import decode_json
 from tracer.records.record_classes import Kind
 
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}

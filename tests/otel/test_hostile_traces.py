@@ -15,8 +15,8 @@ import pytest
 from tests.otel.made_traces import agent, chat, made, projection_of, spans_from, tool
 from tests.otel.projections import project
 from tests.processor_time import processor_limit
-from tracer.otel.otlp.encode import encode_protobuf
-from tracer.otel.projection.call_attribution import LARGE_CHARACTERS, MOST_COPIES
+from tracer.otel.otlp.spans import encode_protobuf
+from tracer.otel.projection.agents import LARGE_CHARACTERS, MOST_COPIES
 from tracer.otel.projection.project import project_run
 from tracer.records.record_classes import Kind
 

@@ -30,7 +30,7 @@ from tests.otel.made_parts import parts_of_a_made_trace
 from tests.otel.made_traces import made, spans_from
 from tests.otel.projections import Projected, differences, project
 from tests.profiles import quick_among, scaled
-from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.decode import decode_protobuf
 from tracer.records.record_classes import Kind
 from tracer.records.spans import Span, merge_spans
 

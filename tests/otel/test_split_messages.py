@@ -43,7 +43,7 @@ from tracer.otel.projection.project import (
 from tracer.records.ids import sequential_ids
 from tracer.records.record_classes import Kind
 from tracer.records.spans import Span
-from tracer.transfer.exporting import exported_spans
+from tracer.transfer import exported_spans
 
 
 def assert_same(spans: Sequence[Span]) -> None:

@@ -15,7 +15,7 @@ from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.events import ToolCallStarted
 from tracer.records.ids import new_id
-from tracer.storage.http.writer import HttpWriter
+from tracer.storage.http import HttpWriter
 
 
 async def call_with_recorder(server: str, home: Path) -> None:

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from tracer.errors import StoreUnavailable
 from tracer.records.events import Event
-from tracer.records.leases import Lease
 from tracer.records.record_classes import Run
+from tracer.records.status import Lease
 from tracer.store import Erasure, Refusal, TraceWriter, WriteAnswer
 
 PLENTY_SECONDS = 60.0

@@ -13,7 +13,7 @@ from tests.recorder.stores import PLENTY_SECONDS, CommandedStore
 from tracer.client.tracing import Tracing
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.records.leases import Lease
+from tracer.records.status import Lease
 from tracer.store import TraceWriter
 
 

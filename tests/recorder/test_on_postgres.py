@@ -10,8 +10,8 @@ from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import PLENTY_SECONDS
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 

@@ -7,8 +7,7 @@ import pytest
 from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import PLENTY_SECONDS, CommandedStore
 from tracer.errors import SchemaOutOfDate
-from tracer.recorder.counts import RecorderCounts
-from tracer.recorder.drainer import Drainer, LateWrite
+from tracer.recorder.delivery import Drainer, LateWrite, RecorderCounts
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 

@@ -22,7 +22,7 @@ from tests.sample_runs import SampleRun, sample_run
 from tests.servers import Server, start_server
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.http.writer import HttpWriter
+from tracer.storage.http import HttpWriter
 
 pytestmark = pytest.mark.thorough
 

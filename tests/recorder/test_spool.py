@@ -14,8 +14,7 @@ import pytest
 from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import CommandedStore
 from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.recorder.spool_files import spool_failure
+from tracer.recorder.spool import Spool, spool_failure
 from tracer.records.events import Event, PlanStarted, ThoughtRecorded, ThoughtStarted
 from tracer.records.ids import new_id
 from tracer.records.status import Status

@@ -3,13 +3,12 @@
 import asyncio
 
 from tests.runtime.runs import application, script
-from tracer.runtime.application import Application
+from tracer.runtime.application import Application, PlanTemplate, StepTemplate
 from tracer.runtime.chat_model import ChatModel
-from tracer.runtime.plan import PlanTemplate, StepTemplate
+from tracer.runtime.loop import subplan_tool
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.runtime.subplan_tool import subplan_tool
-from tracer.tools.call.batch_tool import batch_tool
-from tracer.tools.definition.tool import tool
+from tracer.tools.call import batch_tool
+from tracer.tools.tool import tool
 
 PLAN = '{"steps": [{"request": "Do it"}, {"request": "Never"}]}'
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.runtime.runs import Bench, bench
 from tracer.runtime.application import Application
-from tracer.storage.memory.recording import RecordingInMemory, recording_in_memory
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.memory import RecordingInMemory, recording_in_memory
+from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 OpenBench = Callable[[Application], Awaitable[Bench]]

@@ -17,14 +17,13 @@ from tracer.lineage.tree import Payloads
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.record_classes import ThinkActRecord
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.chat_model import ChatModel, ChosenCall
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import Script, Turn
-from tracer.storage.memory.recording import RecordingInMemory
+from tracer.storage.memory import RecordingInMemory
 from tracer.store import TraceReader, TraceWriter
-from tracer.tools.definition.tool import Tool
+from tracer.tools.tool import Tool
 
 ENDED = {"cancelled", "failed", "succeeded"}
 

@@ -12,13 +12,12 @@ import pytest
 from tests.runtime.reviews import review_template
 from tests.runtime.runs import bench, script
 from tracer.errors import Denied
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
+from tracer.runtime.loop import subplan_tool
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.call.batch_tool import batch_tool
-from tracer.tools.definition.tool import tool
+from tracer.storage.memory import recording_in_memory
+from tracer.tools.call import batch_tool
+from tracer.tools.tool import tool
 
 Next = Callable[[dict[str, Any]], Any]
 

@@ -12,10 +12,10 @@ from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import ENDED, bench, everything
 from tests.trees import TreeRows
 from tracer.records.events import Event
-from tracer.storage.memory.recording import RecordingInMemory
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.memory import RecordingInMemory
+from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import TraceReader, TraceWriter, WriteAnswer
 

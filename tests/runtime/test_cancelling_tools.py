@@ -16,22 +16,21 @@ from tests.runtime.test_cancelling import CancellingStore, check_all_has_ended, 
 from tests.tools.service_bench import NotingWriter
 from tests.tools.short_times import PATIENCE
 from tracer.context import identity
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.launcher import RunOutcome
+from tracer.runtime.loop import subplan_tool
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory.recording import RecordingInMemory, recording_in_memory
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.memory import RecordingInMemory, recording_in_memory
+from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import TraceReader, TraceWriter
-from tracer.tools.call.batch_tool import batch_tool
-from tracer.tools.definition.hidden_parameters import UserId
-from tracer.tools.definition.session_state import RunContext, SessionState
-from tracer.tools.definition.tool import EXCLUSIVE, tool
+from tracer.tools.call import batch_tool
+from tracer.tools.parameters import UserId
 from tracer.tools.registry import ToolRegistry
+from tracer.tools.signature import RunContext, SessionState
+from tracer.tools.tool import EXCLUSIVE, tool
 
 Next = Callable[[dict[str, Any]], Any]
 

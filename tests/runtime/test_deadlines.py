@@ -9,11 +9,10 @@ from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import Bench, application, script
 from tests.tools.short_times import long_enough
 from tracer.context import Identity, ToolContext
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.launcher import RunOutcome
 from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
-from tracer.tools.definition.tool import tool
+from tracer.tools.tool import tool
 
 
 async def test_run_whose_model_call_times_out_ends_as_timed_out(

@@ -14,11 +14,11 @@ from tests.tools.service_bench import service
 from tracer.context import ToolContext, current_identity, identity
 from tracer.errors import MissingIdentity
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.call.active_run import run_of
-from tracer.tools.definition.hidden_parameters import UserId
-from tracer.tools.definition.tool import tool
-from tracer.tools.executors.stateful.executor import stateful_tool
+from tracer.storage.memory import recording_in_memory
+from tracer.tools.functions import stateful_tool
+from tracer.tools.parameters import UserId
+from tracer.tools.run import run_of
+from tracer.tools.tool import tool
 
 
 async def check_is_over(context: ToolContext) -> None:

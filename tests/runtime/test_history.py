@@ -17,16 +17,14 @@ from tracer.context import Identity
 from tracer.errors import ConfigurationError, ToolError
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application, PlanTemplate, StepTemplate
 from tracer.runtime.launcher import RunLauncher
-from tracer.runtime.plan import PlanTemplate, StepTemplate
+from tracer.runtime.loop import subplan_tool
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory.recording import RecordingInMemory
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.memory import RecordingInMemory
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.project_stores import PostgresSessions
+from tracer.storage.postgres.session import ProjectPool
 
 PLANNED = '{"steps": [{"agent": "worker", "request": "the step"}]}'
 

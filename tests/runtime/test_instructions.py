@@ -19,16 +19,13 @@ from tracer.errors import ConfigurationError
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.ids import new_id
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
-from tracer.runtime.instructions import Instructions
+from tracer.runtime.application import Agent, Application, Instructions
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory.recording import RecordingInMemory, recording_in_memory
-from tracer.tools.call.active_run import ActiveRun
-from tracer.tools.definition.hidden_parameters import HIDDEN, User
-from tracer.tools.definition.session_state import SessionState
-from tracer.tools.definition.tool import tool
-from tracer.tools.resources import ToolResources
+from tracer.storage.memory import RecordingInMemory, recording_in_memory
+from tracer.tools.parameters import HIDDEN, User
+from tracer.tools.run import ActiveRun, ToolResources
+from tracer.tools.signature import SessionState
+from tracer.tools.tool import tool
 
 TOKEN = "canary-4711-token"
 

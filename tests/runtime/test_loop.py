@@ -15,8 +15,8 @@ from tracer.context import ToolContext, current_tool_context
 from tracer.errors import ModelError
 from tracer.runtime.chat_model import ChosenCall, Generation
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
-from tracer.storage.memory.recording import RecordingInMemory
-from tracer.tools.definition.tool import tool
+from tracer.storage.memory import RecordingInMemory
+from tracer.tools.tool import tool
 
 
 @tool

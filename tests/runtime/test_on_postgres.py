@@ -14,18 +14,18 @@ import pytest
 from tests.reaping import expire_leases
 from tests.runtime.runs import Bench, application, bench, script
 from tracer.clock import utc_now
-from tracer.records.leases import DEFAULT_TERMS
-from tracer.runtime.plan import PlanTemplate, StepTemplate
+from tracer.records.results import result_text
+from tracer.records.status import DEFAULT_TERMS
+from tracer.runtime.application import PlanTemplate, StepTemplate
+from tracer.runtime.loop import subplan_tool
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 from tracer.text import unescape
-from tracer.tools.definition.results import result_text
-from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.tool import Tool, tool
 
 
 @pytest.fixture

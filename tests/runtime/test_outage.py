@@ -10,7 +10,7 @@ from tracer.errors import StoreUnavailable
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event
-from tracer.storage.memory.recording import RecordingInMemory
+from tracer.storage.memory import RecordingInMemory
 from tracer.store import WriteAnswer
 
 

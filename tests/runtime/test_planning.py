@@ -8,11 +8,10 @@ from tests.recordings import run_of, runs_of
 from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import application, outline, script
 from tracer.errors import BadRequest, ConfigurationError, RegistrationError
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.launcher import RunOptions
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory.recording import RecordingInMemory
+from tracer.storage.memory import RecordingInMemory
 
 PLAN = '{"steps": [{"agent": "worker", "request": "Look"}, {"request": "Sum up"}]}'
 

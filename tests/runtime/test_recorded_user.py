@@ -12,8 +12,8 @@ from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import application, everything, script
 from tracer.context import identity
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.memory.recording import RecordingInMemory
-from tracer.tools.definition.hidden_parameters import User
+from tracer.storage.memory import RecordingInMemory
+from tracer.tools.parameters import User
 
 TOKEN = "tok-5f0e6b8c1d9a"
 

@@ -17,12 +17,11 @@ import pytest
 
 from tests.runtime.runs import Bench, bench
 from tests.trees import Node
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.definition.session_state import RunContext
-from tracer.tools.definition.toolkit import Toolkit
+from tracer.storage.memory import recording_in_memory
+from tracer.tools.signature import RunContext
+from tracer.tools.tool import Toolkit
 
 log_warning = logging.getLogger(__name__).warning
 

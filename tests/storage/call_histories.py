@@ -18,6 +18,7 @@ from tests.storage.deletions import rows
 from tracer.clock import utc_now
 from tracer.errors import RecordNotFound
 from tracer.otel.otlp.blocks import traces_of
+from tracer.records.access import ProjectSettings
 from tracer.records.events import (
     ChosenToolCall,
     EndingStatus,
@@ -28,15 +29,14 @@ from tracer.records.events import (
     ToolCallStarted,
 )
 from tracer.records.ids import new_id
-from tracer.records.project_settings import ProjectSettings
+from tracer.records.pages import CallFigures, TimeRange, ToolHistory, ToolStatsPage
 from tracer.records.status import Status
-from tracer.records.tool_stats import CallFigures, TimeRange, ToolHistory, ToolStatsPage
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.deletion.deletion import PostgresDeletion
-from tracer.storage.postgres.projects.projects import ensure_project
+from tracer.storage.postgres.deletion import PostgresDeletion
+from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres.projects import ensure_project
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.stats.rollups import roll_up
+from tracer.storage.postgres.rollups import roll_up
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 NOW = utc_now().replace(minute=0, second=0, microsecond=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from tracer.storage.postgres.connection.pool import libpq_url
+from tracer.storage.postgres.pool import libpq_url
 
 QUERIES = {
     "columns": """

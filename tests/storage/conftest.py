@@ -8,10 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.connection.row_security import STANDING
+from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import STANDING, ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SET ", "SELECT set_config", STANDING)

@@ -15,8 +15,8 @@ from tests.contract.moments import Moments
 from tests.storage.lock_waits import until_waiting
 from tracer.records.events import Event
 from tracer.records.ids import new_id
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

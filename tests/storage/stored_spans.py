@@ -8,11 +8,10 @@ from typing import Any
 from uuid import UUID
 
 from tracer.otel.otlp.blocks import block_key, pack_block
-from tracer.otel.otlp.encode import encode_protobuf
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import encode_protobuf, root_plan_id
 from tracer.records.ids import DEFAULT_PROJECT_ID
 from tracer.records.spans import Span
-from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.pool import Pool
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -19,18 +19,12 @@ from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import SampleRun, sample_run
 from tests.storage.stored_spans import LONG_AGO, make_pending, store_block
 from tracer.errors import BadRequest, ConfigurationError
-from tracer.otel.otlp.span_fields import root_plan_id
-from tracer.storage.postgres.administration.analysts import (
-    READER_ROLE,
-    add_analyst,
-    list_analysts,
-    remove_analyst,
-)
-from tracer.storage.postgres.administration.migrate import downgrade, upgrade
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.connection.row_security import PROGRAM_ROLE
-from tracer.storage.postgres.projects.projects import ensure_project
+from tracer.otel.otlp.spans import root_plan_id
+from tracer.storage.postgres.analysts import READER_ROLE, add_analyst, list_analysts, remove_analyst
+from tracer.storage.postgres.migrate import downgrade, upgrade
+from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.storage.postgres.projects import ensure_project
+from tracer.storage.postgres.session import PROGRAM_ROLE, ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 pytestmark = without_analysts

@@ -11,10 +11,9 @@ from tests.storage.lock_waits import until_waiting
 from tracer.errors import NotIdentified
 from tracer.records.access import Scope
 from tracer.records.ids import DEFAULT_PROJECT_ID
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.projects.api_keys import ApiKeys
-from tracer.storage.postgres.projects.authentication import Authenticator
+from tracer.storage.postgres.keys import ApiKeys, Authenticator
+from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.storage.postgres.session import ProjectPool
 
 
 async def test_concurrent_requests_share_the_check_for_existing_keys(

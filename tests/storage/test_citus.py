@@ -20,7 +20,7 @@ import pytest
 from psycopg import sql
 
 from api.middleware.authentication import is_loopback
-from api.plans.tree_json import tree_json
+from api.routes.plans import tree_json
 from tests.citus_databases import (
     drop_cluster_database,
     make_cluster,
@@ -38,17 +38,14 @@ from tracer.clock import stepping_clock
 from tracer.errors import ConfigurationError, StoreUnavailable
 from tracer.lineage.tree import Payloads, build_tree
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import root_plan_id
 from tracer.records.record_classes import Kind
-from tracer.storage.postgres.administration.migrate import upgrade
-from tracer.storage.postgres.connection.citus import write_parts
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
-from tracer.storage.postgres.connection.row_security import PROGRAM_ROLE
-from tracer.storage.postgres.connection.write_errors import Numbered, PartlyWritten
+from tracer.storage.postgres.citus import write_parts
+from tracer.storage.postgres.migrate import upgrade
+from tracer.storage.postgres.pool import Numbered, PartlyWritten, Pool, open_pool
+from tracer.storage.postgres.projection_rows import DUE, ProjectorSession
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.spans.projection_sql import DUE
-from tracer.storage.postgres.spans.projector_session import ProjectorSession
+from tracer.storage.postgres.session import PROGRAM_ROLE, ProjectPool, in_project
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import Refusal, RunFilter
 

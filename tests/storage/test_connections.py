@@ -23,16 +23,10 @@ from tracer.errors import ConfigurationError, RecordNotFound, StoreUnavailable
 from tracer.lineage.tree import Payloads
 from tracer.records.events import Event
 from tracer.records.ids import new_id
-from tracer.storage.postgres.connection.pool import (
-    READERS,
-    Pool,
-    libpq_url,
-    open_pool,
-    pooled_connection,
-)
-from tracer.storage.postgres.connection.project_session import ProjectPool, fetched
+from tracer.storage.postgres.pool import READERS, Pool, libpq_url, open_pool, pooled_connection
+from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.postgres.session import ProjectPool, fetched
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter, ToolCallFilter
 

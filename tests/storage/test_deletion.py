@@ -26,23 +26,23 @@ from tests.trees import read_tree
 from tracer.errors import RecordNotFound
 from tracer.lineage.tree import Payloads
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import root_plan_id
+from tracer.records.access import ProjectSettings
 from tracer.records.ids import new_id
-from tracer.records.project_settings import ProjectSettings
+from tracer.records.pages import TimeRange
 from tracer.records.record_classes import RECORDS
-from tracer.records.tool_stats import TimeRange
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
-from tracer.storage.postgres.deletion import deletion_sql as sql
-from tracer.storage.postgres.deletion.deletion import PostgresDeletion
+from tracer.storage.postgres import deletion
+from tracer.storage.postgres.deletion import PostgresDeletion
+from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.schema.record_tables import TABLES
-from tracer.storage.postgres.session_state import PostgresSessions
-from tracer.storage.postgres.stats.rollups import roll_up
+from tracer.storage.postgres.rollups import roll_up
+from tracer.storage.postgres.session import ProjectPool, in_project
+from tracer.storage.postgres.tables import TABLES
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import Erasure, RunFilter, ToolCallFilter
-from tracer.tools.call.active_run import conversation_of
-from tracer.tools.definition.hidden_parameters import User
+from tracer.tools.parameters import User
+from tracer.tools.run import conversation_of
 
 
 @pytest.mark.parametrize("max_rows", [3, 1_000, pytest.param(1, marks=pytest.mark.thorough)])
@@ -341,18 +341,18 @@ RUN_INDEXES_OF_WORK = ({"recorder_run_by_root_plan_id"}, {"pending_run_pkey"})
 @pytest.mark.parametrize(
     ("statement", "indexes"),
     [
-        (sql.find_runs(sql.TOO_OLD), {"run_by_recorded_at"}),
-        (sql.find_runs(sql.TOO_MANY), {"run_by_recorded_at"}),
-        (sql.LAST_KEPT, {"run_by_recorded_at"}),
-        (sql.FIND_RUNS_OF_SUBJECT, {"run_by_subject"}),
-        (sql.FIND_TOMBSTONES, {"run_to_purge"}),
-        (sql.DELETE_OLD_TOMBSTONES, {"run_by_swept_at"}),
-        (sql.FIND_SESSIONS_IN_USE, {"run_by_session_id"}),
-        (sql.DELETE_STATES, {"session_state_by_session"}),
-        *zip(sql.FORGET_WORK, RUN_INDEXES_OF_WORK, strict=True),
+        (deletion.find_runs(deletion.TOO_OLD), {"run_by_recorded_at"}),
+        (deletion.find_runs(deletion.TOO_MANY), {"run_by_recorded_at"}),
+        (deletion.LAST_KEPT, {"run_by_recorded_at"}),
+        (deletion.FIND_RUNS_OF_SUBJECT, {"run_by_subject"}),
+        (deletion.FIND_TOMBSTONES, {"run_to_purge"}),
+        (deletion.DELETE_OLD_TOMBSTONES, {"run_by_swept_at"}),
+        (deletion.FIND_SESSIONS_IN_USE, {"run_by_session_id"}),
+        (deletion.DELETE_STATES, {"session_state_by_session"}),
+        *zip(deletion.FORGET_WORK, RUN_INDEXES_OF_WORK, strict=True),
         # Its conditions are those of the statements that delete.
         (
-            sql.COUNT_REMAINING,
+            deletion.COUNT_REMAINING,
             {*RECORDS_BY_RUN, "otel_block_pkey", "recorder_run_by_root_plan_id"},
         ),
     ],

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from tracer.records.record_classes import RECORDS
-from tracer.storage.postgres.schema.record_tables import METADATA
-from tracer.storage.postgres.spans import accept_sql, reprojection
-from tracer.storage.postgres.spans import projection_sql as projection_statements
+from tracer.storage.postgres import projection, projection_rows, spans
+from tracer.storage.postgres.tables import METADATA
 
 DISTRIBUTED = [name for name, table in METADATA.tables.items() if "root_plan_id" in table.columns]
 
@@ -29,7 +28,7 @@ OF_ALL_SHARDS = {
 
 
 def _statements() -> Iterator[tuple[str, str]]:
-    for module in (accept_sql, projection_statements, reprojection):
+    for module in (spans, projection_rows, projection):
         place = module.__name__.rpartition(".")[2]
         for name, value in vars(module).items():
             if name.isupper():
@@ -39,8 +38,8 @@ def _statements() -> Iterator[tuple[str, str]]:
                     if isinstance(part, str) and re.search(r"\b(SELECT|UPDATE|DELETE)\s", part):
                         yield f"{place}.{name}", part
     for kind in RECORDS:
-        yield f"replacing {kind}", projection_statements.replacing(kind)
-        for part in projection_statements.removing(kind):
+        yield f"replacing {kind}", projection_rows.replacing(kind)
+        for part in projection_rows.removing(kind):
             yield f"removing {kind}", part
 
 

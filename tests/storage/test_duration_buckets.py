@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.storage.deletions import rows
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.stats.duration_buckets import bucket_of, middle_of, percentile
+from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres.rollups import bucket_of, middle_of, percentile
 
 pytestmark = pytest.mark.thorough
 

@@ -14,9 +14,8 @@ import pytest
 from tests.databases import MEMORY, open_directory
 from tests.torture.private_postgres import kill_postgres
 from tracer.errors import StoreUnavailable
-from tracer.storage.embedded import MAJOR_VERSION
-from tracer.storage.embedded import postgres as embedded_postgres
-from tracer.storage.embedded.postgres import start_embedded_postgres
+from tracer.storage import embedded
+from tracer.storage.embedded import MAJOR_VERSION, start_embedded_postgres
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="is about root")
 
@@ -135,7 +134,7 @@ def test_other_users_of_the_machine_need_a_password(used_home: Path) -> None:
 USE_AND_BE_KILLED = """
 import os, sys
 from pathlib import Path
-from tracer.storage.embedded.postgres import start_embedded_postgres
+from tracer.storage.embedded import start_embedded_postgres
 server = start_embedded_postgres(Path(sys.argv[1]))
 print("using it", flush=True)
 sys.stdin.readline()
@@ -228,7 +227,7 @@ def test_postgres_programs_that_the_service_user_cannot_read_are_copied(
     used_home: Path,
 ) -> None:
     with open_directory() as closed:
-        installed = embedded_postgres.installed_package()
+        installed = embedded.installed_package()
         for path in installed.parent.glob("embedded_postgres*"):
             shutil.copytree(path, closed / path.name, symlinks=True)
         closed.chmod(0o700)

@@ -8,8 +8,8 @@ from contextvars import ContextVar
 import pytest
 
 from tracer.errors import StoreUnavailable
-from tracer.storage.postgres.connection.write_errors import Numbered, PartlyWritten
-from tracer.storage.postgres.write.group_commit import BATCH_SIZE, GroupCommit
+from tracer.storage.postgres.pool import Numbered, PartlyWritten
+from tracer.storage.postgres.writer import BATCH_SIZE, GroupCommit
 from tracer.store import Refusal
 
 Item = tuple[int, str]

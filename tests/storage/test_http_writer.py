@@ -19,7 +19,7 @@ from tests.tools.http_servers import Received, http_server, reply
 from tracer.errors import SchemaOutOfDate, StoreUnavailable
 from tracer.records.events import Event, PlanStarted
 from tracer.records.ids import new_id
-from tracer.storage.http.writer import PACKED_BYTES, HttpWriter
+from tracer.storage.http import PACKED_BYTES, HttpWriter
 from tracer.store import Refusal, WriteAnswer
 
 MEGABYTE = 2**20

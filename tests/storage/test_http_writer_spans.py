@@ -9,14 +9,14 @@ from http import HTTPStatus
 
 import pytest
 
-from api.otlp.encodings import TRACES, Encoding
+from api.otlp.routes import TRACES, Encoding
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import made, spans_from
 from tests.tools.http_servers import Received, http_server, reply
 from tracer.errors import StoreUnavailable
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.spans import Span, TraceSpans
-from tracer.storage.http.writer import HttpWriter
+from tracer.storage.http import HttpWriter
 from tracer.store import Refusal, WriteAnswer
 
 Rejection = Callable[[Span], str | None]

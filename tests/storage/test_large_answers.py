@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.storage.lock_waits import PLENTY_SECONDS, until_asleep
-from tracer.storage.postgres.connection.pool import READERS, Pool, open_pool
+from tracer.storage.postgres.pool import READERS, Pool, open_pool
 
 ROWS = 2_000
 MUCH = "SELECT repeat('x', 1000) FROM generate_series(1, %s)"
@@ -62,7 +62,7 @@ async def test_read_that_takes_too_long_ends_its_query(
 ) -> None:
     async with open_pool(database_url, answer_seconds=60) as pool:
         await answer(pool, MUCH)
-        monkeypatch.setattr("tracer.storage.postgres.connection.pool.READ_SECONDS", 0.5)
+        monkeypatch.setattr("tracer.storage.postgres.pool.READ_SECONDS", 0.5)
         with pytest.raises(TimeoutError):
             await answer(pool, AND_NO_END)
         await until_asleep(database_url, 0)

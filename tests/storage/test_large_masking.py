@@ -12,9 +12,10 @@ from tests.sample_runs import sample_run
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.events import Event, PlanStarted
 from tracer.records.spans import TraceSpans
-from tracer.redaction import Redaction, ValuePattern
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.redaction.redactor import Redaction
+from tracer.redaction.rules import ValuePattern
+from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import SMALL_SIZE, PostgresWriter
 from tracer.storage.write_redaction import WriteRedactor
 

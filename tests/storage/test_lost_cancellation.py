@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tracer.storage.postgres.projects.periodic_job import PeriodicJob
+from tracer.storage.postgres.projects import PeriodicJob
 
 
 class Deaf(PeriodicJob):

@@ -10,11 +10,10 @@ import psycopg
 import pytest
 
 from tests.contract.moments import Moments
-from tracer.storage.postgres.connection.notifications import notifications
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
+from tracer.storage.postgres.watch import RunWatch, notifications
 from tracer.storage.postgres.writer import PostgresWriter
 
 PATIENCE = 60.0

@@ -6,7 +6,7 @@ import pytest
 from psycopg import errors
 
 from tracer.errors import StoreUnavailable
-from tracer.storage.postgres.connection.pool import store_errors
+from tracer.storage.postgres.pool import store_errors
 
 OUTAGES = (
     *("53000", "53100", "53200", "53300", "53400", "57P01", "57P02", "57P03", "57P05", "57014"),

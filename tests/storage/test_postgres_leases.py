@@ -14,11 +14,11 @@ from tests.contract.living import TERMS, Living, postgres_living
 from tests.contract.moments import Moments
 from tests.contract.test_leases import by, in_flight, statuses
 from tracer.records.ids import new_id
-from tracer.records.leases import LeaseTerms
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.jobs.reaper import Reaper
-from tracer.storage.postgres.write.leases import AT_ONCE
+from tracer.records.status import LeaseTerms
+from tracer.storage.postgres.jobs import Reaper
+from tracer.storage.postgres.leases import AT_ONCE
+from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 

@@ -18,11 +18,11 @@ from tracer.otel.projection.project import place_spans
 from tracer.records.ids import new_id
 from tracer.records.record_classes import Kind
 from tracer.records.spans import Span
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres.projection import PostgresProjection
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.spans.accept_sql import MOST_ATTEMPTS
-from tracer.storage.postgres.spans.catch_up import PostgresProjection
+from tracer.storage.postgres.session import ProjectPool
+from tracer.storage.postgres.spans import MOST_ATTEMPTS
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import Behind
 

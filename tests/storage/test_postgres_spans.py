@@ -20,9 +20,9 @@ from tracer.otel.otlp import blocks
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.record_classes import RECORDS
 from tracer.records.spans import Span
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter, TraceReader
 

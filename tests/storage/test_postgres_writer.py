@@ -18,9 +18,9 @@ from tracer.records.events import Event, ToolCallFinished
 from tracer.records.ids import new_id
 from tracer.records.record_classes import Run
 from tracer.records.status import Status
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 

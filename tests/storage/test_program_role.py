@@ -16,19 +16,19 @@ from tests.sample_runs import sample_run
 from tracer.errors import RecordNotFound, TracerError
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.access import Scope
-from tracer.storage.postgres.administration.migrate import upgrade
-from tracer.storage.postgres.connection.pool import Pool, open_pool, pooled_connection
-from tracer.storage.postgres.connection.project_session import (
+from tracer.storage.postgres.keys import ApiKeys
+from tracer.storage.postgres.migrate import upgrade
+from tracer.storage.postgres.pool import Pool, open_pool, pooled_connection
+from tracer.storage.postgres.project_stores import ProjectStores
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import (
+    PROGRAM_ROLE,
     ProjectPool,
     executed,
     fetched,
     in_project,
     in_snapshot,
 )
-from tracer.storage.postgres.connection.row_security import PROGRAM_ROLE
-from tracer.storage.postgres.project_stores import ProjectStores
-from tracer.storage.postgres.projects.api_keys import ApiKeys
-from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 

@@ -23,7 +23,9 @@ from tracer.otel.projection.project import PROJECTION_VERSION, fields_of, projec
 from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS
 from tracer.records.spans import ReadableSpan, Span
-from tracer.storage.postgres.connection.pool import (
+from tracer.storage.postgres import projection_rows, projector
+from tracer.storage.postgres.deletion import PURGED_TABLES, PostgresDeletion
+from tracer.storage.postgres.pool import (
     Pool,
     SyncConnection,
     connection_options,
@@ -31,14 +33,10 @@ from tracer.storage.postgres.connection.pool import (
     open_sync_connection,
     sync_connection,
 )
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.deletion.deletion import PostgresDeletion
-from tracer.storage.postgres.deletion.deletion_sql import PURGED_TABLES
-from tracer.storage.postgres.schema.record_tables import TABLES
-from tracer.storage.postgres.spans import projection_writer as projection_writing
-from tracer.storage.postgres.spans import projector
-from tracer.storage.postgres.spans.projector import Projector, Round, TimeLimits
-from tracer.storage.postgres.spans.span_writer import PostgresSpans
+from tracer.storage.postgres.projector import Projector, Round, TimeLimits
+from tracer.storage.postgres.session import ProjectPool
+from tracer.storage.postgres.tables import TABLES
+from tracer.storage.postgres.writer import PostgresSpans
 
 RUN = UUID(hex=TRACE_ID)
 PROJECT = 1
@@ -394,7 +392,7 @@ def test_run_above_the_span_limit_keeps_its_records(
     first, second = parts_of_a_trace()
     server.accept(first)
     project_all(server.url)
-    monkeypatch.setattr(projection_writing, "MOST_SPANS", 3)
+    monkeypatch.setattr(projection_rows, "MOST_SPANS", 3)
     server.accept(second)
     project_all(server.url)
 
@@ -410,7 +408,7 @@ def test_older_program_keeps_records_of_a_newer_projection_version(
 ) -> None:
     first, second = parts_of_a_trace()
     with monkeypatch.context() as patched:
-        for module in (projector, projection_writing):
+        for module in (projector, projection_rows):
             patched.setattr(module, "PROJECTION_VERSION", PROJECTION_VERSION + 1)
         server.accept(first)
         project_all(server.url)

@@ -27,8 +27,8 @@ from tests.storage.pending_runs import (
     until_projected,
 )
 from tests.torture.private_postgres import private_postgres
-from tracer.storage.postgres.spans import projectors as module
-from tracer.storage.postgres.spans.projectors import Limits, projectors
+from tracer.storage.postgres import processes as module
+from tracer.storage.postgres.processes import Limits, projectors
 
 
 def children() -> list[psutil.Process]:
@@ -38,7 +38,7 @@ def children() -> list[psutil.Process]:
 
 def is_projector(process: psutil.Process) -> bool:
     try:
-        return "tracer.storage.postgres.spans.projector_process" in process.cmdline()
+        return "tracer.storage.postgres.processes" in process.cmdline()
     except psutil.Error:  # it has just ended
         return False
 
@@ -55,7 +55,7 @@ async def until_logged(caplog: pytest.LogCaptureFixture, words: str) -> None:
 async def start_projector(url: str) -> asyncio.subprocess.Process:
     """Start a projector without a server, and return when it is connected."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tracer.storage.postgres.spans.projector_process"),
+        *(sys.executable, "-m", "tracer.storage.postgres.processes"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -29,24 +29,21 @@ from tests.storage.stored_spans import make_pending, store_run
 from tests.trees import read_tree
 from tracer.clock import stepping_clock
 from tracer.lineage.tree import Payloads
-from tracer.records.access import Scope
+from tracer.records.access import ProjectSettings, Scope
 from tracer.records.ids import new_id
-from tracer.records.leases import DEFAULT_TERMS
-from tracer.records.project_settings import ProjectSettings
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.deletion.deletion import (
+from tracer.records.status import DEFAULT_TERMS
+from tracer.storage.postgres.deletion import (
     RUNS_AT_ONCE,
     TOMBSTONE_DAYS,
     PostgresDeletion,
     PurgeResult,
 )
-from tracer.storage.postgres.jobs.pruner import Pruner
-from tracer.storage.postgres.jobs.reaper import Reaper
-from tracer.storage.postgres.projects.api_keys import ApiKeys
-from tracer.storage.postgres.projects.authentication import Authenticator
-from tracer.storage.postgres.projects.projects import SettingsOfProject, ensure_project
+from tracer.storage.postgres.jobs import Pruner, Reaper
+from tracer.storage.postgres.keys import ApiKeys, Authenticator
+from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres.projects import SettingsOfProject, ensure_project
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 

@@ -10,10 +10,10 @@ import pytest
 from tests.sample_runs import sample_run
 from tracer.errors import StoreUnavailable
 from tracer.records.events import PlanStarted
-from tracer.redaction.threads import MAX_THREADS, in_redaction_thread
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.redaction.events import MAX_THREADS, in_redaction_thread
+from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 

@@ -15,18 +15,18 @@ from tests.storage.deletions import record, rich_run, rows
 from tests.storage.lock_waits import until
 from tests.storage.stored_spans import make_pending, store_block, store_run
 from tracer.otel.otlp.blocks import pack_block
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import root_plan_id
 from tracer.otel.projection.project import PROJECTION_VERSION
 from tracer.records.ids import new_id
 from tracer.records.prices import ALWAYS, ModelPrice
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.deletion.deletion import PostgresDeletion
-from tracer.storage.postgres.jobs.reprojector import Reprojector
-from tracer.storage.postgres.projects.model_prices import ModelPrices
-from tracer.storage.postgres.spans import reprojection as module
-from tracer.storage.postgres.spans.accept_sql import MOST_ATTEMPTS
-from tracer.storage.postgres.spans.reprojection import Reprojection
+from tracer.storage.postgres import projection as module
+from tracer.storage.postgres.deletion import PostgresDeletion
+from tracer.storage.postgres.jobs import Reprojector
+from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres.projection import Reprojection
+from tracer.storage.postgres.projects import ModelPrices
+from tracer.storage.postgres.session import ProjectPool
+from tracer.storage.postgres.spans import MOST_ATTEMPTS
 
 STATE = "SELECT root_plan_id, revision, projected, projection_version FROM run ORDER BY 1"
 PENDING = "SELECT root_plan_id FROM pending_run ORDER BY root_plan_id"

@@ -30,12 +30,12 @@ from tests.storage.lock_waits import until, until_waiting
 from tracer.clock import utc_now
 from tracer.records.events import Event
 from tracer.records.ids import new_id
-from tracer.records.tool_stats import TimeRange
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.projects.projects import ensure_project
+from tracer.records.pages import TimeRange
+from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres.projects import ensure_project
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.stats.rollups import RollupJob, roll_up
+from tracer.storage.postgres.rollups import RollupJob, roll_up
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 EVER = TimeRange()

@@ -20,13 +20,13 @@ from tests.storage.stored_spans import (
     store_block,
     store_run,
 )
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import root_plan_id
 from tracer.records.spans import Span
-from tracer.storage.postgres.connection.pool import Pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.jobs.span_packer import SpanPacker
+from tracer.storage.postgres.jobs import SpanPacker
+from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.spans.packing import SpanPacking
+from tracer.storage.postgres.session import ProjectPool
+from tracer.storage.postgres.spans import SpanPacking
 
 SMALL = 2_000
 """Bytes of a block that holds a few small spans."""

@@ -12,7 +12,7 @@ from tests.trees import read_tree
 from tracer.lineage.tree import Payloads
 from tracer.records.ids import new_id
 from tracer.records.record_classes import Kind
-from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.writer import PostgresWriter
 

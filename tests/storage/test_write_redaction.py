@@ -18,23 +18,23 @@ from tests.recordings import whole_run
 from tests.trees import read_tree
 from tracer.lineage.tree import Payloads
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.decode_protobuf import decode_protobuf
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.decode import decode_protobuf
+from tracer.otel.otlp.spans import root_plan_id
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event, PlanStarted, ToolCallFinished, ToolCallStarted
-from tracer.records.payloads import PayloadPolicy, size_of, stored_payload
+from tracer.records.masks import PayloadPolicy, size_of, stored_payload
 from tracer.records.record_classes import ActToolInfo, Kind
-from tracer.redaction import Redaction
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.projects.projects import SettingsOfProject
+from tracer.redaction.redactor import Redaction
+from tracer.storage.memory import recording_in_memory
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.projects import SettingsOfProject
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import TraceReader
-from tracer.transfer.exporting import Format, exported
+from tracer.transfer import Format, exported
 
 LONG = json.dumps({"password": "hunter2", "text": "é" * 5000}, ensure_ascii=False)
 

@@ -7,9 +7,9 @@ import contextvars
 from typing import Any
 
 from tests.tools.service_bench import Service
-from tracer.tools.definition.hidden_parameters import TokenId, UserId
-from tracer.tools.definition.tool import tool
+from tracer.tools.parameters import TokenId, UserId
 from tracer.tools.service import CallOutcome
+from tracer.tools.tool import tool
 
 
 @tool

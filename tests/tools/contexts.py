@@ -4,9 +4,9 @@ from uuid import UUID
 
 from tracer.context import ToolContext
 from tracer.records.ids import sequential_ids
-from tracer.tools.call.invocation import CallNotes, call_tool
-from tracer.tools.definition.results import Ending
-from tracer.tools.definition.tool import Tool
+from tracer.records.results import Ending
+from tracer.tools.call import CallNotes, call_tool
+from tracer.tools.tool import Tool
 
 
 def some_context(deadline: float | None = None) -> ToolContext:

@@ -14,7 +14,7 @@ import psutil
 
 from tests.tools.garbage import new_garbage
 from tests.tools.short_times import until
-from tracer.tools.executors.mcp.server import McpConfig
+from tracer.tools.mcp import McpConfig
 
 SERVER = Path(__file__).with_name("mcp_test_server.py")
 

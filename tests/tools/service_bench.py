@@ -14,21 +14,20 @@ from tracer.lineage.tree import Payloads
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event, ToolCallFinished
-from tracer.records.leases import Lease
 from tracer.records.record_classes import Run
 from tracer.records.spans import TraceSpans
-from tracer.storage.memory.recording import RecordingInMemory, recording_in_memory
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.records.status import Lease
+from tracer.storage.memory import RecordingInMemory, recording_in_memory
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import Erasure, TraceReader, TraceWriter, WriteAnswer
-from tracer.tools.definition.tool import Tool
-from tracer.tools.definition.toolkit import Toolkit
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.resources import ToolResources
+from tracer.tools.run import ToolResources
 from tracer.tools.service import CallOutcome, ToolService
+from tracer.tools.tool import Tool, Toolkit
 
 
 @dataclass(eq=False)

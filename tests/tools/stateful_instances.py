@@ -4,7 +4,7 @@ import asyncio
 import weakref
 from typing import Any
 
-from tracer.tools.executors.stateful.thread_context import Create, ThreadContextManager
+from tracer.tools.functions import Create, ThreadContextManager
 
 
 class Bench:

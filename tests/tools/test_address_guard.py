@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from tests.tools.http_servers import http_server, reply
 from tests.tools.tables import not_rejected, wrong_values
 from tracer.errors import AddressRefused, ConfigurationError
-from tracer.tools.executors.rest.address_guard import (
-    GuardedBackend,
-    allowed_host,
-    is_public,
-    resolve,
-)
+from tracer.tools.http_clients import GuardedBackend, allowed_host, is_public, resolve
 
 INSIDE = [
     "0.0.0.0/8",

@@ -12,13 +12,11 @@ import pytest
 
 from tests.runtime.runs import bench
 from tests.tools.service_bench import service
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.definition.session_state import RunContext
-from tracer.tools.definition.tool import tool
-from tracer.tools.definition.toolkit import Toolkit
+from tracer.storage.memory import recording_in_memory
+from tracer.tools.signature import RunContext
+from tracer.tools.tool import Toolkit, tool
 
 EXAMPLES = Path(__file__).parent / "agno_hooks"
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from tests.tools.hooked_tools import Hook, Next
 from tests.tools.service_bench import service
-from tracer.tools.definition.hidden_parameters import Hidden
-from tracer.tools.definition.session_state import RunContext
-from tracer.tools.definition.tool import Tool, ToolType, tool
+from tracer.tools.parameters import Hidden
+from tracer.tools.signature import RunContext
+from tracer.tools.tool import Tool, ToolType, tool
 
 GIVEN = "given-canary"
 

@@ -16,13 +16,11 @@ from tests.tools.service_bench import service
 from tracer.adapters.langchain import to_langchain
 from tracer.context import get_token_id, identity, in_context
 from tracer.errors import RegistrationError
-from tracer.tools.definition.hidden_parameters import Hidden, TokenId, User, UserId
-from tracer.tools.definition.tool import tool
-from tracer.tools.definition.toolkit import Toolkit
-from tracer.tools.executors.mcp.server import McpServer
-from tracer.tools.executors.rest.config import BearerAuth, RestConfig
-from tracer.tools.executors.rest.executor import rest_tool
-from tracer.tools.executors.stateful.executor import stateful_tool
+from tracer.tools.functions import stateful_tool
+from tracer.tools.mcp import McpServer
+from tracer.tools.parameters import Hidden, TokenId, User, UserId
+from tracer.tools.rest import BearerAuth, RestConfig, rest_tool
+from tracer.tools.tool import Toolkit, tool
 
 
 def convert() -> str:

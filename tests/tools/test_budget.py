@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracer.errors import BudgetExhausted, RegistrationError
-from tracer.tools.call.budget import Budget, BudgetLimits
+from tracer.tools.run import Budget, BudgetLimits
 
 
 @given(

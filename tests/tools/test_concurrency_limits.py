@@ -15,14 +15,13 @@ from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE, long_enough
 from tracer.context import ToolContext
 from tracer.errors import RegistrationError
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
+from tracer.runtime.loop import subplan_tool
 from tracer.runtime.scripted_model import Script, ScriptedModel, call
-from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.call.batch_tool import batch_tool
-from tracer.tools.definition.tool import EXCLUSIVE, Tool, ToolType, tool
+from tracer.storage.memory import recording_in_memory
+from tracer.tools.call import batch_tool
 from tracer.tools.registry import ToolRegistry
+from tracer.tools.tool import EXCLUSIVE, Tool, ToolType, tool
 
 
 class Room:

@@ -12,9 +12,9 @@ import pytest
 
 from tests.tools.service_bench import Service, service
 from tracer.context import identity
-from tracer.tools.definition.session_state import SessionState
-from tracer.tools.definition.tool import Tool, tool
-from tracer.tools.executors.stateful.executor import stateful_tool
+from tracer.tools.functions import stateful_tool
+from tracer.tools.signature import SessionState
+from tracer.tools.tool import Tool, tool
 
 # Too short to be taken out of results: these tests look at them.
 ANN, BERT = "A1", "B2"

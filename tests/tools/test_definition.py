@@ -18,12 +18,11 @@ from tracer.errors import (
     InvalidArguments,
     RegistrationError,
 )
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.definition.tool import Tool, tool
+from tracer.storage.memory import recording_in_memory
 from tracer.tools.registry import tools_by_name
+from tracer.tools.tool import Tool, tool
 
 
 class Reading(BaseModel):

@@ -13,9 +13,8 @@ import pytest
 
 from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE
-from tracer.tools.definition.tool import Tool, tool
-from tracer.tools.executors.function.executor import stateless_tool
-from tracer.tools.executors.stateful.executor import stateful_tool
+from tracer.tools.functions import stateful_tool, stateless_tool
+from tracer.tools.tool import Tool, tool
 
 SCHEMA = {"type": "object", "properties": {"values": {"type": "array"}}, "required": ["values"]}
 

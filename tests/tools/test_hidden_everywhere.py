@@ -24,20 +24,17 @@ from tests.tools.tables import not_rejected
 from tracer.adapters.langchain.tools import from_langchain
 from tracer.context import current_identity, identity, in_context
 from tracer.errors import InvalidArguments, RegistrationError
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.call.batch_tool import batch_tool
-from tracer.tools.config.tools_toml import read_tools
-from tracer.tools.definition.hidden_parameters import TokenId, UserId
-from tracer.tools.definition.tool import Tool, tool
-from tracer.tools.executors.function.executor import stateless_tool
-from tracer.tools.executors.mcp.server import McpServer
-from tracer.tools.executors.rest.config import BearerAuth, RestConfig
-from tracer.tools.executors.rest.executor import rest_tool
-from tracer.tools.executors.stateful.executor import stateful_tool
+from tracer.storage.memory import recording_in_memory
+from tracer.tools.call import batch_tool
+from tracer.tools.config import read_tools
+from tracer.tools.functions import stateful_tool, stateless_tool
+from tracer.tools.mcp import McpServer
+from tracer.tools.parameters import TokenId, UserId
+from tracer.tools.rest import BearerAuth, RestConfig, rest_tool
 from tracer.tools.service import ToolService
+from tracer.tools.tool import Tool, tool
 
 SCHEMA = {
     "type": "object",

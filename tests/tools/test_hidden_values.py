@@ -20,25 +20,17 @@ from tests.tools.service_bench import service
 from tracer.context import ToolContext, identity
 from tracer.errors import ToolError
 from tracer.records.events import event_json
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
+from tracer.records.results import STACK_CHARACTERS, result_text
+from tracer.runtime.application import Agent, Application
 from tracer.runtime.chat_model import Generation
 from tracer.runtime.scripted_model import Script, ScriptedModel, call
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
-from tracer.tools.definition.hidden_parameters import (
-    HIDDEN,
-    SHORTEST_SECRET,
-    Hidden,
-    Secrets,
-    TokenId,
-    User,
-)
-from tracer.tools.definition.results import STACK_CHARACTERS, result_text
-from tracer.tools.definition.session_state import SessionState
-from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.parameters import HIDDEN, SHORTEST_SECRET, Hidden, Secrets, TokenId, User
+from tracer.tools.signature import SessionState
+from tracer.tools.tool import Tool, tool
 
 TOKEN = "canary-4711-token"
 

@@ -15,13 +15,12 @@ from typing import Annotated, Any
 from tests.tools.hooked_tools import Hook, Next, around, around_async, doubling
 from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE
+from tracer.concurrency import MAX_THREADS
 from tracer.context import ToolContext, identity
 from tracer.errors import RegistrationError
-from tracer.threads import MAX_THREADS
-from tracer.tools.definition.hidden_parameters import Hidden, TokenId, User, UserId
-from tracer.tools.definition.hooks import InterceptedCall, hook_of
-from tracer.tools.definition.session_state import SessionState
-from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.parameters import Hidden, TokenId, User, UserId
+from tracer.tools.signature import SessionState
+from tracer.tools.tool import InterceptedCall, Tool, hook_of, tool
 
 # --- Accepted callables ------------------------------------------------------------------------
 

@@ -19,14 +19,13 @@ from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.ids import new_id
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.call.active_run import ActiveRun, conversation_of
-from tracer.tools.definition.hidden_parameters import User, UserId
-from tracer.tools.definition.session_state import SessionState
-from tracer.tools.definition.tool import tool
+from tracer.storage.memory import recording_in_memory
+from tracer.tools.parameters import User, UserId
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.resources import ToolResources
+from tracer.tools.run import ActiveRun, ToolResources, conversation_of
 from tracer.tools.service import CallOutcome
+from tracer.tools.signature import SessionState
+from tracer.tools.tool import tool
 
 
 async def test_call_that_requires_a_caller_runs_no_hook_provider_or_tool_without_one(

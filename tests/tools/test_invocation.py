@@ -11,13 +11,12 @@ from typing import Any, cast
 
 from tests.tools.contexts import Caller, some_context
 from tests.tools.short_times import PATIENCE, long_enough
+from tracer.concurrency import MAX_THREADS, has_passed, seconds_left
 from tracer.context import ToolContext, current_tool_context
 from tracer.errors import DepthLimitReached, ToolError
+from tracer.records.results import Ending
 from tracer.records.status import Status
-from tracer.tasks import has_passed, seconds_left
-from tracer.threads import MAX_THREADS
-from tracer.tools.definition.results import Ending
-from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.tool import Tool, tool
 
 
 async def forever() -> None:

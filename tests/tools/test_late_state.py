@@ -12,10 +12,9 @@ from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE, long_enough, until
 from tests.tools.test_session_state import kept
 from tracer.errors import StateConflict
-from tracer.records.sessions import State, StateChange
-from tracer.storage.memory.sessions import MemorySessions
-from tracer.tools.definition.session_state import SessionState
-from tracer.tools.definition.tool import tool
+from tracer.records.sessions import MemorySessions, State, StateChange
+from tracer.tools.signature import SessionState
+from tracer.tools.tool import tool
 
 
 async def test_call_past_its_timeout_changes_no_state(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.tools.contexts import some_context
 from tests.tools.mcp_servers import live_server, nothing_left_behind
 from tracer.errors import ToolUnavailable
-from tracer.tools.executors.mcp.server import McpConfig, McpServer
+from tracer.tools.mcp import McpConfig, McpServer
 
 SILENT = ("-c", "import sys; sys.stdin.read()")
 """A server that never responds."""

@@ -19,8 +19,8 @@ from tests.tools.short_times import PATIENCE, long_enough
 from tests.tools.traced_mcp_process import call_while_traced
 from tracer.records.ids import span_id
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.executors.mcp.server import CALL_ID_KEY, McpServer
+from tracer.storage.memory import recording_in_memory
+from tracer.tools.mcp import CALL_ID_KEY, McpServer
 from tracer.tools.registry import ToolRegistry
 
 # The quick tests in test_mcp.py use stdio too.

@@ -15,9 +15,8 @@ from pydantic import ValidationError
 from tests.tools.mcp_servers import live_server
 from tests.tools.tables import not_rejected
 from tracer.errors import ToolError
-from tracer.tools.definition.results import error_info, result_text
-from tracer.tools.executors.mcp.server import McpConfig, McpServer
-from tracer.tools.executors.mcp.tools import local_name, result_of
+from tracer.records.results import error_info, result_text
+from tracer.tools.mcp import McpConfig, McpServer, local_name, result_of
 
 
 async def test_mcp_tools_with_valid_names_and_schemas_are_registered(
@@ -47,7 +46,7 @@ async def test_mcp_tools_with_valid_names_and_schemas_are_registered(
 
 def test_mcp_library_is_imported_only_to_connect() -> None:
     # It takes more than a second, for applications that may have no such server.
-    check = "import sys, tracer.tools.executors.mcp.server; sys.exit('mcp' in sys.modules)"
+    check = "import sys, tracer.tools.mcp; sys.exit('mcp' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0
 

@@ -10,11 +10,9 @@ import pytest
 
 from tests.tools.service_bench import service
 from tracer.errors import RegistrationError
-from tracer.tools.definition.hidden_parameters import Hidden
-from tracer.tools.definition.hooks import hook_of
-from tracer.tools.definition.tool import Tool, tool
-from tracer.tools.executors.function.executor import stateless_tool
-from tracer.tools.executors.stateful.executor import stateful_tool
+from tracer.tools.functions import stateful_tool, stateless_tool
+from tracer.tools.parameters import Hidden
+from tracer.tools.tool import Tool, hook_of, tool
 
 SUM = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}}
 

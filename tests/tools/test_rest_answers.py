@@ -15,7 +15,7 @@ from tests.tools.http_servers import endless, head, reply, silence
 from tests.tools.rest_calls import api
 from tests.tools.short_times import PATIENCE, until
 from tracer.errors import InvalidResult, ToolError, ToolUnavailable
-from tracer.tools.definition.results import error_info
+from tracer.records.results import error_info
 
 MEGABYTE = 1024 * 1024
 

@@ -15,9 +15,8 @@ from tests.tools.contexts import some_context
 from tests.tools.http_servers import http_server, reply
 from tests.tools.rest_calls import api
 from tracer.errors import AddressRefused, ConfigurationError, ToolUnavailable
-from tracer.tools.executors.rest.config import RestConfig
-from tracer.tools.executors.rest.executor import call_rest
-from tracer.tools.executors.rest.http_clients import HttpClients, http_of
+from tracer.tools.http_clients import HttpClients, http_of
+from tracer.tools.rest import RestConfig, call_rest
 
 
 async def _loopback(host: str, port: int) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from tests.tools.http_servers import Answer, Received, http_server, reply
 from tests.tools.rest_calls import api
 from tracer.errors import AddressRefused, ToolError
-from tracer.tools.executors.rest.executor import MAX_REDIRECTS
-from tracer.tools.executors.rest.http_clients import MAX_CONNECTIONS
+from tracer.tools.http_clients import MAX_CONNECTIONS
+from tracer.tools.rest import MAX_REDIRECTS
 
 METADATA = "http://169.254.169.254/latest/meta-data/"
 

@@ -13,8 +13,8 @@ import pytest
 from tests.tools.http_servers import Answer, Received, head, http_server, reply
 from tests.tools.rest_calls import Api, api
 from tracer.errors import AddressRefused, ToolError
-from tracer.tools.executors.rest.config import RestConfig
-from tracer.tools.executors.secrets import MAX_FILE_BYTES, read_secret
+from tracer.tools.http_clients import MAX_FILE_BYTES, read_secret
+from tracer.tools.rest import RestConfig
 
 SECRET = 'pa"ss/wörd of 7'
 TOKEN = "canary/4711+7"

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tests.tools.contexts import some_context
 from tracer.context import Identity, ToolContext
-from tracer.tools.definition.results import (
+from tracer.records.results import (
     Ending,
     cancelled,
     error_info,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tools.http_servers import http_server, reply
 from tracer.errors import InvalidArguments
-from tracer.tools.definition.arguments import schema_check
+from tracer.tools.parameters import schema_check
 
 
 def nested(levels: int) -> dict[str, Any]:

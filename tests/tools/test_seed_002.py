@@ -17,11 +17,9 @@ import pytest
 from tests.tools.http_servers import Received, http_server, reply
 from tests.tools.mcp_servers import LiveServer, live_server
 from tests.tools.service_bench import Service, service
-from tracer.tools.executors.function.executor import stateless_tool
-from tracer.tools.executors.mcp.server import McpServer
-from tracer.tools.executors.rest.config import RestConfig
-from tracer.tools.executors.rest.executor import rest_tool
-from tracer.tools.executors.stateful.executor import stateful_tool
+from tracer.tools.functions import stateful_tool, stateless_tool
+from tracer.tools.mcp import McpServer
+from tracer.tools.rest import RestConfig, rest_tool
 from tracer.tools.service import CallOutcome
 
 THREADS = ("thread-1", "thread-2")

@@ -14,12 +14,12 @@ from tests.tools.short_times import PATIENCE, until
 from tracer.errors import ToolUnavailable
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.definition.tool import tool
-from tracer.tools.executors.mcp.server import McpConfig, McpServer
+from tracer.storage.memory import recording_in_memory
+from tracer.tools.mcp import McpConfig, McpServer
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.resources import ToolResources
+from tracer.tools.run import ToolResources
 from tracer.tools.service import ToolService
+from tracer.tools.tool import tool
 
 NEVER = ("-c", "import sys; sys.stdin.read()")
 SILENT = McpConfig(name="silent", command=sys.executable, args=NEVER)

@@ -15,17 +15,16 @@ import pytest
 
 from tests.runtime.runs import application, bench, script
 from tests.tools.service_bench import Service, postgres_service, service
-from tracer.records.sessions import SessionStates
+from tracer.records.sessions import MemorySessions, SessionStates
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.storage.memory.sessions import MemorySessions
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.session_state import PostgresSessions
-from tracer.tools.call.active_run import conversation_of
-from tracer.tools.definition.session_state import RunContext, SessionState
-from tracer.tools.definition.tool import Tool, tool
+from tracer.storage.memory import recording_in_memory
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.project_stores import PostgresSessions
+from tracer.storage.postgres.session import ProjectPool
+from tracer.tools.run import conversation_of
 from tracer.tools.service import ToolService
+from tracer.tools.signature import RunContext, SessionState
+from tracer.tools.tool import Tool, tool
 
 OpenService = Callable[..., AbstractAsyncContextManager[Service]]
 

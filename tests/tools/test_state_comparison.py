@@ -19,8 +19,8 @@ from tests.tools.service_bench import service
 from tests.tools.test_session_state import kept
 from tracer.errors import StateConflict
 from tracer.records.sessions import apply
-from tracer.tools.definition.session_state import SessionState
-from tracer.tools.definition.tool import tool
+from tracer.tools.signature import SessionState
+from tracer.tools.tool import tool
 
 PROFILES: dict[str, Any] = {
     "profiles": {"123": {"name": "Jane", "tags": ["new"]}},

@@ -14,10 +14,9 @@ import pytest
 from tests.tools.contexts import some_context
 from tracer.context import ToolContext, current_tool_context, tool_context_bound
 from tracer.errors import LineageError, RegistrationError
-from tracer.tools.definition.arguments import JsonSchema
-from tracer.tools.definition.tool import ToolType
-from tracer.tools.executors.stateful.executor import stateful_tool
-from tracer.tools.executors.stateful.thread_context import ThreadContextManager
+from tracer.tools.functions import ThreadContextManager, stateful_tool
+from tracer.tools.parameters import JsonSchema
+from tracer.tools.tool import ToolType
 
 BY: JsonSchema = {"type": "object", "properties": {"by": {"type": "integer"}}, "required": ["by"]}
 NOTHING: JsonSchema = {"type": "object", "properties": {}}

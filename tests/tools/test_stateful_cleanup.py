@@ -11,13 +11,9 @@ import pytest
 
 from tests.tools.short_times import PATIENCE, until
 from tests.tools.stateful_instances import Workshop, other_tasks
+from tracer.concurrency import MAX_THREADS, run_in_thread
 from tracer.context import current_identity, current_tool_context, identity, tool_context_bound
-from tracer.threads import MAX_THREADS, run_in_thread
-from tracer.tools.executors.stateful.thread_context import (
-    MAX_CLEANUPS,
-    Create,
-    ThreadContextManager,
-)
+from tracer.tools.functions import MAX_CLEANUPS, Create, ThreadContextManager
 
 
 class Breaks:

@@ -13,7 +13,7 @@ from tests.tools.short_times import PATIENCE
 from tests.tools.stateful_instances import Bench, Using, Workshop, in_use, other_tasks, use
 from tracer.context import tool_context_bound
 from tracer.errors import ToolError
-from tracer.tools.executors.stateful.thread_context import ThreadContextManager
+from tracer.tools.functions import ThreadContextManager
 
 
 async def test_each_conversation_has_its_own_instance() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.tools.garbage import new_garbage
 from tests.tools.short_times import until
 from tests.tools.stateful_instances import Moment, Workshop, in_use, other_tasks, use
-from tracer.tools.executors.stateful.thread_context import ThreadContextManager
+from tracer.tools.functions import ThreadContextManager
 
 
 async def test_idle_conversation_ends_after_its_timeout_without_another_call() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.tools.short_times import PATIENCE
 from tests.tools.stateful_instances import Bench, Moment, Using, Workshop, other_tasks, use
-from tracer.tools.executors.stateful.thread_context import ThreadContextManager
+from tracer.tools.functions import ThreadContextManager
 
 
 @pytest.mark.parametrize("whom", ["first", "second", "ending", "all"])

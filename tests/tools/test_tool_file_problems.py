@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from tests.tools.tables import wrong_values
 from tests.tools.tool_file_reading import FILE, FUNCTIONS, problems_of, read
 from tracer.errors import RegistrationError
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
-from tracer.tools.config.tools_toml import read_tools
-from tracer.tools.definition.tool import tool
-from tracer.tools.executors.mcp.server import McpServer
+from tracer.runtime.application import Agent, Application
+from tracer.tools.config import read_tools
+from tracer.tools.mcp import McpServer
+from tracer.tools.tool import tool
 
 
 @tool

@@ -18,11 +18,11 @@ from tracer.context import identity
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.status import Status
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.definition.tool import ToolType, tool
-from tracer.tools.executors.mcp.server import McpServer
+from tracer.storage.memory import recording_in_memory
+from tracer.tools.mcp import McpServer
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.service import ToolService
+from tracer.tools.tool import ToolType, tool
 
 
 @asynccontextmanager

@@ -19,10 +19,10 @@ from tests.tools.short_times import PATIENCE
 from tests.trees import TreeRows
 from tracer.context import ToolContext, current_tool_context, identity
 from tracer.errors import Denied
-from tracer.storage.memory.recording import RecordingInMemory
-from tracer.tools.definition.hidden_parameters import UserId
-from tracer.tools.definition.tool import Tool, tool
+from tracer.storage.memory import RecordingInMemory
+from tracer.tools.parameters import UserId
 from tracer.tools.service import CallOutcome
+from tracer.tools.tool import Tool, tool
 
 
 @tool

@@ -16,10 +16,10 @@ import pytest
 from tests.tools.callers import ALL, A, B, check, resolve, the_service, whoami
 from tests.tools.service_bench import Service, service
 from tests.tools.short_times import PATIENCE
+from tracer.concurrency import MAX_THREADS
 from tracer.context import identity, in_context
-from tracer.threads import MAX_THREADS
-from tracer.tools.definition.tool import Tool, tool
 from tracer.tools.service import CallOutcome
+from tracer.tools.tool import Tool, tool
 
 
 class Worker:

@@ -14,15 +14,14 @@ from tests.tools.http_servers import http_server, reply
 from tracer.context import identity
 from tracer.errors import Denied, RegistrationError
 from tracer.records.status import Status
-from tracer.tools.call.budget import BudgetLimits
-from tracer.tools.definition.hidden_parameters import UserId
-from tracer.tools.definition.session_state import SessionState
-from tracer.tools.definition.tool import Tool, tool
-from tracer.tools.executors.rest.config import RestConfig
-from tracer.tools.executors.rest.executor import rest_tool
-from tracer.tools.executors.stateful.executor import stateful_tool
+from tracer.tools.functions import stateful_tool
+from tracer.tools.parameters import UserId
 from tracer.tools.registry import ToolRegistry
+from tracer.tools.rest import RestConfig, rest_tool
+from tracer.tools.run import BudgetLimits
 from tracer.tools.service import CallOutcome, ToolService
+from tracer.tools.signature import SessionState
+from tracer.tools.tool import Tool, tool
 
 
 @tool

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tracer.errors import RegistrationError
-from tracer.tools.config.tools_toml import read_tools
-from tracer.tools.definition.hidden_parameters import UserId
+from tracer.tools.config import read_tools
+from tracer.tools.parameters import UserId
 from tracer.tools.registry import ToolRegistry
 
 FILE = "tools.toml"

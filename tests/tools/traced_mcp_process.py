@@ -18,8 +18,8 @@ from opentelemetry import trace
 
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory.recording import recording_in_memory
-from tracer.tools.executors.mcp.server import McpConfig, McpServer
+from tracer.storage.memory import recording_in_memory
+from tracer.tools.mcp import McpConfig, McpServer
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.service import ToolService
 

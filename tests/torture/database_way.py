@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from psycopg.conninfo import conninfo_to_dict
 
-from tracer.storage.postgres.connection.pool import libpq_url
+from tracer.storage.postgres.pool import libpq_url
 
 _PART_BYTES = 2**16
 

@@ -22,13 +22,13 @@ from tests.trees import TreeRows, plain_rows, read_tree
 from tracer.errors import StoreUnavailable
 from tracer.lineage.tree import Payloads
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.decode_protobuf import decode_protobuf
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.decode import decode_protobuf
+from tracer.otel.otlp.spans import root_plan_id
 from tracer.otel.projection.project import totals_of
 from tracer.records.events import Event
 from tracer.records.record_classes import Totals
 from tracer.records.spans import Span
-from tracer.storage.memory.recording import recording_in_memory
+from tracer.storage.memory import recording_in_memory
 from tracer.store import TraceReader, TraceWriter
 
 WINDOW = 2_000

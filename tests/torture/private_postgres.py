@@ -9,9 +9,8 @@ from pathlib import Path
 import psutil
 
 from tests.databases import open_directory
-from tracer.storage.embedded import MAJOR_VERSION
-from tracer.storage.embedded.postgres import start_embedded_postgres
-from tracer.storage.postgres.administration.migrate import upgrade
+from tracer.storage.embedded import MAJOR_VERSION, start_embedded_postgres
+from tracer.storage.postgres.migrate import upgrade
 
 
 class PrivatePostgres:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import psutil
 
-_MODULE = "tracer.storage.postgres.spans.projector_process"
+_MODULE = "tracer.storage.postgres.processes"
 
 
 def kill_a_projector(parent: int) -> None:

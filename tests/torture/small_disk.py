@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 
 from tests.databases import open_directory, with_database
-from tracer.storage.embedded.postgres import SERVICE_USER
+from tracer.storage.embedded import SERVICE_USER
 
 DISK_BYTES = 48 * 2**20
 NAME = "tracer_test_small_disk"

@@ -23,7 +23,7 @@ from tests.torture.forked_server import forked_server
 from tests.torture.lengths import IS_LONG, say
 from tracer.client.tracing import Tracing
 from tracer.recorder.spool import Spool
-from tracer.storage.http.writer import HttpWriter
+from tracer.storage.http import HttpWriter
 
 AWAY_SECONDS = 60.0 if IS_LONG else 3.0
 BEFORE_SECONDS = 20.0 if IS_LONG else 1.0

@@ -17,7 +17,7 @@ from tests.api.test_grpc import free_port
 from tests.otel.made_traces import agent, spans_from
 from tests.servers import Server, start_server
 from tests.torture.lengths import KILLS
-from tracer.otel.otlp.encode import encode_protobuf
+from tracer.otel.otlp.spans import encode_protobuf
 
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 SECONDS = 60

@@ -14,10 +14,10 @@ from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
 from tests.torture.private_postgres import kill_postgres, private_postgres
 from tracer.settings import read_settings
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.processes import projectors
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.spans.projectors import projectors
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 
 

@@ -17,15 +17,13 @@ from tests.storage.lock_waits import until
 from tests.storage.pending_runs import pending, until_living, until_projected
 from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
-from tracer.records.leases import DEFAULT_TERMS
-from tracer.storage.postgres.connection.notifications import notifications
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
-from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.records.status import DEFAULT_TERMS
+from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres.processes import ProjectorOptions, projectors
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.spans.accept_sql import MOST_ATTEMPTS
-from tracer.storage.postgres.spans.projector_process import ProjectorOptions
-from tracer.storage.postgres.spans.projectors import projectors
+from tracer.storage.postgres.session import ProjectPool
+from tracer.storage.postgres.spans import MOST_ATTEMPTS
+from tracer.storage.postgres.watch import RunWatch, notifications
 from tracer.storage.postgres.writer import PostgresWriter
 
 SPANS = 3 * EVENTS
@@ -58,7 +56,7 @@ class Killer:
         while True:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "tracer.storage.postgres.spans.projector_process"),
+                *("-m", "tracer.storage.postgres.processes"),
                 stdin=PIPE,
                 stdout=PIPE,
             )

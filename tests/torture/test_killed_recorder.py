@@ -26,7 +26,7 @@ from tracer.recorder.spool import Spool
 from tracer.records.events import PlanStarted, ToolCallFinished, ToolCallStarted
 from tracer.records.ids import new_id
 from tracer.records.status import Status
-from tracer.storage.http.writer import HttpWriter
+from tracer.storage.http import HttpWriter
 
 ROUNDS = 20 if IS_LONG else 2
 """How many processes are killed."""

@@ -9,9 +9,9 @@ import pytest
 from tests.projecting import project_in
 from tests.torture.load import Difference, deliver, difference, load_of
 from tracer.records.events import Event, ThoughtRecorded
-from tracer.storage.postgres.connection.pool import Pool, open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import WriteAnswer
 

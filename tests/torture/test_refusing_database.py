@@ -25,7 +25,7 @@ from tests.sample_runs import sample_run
 from tests.torture.database_way import database_way
 from tests.torture.lengths import say
 from tests.torture.small_disk import database_on_small_disk
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import root_plan_id
 from tracer.records.events import event_json
 from tracer.runtime.scripted_model import ScriptedModel
 

@@ -25,10 +25,10 @@ from tests.torture.pgbouncer import pgbouncer
 from tracer.clock import utc_now
 from tracer.records.events import PlanStarted
 from tracer.records.ids import new_id
-from tracer.storage.http.writer import HttpWriter
-from tracer.storage.postgres.connection.pool import open_pool
-from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.http import HttpWriter
+from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session import ProjectPool
 
 PATIENCE = 60.0
 LEASE_SECONDS = 6

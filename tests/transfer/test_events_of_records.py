@@ -12,7 +12,7 @@ from tests.profiles import scaled
 from tracer.records.events import EVENT, Event
 from tracer.records.merge import RULES, merge_records, partial_records
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind, Run
-from tracer.transfer.events_of_records import event_lines
+from tracer.transfer import event_lines
 
 
 def export_of(events: Iterable[Event], root: UUID) -> list[bytes]:

@@ -1,19 +1,47 @@
-"""Install hooks in other libraries and remove them. Errors in a hook never reach the agent."""
+"""What the adapters share: hooks in a framework's functions, and parameters of models."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType, TracebackType
 from typing import Any
 
 import wrapt
 
-from tracer.client.block import Work
-from tracer.client.work import ToolCall
+from tracer.client.work import ToolCall, Work
 from tracer.logs import get_logger
-from tracer.recorder.counts import error_location
+from tracer.recorder.delivery import error_location
 from tracer.records.prices import TokenUsage, cost_of
+
+# --- Select the parameters of a model request that an adapter records.
+
+NAMES = (
+    *("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "max_output_tokens"),
+    *("frequency_penalty", "presence_penalty", "stop", "stop_sequences", "seed", "n", "logprobs"),
+    *("top_logprobs", "logit_bias", "parallel_tool_calls", "tool_choice", "response_format"),
+    *("reasoning", "reasoning_effort", "thinking", "verbosity", "service_tier", "truncation"),
+    *("stream", "store"),
+)
+"""The parameters that are recorded. Others may hold secrets, such as headers."""
+
+_TEXTS = (str, int, float, bool, list, dict)
+
+
+def parameters_of(settings: Any) -> dict[str, Any]:
+    """Return the parameters of a model request that are recorded.
+
+    Args:
+        settings: The settings of a request: a mapping, or an object with attributes.
+    """
+    if isinstance(settings, Mapping):
+        values = {name: settings.get(name) for name in NAMES}
+    else:
+        values = {name: getattr(settings, name, None) for name in NAMES}
+    return {name: value for name, value in values.items() if isinstance(value, _TEXTS)}
+
+
+# --- Install hooks in other libraries and remove them. Errors in a hook never reach the agent.
 
 log = get_logger(__name__)
 

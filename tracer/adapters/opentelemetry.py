@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
-from tracer.extras import missing_extra
+from tracer.errors import missing_extra
 
 try:
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -28,13 +28,10 @@ except ImportError as error:
 from opentelemetry.context import Context
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from tracer.client.about import current_about
-from tracer.client.connection import Connection
-from tracer.client.otel_context import suppress_instrumentation
+from tracer.client.connection import Connection, current_about, suppress_instrumentation
 from tracer.logs import get_logger
-from tracer.otel.otlp.decode_protobuf import decode_protobuf
-from tracer.recorder.counts import error_location
-from tracer.recorder.outage import STORE_AWAY
+from tracer.otel.otlp.decode import decode_protobuf
+from tracer.recorder.delivery import STORE_AWAY, error_location
 from tracer.recorder.recorder import CLOSING_SECONDS
 from tracer.records.spans import TraceSpans
 from tracer.store import TraceWriter

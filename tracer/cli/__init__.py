@@ -22,7 +22,7 @@ def _run_without_packages(arguments: list[str]) -> str | None:
     from importlib.metadata import version
 
     from tracer.cli.names import COMMANDS, EXTRAS, SERVER_COMMANDS, SERVER_GROUPS
-    from tracer.extras import what_to_install
+    from tracer.errors import what_to_install
 
     if arguments == ["--version"]:
         print(version("tracer-lineage"))

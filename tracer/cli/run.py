@@ -12,8 +12,7 @@ from tracer.cli.names import EXTRAS
 from tracer.cli.server import load_entry
 from tracer.cli.terminal import Project, console, run_command
 from tracer.context import Identity
-from tracer.errors import ConfigurationError
-from tracer.extras import missing_extra
+from tracer.errors import ConfigurationError, missing_extra
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.records.status import Status
 from tracer.settings import Settings
@@ -71,7 +70,7 @@ def _open_launcher(settings: Settings, project: str) -> AbstractAsyncContextMana
             cannot be loaded, or the key determines the project.
     """
     try:
-        from tracer.runtime.from_settings import launcher_over_http, load_application
+        from tracer.runtime.launcher import launcher_over_http, load_application
     except ModuleNotFoundError as error:
         needed = missing_extra("tracer run", EXTRAS["run"], error)
         raise ConfigurationError(str(needed)) from error

@@ -13,11 +13,10 @@ from rich.table import Column, Table
 
 from tracer.cli.terminal import AsJson, console, counted, run_command
 from tracer.errors import BadRequest, ConfigurationError, StoreUnavailable
-from tracer.recorder.counts import RecorderCounts
-from tracer.recorder.drainer import BATCH_EVENTS
-from tracer.recorder.spool import Spool
-from tracer.recorder.spool_files import (
+from tracer.recorder.delivery import BATCH_EVENTS, RecorderCounts
+from tracer.recorder.spool import (
     DIRECTORY,
+    Spool,
     SpoolFile,
     SpoolInUse,
     address_of,
@@ -28,7 +27,7 @@ from tracer.recorder.spool_files import (
     spool_path,
 )
 from tracer.settings import Settings
-from tracer.storage.http.writer import HttpWriter
+from tracer.storage.http import HttpWriter
 
 spool = typer.Typer(
     name="spool",

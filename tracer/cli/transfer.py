@@ -22,8 +22,7 @@ import orjson
 import typer
 
 from tracer.cli.terminal import console, run_command
-from tracer.errors import BadRequest, StoreUnavailable
-from tracer.extras import missing_extra
+from tracer.errors import BadRequest, StoreUnavailable, missing_extra
 from tracer.settings import LOCAL_SERVER, Settings
 
 BATCH_BYTES = 4_000_000
@@ -168,7 +167,7 @@ def _of_protobuf(content: bytes) -> Iterator[Part]:
         from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
         from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-        from tracer.otel.otlp.protobuf import StoredMessage
+        from tracer.otel.otlp.spans import StoredMessage
     except ModuleNotFoundError as error:
         raise BadRequest(str(missing_extra("tracer import", "otel", error))) from error
     try:

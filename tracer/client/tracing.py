@@ -18,22 +18,36 @@ from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
+    Coroutine,
     Generator,
     Iterable,
     Mapping,
     Sequence,
 )
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args
 
 from opentelemetry import trace
 
-from tracer.client.about import About, about_bound, current_about
-from tracer.client.block import Work, current_work, note_root_plan, text_of
-from tracer.client.connection import Connection
-from tracer.client.work import Plan, Step, ThinkAct, ToolCall
+from tracer.client.connection import DONE, About, Connection, about_bound, current_about
+from tracer.client.work import (
+    Plan,
+    Step,
+    ThinkAct,
+    ToolCall,
+    Work,
+    current_work,
+    note_root_plan,
+    text_of,
+)
 from tracer.context import ToolContext, current_tool_context
+from tracer.recorder.delivery import RecorderCounts
+from tracer.recorder.recorder import Unrecorded
+from tracer.records.events import Event, Stamp
+from tracer.records.ids import new_id
+from tracer.store import TraceWriter
 
 Kind = Literal["plan", "step", "think_act", "tool_call"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -514,3 +528,53 @@ def _traceparent() -> str | None:
     if not span.is_valid:
         return None
     return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
+
+
+# --- The connection that `tracer.connect()` returns if `TRACER_DISABLED` is set.
+
+Answer = TypeVar("Answer")
+
+
+class DisabledTracing(Tracing):
+    """Has the methods of `Tracing`, but records nothing.
+
+    It starts no thread, opens no file and sends no request.
+    """
+
+    is_disabled = True
+
+    def __init__(self) -> None:
+        self.ids = new_id
+        self.open_blocks = {}
+        self._unrecorded = Unrecorded()
+
+    @property
+    def counts(self) -> RecorderCounts:
+        """Counts that are always 0."""
+        return RecorderCounts()
+
+    @property
+    def waiting(self) -> int:
+        """Return 0."""
+        return 0
+
+    def stamp(self) -> Stamp:
+        """Return the time and the recorder id that an event needs."""
+        return self._unrecorded.stamp()
+
+    def record(self, *events: Event) -> Future[None]:
+        """Discard the events."""
+        return DONE
+
+    def run(self, work: Callable[[TraceWriter], Coroutine[Any, Any, Answer]]) -> Future[Answer]:
+        """Raise `RuntimeError`, because the connection has no store."""
+        raise RuntimeError(
+            "This connection has no store, because TRACER_DISABLED is set. Unset it to use a store."
+        )
+
+    def flush(self, seconds: float | None = None) -> bool:
+        """Return True."""
+        return True
+
+    def close(self) -> None:
+        """Do nothing."""

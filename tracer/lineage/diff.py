@@ -7,19 +7,20 @@ of n siblings takes O(n log n) time.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from itertools import chain, zip_longest
+from hashlib import sha256
+from itertools import chain, groupby, zip_longest
 from types import MappingProxyType
-from typing import Annotated, TypedDict, TypeVar
+from typing import Annotated, Any, TypedDict, TypeVar
 
+import orjson
 from msgspec import Meta
 
-from tracer.lineage.digests import beginning_of
-from tracer.lineage.new_messages import new_messages
-from tracer.lineage.nodes import (
+from tracer.lineage.tree import (
     Id,
     Node,
     PlanNode,
@@ -31,9 +32,147 @@ from tracer.lineage.nodes import (
     ToolCallNode,
     TreeTotals,
 )
+from tracer.records.conversation import ConversationMessage, conversation
 from tracer.records.merge import RULES
-from tracer.records.run_previews import PREVIEW_CHARACTERS
-from tracer.text import beginning
+from tracer.records.pages import PREVIEW_CHARACTERS
+from tracer.text import beginning, nests_too_deep
+
+# --- Digests by which the long texts of two runs are compared.
+#
+# A digest is followed by the beginning of the text. If a text is JSON, its value is compared:
+# white
+# space and the order of keys make no difference. If an object repeats a key, the last value
+# counts.
+# Numbers are compared as they are written: `1.0` differs from `1`, and integers above 2**53 stay
+# exact.
+
+BEGINNING = 200
+"""The number of characters at the beginning of a text that follow its digest."""
+
+_HEX = frozenset("0123456789abcdef")
+_DIGITS = 64
+
+
+def value_of(text: str) -> str:
+    """Return JSON text with sorted keys and without white space.
+
+    Other text, and JSON that nests deeper than 250 levels, is returned unchanged.
+    """
+    if not text.lstrip(" \t\n\r").startswith(("{", "[", '"')) or nests_too_deep(text):
+        return text
+    try:
+        value = json.loads(
+            text, parse_int=orjson.Fragment, parse_float=orjson.Fragment, parse_constant=_refuse
+        )
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    # orjson raises TypeError for a lone surrogate or too many levels.
+    except (ValueError, TypeError, RecursionError):
+        return text
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(name)  # NaN and Infinity are not JSON
+
+
+def digest_of(text: str) -> str:
+    """Return the SHA-256 of a text in hexadecimal, followed by the beginning of the text.
+
+    JSON text is first normalized by `value_of`.
+    """
+    value = value_of(text)
+    return sha256(value.encode()).hexdigest() + value[:BEGINNING]
+
+
+def is_digest(text: str) -> bool:
+    """Return whether a store has replaced a text by its digest.
+
+    Stores do not replace JSON objects, arrays and strings, because JSON must be normalized before
+    its digest is computed.
+    """
+    return text[:1] in _HEX
+
+
+def beginning_of(digest: str | None) -> str | None:
+    """Return the beginning of the text that a digest represents; None if it is absent or blank."""
+    return None if digest is None else digest[_DIGITS:].strip() or None
+
+
+# --- Find the input messages of a model call that the previous model call did not have.
+#
+# Each request to a model repeats the whole conversation. If whole requests were compared, all
+# requests after the first difference would differ.
+
+
+def new_messages(before: str | None, messages: str) -> str:
+    """Return a digest of the messages that `messages` adds to `before`.
+
+    The digest ignores three differences. The model's own answers are left out, because they are
+    compared as results of earlier model calls. Call ids are left out, because the provider chooses
+    new ones in each run. The results of parallel tool calls may be in any order.
+
+    Args:
+        before: The messages of the previous model call, as JSON text; None for the first model
+            call.
+        messages: The messages of this model call, as JSON text.
+    """
+    added = conversation(_added(before, messages))
+    if added is None:  # not JSON, for example because it was cut
+        return sha256(messages.encode()).hexdigest()
+    compared = [_compared(message) for message in added if message.role != "assistant"]
+    return sha256(orjson.dumps(_in_one_order(compared))).hexdigest()
+
+
+def _in_one_order(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sort each sequence of tool results, because parallel tool calls end in any order."""
+    ordered: list[dict[str, Any]] = []
+    for are_results, group in groupby(messages, key=_is_result):
+        adjacent = list(group)
+        ordered += sorted(adjacent, key=orjson.dumps) if are_results else adjacent
+    return ordered
+
+
+def _is_result(message: dict[str, Any]) -> bool:
+    """Return whether a message consists only of tool results.
+
+    Some APIs put all results of a round into one message.
+    """
+    parts = message["parts"]
+    return message["role"] == "tool" or {part["type"] for part in parts} == {"toolResult"}
+
+
+def _added(before: str | None, messages: str) -> str:
+    """Return `messages` without the beginning that it shares with `before`, as JSON text."""
+    known, sent = _listed(before), _listed(messages)
+    if not known or sent is None:
+        return messages
+    same = 0
+    while same < min(len(known), len(sent)) and known[same] == sent[same]:
+        same += 1
+    return orjson.dumps(sent[same:]).decode()
+
+
+def _listed(messages: str | None) -> list[Any] | None:
+    if messages is None or nests_too_deep(messages):
+        return None
+    try:
+        value = orjson.loads(messages)
+    except orjson.JSONDecodeError:
+        return None
+    return (
+        value if isinstance(value, list) and not isinstance(next(iter(value), None), str) else None
+    )
+
+
+def _compared(message: ConversationMessage) -> dict[str, Any]:
+    parts = [part.model_dump(exclude={"id"}) for part in message.parts]
+    for part in parts:
+        for name in ("text", "arguments"):
+            if name in part:
+                part[name] = value_of(part[name])
+    if all(part["type"] == "toolResult" for part in parts):
+        parts.sort(key=orjson.dumps)
+    return {"role": message.role, "name": message.name, "parts": parts}
+
 
 T = TypeVar("T")
 

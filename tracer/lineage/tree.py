@@ -1,33 +1,442 @@
-"""Build the tree of a run from rows, and compute its totals. All functions are pure.
+"""Build the tree of a run from rows, compute its totals, and find the origins of failures.
 
-Building a tree always terminates. A node is returned in `unplaced` if its parent is unknown, or if
-its parents form a cycle.
+All functions are pure. Building a tree always terminates. A node is returned in `unplaced` if its
+parent is unknown, or if its parents form a cycle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
-from typing import cast
+from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict, cast, final
 from uuid import UUID
 
-from tracer.lineage.failures import FailedRecord, Place, explained_by, failure_origins
-from tracer.lineage.nodes import (
-    NO_TOTALS,
-    FailureOrigin,
-    Node,
-    Opener,
-    PlanNode,
-    StepNode,
-    ThinkActNode,
-    ToolCallNode,
-    TreeTotals,
-)
+from msgspec import UNSET, Meta, Struct, UnsetType
+
 from tracer.records.prices import is_unpriced, known_total
-from tracer.records.record_classes import Kind
+from tracer.records.record_classes import RECORDS, Kind, Shown
+from tracer.records.status import ABANDONED, Status
+
+# --- Rows and nodes of a tree. A row is a record as a store reads it; a node adds its children.
+#
+# Both are msgspec structs, because users wait for trees of 10,000 records. Dictionaries took
+# twice as
+# long, mostly for memory access. A store reads rows directly into nodes. Nodes are encoded
+# directly
+# as JSON with the names of the API, and the OpenAPI document is made from them
+# (`api.routes.plans`).
+#
+# The field `kind` comes first in each JSON object. Ids are text, times are aware. `gc=False`
+# is safe,
+# because a tree has no reference cycles.
+
+Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+Time = Annotated[datetime, Meta(tz=True)]
+ShownStatus = Annotated[str, Meta(extra_json_schema={"enum": [*map(str, Status), ABANDONED]})]
+"""A status as shown: `abandoned` is an open record whose recorder's lease expired."""
+RecordKind = Annotated[str, Meta(extra_json_schema={"enum": [*map(str, RECORDS)]})]
+
+
+class TreeTotals(Struct, rename="camel", frozen=True, gc=False):
+    """Totals of tokens, cost, tool calls and failures, for a part of the tree."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: Annotated[
+        float | None,
+        Meta(
+            description="The sum of the known costs in US dollars. Null if the sum is zero and "
+            "the cost of at least one model call is unknown."
+        ),
+    ] = 0
+    unpriced_calls: Annotated[
+        int,
+        Meta(
+            description="The number of model calls whose cost is unknown. Calls that neither "
+            "succeeded nor used tokens do not count."
+        ),
+    ] = 0
+    tool_calls: int = 0
+    failures: Annotated[
+        int,
+        Meta(description="The number of failed records that have no failed record below them."),
+    ] = 0
+
+
+NO_TOTALS = TreeTotals()
+
+
+class RowError(TypedDict):
+    """The error that a record ended with. Trees without payloads have only its type."""
+
+    type: str | None
+    message: str | None
+    stack: str | None
+
+
+class Row(Struct, rename="camel", tag_field="kind", gc=False):
+    """The fields that all kinds of rows have."""
+
+    kind: ClassVar[Kind]
+
+    status: ShownStatus
+    reason: str | None
+    started_at: Time | None
+    finished_at: Time | None
+    abandoned_at: Time | None
+    duration_ms: Annotated[
+        float | None, Meta(description="The duration in milliseconds; null while it is open.")
+    ]
+    position: int | None
+    masked: list[str] | None
+    error: RowError | None
+
+
+# Rows: `make fields` writes them.
+
+
+class PlanRow(Row, tag=Kind.PLAN.value):
+    """A plan without its steps."""
+
+    kind: ClassVar[Kind] = Kind.PLAN
+
+    root_plan_id: Id
+    plan_id: Id
+    parent_plan_id: Id | None
+    tool_call_id: Id | None
+    opened_by_step_id: Id | None
+    depth: int | None
+    title: str | None
+    agent_name: str | None
+    follows_provider_call_id: str | None
+    template: str | None
+    template_version: str | None
+    inferred: bool
+    inferred_from: str | None
+    user_request: str | None
+    user_request_bytes: int | None
+    user_request_truncated: bool
+    summary: str | None
+    summary_bytes: int | None
+    summary_truncated: bool
+
+
+class StepRow(Row, tag=Kind.STEP.value):
+    """A step without its rounds."""
+
+    kind: ClassVar[Kind] = Kind.STEP
+
+    step_id: Id
+    plan_id: Id | None
+    agent_name: str | None
+    request: str | None
+    request_bytes: int | None
+    request_truncated: bool
+    result: str | None
+    result_bytes: int | None
+    result_truncated: bool
+
+
+class ThinkActRow(Row, tag=Kind.THINK_ACT.value):
+    """A round without its tool calls."""
+
+    kind: ClassVar[Kind] = Kind.THINK_ACT
+
+    think_act_id: Id
+    step_id: Id | None
+    requested_model: str | None
+    model: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+    inferred: bool
+    inferred_from: str | None
+    thought: str | None
+    thought_bytes: int | None
+    thought_truncated: bool
+
+
+class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
+    """A tool call without its sub-plans."""
+
+    kind: ClassVar[Kind] = Kind.TOOL_CALL
+
+    tool_call_id: Id
+    step_id: Id | None
+    think_act_id: Id | None
+    parent_tool_call_id: Id | None
+    continued_plan_id: Id | None
+    provider_call_id: str | None
+    name: str | None
+    tool_type: str | None
+    attempt: int | None
+    forged_arguments: list[str]
+    short_circuited_by: str | None
+    still_running: bool | None
+    inferred: bool
+    inferred_from: str | None
+    arguments: str | None
+    arguments_bytes: int | None
+    arguments_truncated: bool
+    result: str | None
+    result_bytes: int | None
+    result_truncated: bool
+    effective_arguments: str | None
+    effective_arguments_bytes: int | None
+    effective_arguments_truncated: bool
+    state_changes: str | None
+    state_changes_bytes: int | None
+    state_changes_truncated: bool
+
+
+# Rows: end.
+
+
+class Opener(Struct, rename="camel", frozen=True):
+    """The tool call that opened a plan, in short form."""
+
+    tool_call_id: Id
+    name: str | None
+    arguments: str | None
+    status: ShownStatus
+
+
+class FailureOrigin(Struct, rename="camel", frozen=True, gc=False):
+    """A record at which a failure began: it failed, and no record below it failed."""
+
+    kind: RecordKind
+    id: Id
+    is_handled: Annotated[bool, Meta(description="Whether a record above it did not fail.")]
+
+
+class MissingSpans(Struct, rename="camel", frozen=True):
+    """How many accepted spans are missing in a run's records, and since when."""
+
+    spans: int
+    since: Annotated[datetime, Meta(tz=True, description="When the first missing span arrived.")]
+
+
+Own = Annotated[
+    TreeTotals,
+    Meta(description="The totals of the node and the records below it, without sub-plans."),
+]
+Cumulative = Annotated[
+    TreeTotals,
+    Meta(
+        description="The totals of the node and all records below it, including sub-plans. The "
+        "parameter `depth` has no effect on them."
+    ),
+]
+SubPlanCount = Annotated[
+    int,
+    Meta(
+        description="The number of sub-plans that the node opened, whether the tree shows them or "
+        "not."
+    ),
+]
+
+
+@final
+class PlanNode(PlanRow, tag=Kind.PLAN.value):
+    """A plan, with its steps."""
+
+    own: Own = NO_TOTALS
+    cumulative: Cumulative = NO_TOTALS
+    parent_act_tool_call: Opener | None = None
+    sub_plan_count: SubPlanCount = 0
+    agent_executions: list[StepNode] = []
+    failure_origins: Annotated[
+        list[FailureOrigin] | UnsetType,
+        Meta(
+            description="Only at the root of the tree: the records at which failures began. "
+            "Records that made the root fail come first, then the deepest, then the earliest."
+        ),
+    ] = UNSET
+    unplaced: Annotated[
+        list[Node] | UnsetType,
+        Meta(description="At a root plan only: nodes whose parent is not known yet."),
+    ] = UNSET
+    revision: Annotated[
+        int | UnsetType,
+        Meta(
+            description="Only at the root of the tree: the run's revision. Watch the run from this "
+            "revision on."
+        ),
+    ] = UNSET
+    behind: Annotated[
+        MissingSpans | UnsetType | None,
+        Meta(
+            description="Only at the root of the tree: the spans that the tree lacks; null if it "
+            "lacks none."
+        ),
+    ] = UNSET
+
+
+@final
+class StepNode(StepRow, tag=Kind.STEP.value):
+    """A step, with its rounds, its other tool calls and the sub-plans that it opened."""
+
+    own: Own = NO_TOTALS
+    cumulative: Cumulative = NO_TOTALS
+    sub_plan_count: SubPlanCount = 0
+    think_acts: list[ThinkActNode] = []
+    tool_calls: Annotated[
+        list[ToolCallNode], Meta(description="The calls that the step made outside of any round.")
+    ] = []
+    sub_plans: Annotated[
+        list[PlanNode],
+        Meta(description="The sub-plans that the agent opened without a tool call."),
+    ] = []
+
+
+@final
+class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
+    """One round, with the tool calls that its model chose."""
+
+    own: Own = NO_TOTALS
+    cumulative: Cumulative = NO_TOTALS
+    tool_calls: list[ToolCallNode] = []
+
+
+@final
+class ToolCallNode(ToolCallRow, tag=Kind.TOOL_CALL.value):
+    """A tool call, with the sub-plans that it opened."""
+
+    own: Own = NO_TOTALS
+    cumulative: Cumulative = NO_TOTALS
+    sub_plan_count: SubPlanCount = 0
+    tool_calls: Annotated[
+        list[ToolCallNode],
+        Meta(description="The calls that this call made, as the call of a batch tool does."),
+    ] = []
+    sub_plans: list[PlanNode] = []
+
+
+Node = PlanNode | StepNode | ThinkActNode | ToolCallNode
+
+
+def unknown_plan(plan_id: UUID) -> PlanNode:
+    """Return the node of a root plan that has no record."""
+    given = {"root_plan_id": str(plan_id), "plan_id": str(plan_id), "status": Status.UNKNOWN}
+    flags = dict.fromkeys(("inferred", "user_request_truncated", "summary_truncated"), False)
+    fields: dict[str, Any] = {**dict.fromkeys(PlanRow.__struct_fields__), **given, **flags}
+    return PlanNode(**fields)
+
+
+ROWS: dict[Kind, type[Row]] = {
+    each.kind: each for each in (PlanRow, StepRow, ThinkActRow, ToolCallRow)
+}
+NODES: dict[Kind, type[Any]] = {
+    each.kind: each for each in (PlanNode, StepNode, ThinkActNode, ToolCallNode)
+}
+
+PAYLOAD_FIELDS: dict[Kind, tuple[str, ...]] = {
+    kind: tuple(name for name, field in record.model_fields.items() if Shown.CUT in field.metadata)
+    for kind, record in RECORDS.items()
+}
+"""The fields of each kind of record that may hold long strings. A row also contains the size of
+each string, and whether it was cut."""
+
+
+# --- Find the origins of failures. All functions are pure.
+#
+# One failure makes several records fail: a tool call, then its step, the plan of this step,
+# and the
+# tool call that started this plan. The origin is the failed record that no other failed record
+# explains. An origin is *handled* if a record above it did not fail.
+
+Place = tuple[Kind, Hashable]
+"""The kind and the id of a record."""
+
+
+class FailedRecord(NamedTuple):
+    """A failed record, and the records whose failure it explains."""
+
+    place: Place
+    parents: tuple[Place, ...]
+    at: datetime | None
+    """When the record ended."""
+
+
+class Origin(NamedTuple):
+    """The origin of a failure: a failed record without a failed record below it."""
+
+    place: Place
+    depth: int | None
+    """The number of agents above the one that failed: 0 if the root agent itself failed.
+
+    None if the failure was handled."""
+
+    @property
+    def is_handled(self) -> bool:
+        """Whether a record above the origin did not fail."""
+        return self.depth is None
+
+
+def explained_by(
+    tool_call: Hashable | None,
+    think_act: Hashable | None,
+    step: Hashable | None,
+    plan: Hashable | None,
+) -> tuple[Place, ...]:
+    """Return the records above a failed record that may have failed because of it.
+
+    Args:
+        tool_call: The tool call that started the failed plan, or the batch that contains the failed
+            tool call.
+        think_act: The model call that chose the failed tool call. It may have succeeded, so the
+            step is returned as well.
+        step: The step that contains the failed record, or that handed over to the failed plan.
+        plan: The plan of the failed step, or the parent of the failed plan. If a step handed over,
+            this step may have succeeded, so the parent plan is returned as well.
+    """
+    if tool_call is not None:
+        return ((Kind.TOOL_CALL, tool_call),)
+    above = ((Kind.THINK_ACT, think_act), (Kind.STEP, step), (Kind.PLAN, plan))
+    return tuple(place for place in above if place[1] is not None)
+
+
+def failure_origins(failed: Iterable[FailedRecord], root: Place) -> list[Origin]:
+    """Return the origins of a run's failures, the most important first.
+
+    Origins that made the run fail precede handled origins. Then deeper origins precede others, and
+    earlier origins precede later ones.
+
+    Args:
+        failed: All failed records of the run.
+        root: The kind and id of the root plan.
+    """
+    by_place = {each.place: each for each in failed}
+    below: dict[Place, list[Place]] = defaultdict(list)
+    for each in by_place.values():
+        for parent in each.parents:
+            if parent in by_place:
+                below[parent].append(each.place)
+    depths: dict[Place, int] = {root: 0} if root in by_place else {}
+    waiting = list(depths)
+    for place in waiting:  # which grows meanwhile
+        for child in below[place]:
+            if child not in depths:
+                depths[child] = depths[place] + (child[0] is Kind.PLAN)
+                waiting.append(child)
+    origins = [Origin(place, depths.get(place)) for place in by_place if not below[place]]
+    return sorted(origins, key=lambda origin: _order(origin, by_place[origin.place].at))
+
+
+def _order(origin: Origin, at: datetime | None) -> tuple[bool, int, bool, float, str]:
+    moment = 0.0 if at is None else at.timestamp()
+    return origin.is_handled, -(origin.depth or 0), at is None, moment, str(origin.place[1])
+
+
+# --- Build the tree of a run from rows, and compute its totals. All functions are pure.
+#
+# Building a tree always terminates. A node is returned in `unplaced` if its parent is
+# unknown, or if
+# its parents form a cycle.
 
 
 class Payloads(StrEnum):
@@ -40,7 +449,7 @@ class Payloads(StrEnum):
     DIGEST = "digest"
     """The SHA-256, in hexadecimal."""
     COMPARED = "compared"
-    """The result of `tracer.lineage.digests.digest_of`, for the comparison of two runs. Messages of
+    """The result of `tracer.lineage.diff.digest_of`, for the comparison of two runs. Messages of
     errors are complete, and stack traces are omitted."""
 
 

@@ -27,16 +27,20 @@ from uuid import UUID
 
 from tracer.clock import Clock, utc_now
 from tracer.logs import get_logger
-from tracer.recorder.counts import RecorderCounts, error_location
-from tracer.recorder.drainer import Drainer, LateWrite
-from tracer.recorder.heartbeat import Heartbeat
-from tracer.recorder.outage import STORE_AWAY, failure
-from tracer.recorder.spool import Spool, SpoolFull
-from tracer.recorder.spool_files import spool_failure
+from tracer.recorder.delivery import (
+    STORE_AWAY,
+    Drainer,
+    Heartbeat,
+    LateWrite,
+    RecorderCounts,
+    error_location,
+    failure,
+)
+from tracer.recorder.spool import Spool, SpoolFull, spool_failure
 from tracer.records.events import Event, Stamp
 from tracer.records.ids import IdSource, new_id
-from tracer.redaction import Redaction, standard_redaction
 from tracer.redaction.events import redacted_events
+from tracer.redaction.redactor import Redaction, standard_redaction
 from tracer.store import TraceWriter
 
 log = get_logger(__name__)
@@ -346,3 +350,25 @@ class Recorder:
             self.counts.note_drop([event], f"not spooled: {reason}")
         self._drainer.wake()
         return appended.ids
+
+
+# --- A replacement for the recorder, for programs that record nothing.
+
+
+class Unrecorded:
+    """Stamps events as a `Recorder` does, and discards them.
+
+    It opens no file and starts no task.
+    """
+
+    is_recording = False
+
+    def __init__(self) -> None:
+        self._recorder_id = new_id()
+
+    def stamp(self) -> Stamp:
+        """Return the fields that a recorder sets on each event."""
+        return {"at": utc_now(), "recorder_id": self._recorder_id}
+
+    async def record(self, *events: Event) -> None:
+        """Discard the events."""

@@ -1,8 +1,4 @@
-"""API keys, browser sign-ins, and the scopes that they grant.
-
-Only a SHA-256 digest of a secret is stored. A slow password hash is unnecessary, because a secret
-has 256 random bits and cannot be guessed.
-"""
+"""API keys, sign-ins and the scopes that they grant, and the settings of a project."""
 
 from __future__ import annotations
 
@@ -11,9 +7,17 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TypedDict
 from uuid import UUID
 
 from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
+from tracer.records.masks import PayloadPolicy
+
+# --- API keys, browser sign-ins, and the scopes that they grant.
+#
+# Only a SHA-256 digest of a secret is stored. A slow password hash is unnecessary, because a
+# secret
+# has 256 random bits and cannot be guessed.
 
 KEY_PREFIX = "tracer_"
 """The prefix of keys, by which secret scanners recognise a leaked key."""
@@ -103,3 +107,26 @@ def new_secret() -> str:
 def digest(secret: str) -> bytes:
     """Return the SHA-256 digest of a secret. Tracer stores only this digest."""
     return hashlib.sha256(secret.encode(errors="surrogatepass")).digest()
+
+
+# --- The settings of a project: what it stores, and for how long.
+
+
+@dataclass(frozen=True)
+class ProjectSettings:
+    """The settings of a project."""
+
+    keep_days: int | None = None
+    """Runs are deleted this many days after they ended. None: age is no reason for deletion."""
+    keep_runs: int | None = None
+    """The number of runs above which the oldest are deleted; None: no limit."""
+    payloads: PayloadPolicy = PayloadPolicy.KEEP
+    """How much of a payload is stored. A change affects only payloads that are recorded later."""
+
+
+class SettingsChange(TypedDict, total=False):
+    """A change of a project's settings. Settings that it does not contain stay unchanged."""
+
+    keep_days: int | None
+    keep_runs: int | None
+    payloads: PayloadPolicy

@@ -1,17 +1,22 @@
-"""Pages of a list, and the cursors by which clients request the next page."""
+"""What lists return: pages and cursors, previews of runs, histograms and tool statistics."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import orjson
+from pydantic import BaseModel
 
 from tracer.errors import BadCursor
+from tracer.records.record_classes import Kind, Run
+
+# --- Pages of a list, and the cursors by which clients request the next page.
 
 
 @dataclass(frozen=True)
@@ -98,3 +103,309 @@ class Page(Generic[Item]):
     """None on the last page."""
     searched_back_to: datetime | None = None
     """The time of the last examined record, if the limit of examined records was reached."""
+
+
+# --- Histogram of runs: how many runs match a filter, in total and per time interval.
+
+MOST_BINS = 60
+"""The maximum number of intervals of a histogram."""
+
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+INTERVALS = (
+    *(1, 5, 15, 30),
+    *(minutes * _MINUTE for minutes in (1, 5, 15, 30)),
+    *(hours * _HOUR for hours in (1, 3, 6, 12)),
+    *(days * _DAY for days in (1, 7, 28, 91, 364, 3_640)),
+)
+"""The possible lengths of an interval in seconds. A histogram has the shortest length of which
+`MOST_BINS` intervals cover its time range."""
+
+
+@dataclass(frozen=True)
+class RunBin:
+    """The number of runs that started in one interval."""
+
+    start: datetime
+    """The start of the interval. It is a multiple of the interval's length, counted from 1970."""
+    runs: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class RunHistogram:
+    """The number of matching runs, in total and by start time."""
+
+    count: int
+    """How many runs match."""
+    interval_seconds: int
+    bins: list[RunBin]
+    """The intervals with runs, earliest first."""
+    counted_back_to: datetime | None = None
+    """The start of the last examined run, if the limit of examined runs was reached. Earlier runs
+    may match, too, but are not counted."""
+
+
+# --- Rows of the run list: a run with its question and answer, its failure, and its running call.
+
+PREVIEW_CHARACTERS = 300
+"""The maximum length of a question, an answer, an error or arguments in the list."""
+
+
+class _Part(BaseModel, use_attribute_docstrings=True):
+    pass
+
+
+class RunFailure(_Part):
+    """The record that made a run fail."""
+
+    kind: Kind
+    id: UUID
+    name: str | None
+    """The name of the agent, the model or the tool that failed."""
+    reason: str | None
+    """The reason of the record's status, as a code."""
+    error_type: str | None
+    """The error's class or code."""
+    error_message: str | None
+    """The first 300 characters of the error's message."""
+    depth: int
+    """The number of agents above the one that failed: 0 if the root agent itself failed."""
+
+
+class OpenCall(_Part):
+    """The tool call or model call that a run waits for."""
+
+    kind: Kind
+    """`toolCall` or `thinkAct`."""
+    id: UUID
+    name: str | None
+    """The name of the tool or the model."""
+    arguments: str | None
+    """The first 300 characters of a tool call's arguments."""
+    started_at: datetime | None
+
+
+class RunPreview(Run):
+    """A run as a row of the run list."""
+
+    request: str | None = None
+    """The first 300 characters of the question."""
+    answer: str | None = None
+    """The first 300 characters of the answer."""
+    sub_agents: int = 0
+    """The number of plans below the root plan."""
+    failures: int = 0
+    """The number of failures: failed records without a failed record below them. If one failure
+    made several records fail, it is counted once. `failedCalls` counts all failed calls."""
+    handled_failures: int = 0
+    """The number of failures that did not make the run fail."""
+    failure: RunFailure | None = None
+    """The failure that made the run fail. If there are several, the one below the most agents, and
+    then the earliest."""
+    open_call: OpenCall | None = None
+    """The call that the run waits for: of the running calls that wait for no other call or agent,
+    the earliest. None if the run has ended."""
+    seen_at: datetime | None = None
+    """The time of the latest heartbeat of the run's recorders; None if the run has ended."""
+
+
+class NotableRecord(NamedTuple):
+    """A failed or running record of a run."""
+
+    root_plan_id: UUID
+    kind: Kind
+    record_id: UUID
+    has_failed: bool
+    name: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    reason: str | None
+    error_type: str | None
+    error_message: str | None
+    arguments: str | None
+    tool_call: UUID | None
+    think_act: UUID | None
+    step: UUID | None
+    plan: UUID | None
+    """As `tool_call`, `think_act` and `step`: the id of the record of this kind above this one."""
+
+
+class RunTexts(NamedTuple):
+    """The request, the answer and the number of sub-agents of a run."""
+
+    request: str | None
+    answer: str | None
+    sub_agents: int
+
+
+def open_call(records: Iterable[NotableRecord]) -> NotableRecord | None:
+    """Return the model call or tool call that a run waits for.
+
+    This is the earliest running call that has no running record below it; None if there is none.
+    """
+    running = [each for each in records if not each.has_failed]
+    occupied = {each.tool_call for each in running}
+    waiting = [
+        each
+        for each in running
+        if each.kind in (Kind.THINK_ACT, Kind.TOOL_CALL) and each.record_id not in occupied
+    ]
+    return min(waiting, key=_start, default=None)
+
+
+def _start(record: NotableRecord) -> tuple[bool, float, str]:
+    at = record.started_at
+    return at is None, 0.0 if at is None else at.timestamp(), str(record.record_id)
+
+
+# --- Statistics of tool calls: counts and durations, in total and over time.
+
+LISTED = 10
+"""How many of the slowest calls, and of the latest failed calls, are listed."""
+
+_MOST_BUCKETS = 60
+
+_WIDTHS = [
+    timedelta(seconds=1),
+    timedelta(seconds=10),
+    timedelta(minutes=1),
+    timedelta(minutes=5),
+    timedelta(minutes=15),
+    timedelta(hours=1),
+    timedelta(hours=3),
+    timedelta(hours=6),
+    timedelta(days=1),
+    timedelta(days=7),
+    timedelta(days=30),
+]
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """A time range of calls, by their start. None means unbounded.
+
+    A call that never started counts at the time at which it was recorded.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    """The end of the range, which is not part of it."""
+
+
+@dataclass(frozen=True)
+class CallFigures:
+    """The counts and durations of a set of tool calls."""
+
+    calls: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    abandoned: int
+    """The number of open calls whose recorder's lease has expired."""
+    running: int
+    """The number of open calls whose recorder's lease has not expired."""
+    p50_ms: float | None
+    """The median duration of ended calls, with an error of at most 1 %; None if no call ended."""
+    p95_ms: float | None
+    p99_ms: float | None
+    own_p50_ms: float | None
+    """The median duration of ended calls, without the time of the sub-agents that they opened."""
+    own_p95_ms: float | None
+    own_p99_ms: float | None
+
+    @property
+    def failure_rate(self) -> float | None:
+        """The share of failed calls among failed and succeeded calls; None if there are none."""
+        ended = self.succeeded + self.failed
+        return self.failed / ended if ended else None
+
+
+@dataclass(frozen=True)
+class ToolStats(CallFigures):
+    """The statistics of one tool's calls."""
+
+    name: str
+    tool_type: str | None
+    """The kind of tool. If the calls have several, the last one in alphabetical order."""
+    latest_at: datetime
+    """When the latest call started; if it did not start, when it was recorded."""
+    sub_plans: int
+    """How many sub-plans the calls opened."""
+
+
+@dataclass(frozen=True)
+class CallCounts:
+    """How many calls of a tool started in one time bucket."""
+
+    at: datetime
+    """The start of the bucket."""
+    calls: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class ToolStatsPage:
+    """The statistics of all tools."""
+
+    items: list[ToolStats]
+    """The statistics of each tool, sorted by the tool's name."""
+    bucket_seconds: int = 0
+    """The length of a bucket; 0 without calls."""
+    counts: dict[str, list[CallCounts]] = field(default_factory=dict)
+    """For each tool name, the counts of its time buckets in order. Empty buckets are omitted."""
+    as_of: datetime | None = None
+    """Calls that started more than two hours before this time are counted with their state at this
+    time. None if all calls were counted for this page."""
+
+
+@dataclass(frozen=True)
+class CallBucket(CallFigures):
+    """The statistics of the calls in one time bucket."""
+
+    at: datetime
+    """The start of the bucket."""
+
+
+@dataclass(frozen=True)
+class ExampleCall:
+    """A call that the statistics list as an example, such as one of the slowest calls."""
+
+    tool_call_id: UUID
+    root_plan_id: UUID
+    status: str
+    """The status as the API shows it, which may be `abandoned`."""
+    started_at: datetime | None
+    duration_ms: float | None
+    reason: str | None
+    error_type: str | None
+    error_message: str | None
+    """The first 2 kB of the error's message."""
+
+
+@dataclass(frozen=True)
+class ToolHistory:
+    """The statistics of one tool's calls over time."""
+
+    stats: ToolStats
+    bucket_seconds: int
+    """The length of a bucket."""
+    buckets: list[CallBucket] = field(default_factory=list)
+    """The time buckets in order. Empty buckets are omitted."""
+    slowest: list[ExampleCall] = field(default_factory=list)
+    """The calls with the longest durations."""
+    latest_failed: list[ExampleCall] = field(default_factory=list)
+    """The failed calls that ended last."""
+    latest_abandoned: list[ExampleCall] = field(default_factory=list)
+    """The abandoned calls that started last."""
+    as_of: datetime | None = None
+    """See `ToolStatsPage.as_of`."""
+
+
+def bucket_width(first: datetime, last: datetime) -> timedelta:
+    """Return a bucket length that divides the time between two times into at most 60 buckets."""
+    least = (last - first) / _MOST_BUCKETS
+    for width in _WIDTHS:
+        if width >= least:
+            return width
+    return _WIDTHS[-1] * -(-least // _WIDTHS[-1])

@@ -1,7 +1,7 @@
 """The records of a run, one class for each kind.
 
 Each field is defined only here. The database tables
-(`tracer.storage.postgres.schema.record_tables`) and the API's schemas (`api.schemas`) are derived
+(`tracer.storage.postgres.tables`) and the API's schemas (`api.schemas`) are derived
 from these classes. Records refer to each other by id. A child contains the ids of its parents; a
 parent does not contain its children.
 

@@ -135,7 +135,7 @@ class TraceSpans:
     trace_id: bytes
     """The trace id; for log records without one, their session run's id (`session_run_id`)."""
     message: bytes
-    """A stored message (`tracer.otel.otlp.logs`) that contains only these items."""
+    """A stored message (`tracer.otel.otlp.spans`) that contains only these items."""
     count: int
     """The number of spans and log records in it, at least one."""
 

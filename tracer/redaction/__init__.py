@@ -1,8 +1,7 @@
 """Redaction: replace secrets in texts by masks before the texts are stored."""
 
-from tracer.redaction.keys import configured_keys
-from tracer.redaction.patterns import ValuePattern, configured_patterns
 from tracer.redaction.redactor import Redaction, standard_redaction
+from tracer.redaction.rules import ValuePattern, configured_keys, configured_patterns
 
 __all__ = [
     "Redaction",

@@ -18,9 +18,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, PositiveInt, Strict, TypeAdapter
 
 from tracer.errors import RegistrationError
-from tracer.runtime.agent import Agent
+from tracer.runtime.application import Agent
 from tracer.runtime.chat_model import ChatModel
-from tracer.tools.config.problems import Named, parsed
+from tracer.tools.config import Named, parsed
 
 
 class AgentEntry(BaseModel):

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 from tracer.text import storable
-from tracer.tools.definition.arguments import JsonSchema
+from tracer.tools.parameters import JsonSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,36 +1,62 @@
-"""The launcher: starts an application's runs, and cancels them on request."""
+"""Launch runs of an application, from settings or in a server."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import importlib
+import operator
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Protocol, Self, TypedDict, Unpack
+from typing import Literal, Protocol, Self, TypedDict, Unpack
 from uuid import UUID
 
+from tracer.concurrency import Waited, capped_deadline, wait_for_end
 from tracer.context import Identity, current_identity, tool_context_bound
-from tracer.errors import BadRequest, StoreUnavailable
+from tracer.errors import (
+    ApplicationUnavailable,
+    BadRequest,
+    ConfigurationError,
+    StoreUnavailable,
+    TracerError,
+)
 from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import spool_for
 from tracer.records.events import ErrorInfo, Event, PlanStarted
 from tracer.records.ids import IdSource, new_id
 from tracer.records.record_classes import Run
-from tracer.records.sessions import SessionStates
+from tracer.records.results import Ending
+from tracer.records.sessions import MemorySessions, SessionStates
 from tracer.records.status import Reason, Status
-from tracer.runtime.application import Application, ApplicationRun
-from tracer.runtime.chat_model import Message
-from tracer.runtime.history import ExchangeReader, join_session
-from tracer.runtime.plan import PlanStep, PlanSteps
-from tracer.runtime.plan_runner import PlanContext, PlanDetails, PlanRunner
-from tracer.runtime.planner import PLANNER
-from tracer.storage.memory.sessions import MemorySessions
+from tracer.runtime.application import (
+    PLANNER,
+    Application,
+    ApplicationRun,
+    ExchangeReader,
+    PlanStep,
+    PlanSteps,
+    Surroundings,
+    join_session,
+)
+from tracer.runtime.chat_model import ChatModel, Message
+from tracer.runtime.loop import PlanContext, PlanDetails, PlanRunner
+from tracer.settings import Settings
+from tracer.storage.http import HttpWriter
 from tracer.store import CancelRequestReader
-from tracer.tasks import Waited, capped_deadline, wait_for_end
-from tracer.tools.definition.results import Ending
-from tracer.tools.resources import ToolResources
+from tracer.tools.run import ToolResources
 from tracer.tools.service import ToolService
+
+# --- The launcher: starts an application's runs, and cancels them on request.
 
 log = get_logger(__name__)
 
@@ -53,7 +79,7 @@ class RunOptions(TypedDict, total=False):
     that name no agent. If both are None, the planner makes a plan."""
     session_id: str | None
     """The conversation that the run belongs to. Unless `plan` is set, the agent receives the
-    conversation's history (`tracer.runtime.history`)."""
+    conversation's history (`tracer.runtime.application`)."""
     traceparent: str | None
     """The W3C trace context of the request."""
     plan: tuple[str, list[tuple[str | None, str]]] | None
@@ -352,3 +378,240 @@ def _title(request: str) -> str:
     """Return the default title of a run: the first line of the request, shortened."""
     line = next((each.strip() for each in request.splitlines() if each.strip()), "")
     return line if len(line) <= TITLE_CHARACTERS else f"{line[: TITLE_CHARACTERS - 1]}…"
+
+
+# --- Load the application and the model that the settings name, and open their launcher.
+
+
+@asynccontextmanager
+async def with_model_of(settings: Settings, application: Application) -> AsyncIterator[Application]:
+    """Yield the application with its own model, or with the model that `TRACER_MODEL` names.
+
+    Raises:
+        ConfigurationError: The application has no model.
+    """
+    async with AsyncExitStack() as stack:
+        configured: ChatModel | None = None
+        if settings.model is not None and application.model is not None:
+            log.warning(
+                "tracer_model_ignored",
+                application=application.name,
+                reason="the application names its own model",
+            )
+        elif settings.model is not None:
+            configured = await stack.enter_async_context(configured_model(settings.model))
+        yield application.with_model(configured)
+
+
+@asynccontextmanager
+async def application_launcher(
+    application: Application,
+    surroundings: Surroundings,
+    recorder: Recorder,
+    reader: RunReader,
+    sessions: SessionStates | None = None,
+) -> AsyncIterator[RunLauncher]:
+    """Open the resources of an application that has a model, and yield its launcher.
+
+    Args:
+        application: The application; see `with_model_of`.
+        surroundings: The environment of the resources.
+        recorder: Records the runs. It must be open.
+        reader: Reads requests to cancel runs, and the earlier runs of a session.
+        sessions: Stores the state of sessions; by default in memory.
+
+    Raises:
+        Exception: The resources cannot be opened.
+    """
+    resources = application.resources
+    async with (
+        nullcontext() if resources is None else resources(surroundings),
+        RunLauncher(application, recorder, reader, sessions=sessions) as launcher,
+    ):
+        yield launcher
+
+
+@asynccontextmanager
+async def launcher_over_http(
+    settings: Settings, url: str, application: Application
+) -> AsyncIterator[RunLauncher]:
+    """Yield a launcher that records to a server over HTTP. Session state is in memory only.
+
+    Args:
+        settings: The server's key, the model, the home of the recorder's spool, and the database
+            that the application's own tools may use.
+        url: The address of the server.
+        application: The application to run.
+    """
+    key, database_url = (
+        None if secret is None else secret.get_secret_value()
+        for secret in (settings.api_key, settings.database_url)
+    )
+    redaction = settings.redaction
+    async with (
+        with_model_of(settings, application) as application,
+        aclosing(HttpWriter(url, key, redaction=redaction)) as writer,
+        Recorder(
+            writer, spool_for(settings.home, url, api_key=key), redaction=redaction
+        ) as recorder,
+        application_launcher(
+            application, Surroundings(database_url, url, key), recorder, writer
+        ) as launcher,
+    ):
+        yield launcher
+
+
+@asynccontextmanager
+async def configured_model(name: str) -> AsyncIterator[ChatModel]:
+    """Yield the model that `TRACER_MODEL` names as `openai:NAME`.
+
+    Raises:
+        ConfigurationError: The model's API key is not set.
+    """
+    # Here, since it takes most of a second, which other commands need not wait for.
+    from tracer.runtime.openai_model import OpenAIModel
+
+    async with aclosing(OpenAIModel(name.partition(":")[2])) as model:
+        yield model
+
+
+def load_application(settings: Settings) -> Application:
+    """Return the application that `TRACER_APP` names as `module:name`.
+
+    Raises:
+        ConfigurationError: `TRACER_APP` is not set, the module or name does not exist, or it is no
+            `Application`.
+    """
+    if settings.app is None:
+        raise ConfigurationError(
+            "TRACER_APP names no application. Set it to MODULE:NAME, for example to "
+            "health:application, the demonstration."
+        )
+    if "" not in sys.path:
+        # As `python -m` does: finds modules in the directory that the command was started in.
+        sys.path.insert(0, "")
+    try:
+        application = named(settings.app)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"TRACER_APP names {settings.app!r}, which cannot be loaded: {error}. "
+            "Write it as module:name of a module that can be imported from here."
+        ) from error
+    if not isinstance(application, Application):
+        raise ConfigurationError(
+            f"TRACER_APP names {settings.app!r}, which is a {type(application).__name__}: "
+            "it must be a tracer.Application."
+        )
+    return application
+
+
+def named(path: str) -> object:
+    """Import the object that `module:name` names, and return it."""
+    module, _, name = path.partition(":")
+    return operator.attrgetter(name)(importlib.import_module(module))
+
+
+# --- The application of a server. Its resources open in the background, so the server can listen.
+
+
+RETRY_SECONDS = 30.0
+"""How long to wait after a failure to open the resources, before the next attempt."""
+
+
+class ServedApplication:
+    """The state of a server's application, and its launcher once the resources are open."""
+
+    def __init__(
+        self, launcher: RunLauncher | None = None, refused_tools: Iterable[str] = ()
+    ) -> None:
+        """Create an application that is ready if there is a launcher, and else loading."""
+        self.refused_tools = sorted(refused_tools)
+        """The faulty tools that the application works without."""
+        self._launcher = launcher
+        self._failure: str | None = None
+        self._attempted = asyncio.Event()
+        if launcher is not None:
+            self._attempted.set()
+
+    @property
+    def state(self) -> Literal["loading", "ready", "failed"]:
+        """Whether the application can start runs. If it failed to open, the server tries again."""
+        if self._launcher is not None:
+            return "ready"
+        return "loading" if self._failure is None else "failed"
+
+    @property
+    def launcher(self) -> RunLauncher:
+        """The launcher.
+
+        Raises:
+            ApplicationUnavailable: The application is loading, or could not be opened.
+        """
+        if self._launcher is not None:
+            return self._launcher
+        if self._failure is None:
+            raise ApplicationUnavailable
+        raise ApplicationUnavailable(
+            f"The resources of the server's application cannot be opened: {self._failure} The "
+            "server tries again regularly; its log has the reason of each attempt."
+        )
+
+    async def opened(self) -> RunLauncher:
+        """Wait for the end of the first attempt to open the resources, and return the launcher.
+
+        Raises:
+            ApplicationUnavailable: The resources could not be opened.
+        """
+        await self._attempted.wait()
+        return self.launcher
+
+    @asynccontextmanager
+    async def opening(
+        self,
+        open_launcher: Callable[[], AbstractAsyncContextManager[RunLauncher]],
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> AsyncIterator[Self]:
+        """Open the resources in the background. At the end of the `with` block, close them.
+
+        Args:
+            open_launcher: Opens the resources and the launcher; called once per attempt.
+            retry_seconds: How long to wait after a failed attempt.
+        """
+        closing = asyncio.Event()
+        # One task enters and exits the context manager, as libraries such as anyio require.
+        task = asyncio.create_task(
+            self._keep_open(open_launcher, closing, retry_seconds), name="tracer-application"
+        )
+        try:
+            yield self
+        finally:
+            closing.set()
+            if self._launcher is None:
+                task.cancel()
+            if await wait_for_end(task, deadline=None, grace=None) is Waited.CANCELLED:
+                raise asyncio.CancelledError
+        if not task.cancelled():
+            task.result()
+
+    async def _keep_open(
+        self,
+        open_launcher: Callable[[], AbstractAsyncContextManager[RunLauncher]],
+        closing: asyncio.Event,
+        retry_seconds: float,
+    ) -> None:
+        while True:
+            try:
+                async with open_launcher() as self._launcher:
+                    self._attempted.set()
+                    await closing.wait()
+                return
+            except Exception as error:
+                if self._launcher is not None:
+                    raise  # while closing
+                # Messages of other errors may quote a password.
+                self._failure = (
+                    str(error) if isinstance(error, TracerError) else f"{type(error).__name__}."
+                )
+                log.error("application_not_opened", exc_info=error)
+            self._attempted.set()
+            await asyncio.sleep(retry_seconds)

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from tracer.errors import ModelError
-from tracer.runtime.agent import introduction
+from tracer.runtime.application import introduction
 from tracer.runtime.chat_model import ChosenCall, Generation, Message, ToolSpec
 
 

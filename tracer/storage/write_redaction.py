@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from tracer.errors import BadRequest
 from tracer.records.events import Event
-from tracer.records.payloads import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
+from tracer.records.masks import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
 from tracer.records.spans import TraceSpans
-from tracer.redaction import Redaction, standard_redaction
 from tracer.redaction.events import TextChange, masking, may_hold_secret, redact_event
+from tracer.redaction.redactor import Redaction, standard_redaction
 from tracer.text import storable
 
 

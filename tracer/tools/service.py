@@ -20,28 +20,28 @@ from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 from uuid import UUID
 
+from tracer.concurrency import capped_deadline, finish_despite_cancellation
 from tracer.context import ToolContext, current_identity, current_tool_context
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.unrecorded import Unrecorded
+from tracer.recorder.recorder import Recorder, Unrecorded
 from tracer.records.events import (
     ErrorInfo,
 )
 from tracer.records.ids import IdSource, new_id
+from tracer.records.results import Ending, result_text
 from tracer.records.status import Status
-from tracer.tasks import capped_deadline, finish_despite_cancellation
-from tracer.tools.call.active_run import (
+from tracer.tools.call import Call, CallBatch
+from tracer.tools.parameters import User
+from tracer.tools.registry import ToolRegistry, unknown_tool
+from tracer.tools.run import (
     ActiveRun,
+    StandaloneRun,
+    StandaloneRunOptions,
+    ToolResources,
     conversation_of,
     is_conversation_of,
+    record_run,
 )
-from tracer.tools.call.batch import Call, CallBatch
-from tracer.tools.call.standalone_run import StandaloneRun, StandaloneRunOptions, record_run
-from tracer.tools.definition.hidden_parameters import User
-from tracer.tools.definition.results import Ending, result_text
-from tracer.tools.definition.tool import Tool
-from tracer.tools.definition.toolkit import Toolkit
-from tracer.tools.registry import ToolRegistry, unknown_tool
-from tracer.tools.resources import ToolResources
+from tracer.tools.tool import Tool, Toolkit
 
 SETTLE_SECONDS = 1.0
 """How many seconds `aclose` waits for tools that still run after a timeout or a cancellation."""

@@ -12,13 +12,14 @@ from typing import Any
 from tests.otel.projections import Projected, message_of, project_messages
 from tracer.otel.dialects import session_of
 from tracer.otel.otlp.blocks import sent_spans
-from tracer.otel.otlp.decode_json import decode_json
-from tracer.otel.otlp.decode_logs import decode_logs_json, decode_logs_protobuf
-from tracer.otel.otlp.decode_protobuf import decode_protobuf
-from tracer.otel.otlp.logs import encode_logs, logs_in
-from tracer.otel.otlp.protobuf import StoredMessage
-from tracer.otel.otlp.request_items import Decoded
-from tracer.otel.otlp.span_fields import EPOCH
+from tracer.otel.otlp.decode import (
+    Decoded,
+    decode_json,
+    decode_logs_json,
+    decode_logs_protobuf,
+    decode_protobuf,
+)
+from tracer.otel.otlp.spans import EPOCH, StoredMessage, encode_logs, logs_in
 
 CAPTURES = Path(__file__).parent / "captures"
 

@@ -24,7 +24,7 @@ from tests.otel.coding_agents.captured import (
 )
 from tests.otel.projections import Projected, differences, split
 from tests.profiles import beginnings, quick_among, scaled
-from tracer.otel.otlp.protobuf_spans import attributes_of
+from tracer.otel.otlp.spans import attributes_of
 from tracer.records.record_classes import Kind
 from tracer.records.status import Reason, Status
 

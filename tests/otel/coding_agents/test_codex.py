@@ -28,8 +28,7 @@ from tests.otel.coding_agents.captured import (
 from tests.otel.projections import Projected, differences
 from tests.profiles import beginnings, quick_among, scaled
 from tracer.otel.otlp.blocks import sent_spans
-from tracer.otel.otlp.logs import logs_in
-from tracer.otel.otlp.protobuf import StoredMessage
+from tracer.otel.otlp.spans import StoredMessage, logs_in
 from tracer.records.merge import Fields
 from tracer.records.record_classes import Kind
 from tracer.records.status import Status

@@ -26,8 +26,7 @@ from tests.otel.projections import Projected, differences, project_messages, spl
 from tests.profiles import beginnings, quick_among
 from tracer.otel.dialects.opencode import IN_FLIGHT, SCOPE
 from tracer.otel.otlp.blocks import sent_spans
-from tracer.otel.otlp.decode_json import decode_json
-from tracer.otel.otlp.decode_logs import decode_logs_json
+from tracer.otel.otlp.decode import decode_json, decode_logs_json
 from tracer.records.arguments import canonical
 from tracer.records.merge import Fields
 from tracer.records.record_classes import Kind

@@ -14,8 +14,7 @@ from uuid import UUID
 from tests.otel.captured import projected
 from tests.otel.decoded import spans_in
 from tests.otel.projections import Projected
-from tracer.otel.otlp.decode_json import decode_json
-from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.decode import decode_json, decode_protobuf
 from tracer.records.merge import Fields
 from tracer.records.record_classes import Kind
 from tracer.records.spans import Span

@@ -22,11 +22,10 @@ from functools import partial
 from inspect import isasyncgen, isgenerator, signature
 from typing import Any
 
-from tracer.client.block import Work, current_work
 from tracer.client.tracing import Tracing
-from tracer.client.work import Plan, ThinkAct, ToolCall
+from tracer.client.work import Plan, ThinkAct, ToolCall, Work, current_work
 from tracer.context import in_context
-from tracer.extras import missing_extra
+from tracer.errors import missing_extra
 
 try:
     import wrapt

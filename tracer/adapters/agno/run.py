@@ -11,10 +11,9 @@ from agno.run.base import RunStatus
 from agno.run.team import TeamRunOutput
 from agno.tools.function import FunctionCall, ToolResult
 
-from tracer.adapters.parameters import parameters_of
-from tracer.client.block import Work
+from tracer.adapters.hooks import parameters_of
 from tracer.client.tracing import Tracing
-from tracer.client.work import Chosen, Plan, Step, ThinkAct, ToolCall
+from tracer.client.work import Chosen, Plan, Step, ThinkAct, ToolCall, Work
 from tracer.records.prices import TokenUsage, cost_of
 from tracer.records.status import Reason
 

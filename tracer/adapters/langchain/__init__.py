@@ -6,7 +6,7 @@ runtime, and `to_langchain` does the reverse. The two converters need the extra 
 
 from typing import TYPE_CHECKING
 
-from tracer.extras import missing_extra
+from tracer.errors import missing_extra
 
 try:
     from tracer.adapters.langchain.runs import RecordingHandler, install

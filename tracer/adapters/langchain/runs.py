@@ -22,19 +22,18 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers import context as langchain_context
 
-from tracer.adapters.hooks import Uninstall, log_errors, read_prices, uninstall_all
-from tracer.adapters.langchain.messages import (
+from tracer.adapters.hooks import Uninstall, log_errors, parameters_of, read_prices, uninstall_all
+from tracer.adapters.langchain.tree import (
+    LangChainRun,
+    RunTree,
     answer_in,
     answer_of,
     messages_in,
     recorded_messages,
     result_of,
 )
-from tracer.adapters.langchain.tree import LangChainRun, RunTree
-from tracer.adapters.parameters import parameters_of
-from tracer.client.block import Work, add_work_finder, text_of
 from tracer.client.tracing import Tracing
-from tracer.client.work import Plan, Step, ThinkAct, ToolCall
+from tracer.client.work import Plan, Step, ThinkAct, ToolCall, Work, add_work_finder, text_of
 from tracer.records.status import Reason
 
 _uninstall: Uninstall = uninstall_all([])

@@ -31,23 +31,24 @@ from langchain_core.tools import Tool as SingleInputTool
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from tracer.concurrency import run_in_thread
 from tracer.context import ToolContext
 from tracer.errors import InvalidResult, RegistrationError, ToolError
+from tracer.records.results import result_text
 from tracer.records.status import Status
 from tracer.text import storable
-from tracer.threads import run_in_thread
-from tracer.tools.definition.arguments import (
+from tracer.tools.parameters import (
     Arguments,
+    HiddenParameter,
     Parameter,
     Parameters,
     invalid_arguments,
+    parameter_names,
     parameters_from_types,
 )
-from tracer.tools.definition.hidden_parameters import HiddenParameter, parameter_names
-from tracer.tools.definition.results import result_text
-from tracer.tools.definition.signature import hidden_parameters
-from tracer.tools.definition.tool import Tool, ToolOptions
 from tracer.tools.service import CallOutcome, ToolService
+from tracer.tools.signature import hidden_parameters
+from tracer.tools.tool import Tool, ToolOptions
 
 _NOTHING = object()
 
@@ -68,7 +69,7 @@ def from_langchain(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
 
     Args:
         tool: The tool. A copy of it is run.
-        options: See `tracer.tools.definition.tool.Tool`. `hidden` maps the name of each parameter
+        options: See `tracer.tools.tool.Tool`. `hidden` maps the name of each parameter
             that the runtime fills to the type hint that a tool function would have: `{"user_id":
             UserId, "at": Annotated[Clock, Hidden(get_clock)]}`. `tags` are by default the tags of
             the LangChain tool.

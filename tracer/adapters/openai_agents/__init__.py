@@ -19,11 +19,9 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-from tracer.client.block import current_work
 from tracer.client.tracing import Tracing
-from tracer.client.work import ToolCall
-from tracer.errors import ToolError
-from tracer.extras import missing_extra
+from tracer.client.work import ToolCall, current_work
+from tracer.errors import ToolError, missing_extra
 
 try:
     import agents
@@ -47,8 +45,7 @@ try:
 except ImportError as error:
     raise missing_extra(__name__, "openai-agents", error) from error
 
-from tracer.adapters.openai_agents.items import finish_reason_of
-from tracer.adapters.openai_agents.run import OpenAIRun, agent_run
+from tracer.adapters.openai_agents.run import OpenAIRun, agent_run, finish_reason_of
 
 _RUN: ContextVar[OpenAIRun | None] = ContextVar("tracer-openai-agents-run", default=None)
 _uninstall: Uninstall = uninstall_all([])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agents import Tool
+from agents import Handoff, Tool
 from agents.exceptions import (
     InputGuardrailTripwireTriggered,
     MaxTurnsExceeded,
@@ -19,15 +19,179 @@ from agents.exceptions import (
 from agents.items import ToolApprovalItem
 from agents.models.default_models import get_default_model
 from agents.tool import FunctionToolResult
+from openai import AsyncAzureOpenAI, AsyncOpenAI
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
 
-from tracer.adapters.openai_agents import items
-from tracer.adapters.parameters import parameters_of
-from tracer.client.block import Work, current_work, text_of
+from tracer.adapters.hooks import parameters_of
 from tracer.client.tracing import Tracing
-from tracer.client.work import Chosen, Plan, Step, ThinkAct, ToolCall
-from tracer.records.prices import cost_of
+from tracer.client.work import Chosen, Plan, Step, ThinkAct, ToolCall, Work, current_work, text_of
+from tracer.records.prices import TokenUsage, cost_of, provider_at
+from tracer.records.results import error_info
 from tracer.records.status import Reason
-from tracer.tools.definition.results import error_info
+
+# --- Convert the OpenAI Agents SDK's input and output items to recorded values.
+
+LOCAL = ("computer", "local_shell", "shell", "apply_patch")
+"""OpenAI's own tools that run in this process. The provider runs OpenAI's other tools."""
+
+_RESULTS = ("output", "outputs", "result", "results")
+_NOT_ARGUMENTS = (
+    *("id", "call_id", "type", "name", "arguments", "status", "error", "server_label"),
+    *_RESULTS,
+)
+
+
+def request_of(run_input: Any) -> str | None:
+    """Return the user's last message; None if the input has none.
+
+    Args:
+        run_input: The input of a run: text, or items.
+    """
+    if isinstance(run_input, str) or run_input is None:
+        return run_input
+    for item in reversed(run_input):
+        if isinstance(item, Mapping) and item.get("role") == "user":
+            content = item.get("content")
+            if isinstance(content, str):
+                return content
+            texts = [each.get("text") for each in content or () if isinstance(each, Mapping)]
+            return "".join(each for each in texts if isinstance(each, str))
+    return None
+
+
+def text_of_answer(output: Iterable[Any]) -> str | None:
+    """Return the text of an answer, including refusals; None if the answer has only tool calls."""
+    parts = [part for item in output if item.type == "message" for part in item.content]
+    texts = [getattr(part, "text", None) or getattr(part, "refusal", None) for part in parts]
+    return "".join(text for text in texts if text) or None
+
+
+def handoffs_of(agent: Any) -> dict[str, str]:
+    """Return the names of an agent's hand-off targets, keyed by the names of the hand-off tools."""
+    return {
+        each.tool_name if isinstance(each, Handoff) else Handoff.default_tool_name(each): (
+            each.agent_name if isinstance(each, Handoff) else each.name
+        )
+        for each in agent.handoffs
+    }
+
+
+def tools_of(agent: Any) -> list[dict[str, Any]]:
+    """Return the tools that an agent offers its model, except those of MCP servers."""
+    return [
+        {
+            "name": tool.name,
+            "description": getattr(tool, "description", None),
+            "parameters": getattr(tool, "params_json_schema", None),
+        }
+        for tool in agent.tools
+    ]
+
+
+def provider_of(model: Any) -> str | None:
+    """Return the name of a model's provider; None if the provider is unknown.
+
+    Args:
+        model: The SDK's object for the model.
+    """
+    client = getattr(model, "_client", None)
+    if isinstance(client, AsyncAzureOpenAI):
+        return "azure.ai.openai"
+    return provider_at(str(client.base_url)) if isinstance(client, AsyncOpenAI) else None
+
+
+def finish_reason_of(response: Any) -> str | None:
+    """Return a model's finish reason in the terms of OpenAI's API; None if it is unknown.
+
+    Args:
+        response: A response of the chat completions API or of the responses API.
+    """
+    if isinstance(response, ChatCompletion):
+        return response.choices[0].finish_reason if response.choices else None
+    if not isinstance(response, Response):
+        return None
+    details = response.incomplete_details
+    return (details and details.reason) or response.status
+
+
+def tokens_of(usage: Any) -> TokenUsage | None:
+    """Return the tokens of an answer; None if the provider did not report them."""
+    if not usage.total_tokens:
+        return None
+    details = usage.input_tokens_details
+    return TokenUsage(
+        usage.input_tokens,
+        usage.output_tokens,
+        details.cached_tokens or 0,
+        getattr(details, "cache_write_tokens", 0) or 0,
+        getattr(usage.output_tokens_details, "reasoning_tokens", 0) or 0,
+    )
+
+
+# --- Calls that a model chose ------------------------------------------------------------------
+
+
+def is_call(item: Any) -> bool:
+    """Return whether an item of an answer is a tool call of any kind."""
+    return str(getattr(item, "type", "")).endswith("_call")
+
+
+def name_of(item: Any) -> str:
+    """Return the name of the tool that an item calls.
+
+    For OpenAI's own tools, the name is taken from the item's type.
+    """
+    name = getattr(item, "name", None)
+    return name if isinstance(name, str) else str(item.type).removesuffix("_call")
+
+
+def arguments_of(item: Any) -> Any:
+    """Return a call's arguments as the model wrote them.
+
+    If the item has no arguments, return its other fields.
+    """
+    if item.type == "function_call":
+        return item.arguments
+    if item.type == "custom_tool_call":
+        return item.input
+    other_fields = item.model_dump(exclude_none=True, exclude=set(_NOT_ARGUMENTS))
+    return getattr(item, "arguments", None) or other_fields
+
+
+def call_id_of(item: Any) -> str | None:
+    """Return the provider's id of the call."""
+    call_id = getattr(item, "call_id", None)
+    return call_id if call_id is not None else getattr(item, "id", None)
+
+
+def kind_of(item: Any) -> str | None:
+    """Return the type of the tool that an item calls; None if the item does not state it."""
+    return "MCP" if item.type == "mcp_call" else None
+
+
+def ran_at_provider(item: Any) -> bool:
+    """Return whether the provider itself ran the call.
+
+    Such a call ended before the answer arrived.
+    """
+    return item.type.removesuffix("_call") not in ("function", "custom_tool", *LOCAL)
+
+
+def result_of(item: Any) -> Any:
+    """Return the result of a call that the provider ran; None if the item has none."""
+    result = next((each for key in _RESULTS if (each := getattr(item, key, None))), None)
+    if isinstance(result, list):
+        return [each.model_dump() if hasattr(each, "model_dump") else each for each in result]
+    return result
+
+
+def error_of(item: Any) -> Any:
+    """Return the error of a call that the provider ran; None if it succeeded."""
+    error = getattr(item, "error", None)
+    status = getattr(item, "status", None)
+    return error or (status if status in ("failed", "incomplete") else None)
+
 
 HANDOFF = "HANDOFF"
 UNTITLED = "Agent workflow"
@@ -96,9 +260,9 @@ class OpenAIRun:
         self._thought = self.tracing.think_act(
             self.unless_sensitive([*system, *input_items]),
             model=self._model(agent),
-            provider=items.provider_of(self.model),
+            provider=provider_of(self.model),
             parameters=parameters_of(agent.model_settings.resolve(self._config.model_settings)),
-            tools=items.tools_of(agent),
+            tools=tools_of(agent),
             within=self.step,
         )
         self._thought.start()
@@ -109,15 +273,15 @@ class OpenAIRun:
         if thought is None:
             thought = self.tracing.think_act(model=self._model(agent), within=self.step)
             thought.start()
-        chosen = [each for each in response.output if items.is_call(each)]
-        handoffs = items.handoffs_of(agent)
-        targets = [handoffs.get(items.name_of(each)) for each in chosen]
-        usage = items.tokens_of(response.usage)
+        chosen = [each for each in response.output if is_call(each)]
+        handoffs = handoffs_of(agent)
+        targets = [handoffs.get(name_of(each)) for each in chosen]
+        usage = tokens_of(response.usage)
         calls = thought.finish(
-            self.unless_sensitive(items.text_of_answer(response.output)),
+            self.unless_sensitive(text_of_answer(response.output)),
             input_tokens=usage and usage.input,
             output_tokens=usage and usage.output,
-            cost_usd=cost_of(usage, thought.model, provider=items.provider_of(self.model))
+            cost_usd=cost_of(usage, thought.model, provider=provider_of(self.model))
             if usage and thought.model
             else None,
             cache_read_tokens=(usage and usage.cache_read) or None,
@@ -126,10 +290,10 @@ class OpenAIRun:
             finish_reasons=self.finish_reason,
             tool_calls=[
                 Chosen(
-                    items.name_of(each),
-                    self.unless_sensitive(items.arguments_of(each)),
-                    items.call_id_of(each),
-                    HANDOFF if target is not None else items.kind_of(each),
+                    name_of(each),
+                    self.unless_sensitive(arguments_of(each)),
+                    call_id_of(each),
+                    HANDOFF if target is not None else kind_of(each),
                 )
                 for each, target in zip(chosen, targets, strict=True)
             ],
@@ -140,7 +304,7 @@ class OpenAIRun:
             for item, call, target in zip(chosen, calls, targets, strict=True)
         ]
         for choice in self._round:
-            if items.ran_at_provider(choice.item):
+            if ran_at_provider(choice.item):
                 choice.is_claimed = True
                 self._end_at_provider(choice)
         return thought
@@ -148,8 +312,8 @@ class OpenAIRun:
     def _end_at_provider(self, choice: _Choice) -> None:
         call, item = choice.call, choice.item
         call.start()
-        call.result = text_of(self.unless_sensitive(items.result_of(item)))
-        if (error := items.error_of(item)) is None:
+        call.result = text_of(self.unless_sensitive(result_of(item)))
+        if (error := error_of(item)) is None:
             call.finish(call.result)
         else:
             call.fail(text_of(self.unless_sensitive(error)) or "The call failed at the provider.")
@@ -208,7 +372,7 @@ class OpenAIRun:
                 call_id is not None
                 and (each.call.provider_call_id, each.call.name) == (call_id, tool.name)
             ),
-            lambda each: each.call.name in items.LOCAL and tool.name.startswith(each.call.name),
+            lambda each: each.call.name in LOCAL and tool.name.startswith(each.call.name),
         )
         self._local.append((context, tool, call))
         return call
@@ -353,7 +517,7 @@ def agent_run(tracing: Tracing, args: tuple[Any, ...], options: Mapping[str, Any
     state = run_input if hasattr(run_input, "_original_input") else options.get("run_state")
     agent = getattr(state, "_current_agent", None) or (args or [options["starting_agent"]])[0]
     config = options["run_config"]
-    request = items.request_of(getattr(state, "_original_input", run_input))
+    request = request_of(getattr(state, "_original_input", run_input))
     # An agent as a tool gets the configuration of the outer run, whose title it must not repeat.
     is_titled = config.workflow_name != UNTITLED and current_work(tracing) is None
     plan = tracing.plan(

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from tracer.extras import missing_extra
+from tracer.errors import missing_extra
 
 try:
     from pydantic_ai import Agent

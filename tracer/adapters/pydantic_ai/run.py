@@ -19,10 +19,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.tools import DeferredToolRequests
 
-from tracer.adapters.parameters import parameters_of
-from tracer.client.block import current_work, text_of
+from tracer.adapters.hooks import parameters_of
 from tracer.client.tracing import Tracing
-from tracer.client.work import Chosen, Plan, ThinkAct, ToolCall
+from tracer.client.work import Chosen, Plan, ThinkAct, ToolCall, current_work, text_of
 from tracer.records.prices import TokenUsage, cost_of
 from tracer.records.status import Reason
 

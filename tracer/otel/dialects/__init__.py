@@ -14,11 +14,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.run_spans import SlimSpan
-from tracer.otel.dialects.span_facts import WRAPPER, SpanFacts
+from tracer.otel.dialects.dialect import WRAPPER, Dialect, SlimSpan, SpanFacts, include_parts
 from tracer.otel.dialects.tables import TABLES
-from tracer.otel.dialects.usage import include_parts
 from tracer.records.spans import LogRecord, ReadableSpan
 
 __all__ = [

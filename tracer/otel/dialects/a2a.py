@@ -5,9 +5,8 @@ The work of the called agent is below the server's span.
 
 from __future__ import annotations
 
-from tracer.otel.dialects.dialect import Dialect
+from tracer.otel.dialects.dialect import Dialect, Role, SpanFacts, first_text
 from tracer.otel.dialects.genai import AGENT_NAMES, CONVERSATIONS
-from tracer.otel.dialects.span_facts import Role, SpanFacts, first_text
 from tracer.records.spans import ReadableSpan
 
 METHOD = "a2a.method.name"

@@ -22,18 +22,18 @@ from typing import Any
 
 import orjson
 
-from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.genai import ARGUMENTS, INPUT_TOKENS, OUTPUT_TOKENS, RESULTS
-from tracer.otel.dialects.run_spans import SlimSpan
-from tracer.otel.dialects.span_facts import (
+from tracer.otel.dialects.dialect import (
     WRAPPER,
+    Dialect,
     RequestedCall,
     Role,
+    SlimSpan,
     SpanFacts,
     count,
     first,
     first_text,
 )
+from tracer.otel.dialects.genai import ARGUMENTS, INPUT_TOKENS, OUTPUT_TOKENS, RESULTS
 from tracer.records.arguments import parsed
 from tracer.records.prices import usd
 from tracer.records.spans import STATUS_ERROR, Attributes, LogRecord, ReadableSpan

@@ -23,9 +23,17 @@ from hashlib import sha256
 from math import inf
 from typing import Any, NamedTuple
 
-from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first_text, text
+from tracer.otel.dialects.dialect import (
+    WRAPPER,
+    Dialect,
+    Role,
+    SlimSpan,
+    SpanFacts,
+    count,
+    cut_circles,
+    first_text,
+    text,
+)
 from tracer.records.arguments import parsed
 from tracer.records.spans import SPAN_ID_BYTES, STATUS_ERROR, Attributes, LogRecord, ReadableSpan
 

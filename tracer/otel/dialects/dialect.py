@@ -1,14 +1,356 @@
-"""`Dialect`: what a module declares so that Tracer reads the spans of a convention."""
+"""A dialect: how one convention states facts about agents, models and tools in its spans.
+
+`SpanFacts` contains the facts that a dialect reads from a span. `RunSpans` gives some dialects all
+spans of the run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
 from typing import Any, NamedTuple
 
-from tracer.otel.dialects.run_spans import SlimSpan
-from tracer.otel.dialects.span_facts import SpanFacts, first
+import orjson
+
+from tracer.records.prices import token_count
 from tracer.records.spans import Attributes, LogRecord, ReadableSpan, SpanEvent
+
+# --- `SpanFacts`: the role and the fields of a span, in one form for all conventions.
+
+
+class Role(StrEnum):
+    """What a span represents in a run."""
+
+    AGENT = "agent"
+    MODEL = "model"
+    TOOL = "tool"
+    WORKFLOW = "workflow"
+    """A span around agents, without a record. If a tool started it, and it contains a model call
+    but no agent, it becomes an agent."""
+    CHAIN = "chain"
+    """A wrapper of an agent framework. If a tool started it, and it contains a model call and a
+    tool call but no agent, it becomes an agent."""
+    WRAPPER = "wrapper"
+    """A span without a record. Its children become children of its parent."""
+
+
+class RequestedCall(NamedTuple):
+    """A tool call that a model's answer requests."""
+
+    call_id: str | None
+    name: str | None
+    arguments: str | None
+
+
+class ExecutedCall(NamedTuple):
+    """A tool call that the model's provider executed itself. It has no span of its own."""
+
+    call_id: str | None
+    name: str | None
+    arguments: str | None
+    result: str | None = None
+
+
+class SpanFacts(NamedTuple):
+    """The fields that a dialect read from one span. Structured values are stored as JSON text."""
+
+    role: Role
+    name: str | None = None
+    """The agent's or the tool's name."""
+    agent: str | None = None
+    """The name of the agent that made a model call or tool call, according to the call's span."""
+    conversation: str | None = None
+    subject: str | None = None
+    request: str | None = None
+    """The first message of the user."""
+    answer: str | None = None
+    """The text of the agent's or the model's answer."""
+    reasoning: str | None = None
+    """The text of the model's reasoning that precedes its answer."""
+    executed: tuple[ExecutedCall, ...] = ()
+    """The tool calls that the provider executed while the model answered."""
+    requested_model: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    """The provider of the model, as the emitter names it."""
+    messages: str | None = None
+    chosen: tuple[RequestedCall, ...] = ()
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    """The input tokens that the provider read from its cache."""
+    cache_written_tokens: int | None = None
+    """The input tokens that the provider wrote to its cache."""
+    reasoning_tokens: int | None = None
+    """The output tokens that the model spent on reasoning."""
+    cache_written_hour_tokens: int | None = None
+    """Those of `cache_written_tokens` that the provider caches for an hour."""
+    audio_input_tokens: int | None = None
+    audio_output_tokens: int | None = None
+    total_tokens: int | None = None
+    """The sum of all tokens, as the emitter reports it."""
+    service_tier: str | None = None
+    """The provider's service tier, such as `flex`, which determines the price."""
+    cost_usd: Decimal | None = None
+    parameters: str | None = None
+    """The parameters of the request, as the text of a JSON object."""
+    offered_tools: str | None = None
+    """The tools that a model could choose, as `tracer.records.arguments` writes them."""
+    finish_reasons: tuple[str, ...] = ()
+    first_token_seconds: float | None = None
+    """The time from the start to the first token of the answer."""
+    graph_node: str | None = None
+    """The node of the agent's graph that called the model."""
+    tool_type: str | None = None
+    call_id: str | None = None
+    arguments: str | None = None
+    result: str | None = None
+    has_failed: bool = False
+    """Whether the tool or the model failed, even if the span's status is not an error."""
+    is_denied: bool = False
+    """Whether the user or a rule did not permit the tool call."""
+    node: str | None = None
+    """The agent's node in the emitter's graph of agents."""
+    node_above: str | None = None
+    """The node of the agent that handed over to this agent."""
+    title: str | None = None
+    """The title of an agent's plan, if no tool call started the agent. If None, the title is the
+    first line of the request."""
+    is_placed: bool = False
+    """Whether the parent of an agent is certain. If so, no other parent is inferred."""
+    cancelled: str | None = None
+    """The kind of cancellation; None if the convention states none."""
+    is_interrupted: bool = False
+    """Whether the emitter's process ended before the work did. The end will never arrive."""
+    continues: bytes | None = None
+    """The span id of an earlier agent that this tool call continued."""
+    follows_call_id: str | None = None
+    """The provider call id of an earlier run's tool call that caused this run when it ended."""
+    awaits_round: bool = False
+    """Whether the model call that chose this tool call has not arrived. If so, no other model call
+    is inferred."""
+    transfer_target: str | None = None
+    """The name of the agent to which a tool call transfers control."""
+    caller: str | None = None
+    """The name of the agent or workflow that invoked this agent, according to the span."""
+    is_assumed: bool = False
+    """Whether the role follows from the names and counts of the span, because its operation is
+    unknown. The spans around and below it may contradict."""
+    is_mcp: bool = False
+    """Whether the span follows the MCP conventions. A tool span around it may describe the same
+    call."""
+
+
+WRAPPER = SpanFacts(Role.WRAPPER)
+"""The facts of a span that no dialect recognizes."""
+
+_REDACTED = "__REDACTED__"
+
+
+def text(value: Any) -> str | None:
+    """Return an attribute's value as text, with structures as JSON.
+
+    Returns None for null and for the placeholder `__REDACTED__`.
+    """
+    if isinstance(value, str):
+        return value if value != _REDACTED else None
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return value.hex()
+    try:
+        return orjson.dumps(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
+    """Return the value of the first named attribute that is not empty; None if all are empty."""
+    get = attributes.get
+    for name in names:
+        value = get(name)
+        if value is not None and value != "":
+            return value
+    return None
+
+
+def first_text(attributes: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """Return the value of the first named attribute that is not empty, converted by `text`."""
+    get = attributes.get
+    for name in names:
+        value = get(name)
+        if value is not None and value != "":
+            return text(value)
+    return None
+
+
+def count(value: Any) -> int | None:
+    """Return a token count from an integer, a float or text; None if the value is no count."""
+    if isinstance(value, str):
+        value = int(value) if value.isdecimal() and len(value) < 19 else None
+    if isinstance(value, float):
+        value = int(value) if value.is_integer() and abs(value) < 2**63 else None
+    return token_count(value)
+
+
+# --- `SlimSpan`: a span of a run, linked to its parent and annotated by its dialect.
+
+
+@dataclass(slots=True, eq=False)
+class SlimSpan:
+    """One span of a run. Times are nanoseconds since 1970; an `end` of 0 means no end yet.
+
+    The projection sets the fields with defaults, step by step, in the order in which they are
+    listed.
+    """
+
+    span_id: bytes
+    parent_span_id: bytes | None
+    start: int
+    end: int
+    name: str
+    scope: str
+    status_code: int
+    status_message: str
+    attributes: Attributes
+    events: tuple[SpanEvent, ...]
+    parent: SlimSpan | None = None
+    """The parent of the span, if it has arrived. Cycles of parents are broken."""
+    missing_parent: bytes | None = None
+    """The id of the parent, if the parent has not arrived."""
+    inferred: str | None = None
+    """The evidence, if the parent was inferred. None if span ids identify the parent."""
+    facts: SpanFacts = WRAPPER
+    """The fields that the dialect read from the span. They change when spans are merged."""
+    above: SlimSpan | None = None
+    """The nearest agent, model call or tool call above the span."""
+    awaits: bytes | None = None
+    """If no such ancestor is known because a span above has not arrived, the id of this missing
+    span. Otherwise None."""
+    merged_into: SlimSpan | None = None
+    """The span that this span was merged into, if both describe the same work."""
+    record_id: bytes = field(default=b"")
+    """The id of the think-act or tool call that the span becomes."""
+    lasting_id: bytes | None = None
+    """The id from which the ids of the span's records are derived, instead of `span_id`. It is set
+    if log records describe the same work under another id. The records then keep their ids when the
+    span arrives."""
+
+    @property
+    def identity(self) -> bytes:
+        """The id from which the ids of this span's records are derived."""
+        return self.lasting_id or self.span_id
+
+    @property
+    def order(self) -> tuple[int, bytes]:
+        """The sort key of spans: start and id."""
+        return self.start, self.span_id
+
+
+def cut_circles(suspects: Iterable[SlimSpan]) -> None:
+    """Break each cycle of parent links that contains one of the given spans.
+
+    In each cycle, the span with the least id loses its parent.
+    """
+    done: set[SlimSpan] = set()
+    for suspect in suspects:
+        way: dict[SlimSpan, None] = {}
+        at: SlimSpan | None = suspect
+        while at is not None and at not in done and at not in way:
+            way[at] = None
+            at = at.parent
+        if at is not None and at in way:
+            climbed = list(way)
+            min(climbed[climbed.index(at) :], key=lambda span: span.span_id).parent = None
+        done.update(way)
+
+
+# --- Make the token counts of all emitters mean the same: a total includes its parts.
+#
+# Some emitters count cached, written and reasoning tokens inside the total, others beside it. The
+# counts of a span often prove which. If they do not, the other spans of the same scope and
+# provider
+# in the run decide; without any proof, the total is assumed to include its parts, as the GenAI
+# conventions say.
+
+_COUNTED = (Role.MODEL, Role.AGENT)
+
+
+class _Counting(NamedTuple):
+    """Whether an emitter counts parts inside the total. None: the counts do not prove it."""
+
+    is_input_whole: bool | None
+    is_output_whole: bool | None
+
+
+def include_parts(spans: Iterable[SlimSpan]) -> None:
+    """Add cached, written and reasoning tokens to the totals that do not include them."""
+    proofs: dict[tuple[str, str | None], set[_Counting]] = {}
+    counted: list[tuple[SlimSpan, _Counting]] = []
+    for span in spans:
+        facts = span.facts
+        if facts.role in _COUNTED and _has_parts(facts):
+            counting = _counting(facts)
+            counted.append((span, counting))
+            proofs.setdefault((span.scope, facts.provider), set()).add(counting)
+    for span, own in counted:
+        others = proofs[span.scope, span.facts.provider]
+        span.facts = _whole(
+            span.facts,
+            _agreed(own.is_input_whole, {each.is_input_whole for each in others}),
+            _agreed(own.is_output_whole, {each.is_output_whole for each in others}),
+        )
+
+
+def _has_parts(facts: SpanFacts) -> bool:
+    return bool(facts.cache_read_tokens or facts.cache_written_tokens or facts.reasoning_tokens)
+
+
+def _agreed(own: bool | None, others: set[bool | None]) -> bool:
+    if own is not None:
+        return own
+    proven = others - {None}
+    return proven != {False}
+
+
+def _counting(facts: SpanFacts) -> _Counting:
+    """Return what the counts of a span prove: no part is larger than its whole, and sums match."""
+    cached = (facts.cache_read_tokens or 0) + (facts.cache_written_tokens or 0)
+    reasoning = facts.reasoning_tokens or 0
+    wholes = facts.input_tokens or 0, facts.output_tokens or 0
+    fits = [
+        _Counting(is_input_whole, is_output_whole)
+        for is_input_whole in (True, False)
+        for is_output_whole in (True, False)
+        if (not is_input_whole or cached <= wholes[0])
+        and (not is_output_whole or reasoning <= wholes[1])
+    ]
+    total = facts.total_tokens
+    matching = [
+        each
+        for each in fits
+        if total == sum(wholes) + cached * (not each[0]) + reasoning * (not each[1])
+    ]
+    left = matching or fits
+    inputs, outputs = {each[0] for each in left}, {each[1] for each in left}
+    return _Counting(
+        inputs.pop() if cached and len(inputs) == 1 else None,
+        outputs.pop() if reasoning and len(outputs) == 1 else None,
+    )
+
+
+def _whole(facts: SpanFacts, is_input_whole: bool, is_output_whole: bool) -> SpanFacts:
+    cached = (facts.cache_read_tokens or 0) + (facts.cache_written_tokens or 0)
+    if not is_input_whole and facts.input_tokens is not None:
+        facts = facts._replace(input_tokens=facts.input_tokens + cached)
+    if not is_output_whole and facts.output_tokens is not None:
+        facts = facts._replace(output_tokens=facts.output_tokens + (facts.reasoning_tokens or 0))
+    return facts
+
+
+# --- `Dialect`: what a module declares so that Tracer reads the spans of a convention.
 
 CompleteRun = Callable[[list[SlimSpan], list[LogRecord]], list[SlimSpan]]
 

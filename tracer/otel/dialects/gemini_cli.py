@@ -7,8 +7,7 @@ then a trace of its own, so one prompt becomes several runs. Only the conversati
 from __future__ import annotations
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, first_text, text
+from tracer.otel.dialects.dialect import WRAPPER, Dialect, Role, SpanFacts, first_text, text
 from tracer.records.arguments import parsed
 from tracer.records.spans import ReadableSpan
 

@@ -6,15 +6,14 @@ Spans of model calls also have GenAI attributes, which are preferred.
 from __future__ import annotations
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.observed import (
+from tracer.otel.dialects.dialect import WRAPPER, Dialect, Role, SpanFacts, first_text
+from tracer.otel.dialects.genai import (
     Observed,
     content_of,
     observed_agent,
     observed_model,
     observed_tool,
 )
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, first_text
 from tracer.records.spans import ReadableSpan
 
 _KIND = "lmnr.span.type"

@@ -11,16 +11,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.observed import (
+from tracer.otel.dialects.dialect import (
+    WRAPPER,
+    Dialect,
+    Role,
+    SlimSpan,
+    SpanFacts,
+    count,
+    first,
+    first_text,
+    text,
+)
+from tracer.otel.dialects.genai import (
     Observed,
     is_created_agent,
     observed_agent,
     observed_model,
     observed_tool,
 )
-from tracer.otel.dialects.run_spans import SlimSpan
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first, first_text, text
 from tracer.records.arguments import parsed
 from tracer.records.spans import STATUS_ERROR, LogRecord, ReadableSpan
 

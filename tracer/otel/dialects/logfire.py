@@ -11,9 +11,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import Dialect, PendingSpans
-from tracer.otel.dialects.observed import Observed, content_of, observed_model, observed_tool
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first, first_text
+from tracer.otel.dialects.dialect import (
+    WRAPPER,
+    Dialect,
+    PendingSpans,
+    Role,
+    SpanFacts,
+    count,
+    first,
+    first_text,
+)
+from tracer.otel.dialects.genai import Observed, content_of, observed_model, observed_tool
 from tracer.records.arguments import parsed
 from tracer.records.spans import SPAN_ID_BYTES, ReadableSpan
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import Dialect
+from tracer.otel.dialects.dialect import WRAPPER, Dialect, Role, SpanFacts, text
 from tracer.otel.dialects.messages import all_calls, first_request, read_messages
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, text
 from tracer.records.arguments import parsed
 from tracer.records.spans import ReadableSpan
 

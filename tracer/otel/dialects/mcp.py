@@ -5,9 +5,8 @@ Only requests with the method `tools/call` are tool calls. All other requests ar
 
 from __future__ import annotations
 
-from tracer.otel.dialects.dialect import Dialect
+from tracer.otel.dialects.dialect import WRAPPER, Dialect, Role, SpanFacts, first_text
 from tracer.otel.dialects.genai import ARGUMENTS, RESULTS
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, first_text
 from tracer.records.spans import ReadableSpan
 
 METHOD = "mcp.method.name"

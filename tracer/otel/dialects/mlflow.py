@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.observed import (
+from tracer.otel.dialects.dialect import WRAPPER, Dialect, Role, SpanFacts, count, text
+from tracer.otel.dialects.genai import (
     Observed,
     is_created_agent,
     observed_agent,
     observed_model,
     observed_tool,
 )
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, text
 from tracer.records.arguments import parsed
 from tracer.records.prices import usd
 from tracer.records.spans import ReadableSpan

@@ -24,9 +24,15 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, text
+from tracer.otel.dialects.dialect import (
+    WRAPPER,
+    Dialect,
+    Role,
+    SlimSpan,
+    SpanFacts,
+    cut_circles,
+    text,
+)
 from tracer.records.arguments import parsed
 from tracer.records.spans import SPAN_ID_BYTES, STATUS_ERROR, LogRecord
 

@@ -13,7 +13,16 @@ from typing import Any
 import orjson
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import Dialect
+from tracer.otel.dialects.dialect import (
+    WRAPPER,
+    Dialect,
+    Role,
+    SpanFacts,
+    count,
+    first,
+    first_text,
+    text,
+)
 from tracer.otel.dialects.messages import (
     all_calls,
     all_executed,
@@ -23,9 +32,8 @@ from tracer.otel.dialects.messages import (
     flattened_values,
     last_answer,
     read_messages,
+    unwrapped_result,
 )
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts, count, first, first_text, text
-from tracer.otel.dialects.tool_messages import unwrapped_result
 from tracer.records.arguments import parsed
 from tracer.records.prices import usd
 from tracer.records.spans import ReadableSpan

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts
+from tracer.otel.dialects.dialect import WRAPPER, Dialect, Role, SpanFacts
 from tracer.records.spans import ReadableSpan
 
 _SCOPES = "openlit."

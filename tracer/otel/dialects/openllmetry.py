@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.messages import first_request, last_answer, read_messages
-from tracer.otel.dialects.observed import returned
-from tracer.otel.dialects.span_facts import Role, SpanFacts, first, first_text, text
-from tracer.otel.dialects.tool_messages import unwrapped_result
+from tracer.otel.dialects.dialect import Dialect, Role, SpanFacts, first, first_text, text
+from tracer.otel.dialects.genai import returned
+from tracer.otel.dialects.messages import (
+    first_request,
+    last_answer,
+    read_messages,
+    unwrapped_result,
+)
 from tracer.records.arguments import parsed
 from tracer.records.spans import ReadableSpan
 

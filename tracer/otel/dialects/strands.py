@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import Dialect
+from tracer.otel.dialects.dialect import Dialect, Role, SpanFacts, text
 from tracer.otel.dialects.messages import read_messages
-from tracer.otel.dialects.span_facts import Role, SpanFacts, text
 from tracer.records.spans import ReadableSpan
 
 _SCOPE = "strands.telemetry.tracer"

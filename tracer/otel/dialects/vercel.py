@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import Dialect
-from tracer.otel.dialects.messages import all_calls, first_request, read_messages
-from tracer.otel.dialects.span_facts import (
+from tracer.otel.dialects.dialect import (
     WRAPPER,
+    Dialect,
     RequestedCall,
     Role,
     SpanFacts,
@@ -23,6 +22,7 @@ from tracer.otel.dialects.span_facts import (
     first_text,
     text,
 )
+from tracer.otel.dialects.messages import all_calls, first_request, read_messages
 from tracer.records.arguments import parsed
 from tracer.records.spans import ReadableSpan
 

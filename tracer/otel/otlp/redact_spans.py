@@ -17,12 +17,9 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from tracer.otel.otlp.logs import scopes_of_logs
-from tracer.otel.otlp.protobuf import StoredMessage, StoredParts
-from tracer.otel.otlp.protobuf_spans import Envelope, scopes_of
-from tracer.records.masks import mask
-from tracer.records.payloads import PayloadPolicy, stored_payload
-from tracer.redaction import Redaction
+from tracer.otel.otlp.spans import Envelope, StoredMessage, StoredParts, scopes_of, scopes_of_logs
+from tracer.records.masks import PayloadPolicy, mask, stored_payload
+from tracer.redaction.redactor import Redaction
 from tracer.text import PREVIEW_BYTES
 
 _IS_PAYLOAD = re.compile(

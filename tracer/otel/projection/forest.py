@@ -1,18 +1,522 @@
-"""Arrange the spans of a run in a tree of agents, model calls and tool calls.
-
-Wrapper spans are skipped: a span's place in the tree (`SlimSpan.above`) is the nearest agent, model
-call or tool call above it. If the chain of parents ends at a span that has not arrived, the id of
-this span is stored (`SlimSpan.awaits`). Spans that describe the same work are merged.
-"""
+"""Interpret the spans of a run, and build the forest of the work that they describe."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import chain
+from typing import Any, NamedTuple
 
-from tracer.otel.dialects.run_spans import SlimSpan
-from tracer.otel.dialects.span_facts import WRAPPER, Role, SpanFacts
-from tracer.records.arguments import Canonical
+from tracer.otel.dialects import (
+    announced_parent,
+    complete_run,
+    genai,
+    is_pending,
+    read_span,
+    reads_parent,
+    session_of,
+)
+from tracer.otel.dialects.dialect import (
+    WRAPPER,
+    Role,
+    SlimSpan,
+    SpanFacts,
+    count,
+    cut_circles,
+    text,
+)
+from tracer.otel.otlp.spans import (
+    Envelope,
+    StoredMessage,
+    attributes_of,
+    error_of,
+    events_of,
+    logs_in,
+    logs_of,
+    merge_logs,
+    session_run_id,
+    stored,
+)
+from tracer.records.arguments import Canonical, parsed
+from tracer.records.masks import MASK
+from tracer.records.spans import STATUS_ERROR, TRACE_ID_BYTES, LogRecord
+from tracer.records.status import Reason, Status
+from tracer.resource import NO_SERVICE, Service, service_of
+
+# --- Read the spans of a run from stored OTLP messages.
+#
+# Each span is decoded in one version, linked to its parent and read by its dialect. Only
+# fields that
+# the projection needs are decoded.
+
+_MASK = MASK[1:].encode()
+"""The beginning of a mask without its bracket. Every mask contains it, even if JSON escapes the
+bracket."""
+
+_MOST_CHILDREN = 10
+_MOST_READ_BYTES = 1_000_000
+"""The maximum number of bytes to read if many children are read together with their parent. The
+parent's bytes count once for each child. Above the limit, the children are read without it."""
+
+
+class Resources:
+    """The resources of a run's spans and log records, decoded on demand."""
+
+    def __init__(self, versions: Mapping[bytes, _Version], logs: Iterable[LogRecord]) -> None:
+        """Store the versions of the spans, in any order, and the log records, sorted."""
+        self._versions = versions
+        self._logs = logs
+
+    def service(self, root_span_id: bytes | None) -> Service:
+        """Return the name, version and environment of the service that executed the run.
+
+        The resource of the root agent's span decides. If it names no service, the earliest span
+        that names one decides, and finally the first log record that does.
+        """
+        services = (service_of(resource) for resource in self._resources(root_span_id))
+        return next((each for each in services if any(each.values())), NO_SERVICE)
+
+    def _resources(self, root_span_id: bytes | None) -> Iterator[Mapping[str, Any]]:
+        root = self._versions.get(root_span_id or b"")
+        if root is not None:
+            yield attributes_of(root.resource_spans.resource.attributes)
+        # Spans of one request share their resource.
+        shared = {
+            id(each.resource_spans): each.resource_spans for each in sorted(self._versions.values())
+        }
+        for resource_spans in shared.values():
+            yield attributes_of(resource_spans.resource.attributes)
+        for record in self._logs:
+            yield record.resource
+
+
+@dataclass(slots=True)
+class RunSpans:
+    """The spans of a run, read by their dialects."""
+
+    trace_id: bytes
+    """The trace id. For a session's own run, `session_run_id` of the session."""
+    is_of_session: bool
+    """Whether this is a session's own run, which contains only log records without a trace id."""
+    sessions: frozenset[bytes]
+    """The `session_run_id` of each session that the log records name."""
+    spans: list[SlimSpan]
+    """The spans, sorted by start and id. Spans that dialects created from log records are included.
+    A pending span is replaced by the span that it announces."""
+    versions: dict[bytes, SlimSpan]
+    """One version of each span that was sent, including pending spans."""
+    announced: dict[bytes, bytes]
+    """The id of the span that each pending span announces."""
+    may_hold_masks: bool
+    """Whether any text may contain a mask of a secret."""
+    later: dict[bytes, int]
+    """The index of the first message that contains a span, by span id. Index 0 is left out."""
+    log_records: int
+    """The number of different log records."""
+    resources: Resources
+
+
+class _Version(NamedTuple):
+    """One version of a span, as it was sent. Sorts by start and id."""
+
+    start: int
+    span_id: bytes
+    end: int
+    wire: Any
+    scope: str
+    scope_spans: Any
+    resource_spans: Any
+
+    def body(self) -> bytes:
+        """Return the span with its resource and scope, as one serialized `ResourceSpans`."""
+        envelope = Envelope.of_messages(self.resource_spans, self.scope_spans)
+        return envelope.body(self.wire.SerializeToString(deterministic=True))
+
+    def is_newer(self, other: _Version) -> bool:
+        """Return whether this version replaces `other`.
+
+        It does if its end is later. If the ends are equal, the version with greater bytes wins.
+        """
+        if self.end != other.end:
+            return self.end > other.end
+        return self.body() > other.body()
+
+
+def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> RunSpans:
+    """Return the spans of one run.
+
+    The result does not depend on the order of the messages, or on how the spans are divided among
+    them.
+
+    Args:
+        messages: Stored messages (`tracer.otel.otlp.spans`) of one trace, with at least one span or
+            log record. Their items were checked when they were accepted.
+        of_sessions: The stored messages of the own runs (`session_run_id`) of the sessions that
+            this run's log records name. Their log records without a trace id are read, too.
+
+    Raises:
+        google.protobuf.message.DecodeError: A message cannot be parsed.
+    """
+    newest: dict[bytes, _Version] = {}
+    later: dict[bytes, int] = {}
+    logs: list[LogRecord] = []
+    may_hold_masks = False
+    for index, message in enumerate(messages):
+        may_hold_masks = may_hold_masks or _MASK in message
+        data = StoredMessage.FromString(message)
+        logs += logs_in(data)
+        for resource_spans in data.resource_spans:
+            for scope_spans in resource_spans.scope_spans:
+                scope = scope_spans.scope.name
+                for wire in scope_spans.spans:
+                    span_id = wire.span_id
+                    version = _Version(
+                        wire.start_time_unix_nano,
+                        span_id,
+                        wire.end_time_unix_nano,
+                        wire,
+                        scope,
+                        scope_spans,
+                        resource_spans,
+                    )
+                    earlier = newest.get(span_id)
+                    if earlier is None or version.is_newer(earlier):
+                        newest[span_id] = version
+                    if index and earlier is None:
+                        later[span_id] = index
+    logs = merge_logs(logs)
+    count = len(logs)
+    sessions = frozenset(_sessions(logs))
+    for message in of_sessions:
+        may_hold_masks = may_hold_masks or _MASK in message
+        others = logs_of([message])
+        logs += [record for record in others if not any(record.trace_id)]
+    logs = merge_logs(logs)
+    versions = {version.span_id: _slim(version) for version in sorted(newest.values())}
+    for record in logs:
+        event = genai.event_of(record)
+        if event is not None and record.span_id in versions:
+            versions[record.span_id].events += (event,)
+    announced, standing = _replace_pending(versions, newest)
+    for pending, span_id in announced.items():
+        first = later.get(pending, 0)
+        if span_id not in versions or first < later.get(span_id, 0):
+            later[span_id] = min(first, later.get(span_id, first))
+    spans = list(standing.values())
+    _link_parents(spans, standing)
+    _correct_times(spans)
+    _read(spans, newest)
+    return RunSpans(
+        trace_id=_run_id(newest, logs),
+        is_of_session=not newest and not any(any(record.trace_id) for record in logs),
+        sessions=sessions,
+        spans=complete_run(spans, logs),
+        versions=versions,
+        announced=announced,
+        may_hold_masks=may_hold_masks,
+        later=later,
+        log_records=count,
+        resources=Resources(newest, logs),
+    )
+
+
+def _run_id(versions: Mapping[bytes, _Version], logs: list[LogRecord]) -> bytes:
+    """Return the trace id of a run; for log records without a trace, their session's run id."""
+    ids: Iterator[bytes] = (version.wire.trace_id for version in versions.values())
+    of_logs = (record.trace_id for record in logs if any(record.trace_id))
+    return next(chain(ids, of_logs, _sessions(logs)), bytes(TRACE_ID_BYTES))
+
+
+def _sessions(logs: Iterable[LogRecord]) -> Iterator[bytes]:
+    """Yield `session_run_id` of each session that log records name."""
+    return (session_run_id(name) for record in logs if (name := session_of(record)) is not None)
+
+
+def _correct_times(spans: list[SlimSpan]) -> None:
+    """Replace a missing start by that of the earliest child, or by the end. No end is before it."""
+    missing = {span for span in spans if not span.start}
+    for span in spans:
+        above = span.parent
+        while span.start and above is not None and above in missing:
+            above.start = min(above.start or span.start, span.start)
+            above = above.parent
+    for span in spans:
+        span.start = span.start or span.end
+        if span.end:
+            span.end = max(span.start, span.end)
+    if missing:
+        spans.sort(key=lambda span: span.order)
+
+
+def _slim(version: _Version) -> SlimSpan:
+    wire = version.wire
+    status, events, parent_span_id = wire.status, wire.events, wire.parent_span_id
+    return SlimSpan(
+        version.span_id,
+        parent_span_id if any(parent_span_id) else None,
+        version.start,
+        version.end,
+        wire.name,
+        version.scope,
+        status.code,
+        status.message,
+        attributes_of(wire.attributes),
+        events_of(events) if events else (),
+    )
+
+
+def _replace_pending(
+    versions: dict[bytes, SlimSpan], received: dict[bytes, _Version]
+) -> tuple[dict[bytes, bytes], dict[bytes, SlimSpan]]:
+    """Replace each pending span by the unfinished span that it announces.
+
+    If the announced span has arrived, the pending span is only removed.
+
+    Args:
+        versions: One version of each span, sorted.
+        received: The same versions as they were sent. An entry is added for each announced span
+            that has not arrived.
+
+    Returns:
+        The id that each pending span announces, and the spans of the run, sorted.
+    """
+    pending = [span for span in versions.values() if is_pending(span)]
+    if not pending:
+        return {}, versions
+    real = {span_id: span for span_id, span in versions.items() if not is_pending(span)}
+    announced: dict[bytes, bytes] = {}
+    sources: dict[bytes, _Version] = {}
+    standing: dict[bytes, SlimSpan] = {}
+    for span in pending:
+        assert span.parent_span_id is not None
+        span_id = announced[span.span_id] = span.parent_span_id
+        source = received[span.span_id]._replace(end=0)
+        earlier = sources.get(span_id)
+        if earlier is None or source.is_newer(earlier):
+            sources[span_id] = source
+            parent = announced_parent(span)
+            standing[span_id] = replace(span, span_id=span_id, parent_span_id=parent, end=0)
+    received |= {span_id: source for span_id, source in sources.items() if span_id not in real}
+    standing |= real
+    return announced, dict(sorted(standing.items(), key=lambda item: item[1].order))
+
+
+def _link_parents(spans: list[SlimSpan], by_id: dict[bytes, SlimSpan]) -> None:
+    """Set the parent of each span. Break cycles of parents at the span with the least id."""
+    suspects: list[SlimSpan] = []
+    for span in spans:
+        parent_id = span.parent_span_id
+        if parent_id is None:
+            continue
+        parent = by_id.get(parent_id)
+        if parent is None:
+            span.missing_parent = parent_id
+            continue
+        span.parent = parent
+        if parent.start >= span.start:
+            suspects.append(span)  # each circle has a span that does not start after its parent
+    cut_circles(suspects)
+
+
+def _read(spans: list[SlimSpan], versions: dict[bytes, _Version]) -> None:
+    """Set the facts of each span, with the dialect that recognizes it."""
+    with_parent: list[SlimSpan] = []
+    for span in spans:
+        if reads_parent(span):
+            with_parent.append(span)
+        else:
+            span.facts = read_span(span)
+    children = Counter(span.parent for span in with_parent)
+    # Each of many children would read, and keep, too much of the same text.
+    too_large = {
+        parent
+        for parent, count in children.items()
+        if parent is not None
+        and count > _MOST_CHILDREN
+        and count * len(versions[parent.span_id].body()) > _MOST_READ_BYTES
+    }
+    for span in with_parent:
+        span.facts = read_span(span, None if span.parent in too_large else span.parent)
+
+
+# --- Derive how the work of a span ended: its status, reason and error.
+#
+# Frameworks and runtimes use exceptions not only for failures, but also to pause a call, to
+# hand over
+# and to cancel. The name of the error tells them apart, in every language.
+
+_CANCELLED = re.compile(
+    r"(?:context|task|operation|job|future|invocation)?(?:cancell?ed|cancell?ation|abort|aborted)"
+    r"(?:error|exception)?|keyboardinterrupt|generatorexit|interruptedexception"
+    r"|closedbyinterruptexception"
+)
+_TIMED_OUT = re.compile(
+    r"(?:api|http|read|write|connect|connection|pool|socket|tool|async|request|function|agent)?"
+    r"(?:timeout|timedout|timeoutcancellation)(?:error|exception)?"
+    r"|(?:context)?deadlineexceeded(?:error|exception)?|etimedout"
+)
+_PAUSED = frozenset(
+    (
+        *("graphinterrupt", "nodeinterrupt", "graphbubbleup", "approvalrequired", "calldeferred"),
+        *("toolapprovalrequired", "stopagentrun", "agentrunpaused", "runpaused", "suspend"),
+        *("workflowsuspended", "toolsuspended", "humaninputrequired", "interruptionrequired"),
+    )
+)
+"""The names of errors by which a framework pauses a call until a person or a system answers."""
+_HANDED_OVER = frozenset(("parentcommand", "handoff", "agenthandoff", "handoffexception"))
+"""The names of errors by which a framework hands control to another agent: the call succeeded."""
+_GO_ERRORS = ("context canceled", "context deadline exceeded")
+"""Messages of errors that have no class of their own."""
+_NO_NAME = re.compile(r"[\s_]+")
+
+
+class Ending(NamedTuple):
+    """How work ended."""
+
+    status: Status
+    reason: str | None = None
+    error_type: str | None = None
+    message: str | None = None
+    stack: str | None = None
+
+
+def ending_of(span: SlimSpan, failure: Reason | None = None, has_failed: bool = False) -> Ending:
+    """Return the ending of a span that has ended.
+
+    Args:
+        span: The span.
+        failure: The reason to store if the work failed.
+        has_failed: Whether the work failed even if the span's status is not an error.
+    """
+    facts = span.facts
+    error = error_of(span)
+    kind, message, stack = error["error_type"], error["error_message"], error["error_stack"]
+    if facts.cancelled is not None:
+        return Ending(Status.CANCELLED, None, stored(facts.cancelled) or None, message, stack)
+    is_error = span.status_code == STATUS_ERROR
+    reported = _reported_failure(facts.result) if facts.role is Role.TOOL else None
+    if not (is_error or has_failed or reported is not None or "error.type" in span.attributes):
+        if facts.is_interrupted:
+            return Ending(Status.CANCELLED, Reason.INTERRUPTED.value)
+        return Ending(Status.SUCCEEDED)
+    names = {_name_in(kind if kind is not None else message)}
+    names |= {_name_in(each) for each in _GO_ERRORS if (message or "").endswith(each)}
+    if not names.isdisjoint(_HANDED_OVER):
+        return Ending(Status.SUCCEEDED)
+    if not names.isdisjoint(_PAUSED):
+        return Ending(Status.CANCELLED, Reason.DEFERRED.value, kind, message, stack)
+    if any(_CANCELLED.fullmatch(name) for name in names):
+        return Ending(Status.CANCELLED, None, kind, message, stack)
+    if failure is not Reason.DENIED and any(_TIMED_OUT.fullmatch(name) for name in names):
+        failure = Reason.TIMED_OUT
+    message = message or stored(reported)
+    return Ending(Status.FAILED, failure.value if failure else None, kind, message, stack)
+
+
+def _name_in(error: str | None) -> str:
+    """Return the name of an error's class, without its package, in lower case and as one word."""
+    head = (error or "").strip().partition("\n")[0].partition("(")[0]
+    name = re.split(r"::|[.:/$]", head.rstrip(".:"))[-1]
+    return _NO_NAME.sub("", name).lower()
+
+
+def _reported_failure(result: str | None) -> str | None:
+    """Return the message of a tool result that reports a failure (MCP); None for other results.
+
+    Only the field `isError` counts. A result that merely contains the word error is a success.
+    """
+    if result is None or '"isError"' not in result:
+        return None
+    fields = parsed(result)
+    if not isinstance(fields, dict) or fields.get("isError") is not True:
+        return None
+    content: Any = fields.get("content")
+    parts = content if isinstance(content, list) else [content]
+    texts = [each.get("text") if isinstance(each, dict) else text(each) for each in parts]
+    return "\n".join(each for each in texts if isinstance(each, str) and each) or result
+
+
+# --- Find token counts outside of model calls: of agents without model calls, and of unread spans.
+
+_TOKENS = re.compile(r"(?:^|[._])(?:input|output|prompt|completion|total)_?tokens$", re.IGNORECASE)
+"""The ends of the names of attributes with token counts, in any convention."""
+
+
+@dataclass(slots=True)
+class OtherUsage:
+    """The spans whose token counts belong to no model call of the run."""
+
+    agents: list[SlimSpan] = field(default_factory=list)
+    """Agents with token counts, without model calls below them, sorted. If agents with token counts
+    are nested, only the outermost one counts: its usage includes that of the others."""
+    unread: list[SlimSpan] = field(default_factory=list)
+    """Spans with token counts that no rule reads, sorted."""
+
+
+def find_usage(spans: list[SlimSpan]) -> OtherUsage:
+    """Return the spans with token counts that are no model calls and contain none.
+
+    Args:
+        spans: All spans of a run, sorted. `build_tree` must have been applied to them.
+    """
+    suspects = [
+        span
+        for span in spans
+        if (span.facts.role is Role.AGENT and has_usage(span.facts))
+        or (span.facts.role in _WRAPPERS and _has_tokens(span))
+    ]
+    found = OtherUsage()
+    if not suspects:
+        return found
+    around_models = _ancestors([span for span in spans if span.facts.role is Role.MODEL])
+    counted: set[SlimSpan] = set()
+    for span in suspects:
+        if span in around_models or span.merged_into is not None:
+            continue
+        above = span.parent
+        while above is not None and above not in counted and above.facts.role is not Role.MODEL:
+            above = above.parent
+        if above is None:
+            counted.add(span)
+            (found.agents if span.facts.role is Role.AGENT else found.unread).append(span)
+    return found
+
+
+_WRAPPERS = (Role.WRAPPER, Role.WORKFLOW, Role.CHAIN)
+
+
+def _ancestors(spans: list[SlimSpan]) -> set[SlimSpan]:
+    found: set[SlimSpan] = set()
+    for span in spans:
+        above = span.parent
+        while above is not None and above not in found:
+            found.add(above)
+            above = above.parent
+    return found
+
+
+def has_usage(facts: SpanFacts) -> bool:
+    """Return whether a span has token counts, or a cost above zero."""
+    return bool(facts.input_tokens or facts.output_tokens or facts.cost_usd)
+
+
+def _has_tokens(span: SlimSpan) -> bool:
+    return any(
+        "okens" in name and _TOKENS.search(name) is not None and bool(count(value))
+        for name, value in span.attributes.items()
+    )
+
+
+# --- Arrange the spans of a run in a tree of agents, model calls and tool calls.
+#
+# Wrapper spans are skipped: a span's place in the tree (`SlimSpan.above`) is the nearest
+# agent, model
+# call or tool call above it. If the chain of parents ends at a span that has not arrived, the
+# id of
+# this span is stored (`SlimSpan.awaits`). Spans that describe the same work are merged.
 
 NODES = (Role.AGENT, Role.MODEL, Role.TOOL)
 """Roles of spans that become records."""

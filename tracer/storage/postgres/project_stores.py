@@ -1,39 +1,131 @@
-"""The stores of the projects, each created when it is first needed.
-
-They are never removed, because the number of projects is small: HTTP clients cannot create any.
-"""
+"""The stores of the projects, each created when it is first needed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from uuid import UUID
 
+from tracer.clock import Clock, utc_now
 from tracer.errors import SchemaOutOfDate, StoreUnavailable
 from tracer.logs import get_logger
 from tracer.records.access import NewKey
 from tracer.records.ids import DEFAULT_PROJECT_ID
-from tracer.records.leases import DEFAULT_TERMS, LeaseTerms
-from tracer.redaction import Redaction
-from tracer.storage.postgres.connection.notifications import Notify, notifications
-from tracer.storage.postgres.connection.pool import Pool, store_errors
-from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
-from tracer.storage.postgres.connection.row_security import HOW_TO_CORRECT
-from tracer.storage.postgres.projects.api_keys import ApiKeys, closed_by_first_key, make_first_key
-from tracer.storage.postgres.projects.model_prices import ModelPrices
-from tracer.storage.postgres.projects.projects import SettingsOfProject
-from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.records.sessions import (
+    MAX_SESSION_RUNS,
+    State,
+    StateChange,
+    apply,
+    state_from,
+    state_text,
+    stored_session_id,
+)
+from tracer.records.status import DEFAULT_TERMS, LeaseTerms
+from tracer.redaction.redactor import Redaction
+from tracer.storage.postgres.keys import ApiKeys, closed_by_first_key, make_first_key
+from tracer.storage.postgres.leases import LeaseCounts, count_leases
+from tracer.storage.postgres.pool import Pool, store_errors
+from tracer.storage.postgres.projection import PostgresProjection, Reprojection
+from tracer.storage.postgres.projects import ModelPrices, SettingsOfProject
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.spans.catch_up import PostgresProjection
-from tracer.storage.postgres.spans.reprojection import Reprojection
-from tracer.storage.postgres.write.leases import LeaseCounts, count_leases
+from tracer.storage.postgres.session import HOW_TO_CORRECT, ProjectPool, in_project
+from tracer.storage.postgres.watch import Notify, RunWatch, notifications
 from tracer.storage.postgres.writer import OnCommit, PostgresWriter
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import SpanProjection, TraceReader, TraceWriter
+
+# --- Session states in Postgres: one row each, which is locked while it is changed.
+
+
+class PostgresSessions:
+    """`tracer.records.sessions.SessionStates` over a project's connections."""
+
+    def __init__(
+        self,
+        project: ProjectPool,
+        clock: Clock = utc_now,
+        redactor: WriteRedactor | None = None,
+    ) -> None:
+        self._project = project
+        self._clock = clock
+        self._redactor = redactor or WriteRedactor()
+
+    async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
+        """Return a session's state."""
+        with store_errors():
+            async with in_project(self._project) as connection:
+                cursor = await connection.execute(_READ, self._values(session_id))
+                row = await cursor.fetchone()
+        return state_from(state_text(initial) if row is None else row[0])
+
+    async def change_state(
+        self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
+    ) -> State:
+        """Apply changes to a session's state."""
+        first = self._redactor.state(state_text(initial))
+        values = self._values(session_id) | {"state": first, "now": self._clock()}
+        with store_errors():
+            async with in_project(self._project) as connection:
+                cursor = await connection.execute(_CREATE_OR_LOCK, values)
+                [(text,)] = await cursor.fetchall()
+                state = apply(state_from(text), changes)
+                state_json = self._redactor.state(state_text(state))
+                await connection.execute(_STORE, values | {"state": state_json})
+        return state_from(state_json)
+
+    async def add_run(
+        self, session_id: str, initial: Mapping[str, Any], root_plan_id: UUID
+    ) -> list[UUID]:
+        """Append a run to a session."""
+        values = self._values(session_id) | {
+            "state": self._redactor.state(state_text(initial)),
+            "now": self._clock(),
+            "run": root_plan_id,
+            "earlier": MAX_SESSION_RUNS - 1,
+        }
+        with store_errors():
+            async with in_project(self._project) as connection:
+                cursor = await connection.execute(_ADD_RUN, values)
+                [(runs,)] = await cursor.fetchall()
+        return list(runs[:-1])
+
+    def _values(self, session_id: str) -> dict[str, Any]:
+        session = self._redactor.conversation(stored_session_id(session_id))
+        return {"project_id": self._project.project_id, "session": session}
+
+
+_THE_SESSION = "session_id = %(session)s AND project_id = %(project_id)s"
+
+_READ = f"SELECT state::text FROM session_state WHERE {_THE_SESSION}"
+
+# One statement, so that a session without a row can be locked, too. If a change is rejected, the
+# transaction rolls back what this statement wrote.
+_CREATE_OR_LOCK = """
+INSERT INTO session_state AS stored (project_id, session_id, state, revision, updated_at)
+VALUES (%(project_id)s, %(session)s, %(state)s, 1, %(now)s)
+ON CONFLICT (session_id, project_id)
+    DO UPDATE SET revision = stored.revision + 1, updated_at = excluded.updated_at
+RETURNING state::text"""
+
+# The slice selects the newest of the earlier runs; a slice that begins below 1 selects all.
+_ADD_RUN = """
+INSERT INTO session_state AS stored (project_id, session_id, state, revision, updated_at, run_ids)
+VALUES (%(project_id)s, %(session)s, %(state)s, 0, %(now)s, ARRAY[%(run)s::uuid])
+ON CONFLICT (session_id, project_id) DO UPDATE SET
+    run_ids = stored.run_ids[cardinality(stored.run_ids) - %(earlier)s + 1 :] || excluded.run_ids,
+    updated_at = excluded.updated_at
+RETURNING run_ids"""
+
+_STORE = f"UPDATE session_state SET state = %(state)s WHERE {_THE_SESSION}"
+
+
+# --- The stores of the projects, each created when it is first needed.
+#
+# They are never removed, because the number of projects is small: HTTP clients cannot create any.
 
 log = get_logger(__name__)
 

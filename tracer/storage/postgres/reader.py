@@ -1,53 +1,61 @@
-"""Read records, lists and lineage from Postgres. `read/tree.py` reads trees."""
+"""Read records, lists, whole runs and lineage from Postgres."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
+from psycopg.rows import dict_row
+
 from tracer.errors import RecordNotFound, StoreUnavailable
 from tracer.lineage.tree import Payloads, Revision, TreeRows
-from tracer.otel.otlp.span_fields import run_ids_like
-from tracer.records.leases import Lease
+from tracer.otel.otlp.blocks import spans_of
+from tracer.otel.otlp.spans import logs_of, run_ids_like
 from tracer.records.merge import RULES
-from tracer.records.pages import Page
+from tracer.records.pages import (
+    Page,
+    RunHistogram,
+    RunPreview,
+    TimeRange,
+    ToolHistory,
+    ToolStatsPage,
+)
 from tracer.records.record_classes import (
     RECORDS,
     ActToolInfo,
+    AgentExecutionRecord,
     Kind,
     PlanExecutionRecord,
     Record,
     Run,
     ThinkActRecord,
 )
-from tracer.records.run_histogram import RunHistogram
-from tracer.records.run_previews import RunPreview
 from tracer.records.spans import LogRecord, Span
-from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
-from tracer.storage.ancestors import Place, path_down_to
-from tracer.storage.postgres.administration.migrate import check_schema
-from tracer.storage.postgres.connection.citus import check_workers
-from tracer.storage.postgres.connection.pool import (
+from tracer.records.status import Lease
+from tracer.storage.postgres.citus import check_workers
+from tracer.storage.postgres.leases import read_leases
+from tracer.storage.postgres.lists import (
+    list_of_runs,
+    list_of_tool_calls,
+    read_histogram,
+    read_page,
+    read_run_previews,
+    read_sorted_page,
+)
+from tracer.storage.postgres.migrate import check_schema
+from tracer.storage.postgres.pool import (
     ANSWER_SECONDS,
     SyncConnection,
     pooled_connection,
     store_errors,
 )
-from tracer.storage.postgres.connection.project_session import ProjectPool, fetched, in_snapshot
-from tracer.storage.postgres.connection.row_records import columns, expressions, named, select
-from tracer.storage.postgres.read.changes import (
-    read_run_changes,
-    read_run_revision,
-    read_run_revisions,
-)
-from tracer.storage.postgres.read.lists import list_of_runs, list_of_tool_calls, read_page
-from tracer.storage.postgres.read.run_order import read_histogram, read_sorted_page
-from tracer.storage.postgres.read.run_previews import read_run_previews
-from tracer.storage.postgres.read.tree import payload_expressions, read_tree
-from tracer.storage.postgres.read.whole_runs import read_logs, read_spans, read_whole_run
-from tracer.storage.postgres.schema.record_tables import (
+from tracer.storage.postgres.rows import KIND_WORDS, columns, expressions, named, select
+from tracer.storage.postgres.session import ProjectPool, fetched, in_snapshot
+from tracer.storage.postgres.spans import messages_of
+from tracer.storage.postgres.stats import read_history_of_tool, read_stats_of_tools
+from tracer.storage.postgres.tables import (
     ALWAYS,
     NOT_DELETED,
     RUN_NOT_DELETED,
@@ -55,9 +63,13 @@ from tracer.storage.postgres.schema.record_tables import (
     TABLES,
     is_text,
 )
-from tracer.storage.postgres.stats.stats import read_history_of_tool, read_stats_of_tools
-from tracer.storage.postgres.write.leases import read_leases
-from tracer.storage.store_rules import KIND_WORDS
+from tracer.storage.postgres.tree import (
+    payload_expressions,
+    read_run_changes,
+    read_run_revision,
+    read_run_revisions,
+    read_tree,
+)
 from tracer.store import (
     AnyRecord,
     Exchange,
@@ -71,7 +83,148 @@ from tracer.store import (
     WholeRun,
 )
 
+# --- The lineage of a tool call, computed from its run's records.
+
+Place = tuple[Kind, UUID]
+
+
+def parent_of(record: AnyRecord) -> Place | None:
+    """Return the kind and id of the parent of `record` in the tree."""
+    match record:
+        case ActToolInfo():
+            parents = {
+                Kind.TOOL_CALL: record.parent_tool_call_id,
+                Kind.THINK_ACT: record.think_act_id,
+                Kind.STEP: record.step_id,
+            }
+        case ThinkActRecord():
+            parents = {Kind.STEP: record.step_id}
+        case AgentExecutionRecord():
+            parents = {Kind.PLAN: record.plan_id}
+        case PlanExecutionRecord():
+            parents = {
+                Kind.TOOL_CALL: record.tool_call_id,
+                Kind.STEP: record.opened_by_step_id,
+            }
+    return next(((kind, id_) for kind, id_ in parents.items() if id_ is not None), None)
+
+
+def path_down_to(call: ActToolInfo, records: Mapping[Place, AnyRecord]) -> list[AnyRecord]:
+    """Return the ancestors of `call`, outermost first, and `call` itself.
+
+    If an ancestor is missing from `records`, the path starts below it. If the records form a
+    circle, each record is returned once.
+    """
+    path: list[AnyRecord] = [call]
+    seen: set[Place] = {(Kind.TOOL_CALL, call.tool_call_id)}
+    place = parent_of(call)
+    while place is not None and place not in seen and place in records:
+        seen.add(place)
+        path.append(records[place])
+        place = parent_of(records[place])
+    return path[::-1]
+
+
+# --- Read a complete run from Postgres: its records, spans and log records.
+
+_SESSIONS = """
+SELECT session_run_id FROM otel_session
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
+
 R = TypeVar("R", bound=Record)
+
+_IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
+
+_RUN = f"SELECT {columns(Run)} FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
+
+_SOURCE = f"SELECT source FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
+
+_RECORDS = {
+    kind: f"SELECT {columns(record)} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {ALWAYS}"
+    f" ORDER BY {RULES[kind].id_field}"
+    for kind, record in RECORDS.items()
+}
+
+
+def read_whole_run(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> WholeRun:
+    """Return all stored data of a run.
+
+    Args:
+        connection: In a transaction in which every query sees the same state.
+        project_id: The run's project.
+        root_plan_id: The run.
+    """
+    parameters = {"project_id": project_id, "run": root_plan_id}
+    source = _source_of_run(connection, parameters)
+    [run] = _records(connection, Run, _RUN, parameters)
+    records = {
+        kind: _records(connection, record, _RECORDS[kind], parameters)
+        for kind, record in RECORDS.items()
+    }
+    messages = messages_of(connection, project_id, root_plan_id)
+    return WholeRun(run, source, records, spans_of(messages), logs_of(messages))
+
+
+def read_spans(
+    connection: SyncConnection,
+    project_id: int,
+    root_plan_id: UUID,
+    span_ids: Collection[bytes] | None,
+) -> list[Span]:
+    """Return the spans of a run.
+
+    Args:
+        connection: In a transaction in which every query sees the same state.
+        project_id: The run's project.
+        root_plan_id: The run.
+        span_ids: Which spans; None: all.
+    """
+    _source_of_run(connection, {"project_id": project_id, "run": root_plan_id})
+    spans = spans_of(messages_of(connection, project_id, root_plan_id))
+    if span_ids is None:
+        return spans
+    wanted = frozenset(span_ids)
+    return [span for span in spans if span.span_id in wanted]
+
+
+def read_logs(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> list[LogRecord]:
+    """Return the log records of a run.
+
+    Args:
+        connection: In a transaction in which every query sees the same state.
+        project_id: The run's project.
+        root_plan_id: The run.
+    """
+    parameters = {"project_id": project_id, "run": root_plan_id}
+    _source_of_run(connection, parameters)
+    messages = messages_of(connection, project_id, root_plan_id)
+    for (session,) in connection.execute(_SESSIONS, parameters).fetchall():
+        messages += messages_of(connection, project_id, session)
+    return logs_of(messages)
+
+
+def _records(
+    connection: SyncConnection, record: type[R], query: str, parameters: dict[str, Any]
+) -> list[R]:
+    rows = connection.cursor(row_factory=dict_row).execute(query, parameters).fetchall()
+    return [record(**row) for row in rows]
+
+
+def _source_of_run(connection: SyncConnection, parameters: dict[str, Any]) -> str:
+    """Return whether a run arrived as `events` or as `spans`.
+
+    Raises:
+        RecordNotFound: The run does not exist.
+    """
+    row = connection.execute(_SOURCE, parameters).fetchone()
+    if row is None:
+        raise RecordNotFound("run", parameters["run"])
+    source: str = row[0]
+    return source
+
+
+# --- Read records, lists and lineage from Postgres. `read/tree.py` reads trees.
+
 P = TypeVar("P", bound=AnyRecord)
 
 
@@ -376,7 +529,6 @@ ORDER BY root_plan_id LIMIT 10"""
 KINDS = {record: kind for kind, record in RECORDS.items()}
 ID_FIELDS = {kind: RULES[kind].id_field for kind in KINDS.values()}
 
-_IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
 
 # UNION drops rows found before, so that the recursion ends on cycles.
 _ABOVE = f"""

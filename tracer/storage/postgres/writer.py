@@ -4,42 +4,409 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence, Set
+from contextvars import Context
 from copy import copy
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+from psycopg import AsyncRawCursor
 from psycopg.rows import dict_row
 
 from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound, RunNotActive
-from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.blocks import block_key, pack_block
+from tracer.otel.otlp.spans import root_plan_id
 from tracer.records.events import Event
-from tracer.records.leases import DEFAULT_TERMS, Lease, LeaseTerms
-from tracer.records.payloads import PayloadPolicy
+from tracer.records.masks import PayloadPolicy
 from tracer.records.record_classes import Run
 from tracer.records.spans import TraceSpans
-from tracer.redaction import Redaction
-from tracer.redaction.events import text_size
-from tracer.redaction.threads import in_redaction_thread
-from tracer.storage.postgres.connection.citus import by_shard, write_parts
-from tracer.storage.postgres.connection.pool import store_errors
-from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
-from tracer.storage.postgres.connection.row_records import columns
-from tracer.storage.postgres.connection.write_errors import Numbered, write_storable
-from tracer.storage.postgres.deletion.deletion import PostgresDeletion, Settle
-from tracer.storage.postgres.projects.model_prices import ModelPrices
-from tracer.storage.postgres.projects.projects import SettingsOfProject
-from tracer.storage.postgres.schema.record_tables import RUN_NOT_DELETED
-from tracer.storage.postgres.spans.span_writer import PostgresSpans
-from tracer.storage.postgres.write.event_rows import EventRows
-from tracer.storage.postgres.write.group_commit import GroupCommit
-from tracer.storage.postgres.write.leases import PostgresLeases
-from tracer.storage.store_rules import REFUSED_RUNS
+from tracer.records.status import DEFAULT_TERMS, Lease, LeaseTerms
+from tracer.redaction.events import in_redaction_thread, text_size
+from tracer.redaction.redactor import Redaction
+from tracer.storage.postgres.citus import by_shard, write_parts
+from tracer.storage.postgres.deletion import PostgresDeletion, Settle
+from tracer.storage.postgres.event_rows import EventRows
+from tracer.storage.postgres.leases import PostgresLeases
+from tracer.storage.postgres.pool import (
+    Numbered,
+    PartlyWritten,
+    PoolConnection,
+    retry_on_conflict,
+    store_errors,
+    write_storable,
+)
+from tracer.storage.postgres.projects import ModelPrices, SettingsOfProject
+from tracer.storage.postgres.rows import REFUSED_RUNS, REFUSED_SPANS, columns
+from tracer.storage.postgres.session import (
+    ProjectPool,
+    Statement,
+    committed,
+    in_project,
+    transaction_in,
+)
+from tracer.storage.postgres.spans import (
+    ADD_PENDING,
+    FIND_BLOCKS,
+    GROW_RUNS,
+    INSERT_BLOCKS,
+    INSERT_RUNS,
+    LOCK_RUNS,
+)
+from tracer.storage.postgres.tables import RUN_NOT_DELETED
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import MAX_RUN_BYTES, Erasure, Refusal, WriteAnswer
+
+# --- Group commit: writes that wait at the same time share one transaction.
+#
+# A commit costs the same for one row as for a thousand. Two workers take batches from one
+# queue: one
+# waits for the database while the other prepares. Writes of one event loop tick share a
+# batch. A run
+# is in one batch at a time, because two transactions would wait for each other's lock.
+
+WORKERS = 2
+"""How many batches are written at once. With more workers, batches are smaller and cost more per
+item."""
+
+BATCH_SIZE = 2_000
+"""The largest size of a batch of several writes. A single write may be larger."""
+
+Item = TypeVar("Item")
+
+OnBatch = Callable[[float], None]
+"""Called after each batch with its duration in seconds."""
+
+
+@dataclass(eq=False)
+class _Write(Generic[Item]):
+    items: Sequence[Item]
+    runs: Set[Hashable]
+    size: int
+    refused: asyncio.Future[list[Refusal]]
+
+
+class GroupCommit(Generic[Item]):
+    """Writes batches of items. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        write: Callable[[list[Numbered[Item]]], Awaitable[list[Refusal]]],
+        run_of: Callable[[Item], Hashable],
+        on_batch: OnBatch = lambda _seconds: None,
+    ) -> None:
+        """Create an empty queue.
+
+        Args:
+            write: Writes a batch and returns the refusals.
+            run_of: Returns the run that an item belongs to.
+            on_batch: Called after each batch.
+        """
+        self._write = write
+        self._run_of = run_of
+        self._on_batch = on_batch
+        self._queue: dict[_Write[Item], None] = {}
+        self._busy: set[Hashable] = set()
+        """The runs that are being written."""
+        self._workers: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """How many writes wait for a worker."""
+        return len(self._queue)
+
+    async def write(self, items: Sequence[Item], size: int) -> list[Refusal]:
+        """Write items in a batch with others. Return the refusals, with indexes in `items`.
+
+        If the caller is cancelled before the batch begins, the items are not written.
+
+        Args:
+            items: The items.
+            size: The number of events or spans in `items`. `BATCH_SIZE` limits the sum of a batch.
+
+        Raises:
+            StoreUnavailable: Some items could not be stored.
+        """
+        if not items:
+            return []
+        runs = frozenset(map(self._run_of, items))
+        write = _Write(items, runs, size, asyncio.get_running_loop().create_future())
+        self._queue[write] = None
+        self._start_worker()
+        try:
+            return await write.refused
+        except asyncio.CancelledError:
+            self._queue.pop(write, None)
+            self._start_worker()  # others may have waited behind it
+            raise
+
+    def _start_worker(self) -> None:
+        """Start a worker if there is work; it begins in the next tick of the event loop."""
+        if self._queue and len(self._workers) < WORKERS:
+            # The context of this caller has its ids for the log: a batch belongs to several.
+            self._workers.add(asyncio.create_task(self._work(), context=Context()))
+
+    async def _work(self) -> None:
+        try:
+            while batch := self._take():
+                self._start_worker()
+                await self._write_batch(batch)
+        finally:
+            self._workers.discard(asyncio.current_task())
+
+    def _take(self) -> list[_Write[Item]]:
+        """Take the writes that have waited longest, as many as fit into a batch.
+
+        A write is skipped while an earlier write of the same run is queued or in progress.
+        """
+        batch: list[_Write[Item]] = []
+        size = 0
+        blocked = set(self._busy)
+        for write in self._queue:
+            fits = not batch or size + write.size <= BATCH_SIZE
+            if fits and blocked.isdisjoint(write.runs):
+                batch.append(write)
+                size += write.size
+            else:
+                blocked |= write.runs
+        for write in batch:
+            del self._queue[write]
+            self._busy |= write.runs
+        return batch
+
+    async def _write_batch(self, batch: Sequence[_Write[Item]]) -> None:
+        items = [item for write in batch for item in write.items]
+        begin = time.perf_counter()
+        try:
+            refused = await self._write(list(enumerate(items)))
+            self._on_batch(time.perf_counter() - begin)
+            _answer(batch, refused)
+        except PartlyWritten as error:
+            _answer(batch, error.refused, error, error.written)
+        except Exception as error:
+            _answer(batch, [], error)
+        finally:
+            for write in batch:
+                self._busy -= write.runs
+                write.refused.cancel()  # has an effect only if the worker is cancelled
+
+
+def _answer(
+    batch: Sequence[_Write[Item]],
+    refused: Sequence[Refusal],
+    failure: Exception | None = None,
+    written: Set[int] = frozenset(),
+) -> None:
+    """Resolve each write with its refusals, or with `failure` if it was not written."""
+    first = 0
+    for write in batch:
+        own = range(first, first + len(write.items))
+        first = own.stop
+        if write.refused.done():  # the caller gave up
+            continue
+        if failure is not None and not written >= set(own):
+            write.refused.set_exception(failure)
+        else:
+            write.refused.set_result(
+                [
+                    replace(each, index=each.index - own.start)
+                    for each in refused
+                    if each.index in own
+                ]
+            )
+
+
+# --- Accepting spans in Postgres: they are stored as blocks, and their runs become pending.
+#
+# docs/explanation/projection.md describes the locks and what the commit relies on.
+
+SMALL_BYTES = 64 * 2**10
+"""Smaller messages are compressed in less time than it takes to hand them to a thread."""
+
+_FROM_SPANS = "spans"
+
+Block = tuple[UUID, bytes, int, int, bytes]
+"""The values of a block: its run, key, number of spans, uncompressed size and compressed bytes."""
+
+
+@dataclass(frozen=True)
+class _LockedRun:
+    source: str
+    projected: int
+    not_before: datetime | None
+    size: int
+    """The uncompressed size of the run's blocks in bytes."""
+
+
+class PostgresSpans:
+    """The part of a writer that accepts spans."""
+
+    def __init__(
+        self,
+        project: ProjectPool,
+        clock: Clock | None,
+        due_clock: Clock | None,
+        on_batch: OnBatch,
+        max_run_bytes: int = MAX_RUN_BYTES,
+    ) -> None:
+        """Connect to the database.
+
+        Args:
+            project: The project of the spans, with its connections.
+            clock: The source of `recorded_at`; None: the database's own clock.
+            due_clock: The clock of due times; None: the database's own clock.
+            on_batch: Called after each batch of requests was committed.
+            max_run_bytes: The most bytes of spans that a run may have.
+        """
+        self._project = project
+        self._project_id = project.project_id
+        self._clock = clock
+        self._due_clock = due_clock
+        self._max_run_bytes = max_run_bytes
+        self._together = GroupCommit[Block](self._write_batch, _run_of_block, on_batch)
+
+    async def write(self, traces: Sequence[TraceSpans]) -> list[Refusal]:
+        """Store the spans of runs that accept them. Return one refusal per rejected span."""
+        if sum(len(trace.message) for trace in traces) < SMALL_BYTES:
+            blocks = _packed(traces)
+        else:
+            blocks = await asyncio.to_thread(_packed, traces)
+        spans = sum(trace.count for trace in traces)
+        return of_single_spans(traces, await self._together.write(blocks, spans))
+
+    async def _write_batch(self, blocks: list[Numbered[Block]]) -> list[Refusal]:
+        parts = await by_shard(self._project.pool, blocks, _run_of_block)
+        return await write_parts(parts, lambda part: retry_on_conflict(self._write, part))
+
+    async def _write(self, numbered: list[Numbered[Block]]) -> list[Refusal]:
+        ids = sorted({run_id for _, (run_id, *_) in numbered})
+        recorded_at = self._clock and self._clock()
+        first: list[Statement] = [
+            (INSERT_RUNS, [self._project_id, recorded_at, ids]),
+            (LOCK_RUNS, [self._project_id, ids]),
+        ]
+        async with transaction_in(self._project, *first) as (connection, locked):
+            runs = {run_id: _LockedRun(*rest) for run_id, *rest in locked}
+            refused, blocks = self._divided(numbered, runs)
+            if any(each.code == "run_too_large" for each in refused):
+                refused = await self._without_stored(connection, numbered, refused)
+            last: list[Statement] = []
+            if blocks:
+                cursor = AsyncRawCursor(connection)
+                columns = map(list, zip(*blocks, strict=True))
+                await cursor.execute(
+                    INSERT_BLOCKS, [self._project_id, recorded_at, *columns], prepare=True
+                )
+                added: dict[UUID, tuple[int, int]] = {}
+                async for run_id, spans, size in cursor:
+                    known_spans, known_size = added.get(run_id, (0, 0))
+                    added[run_id] = known_spans + spans, known_size + size
+                last = self._noting(runs, added)
+            await committed(connection, last)
+        return refused
+
+    def _divided(
+        self, numbered: list[Numbered[Block]], runs: dict[UUID, _LockedRun]
+    ) -> tuple[list[Refusal], list[Block]]:
+        """Divide blocks into rejected and accepted ones."""
+        refused: list[Refusal] = []
+        blocks: list[Block] = []
+        sizes: dict[UUID, int] = {}
+        for index, block in numbered:
+            run_id, _, _, size, _ = block
+            run = runs.get(run_id)
+            if run is None:
+                refused.append(Refusal(index, "run_deleted", REFUSED_SPANS["run_deleted"]))
+                continue
+            total = sizes[run_id] = sizes.get(run_id, run.size) + size
+            if total > self._max_run_bytes:
+                refused.append(Refusal(index, "run_too_large", REFUSED_SPANS["run_too_large"]))
+            else:
+                blocks.append(block)
+        return refused, blocks
+
+    async def _without_stored(
+        self,
+        connection: PoolConnection,
+        numbered: list[Numbered[Block]],
+        refused: list[Refusal],
+    ) -> list[Refusal]:
+        """Return `refused` without the blocks that are stored already.
+
+        A block is rejected if its run is too large. But if a client repeats a request, the block
+        may have been stored before.
+        """
+        by_index = dict(numbered)
+        runs, keys = zip(*[by_index[each.index][:2] for each in refused], strict=True)
+        cursor = AsyncRawCursor(connection)
+        await cursor.execute(FIND_BLOCKS, [self._project_id, [*keys], [*runs]])
+        stored = {(run_id, key) async for run_id, key in cursor}
+        return [
+            each
+            for each in refused
+            if each.code != "run_too_large" or by_index[each.index][:2] not in stored
+        ]
+
+    def _noting(
+        self, runs: dict[UUID, _LockedRun], added: dict[UUID, tuple[int, int]]
+    ) -> list[Statement]:
+        """Return the statements that update runs with new blocks.
+
+        Runs that arrived as spans become pending. For the others, only the size grows.
+        """
+        pending: list[tuple[Any, ...]] = []
+        grown: list[tuple[Any, ...]] = []
+        for run_id, (spans, size) in added.items():
+            run = runs[run_id]
+            if run.source == _FROM_SPANS:
+                pending.append((run_id, run.projected, spans, size, run.not_before))
+            else:
+                grown.append((run_id, size))
+        due_from = self._due_clock and self._due_clock()
+        statements: list[Statement] = []
+        if pending:
+            values = [self._project_id, due_from, *map(list, zip(*pending, strict=True))]
+            statements.append((ADD_PENDING, values))
+        if grown:
+            statements.append((GROW_RUNS, [self._project_id, *map(list, zip(*grown, strict=True))]))
+        return statements
+
+
+def _packed(traces: Sequence[TraceSpans]) -> list[Block]:
+    return [block_row(trace) for trace in traces]
+
+
+def block_row(trace: TraceSpans) -> Block:
+    """Return the spans of one trace as the values of a block."""
+    message = trace.message
+    return (
+        root_plan_id(trace.trace_id),
+        block_key(message),
+        trace.count,
+        len(message),
+        pack_block(message),
+    )
+
+
+def _run_of_block(block: Block) -> UUID:
+    return block[0]
+
+
+def of_single_spans(traces: Sequence[TraceSpans], refused: Sequence[Refusal]) -> list[Refusal]:
+    """Replace each refusal of a whole trace by one refusal for each of its spans."""
+    by_index = {each.index: each for each in refused}
+    refusals: list[Refusal] = []
+    first = 0
+    for index, trace in enumerate(traces):
+        if (refusal := by_index.get(index)) is not None:
+            refusals += [replace(refusal, index=first + place) for place in range(trace.count)]
+        first += trace.count
+    return refusals
+
 
 Written = TypeVar("Written")
 
@@ -111,7 +478,7 @@ class PostgresWriter:
             project, self._leases.heartbeats, (prices or ModelPrices(project)).known
         )
         self._together = GroupCommit[Event](
-            self._write_batch, _run_of, partial(on_commit, "events")
+            self._write_batch, _run_of_event, partial(on_commit, "events")
         )
 
     def for_recorder(self) -> PostgresWriter:
@@ -167,7 +534,7 @@ class PostgresWriter:
 
     async def _write_batch(self, events: list[Numbered[Event]]) -> list[Refusal]:
         now = self._clock()  # the same time for all transactions of the batch
-        parts = await by_shard(self._project.pool, events, _run_of)
+        parts = await by_shard(self._project.pool, events, _run_of_event)
         return await write_parts(
             parts, lambda part: write_storable(part, "event", partial(self._write, now))
         )
@@ -238,7 +605,7 @@ def _answer_for_spans(traces: Sequence[TraceSpans], refused: list[Refusal]) -> W
     return WriteAnswer(sum(trace.count for trace in traces) - len(refused), refused)
 
 
-def _run_of(written: Event) -> UUID:
+def _run_of_event(written: Event) -> UUID:
     return written.root_plan_id
 
 

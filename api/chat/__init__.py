@@ -1,1 +1,0 @@
-"""The chat route, which starts a run for a user's message."""

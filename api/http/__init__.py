@@ -1,1 +1,0 @@
-"""HTTP code that all routes share: parameters, bodies, error responses, conditional requests."""

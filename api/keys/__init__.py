@@ -1,1 +1,0 @@
-"""Routes for API keys and for signing in."""

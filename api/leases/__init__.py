@@ -1,1 +1,0 @@
-"""Routes for the leases of recorders."""

@@ -1,1 +1,0 @@
-"""Metrics and spans about the server itself."""

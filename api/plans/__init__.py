@@ -1,1 +1,0 @@
-"""Routes that read a plan, or the tree below a plan."""

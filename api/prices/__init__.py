@@ -1,1 +1,0 @@
-"""Routes for a project's own prices of models."""

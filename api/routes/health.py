@@ -1,0 +1,170 @@
+"""Routes that report the server's state: whether it is alive and ready, and its metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterator, Mapping
+from http import HTTPStatus
+from importlib.metadata import version
+
+from fastapi import APIRouter, Response
+from prometheus_client.metrics_core import CounterMetricFamily as Counter
+from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
+from prometheus_client.metrics_core import Metric
+
+from api.dependencies import AllParts, MetricsDep, Reading
+from api.metrics import MEDIA_TYPE
+from api.parts import Parts, Recorder
+from api.problems import documented
+from api.schemas import Health, Readiness
+from tracer.errors import NotAllowed, SchemaOutOfDate, StoreUnavailable
+
+TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
+router = APIRouter(tags=["health"])
+"""Routes that need no caller."""
+
+metrics_router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz")
+async def healthz() -> Health:
+    """Answer 200 while the server's process is alive."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", responses=documented(HTTPStatus.SERVICE_UNAVAILABLE))
+async def readyz(parts: AllParts) -> Readiness:
+    """Answer 200 if the database is reachable and its schema is current.
+
+    A server is ready even without a projector, the process that converts spans to records. It
+    accepts spans, and they are converted later. A server is also ready while its application is
+    not: it records and reads, and rejects only requests to start runs.
+    """
+    await parts.reader.check()
+    projectors = 0 if parts.backlog is None else await parts.backlog.count_projectors()
+    is_walled = parts.stores is not None and await parts.stores.is_walled()
+    return Readiness(
+        status="ok",
+        row_level_security="on" if is_walled else "off",
+        projectors=projectors,
+        application="none" if parts.application is None else parts.application.state,
+        refused_tools=[] if parts.application is None else parts.application.refused_tools,
+    )
+
+
+@metrics_router.get(
+    "/metrics",
+    response_class=Response,
+    responses={HTTPStatus.OK.value: TEXT, **documented(HTTPStatus.FORBIDDEN)},
+)
+async def read_metrics(parts: AllParts, caller: Reading, metrics: MetricsDep) -> Response:
+    """Return the server's metrics in Prometheus's text format.
+
+    The metrics cover all projects, so only keys of the server's own project may read them.
+    """
+    if caller.project_id != parts.project_id:
+        raise NotAllowed("Only keys of the server's own project may read its metrics.")
+    return Response(metrics.text(await server_metrics(parts)), media_type=MEDIA_TYPE)
+
+
+ANSWER_SECONDS = 2.0
+"""The default time limit of a database query. Prometheus does not wait long for the metrics."""
+
+
+async def server_metrics(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -> list[Metric]:
+    """Return metrics of a server's current state. Metrics that cannot be read now are omitted.
+
+    Args:
+        parts: The server's components.
+        answer_seconds: How long the database may take to answer a query.
+    """
+    build = Gauge(
+        "tracer_build_info",
+        "Always 1. The labels name the version.",
+        labels=("version", "schema_revision"),
+    )
+    build.add_metric((version("tracer-lineage-server"), parts.schema_revision), 1)
+    metrics: list[Metric] = [build]
+    if parts.projections is not None:
+        failures = Counter(
+            "tracer_projection_failures",
+            "Projections that failed, and projectors that died during one.",
+            parts.projections.failures,
+        )
+        metrics.append(failures)
+    if parts.stores is not None:
+        metrics += _of_pool(parts.stores.pool_stats())
+    if parts.recorder is not None:
+        metrics += [each async for each in _of_recorder(parts.recorder)]
+    return metrics + [each async for each in _of_database(parts, answer_seconds)]
+
+
+def _of_pool(pool: Mapping[str, int]) -> Iterator[Metric]:
+    idle = pool["pool_available"]
+    yield _by_state(
+        "tracer_pool_connections",
+        "Open connections to the database.",
+        used=pool["pool_size"] - idle,
+        idle=idle,
+    )
+    waiting, timeouts = pool.get("requests_waiting", 0), pool.get("requests_errors", 0)
+    yield Gauge("tracer_pool_waiting", "Requests that wait for a connection.", waiting)
+    yield Counter("tracer_pool_timeouts", "Requests that got no connection in time.", timeouts)
+
+
+async def _of_recorder(recorder: Recorder) -> AsyncIterator[Metric]:
+    counts = recorder.counts
+    events = Counter(
+        "tracer_recorder_events", "Events of the server's own agents.", labels=["outcome"]
+    )
+    for outcome in ("stored", "refused", "spooled", "drained", "dropped"):
+        events.add_metric([outcome], getattr(counts, outcome))
+    yield events
+    try:
+        waiting = await recorder.spool.count()
+    except (sqlite3.Error, OSError):
+        return
+    yield Gauge("tracer_spool_events", "Events that wait in the spool.", waiting)
+
+
+async def _of_database(parts: Parts, answer_seconds: float) -> AsyncIterator[Metric]:
+    leases = projectors = None
+    try:
+        await parts.reader.check()
+        if parts.stores is not None:
+            async with asyncio.timeout(answer_seconds):
+                leases = await parts.stores.count_leases()
+        if parts.backlog is not None:
+            async with asyncio.timeout(answer_seconds):
+                projectors = await parts.backlog.count_projectors()
+    except (StoreUnavailable, SchemaOutOfDate, TimeoutError):
+        pass  # `/readyz` reports it
+    if parts.backlog is not None:
+        yield Gauge(
+            "tracer_projection_backlog_bytes",
+            "Bytes of accepted spans that no projector has read yet, at most a minute ago.",
+            parts.backlog.figures.size,
+        )
+        yield Gauge(
+            "tracer_projection_lag_seconds",
+            "How long the oldest run with such spans was overdue then.",
+            parts.backlog.figures.lag,
+        )
+    if projectors is not None:
+        yield Gauge("tracer_projectors", "Connected projectors of all servers.", projectors)
+    if leases is not None:
+        yield _by_state(
+            "tracer_leases",
+            "Recorders, and runs of which no recorder is known.",
+            alive=leases.alive,
+            expired=leases.expired,
+        )
+
+
+def _by_state(name: str, documentation: str, **values: float) -> Metric:
+    family = Gauge(name, documentation, labels=["state"])
+    for state, value in values.items():
+        family.add_metric([state], value)
+    return family

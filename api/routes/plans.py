@@ -1,0 +1,323 @@
+"""Routes that read a plan, or the tree below a plan."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic.alias_generators import to_camel
+
+from api.conditional import NOT_MODIFIED, Conditional, ConditionalRequest, IfNoneMatch
+from api.dependencies import (
+    Allowed,
+    FreshWanted,
+    PlainRoute,
+    Reader,
+    naming_run,
+    parts_of,
+    reader_for,
+)
+from api.freshness import freshness_of
+from api.problems import documented
+from api.requests import PlanId, until_client_leaves
+from api.schemas import (
+    PLAN_ID,
+    STEP_ID,
+    SUB_PLAN_ID,
+    THINK_ACT_ID,
+    TOOL_CALL_ID,
+    FollowedToolCall,
+    ParentActToolCall,
+    PlanWithParent,
+)
+from tracer.errors import RecordNotFound
+from tracer.lineage.tree import (
+    MissingSpans,
+    Opener,
+    Payloads,
+    PlanNode,
+    StepNode,
+    ThinkActNode,
+    ToolCallNode,
+    TreeRows,
+    TreeTotals,
+    build_tree,
+)
+from tracer.records.access import Scope
+from tracer.records.record_classes import RECORDS, Kind
+
+# --- Schemas of the structs that the server encodes itself, for the OpenAPI document.
+
+REF = "#/components/schemas/{name}"
+
+
+def components(*types: Any) -> dict[str, Any]:
+    """Return the schemas of types that the server encodes with msgspec, by name.
+
+    Fields of records get the descriptions of `tracer.records.record_classes`.
+    """
+    _, schemas = msgspec.json.schema_components(types, ref_template=REF)
+    for schema in schemas.values():
+        properties = schema.get("properties", {})
+        # Fields with a default are always sent. Fields that may be unset have none.
+        always = {name for name, field in properties.items() if "default" in field}
+        always.update(schema.get("required", ()))
+        schema["required"] = [name for name in properties if name in always]
+        for field in properties.values():
+            field.pop("default", None)
+        kinds = properties.get("kind", {}).get("enum", ())
+        if len(kinds) == 1:
+            for name, info in RECORDS[Kind(kinds[0])].model_fields.items():
+                if info.description and (field := properties.get(to_camel(name))) is not None:
+                    field.setdefault("description", info.description)
+    return schemas
+
+
+def content(name: str, example: Any) -> dict[str, Any]:
+    """Return the OpenAPI content of a JSON response whose schema is one of `components`."""
+    return {"application/json": {"schema": {"$ref": REF.format(name=name)}, "example": example}}
+
+
+def _example() -> Any:
+    totals = TreeTotals(120, 40, 0.0004, tool_calls=1)
+    started = datetime.fromisoformat("2026-11-21T22:21:52.462812Z")
+
+    def node(node_class: type[Any], **fields: object) -> Any:
+        """Return an example node. Missing fields are null, and all texts are complete."""
+        names = [*node_class.__struct_fields__[: -len(node_class.__struct_defaults__)]]
+        unset = {name: False if name.endswith("truncated") else None for name in names}
+        sizes = {
+            f"{name}_bytes": len(str(value))
+            for name, value in fields.items()
+            if f"{name}_bytes" in names
+        }
+        shown = {
+            "status": "succeeded",
+            "started_at": started,
+            "finished_at": started + timedelta(seconds=1),
+            "duration_ms": 1000.0,
+            "position": 0,
+            "own": totals,
+            "cumulative": totals,
+        }
+        return node_class(**unset | sizes | shown | fields)
+
+    arguments = '{"patient": "p-1"}'
+    sub_plan = node(
+        PlanNode,
+        plan_id=SUB_PLAN_ID,
+        root_plan_id=PLAN_ID,
+        title="Medication check",
+        agent_name="planner",
+        inferred=False,
+        depth=1,
+        parent_plan_id=PLAN_ID,
+        tool_call_id=TOOL_CALL_ID,
+        parent_act_tool_call=Opener(TOOL_CALL_ID, "medication_check", arguments, "succeeded"),
+        user_request="Check the medication of p-1",
+    )
+    call = node(
+        ToolCallNode,
+        tool_call_id=TOOL_CALL_ID,
+        step_id=STEP_ID,
+        think_act_id=THINK_ACT_ID,
+        provider_call_id="call_0",
+        name="medication_check",
+        tool_type="SUBPLAN",
+        attempt=1,
+        forged_arguments=[],
+        inferred=False,
+        arguments=arguments,
+        result="No interaction.",
+        sub_plan_count=1,
+        sub_plans=[sub_plan],
+    )
+    think_act = node(
+        ThinkActNode,
+        think_act_id=THINK_ACT_ID,
+        step_id=STEP_ID,
+        requested_model="scripted",
+        model="scripted",
+        input_tokens=120,
+        output_tokens=40,
+        cost_usd=0.0004,
+        inferred=False,
+        thought="I look the medication up.",
+        tool_calls=[call],
+    )
+    step = node(
+        StepNode,
+        step_id=STEP_ID,
+        plan_id=PLAN_ID,
+        agent_name="planner",
+        request="Review the week",
+        result="All is well.",
+        think_acts=[think_act],
+    )
+    plan = node(
+        PlanNode,
+        plan_id=PLAN_ID,
+        root_plan_id=PLAN_ID,
+        title="Weekly health review",
+        agent_name="planner",
+        inferred=False,
+        depth=0,
+        agent_executions=[step],
+        sub_plan_count=1,
+        revision=42,
+        behind=None,
+        unplaced=[],
+        user_request="How was my week?",
+    )
+    return msgspec.to_builtins(plan)
+
+
+TREE_EXAMPLE = _example()
+
+
+# --- Encode a tree of any depth as JSON.
+
+_CHILDREN = ("agentExecutions", "thinkActs", "toolCalls", "subPlans", "unplaced")
+
+
+def tree_json(
+    top: PlanNode | Mapping[str, Any],
+    children: Sequence[str] = _CHILDREN,
+    encode: Callable[[object], bytes] = msgspec.json.encode,
+) -> bytes:
+    """Return a tree as JSON.
+
+    Args:
+        top: The root: a node, or a dictionary.
+        children: The names of the fields that contain a node's lists of children.
+        encode: Encodes a value as JSON; raises `RecursionError` if the value nests too deeply.
+    """
+    try:
+        return encode(top)
+    except RecursionError:
+        return b"".join(_node_by_node(top, children, encode))
+
+
+def _node_by_node(
+    top: Any, children: Sequence[str], encode: Callable[[object], bytes]
+) -> Iterator[bytes]:
+    pending: list[Any] = [top]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, bytes):
+            yield item
+            continue
+        fields = _fields(item)
+        below = {name: fields.pop(name) for name in children if name in fields}
+        yield encode(fields)[:-1]
+        pending.append(b"}")
+        while below:
+            name, nodes = below.popitem()
+            pending.append(b"]")
+            for place in range(len(nodes) - 1, -1, -1):
+                pending.append(nodes[place])
+                if place:
+                    pending.append(b",")
+            pending.append(f',"{name}":['.encode())
+
+
+def _fields(item: Any) -> dict[str, Any]:
+    """Return a node's fields by their JSON names, without converting their values."""
+    if isinstance(item, dict):
+        return item.copy()
+    names = zip(item.__struct_encode_fields__, item.__struct_fields__, strict=True)
+    fields = {encoded: getattr(item, name) for encoded, name in names}
+    return {"kind": item.kind} | {
+        name: value for name, value in fields.items() if value is not msgspec.UNSET
+    }
+
+
+router = APIRouter(prefix="/api/plans", tags=["plans"])
+
+ShownPayloads = Literal[Payloads.NONE, Payloads.PREVIEW, Payloads.FULL, Payloads.DIGEST]
+"""The values of `payloads` that clients can set. Only the comparison of runs uses `COMPARED`."""
+
+_TREE: dict[int | str, dict[str, Any]] = {200: {"content": content("PlanNode", TREE_EXAMPLE)}}
+
+
+@router.get("/{planId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
+async def read_plan(plan_id: PlanId, reader: Reader, conditional: Conditional) -> PlanWithParent:
+    """Read one plan, with a summary of the tool call that opened it."""
+    async with naming_run(reader, plan_id):
+        conditional.check(await reader.read_revision(Kind.PLAN, plan_id))
+        stored_plan = await reader.read_plan(plan_id)
+    plan = PlanWithParent.model_validate(stored_plan.plan)
+    if stored_plan.opener is not None:
+        plan.parent_act_tool_call = ParentActToolCall.model_validate(stored_plan.opener)
+    if stored_plan.followed is not None:
+        plan.followed_tool_call = FollowedToolCall.model_validate(stored_plan.followed)
+    return plan
+
+
+async def read_tree(
+    request: Request,
+    plan_id: PlanId,
+    depth: Annotated[
+        int | None,
+        Query(ge=1, le=2**31 - 1, description="How many levels of plans; 1 is only this plan."),
+    ] = None,
+    payloads: Annotated[
+        ShownPayloads,
+        Query(
+            description="The form of long strings: `preview` is the first 2 kB, `digest` is the "
+            "SHA-256."
+        ),
+    ] = Payloads.PREVIEW,
+    fresh: FreshWanted = False,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Read a plan and everything below it as a tree."""
+    caller = request.state.caller
+    reader = await reader_for(request, await parts_of(request), caller, fresh)
+    conditional = ConditionalRequest(request, Response(), if_none_match)
+    if conditional.is_anything:
+        with suppress(RecordNotFound):  # a run whose root plan has no record
+            conditional.check(await reader.read_revision(Kind.PLAN, plan_id))
+    rows = await until_client_leaves(request, reader.read_tree(plan_id, payloads))
+    headers = conditional.check(rows.revision)
+    behind = freshness_of(request).behind
+    missing = None if behind is None else MissingSpans(behind.spans, behind.since)
+    body = await asyncio.to_thread(_tree_json, rows, str(plan_id), depth, missing)
+    return Response(body, headers=headers, media_type="application/json")
+
+
+TREE_ROUTE = PlainRoute(
+    "GET",
+    f"{router.prefix}/{{planId}}/tree",
+    read_tree,
+    Allowed(Scope.READ),
+    {**_TREE, **NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)},
+    tags=router.tags,
+)
+
+
+SEED_PATH = "/api/executor/details/{plan_id}"
+"""The address of a plan's tree in the document that Tracer grew from."""
+
+
+async def redirect_to_tree(request: Request) -> Response:
+    """Redirect from `SEED_PATH` to the tree of the plan."""
+    path = f"{router.prefix}/{quote(request.path_params['plan_id'], safe='')}/tree"
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(path + query, HTTPStatus.PERMANENT_REDIRECT)
+
+
+def _tree_json(
+    rows: TreeRows, plan_id: str, depth: int | None, behind: MissingSpans | None
+) -> bytes:
+    top = build_tree(rows, plan_id, depth)
+    top.behind = behind
+    return tree_json(top)

@@ -1,1 +1,0 @@
-"""Routes that list, read, start, cancel, delete and export runs."""

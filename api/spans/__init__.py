@@ -1,1 +1,0 @@
-"""The route that lists the spans of a run."""

@@ -1,1 +1,0 @@
-"""Routes for statistics of tool calls."""

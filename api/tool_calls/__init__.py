@@ -1,1 +1,0 @@
-"""Routes that list and read tool calls."""

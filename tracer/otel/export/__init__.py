@@ -1,1 +1,0 @@
-"""Convert records to OpenTelemetry spans."""

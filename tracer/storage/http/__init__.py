@@ -1,1 +1,0 @@
-"""A store that writes to a server over HTTP."""

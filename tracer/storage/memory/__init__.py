@@ -1,1 +1,0 @@
-"""Data in a process's memory: a recording for tests, and the states of sessions."""

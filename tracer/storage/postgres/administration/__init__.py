@@ -1,1 +1,0 @@
-"""Migrations, views, and the roles of analysts."""

@@ -1,1 +1,0 @@
-"""Connections, row-level security, Citus, and the errors of Postgres."""

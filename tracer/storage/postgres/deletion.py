@@ -1,0 +1,689 @@
+"""Deletion of runs, of a subject's data and of projects."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from tracer.clock import Clock
+from tracer.errors import RecordNotFound
+from tracer.records.access import ProjectSettings
+from tracer.records.record_classes import RECORDS, Kind
+from tracer.storage.postgres.citus import runs_by_shard
+from tracer.storage.postgres.pool import PoolConnection, store_errors
+from tracer.storage.postgres.rollups import roll_up_runs
+from tracer.storage.postgres.run_tables import abandoned_at
+from tracer.storage.postgres.session import ProjectPool, fetched, in_project
+from tracer.storage.postgres.tables import (
+    ALWAYS,
+    IS_TOMBSTONE,
+    METADATA,
+    RUN_NOT_DELETED,
+    TABLES,
+    is_text,
+)
+from tracer.store import Erasure
+
+# --- The SQL of deletion: which runs are deleted, tombstones, and the purge of their rows.
+#
+# Every statement takes `project_id`, and most take the affected runs as `runs`: on Citus,
+# runs of one
+# shard. `now` is the current time, or null for the database's own clock.
+
+_OF_PROJECT = "project_id = %(project_id)s"
+_OF_RUNS = f"{_OF_PROJECT} AND root_plan_id = ANY(%(runs)s)"
+
+# --- Which runs ----------------------------------------------------------------------------------
+
+ANY_RUN = "true"
+OF_RUN = "root_plan_id = %(run)s"
+OF_SUBJECT = is_text("subject", "subject")
+
+_IS_OPEN = "finished_at IS NULL AND status < 'cancelled'"
+
+# An end in the future comes from a wrong clock.
+_END = f"""CASE WHEN finished_at <= %(now)s THEN finished_at
+    ELSE coalesce({abandoned_at("run")}, recorded_at) END"""
+
+# A run with pending spans has not ended. If its projection failed for good, its records decide:
+# otherwise it would never be deleted.
+_LIVES = f"""EXISTS (
+    SELECT FROM pending_run AS pending
+    WHERE pending.root_plan_id = run.root_plan_id AND pending.project_id = run.project_id
+        AND pending.due_at < 'infinity'
+) OR {_IS_OPEN} AND EXISTS (
+    SELECT FROM recorder_run AS part
+    WHERE part.root_plan_id = run.root_plan_id AND part.project_id = run.project_id
+        AND part.abandoned_at IS NULL)"""
+
+TOO_OLD = f"recorded_at < %(before)s AND {_END} < %(before)s AND NOT ({_LIVES})"
+"""The condition for runs that were stored and ended before the time `before`."""
+
+TOO_MANY = f"(recorded_at, root_plan_id) <= (%(last_at)s, %(last)s) AND NOT ({_LIVES})"
+"""The condition for runs in excess of the number that a project keeps. `LAST_KEPT` finds `last_at`
+and `last`."""
+
+LAST_KEPT = f"""
+SELECT recorded_at, root_plan_id FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED}
+ORDER BY recorded_at DESC, root_plan_id DESC LIMIT 1 OFFSET %(keep_runs)s"""
+"""Finds the newest run in excess of `keep_runs`."""
+
+
+def count_runs(which: str) -> str:
+    """Return the query that counts the runs for which the condition `which` holds."""
+    return f"SELECT count(*) FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND {which}"
+
+
+def find_runs(which: str) -> str:
+    """Return the query for the next `most` runs after (`after_at`, `after`), oldest first.
+
+    The query locks nothing, so any number of pruners can find the same runs.
+
+    Args:
+        which: The condition that the runs meet.
+    """
+    return f"""
+    SELECT recorded_at, root_plan_id FROM run
+    WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND {which}
+        AND (recorded_at, root_plan_id) > (%(after_at)s, %(after)s)
+    ORDER BY recorded_at, root_plan_id LIMIT %(most)s"""
+
+
+FIND_RUNS_OF_SUBJECT = f"""
+SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND {OF_SUBJECT}
+LIMIT %(most)s"""
+
+FIND_TOMBSTONES = f"""
+SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND {IS_TOMBSTONE} ORDER BY root_plan_id"""
+"""Finds the deleted runs that may still have rows."""
+
+FIND_TOMBSTONES_OF_SUBJECT = f"""
+SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND {IS_TOMBSTONE} AND {OF_SUBJECT}"""
+
+FIND_PENDING_RUNS = f"""
+SELECT root_plan_id FROM pending_run WHERE {_OF_PROJECT} AND since <= %(now)s
+ORDER BY root_plan_id"""
+"""Finds the runs whose records lack spans that arrived by `now`."""
+
+# --- Act 1: the tombstone ------------------------------------------------------------------------
+
+WAIT = ""
+SKIP_LOCKED = "SKIP LOCKED"
+
+
+def lock_runs(locking: str) -> str:
+    """Return the statement that locks the runs that are not deleted, in the order of their ids.
+
+    It returns their ids and sessions.
+
+    Args:
+        locking: `WAIT` for other transactions that have locked a run, or `SKIP_LOCKED`.
+    """
+    return f"""
+    SELECT root_plan_id, session_id FROM run WHERE {_OF_RUNS} AND {RUN_NOT_DELETED}
+    ORDER BY root_plan_id FOR NO KEY UPDATE {locking}"""
+
+
+def soft_delete(which: str) -> str:
+    """Return the statement that makes locked runs tombstones, and returns their ids.
+
+    The subject remains until the rows are purged, so that a repeated deletion of the subject finds
+    the run.
+
+    Args:
+        which: The condition for deleting a run, checked again. An event may have changed the run
+            before it was locked, and only a statement after the lock sees the change.
+    """
+    return f"""
+    UPDATE run SET deleted_at = coalesce(%(now)s, statement_timestamp()), revision = revision + 1,
+    status = 'unknown', reason = NULL, started_at = NULL, finished_at = NULL, recorder_id = NULL,
+    title = NULL, agent_name = NULL, session_id = NULL, tags = NULL, masked = NULL,
+    traceparent = NULL, cancel_requested_at = NULL, run_metadata = NULL,
+    service_name = NULL, service_version = NULL, deployment_environment = NULL, input_tokens = 0,
+    output_tokens = 0, cost_usd = 0, unpriced_calls = 0, unread_spans = 0, tool_calls = 0,
+    failed_calls = 0, projected = 0, projection_version = 0, projection_error = NULL,
+    next_projection_at = NULL, span_bytes = 0, settle_at = NULL
+    WHERE {_OF_RUNS} AND {which} RETURNING root_plan_id"""
+
+
+FORGET_WORK = tuple(
+    f"DELETE FROM {table} WHERE {_OF_RUNS}" for table in ("recorder_run", "pending_run")
+)
+"""Make the reaper and the projectors skip deleted runs."""
+
+DELETE_SESSIONS = f"DELETE FROM otel_session WHERE {_OF_RUNS} RETURNING session_run_id"
+"""Removes the links from deleted runs to the sessions that their log records name. Returns the runs
+that store the log records of these sessions."""
+
+FIND_NAMED_SESSIONS = f"""
+SELECT DISTINCT session_run_id FROM otel_session
+WHERE {_OF_PROJECT} AND session_run_id = ANY(%(sessions)s)"""
+"""Finds which of `sessions` are still named by a run. The others can be deleted.
+
+Each session is identified by the run that stores its log records.
+"""
+
+# Comparing names can use the index behind row-level security. Names have the first 63 bytes.
+_OF_SESSIONS = f"""{_OF_PROJECT} AND session = ANY(%(sessions)s)
+    AND session::name = ANY(%(sessions)s::text[]::name[])"""
+
+LOCK_STATES = f"""
+SELECT session_id FROM session_state WHERE {_OF_SESSIONS} ORDER BY session_id FOR UPDATE"""
+"""Locks the states of conversations. If the last two runs of a conversation are deleted at the same
+time, the second deletion waits here and then sees that no run is left."""
+
+# A run without a session has its own id as its session.
+FIND_SESSIONS_IN_USE = f"""
+SELECT session_id FROM run
+WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND session_id = ANY(%(sessions)s)
+    AND session_id::name = ANY(%(sessions)s::text[]::name[])
+UNION ALL
+SELECT root_plan_id::text FROM run
+WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND root_plan_id = ANY(%(named)s)"""
+"""Finds which of the conversations `sessions` still have a run.
+
+A run without a session id is a conversation of its own, identified by the run's id. `named`
+contains those ids in `sessions` that are UUIDs, and so may be ids of runs.
+"""
+
+DELETE_STATES = f"DELETE FROM session_state WHERE {_OF_SESSIONS}"
+
+# --- Act 2: the rows -----------------------------------------------------------------------------
+
+_PURGE_LOCK_KEY = "hashtextextended('purge ' || root_plan_id::text, %(project_id)s)"
+_BATCH = "unnest(%(runs)s::uuid[]) AS batch (root_plan_id)"
+
+# Locks of the rows of `run` would make writers of deleted runs wait.
+CLAIM = f"SELECT root_plan_id FROM {_BATCH} WHERE pg_try_advisory_xact_lock({_PURGE_LOCK_KEY})"
+"""Claims the purge of runs until the end of the transaction; skips runs that are claimed."""
+
+WAIT_FOR_CLAIM = f"SELECT root_plan_id, pg_advisory_xact_lock({_PURGE_LOCK_KEY}) FROM {_BATCH}"
+"""Claims the purge of runs in the given order; waits for another process that has claimed one."""
+
+FIND_CLAIMED = f"""
+SELECT root_plan_id FROM run WHERE {_OF_RUNS} AND {IS_TOMBSTONE} ORDER BY root_plan_id"""
+"""Finds the tombstones among the claimed runs. Only tombstones may be purged."""
+
+
+def _of_runs(table: str) -> str:
+    """Return the condition for a table's rows of some runs, written so that the index is used."""
+    return f"{_OF_RUNS} AND {ALWAYS}" if table in TABLES.values() else _OF_RUNS
+
+
+_BELOW_RUNS = tuple(
+    table.name
+    for table in reversed(METADATA.sorted_tables)
+    if "root_plan_id" in table.columns and table.name != "run"
+)
+
+PURGED_TABLES = tuple(table for table in _BELOW_RUNS if table != "run_group")
+"""The tables whose rows the purge deletes: every table with rows of runs, except `run_group`.
+
+`tracer.storage.postgres.rollups` deletes the rows of `run_group`, and takes the run out of
+the sums in the same transaction. After `UNLINK` has cut circular references, no row refers to a
+table that comes earlier in this order.
+"""
+
+_RECORD_TABLES = {TABLES[kind] for kind in RECORDS}
+
+
+def _counted(table: str, delete: str) -> str:
+    """Return a statement that deletes rows, and returns the numbers of rows, records and spans."""
+    records = "count(*)" if table in _RECORD_TABLES else "0::bigint"
+    spans = "spans" if table == "otel_block" else "0"
+    return (
+        f"WITH deleted AS ({delete} RETURNING {spans} AS spans)"
+        f" SELECT count(*), {records}, coalesce(sum(spans), 0)::bigint FROM deleted"
+    )
+
+
+UNLINK = tuple(
+    f"UPDATE {TABLES[kind]} SET {changes} WHERE {_of_runs(TABLES[kind])} AND {is_linked}"
+    for kind, changes, is_linked in (
+        (
+            Kind.PLAN,
+            # A plan without links must not have started.
+            "parent_plan_id = NULL, tool_call_id = NULL, opened_by_step_id = NULL,"
+            " started_at = NULL",
+            "num_nonnulls(parent_plan_id, tool_call_id, opened_by_step_id) > 0",
+        ),
+        (Kind.TOOL_CALL, "parent_tool_call_id = NULL", "parent_tool_call_id IS NOT NULL"),
+    )
+)
+"""Cut the references that form circles. Afterwards the rows can be deleted in several transactions
+without broken references in between."""
+
+# `ctid = ANY (…)` would be compared one by one if the planner chose another index.
+DELETE_ROWS = tuple(
+    _counted(
+        table,
+        f"DELETE FROM {table} WHERE {_OF_RUNS} AND ctid IN ("
+        f"SELECT ctid FROM {table} WHERE {_of_runs(table)} LIMIT %(most)s)",
+    )
+    for table in PURGED_TABLES
+)
+"""Statements that each delete at most `most` rows of one table. Execute them in this order, after
+`UNLINK`."""
+
+# --- Act 3: the end ------------------------------------------------------------------------------
+
+CHECK_REFERENCES = "SET CONSTRAINTS ALL IMMEDIATE"
+"""Comes before `FINISH_PURGE`, so that the runs are locked only after the slow checks."""
+
+FINISH_PURGE = f"""
+UPDATE run SET swept_at = coalesce(%(now)s, statement_timestamp()), subject = NULL
+WHERE {_OF_RUNS} AND {IS_TOMBSTONE}"""
+
+DELETE_OLD_TOMBSTONES = f"""
+DELETE FROM run WHERE {_OF_PROJECT} AND root_plan_id = ANY(ARRAY(
+    SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND swept_at < %(before)s
+    ORDER BY swept_at LIMIT %(most)s))
+RETURNING root_plan_id"""
+
+COUNT_REMAINING = " UNION ALL ".join(
+    (
+        *(f"SELECT count(*) FROM {table} WHERE {_of_runs(table)}" for table in _BELOW_RUNS),
+        f"SELECT count(*) FROM run WHERE {_OF_RUNS} AND swept_at IS NULL",
+    )
+)
+"""Counts the remaining rows of the deleted runs `runs` in each table."""
+
+COUNT_REMAINING_OF_SUBJECT = f"""
+SELECT count(*) FROM run WHERE {_OF_PROJECT} AND {OF_SUBJECT}
+UNION ALL
+SELECT count(*) FROM session_state WHERE {_OF_SESSIONS}"""
+"""Counts the remaining runs of a subject, and the remaining states of the conversations
+`sessions`."""
+
+
+# --- Deleting runs in Postgres: on request, or because they exceed the project's limits.
+#
+# A deletion has three steps (decision 20). The first commits a tombstone: from then on no
+# reader sees
+# the run, and every write to it is rejected. The second deletes the rows of the run. The
+# third marks
+# the tombstone as purged. If a process dies in between, any pruner continues.
+
+MAX_ROWS = 200_000
+"""The most rows that a transaction deletes, to bound its duration and memory."""
+
+RUNS_AT_ONCE = 20
+"""How many runs become tombstones before their rows are purged. This bounds the number of runs
+whose rows readers must skip."""
+
+TOMBSTONE_DAYS = 400
+"""How long a tombstone rejects events that a spool still has."""
+
+TOMBSTONES_AT_ONCE = 2_000
+
+Settle = Callable[[], Awaitable[list[UUID]]]
+"""Projects the runs of a project that are pending when it is called, and returns those that could
+not be projected."""
+
+
+@dataclass(frozen=True)
+class PurgeResult:
+    """The numbers of deleted rows."""
+
+    runs: int = 0
+    """The runs whose rows are all deleted."""
+    records: int = 0
+    """Plans, steps, rounds and tool calls."""
+    spans: int = 0
+
+    def __add__(self, other: PurgeResult) -> PurgeResult:
+        return PurgeResult(
+            self.runs + other.runs, self.records + other.records, self.spans + other.spans
+        )
+
+
+class PostgresDeletion:
+    """Deletes runs of one project."""
+
+    def __init__(
+        self,
+        project: ProjectPool,
+        on_written: Callable[[Collection[UUID]], None] = lambda _: None,
+        clock: Clock | None = None,
+        max_rows: int = MAX_ROWS,
+    ) -> None:
+        """Connect to the database.
+
+        Args:
+            project: The project of the runs, with its connections.
+            on_written: Called with the runs that were deleted, after the commit.
+            clock: Returns the time; None: the database's own clock.
+            max_rows: The most rows that one transaction deletes.
+        """
+        self._project = project
+        self._on_written = on_written
+        self._clock = clock
+        self._max_rows = max_rows
+
+    async def find_runs(self, subject: str | None, root_plan_id: UUID | None) -> list[UUID]:
+        """Return the ids of a subject's runs, or of one run, that `erase_…` would delete.
+
+        Args:
+            subject: The subject, as it is stored; None: find the run.
+            root_plan_id: The run.
+
+        Raises:
+            RecordNotFound: The run does not exist, or it was deleted before.
+            StoreUnavailable: The database does not answer.
+        """
+        which = OF_RUN if subject is None else OF_SUBJECT
+        values = {"subject": subject, "run": root_plan_id}
+        with store_errors():
+            runs = [each async for page in self._pages(which, values) for each in page]
+        if subject is None and not runs:
+            raise RecordNotFound("run", root_plan_id)
+        return runs
+
+    async def erase_run(self, root_plan_id: UUID) -> Erasure:
+        """Delete a run with all its data, and count the rows that remain.
+
+        Raises:
+            RecordNotFound: The run does not exist, or it was deleted before.
+            StoreUnavailable: The database does not answer. If the run was already deleted for
+                readers, the next pruner deletes its rows.
+        """
+        with store_errors():
+            deleted = await self._soft_delete([root_plan_id])
+            if not deleted:
+                raise RecordNotFound("run", root_plan_id)
+            return await self._erase_rows(list(deleted))
+
+    async def erase_subject(self, subject: str, settle: Settle | None = None) -> Erasure:
+        """Delete every run of a subject and the state of their conversations.
+
+        Args:
+            subject: The subject, as it is stored.
+            settle: Projects pending runs. Called first: the subject of a run is only known after
+                its spans are projected. If it is None, nothing is projected, and the result names
+                all pending runs.
+
+        Returns:
+            The numbers of deleted runs, records and spans, and how many rows remain.
+
+        Raises:
+            StoreUnavailable: The database does not answer. Calling this again continues.
+        """
+        values = {"subject": subject, "most": RUNS_AT_ONCE}
+        sessions: set[str] = set()
+        done = Erasure(unprojected=await (settle or self.pending_runs)())
+        with store_errors():
+            tombstones = await self._column(FIND_TOMBSTONES_OF_SUBJECT, values)
+            done += await self._erase_rows(tombstones)
+            while runs := await self._column(FIND_RUNS_OF_SUBJECT, values):
+                deleted = await self._soft_delete(runs, OF_SUBJECT, values, with_shared_states=True)
+                sessions.update(deleted.values())
+                done += await self._erase_rows(list(deleted))
+            values |= {"sessions": list(sessions)}
+            left = await self._column(COUNT_REMAINING_OF_SUBJECT, values)
+            return done + Erasure(left=sum(left))
+
+    async def _erase_rows(self, runs: list[UUID]) -> Erasure:
+        # Erased runs must not remain in roll-ups either. For pruned runs, the job removes them.
+        await roll_up_runs(self._project, runs)
+        done = PurgeResult()
+        async for result in self._purge(runs, WAIT_FOR_CLAIM):
+            done += result
+        left = await self._column(COUNT_REMAINING, {"runs": runs})
+        return Erasure(len(runs), done.records, done.spans, sum(left))
+
+    async def pending_runs(self) -> list[UUID]:
+        """Return the runs of the project with spans that are not projected yet, by id.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+        """
+        with store_errors():
+            return await self._column(FIND_PENDING_RUNS, {"now": await self._now()})
+
+    async def count(self, settings: ProjectSettings) -> int:
+        """Return how many runs exceed the project's limits of age or number.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+        """
+        with store_errors():
+            conditions = await self._exceeding(settings)
+            if not conditions:
+                return 0
+            which = " OR ".join(f"({condition})" for condition, _ in conditions)
+            values = {name: value for _, each in conditions for name, value in each.items()}
+            return sum(await self._column(count_runs(f"({which})"), values))
+
+    async def prune(self, settings: ProjectSettings) -> AsyncGenerator[PurgeResult, None]:
+        """Delete the runs that exceed a project's limits, and continue interrupted deletions.
+
+        Any number of callers may do this at once: each skips runs that another one has locked.
+
+        Args:
+            settings: The settings of the project.
+
+        Yields:
+            The result of each transaction that deleted rows, so that the caller can pause.
+
+        Raises:
+            StoreUnavailable: The database does not answer. Earlier deletions stay.
+        """
+        with store_errors():
+            tombstones = await self._column(FIND_TOMBSTONES, {})
+            async for result in self._purge(tombstones, CLAIM):
+                yield result
+            for which, values in await self._exceeding(settings):
+                async for page in self._pages(which, values):
+                    in_use = await self._named_sessions(page)
+                    runs = [run_id for run_id in page if run_id not in in_use]
+                    deleted = await self._soft_delete(runs, which, values, SKIP_LOCKED)
+                    async for result in self._purge(list(deleted), CLAIM):
+                        yield result
+
+    async def forget_tombstones(self) -> int:
+        """Delete some tombstones that are older than `TOMBSTONE_DAYS`, and return how many.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+        """
+        with store_errors():
+            before = await self._now() - timedelta(days=TOMBSTONE_DAYS)
+            values = self._values({"before": before, "most": TOMBSTONES_AT_ONCE})
+            async with in_project(self._project, seconds=None) as connection:
+                cursor = await connection.execute(DELETE_OLD_TOMBSTONES, values)
+                return len(await cursor.fetchall())
+
+    async def _exceeding(self, settings: ProjectSettings) -> list[tuple[str, dict[str, Any]]]:
+        """Return the conditions for runs that exceed a project's limits, with their values."""
+        conditions: list[tuple[str, dict[str, Any]]] = []
+        now = await self._now()
+        if settings.keep_days is not None:
+            before = now - timedelta(days=settings.keep_days)
+            conditions.append((TOO_OLD, {"now": now, "before": before}))
+        if settings.keep_runs is not None:
+            last = await self._rows(LAST_KEPT, {"keep_runs": settings.keep_runs})
+            conditions += [
+                (TOO_MANY, {"now": now, "last_at": recorded_at, "last": run_id})
+                for recorded_at, run_id in last
+            ]
+        return conditions
+
+    async def _pages(self, which: str, values: dict[str, Any]) -> AsyncGenerator[list[UUID], None]:
+        """Yield pages of the runs that meet a condition. Each run is yielded once."""
+        place: dict[str, Any] = {"after_at": "-infinity", "after": UUID(int=0)}
+        query = find_runs(which)
+        while page := await self._rows(query, {**values, **place, "most": RUNS_AT_ONCE}):
+            yield [run_id for _, run_id in page]
+            place["after_at"], place["after"] = page[-1]
+
+    # --- Act 1 -----------------------------------------------------------------------------------
+
+    async def _soft_delete(
+        self,
+        runs: Sequence[UUID],
+        which: str = ANY_RUN,
+        values: dict[str, Any] | None = None,
+        locking: str = WAIT,
+        *,
+        with_shared_states: bool = False,
+    ) -> dict[UUID, str]:
+        """Make runs tombstones.
+
+        Args:
+            runs: The runs.
+            which: A condition. Runs that no longer meet it are skipped.
+            values: The values that the condition refers to.
+            locking: Whether to wait for runs that others have locked, or to skip them.
+            with_shared_states: Whether to delete the state of a conversation even if other runs
+                belong to it.
+
+        Returns:
+            The id of each deleted run, with the id of its conversation.
+        """
+        deleted: dict[UUID, str] = {}
+        log_sessions: set[UUID] = set()
+        for group in await runs_by_shard(self._project.pool, runs):
+            parameters = self._values({**(values or {}), "runs": group})
+            async with in_project(self._project, seconds=None) as connection:
+                locked = dict(await _fetched(connection, lock_runs(locking), parameters))
+                parameters["runs"] = list(locked)
+                parameters["runs"] = await _column(connection, soft_delete(which), parameters)
+                if not parameters["runs"]:
+                    continue
+                for statement in FORGET_WORK:
+                    await connection.execute(statement, parameters)
+                log_sessions.update(await _column(connection, DELETE_SESSIONS, parameters))
+                sessions = {
+                    run: str(run) if locked[run] is None else locked[run]
+                    for run in parameters["runs"]
+                }
+                await _delete_states(
+                    connection, parameters, sessions, with_shared=with_shared_states
+                )
+            deleted |= sessions
+        if deleted:
+            self._on_written(deleted.keys())
+        if unnamed := log_sessions - await self._named_sessions(log_sessions):
+            deleted |= await self._soft_delete(sorted(unnamed), locking=locking)
+        return deleted
+
+    async def _named_sessions(self, sessions: Collection[UUID]) -> set[UUID]:
+        """Return the sessions among `sessions` that some run still names.
+
+        Each session is identified by the run that holds its log records.
+        """
+        if not sessions:
+            return set()
+        return set(await self._column(FIND_NAMED_SESSIONS, {"sessions": list(sessions)}))
+
+    # --- Acts 2 and 3 ----------------------------------------------------------------------------
+
+    async def _purge(self, runs: Sequence[UUID], claim: str) -> AsyncGenerator[PurgeResult, None]:
+        """Delete the rows of tombstones, and yield the result of each transaction.
+
+        Args:
+            runs: The runs. Those that are no tombstones are skipped.
+            claim: Whether to wait for other processes that purge some of the runs, or to skip those
+                runs.
+        """
+        for begin in range(0, len(runs), RUNS_AT_ONCE):
+            some = sorted(runs[begin : begin + RUNS_AT_ONCE])
+            for group in await runs_by_shard(self._project.pool, some):
+                while result := await self._purge_some(group, claim):
+                    yield result
+
+    async def _purge_some(self, runs: list[UUID], claim: str) -> PurgeResult | None:
+        """Delete rows of some tombstones, table by table, in one transaction.
+
+        The transaction deletes at most `max_rows` rows. Only its last statement locks a row of
+        `run`, so that writes to a deleted run are rejected without waiting for the purge.
+
+        Args:
+            runs: The runs.
+            claim: Whether to wait for other processes, or to skip their runs.
+
+        Returns:
+            The numbers of deleted rows, with no runs if rows are left; None if no run is left.
+        """
+        parameters = self._values({"runs": runs})
+        done, most = PurgeResult(), self._max_rows
+        async with in_project(self._project, seconds=None) as connection:
+            parameters["runs"] = [
+                run_id for run_id, *_ in await _fetched(connection, claim, parameters)
+            ]
+            parameters["runs"] = await _column(connection, FIND_CLAIMED, parameters)
+            if not parameters["runs"]:
+                return None
+            for statement in UNLINK:
+                await connection.execute(statement, parameters)
+            for statement in DELETE_ROWS:
+                values = {**parameters, "most": most}
+                [(rows, records, spans)] = await _fetched(connection, statement, values)
+                done += PurgeResult(0, records, spans)
+                most -= rows
+                if most <= 0:
+                    return done
+            await connection.execute(CHECK_REFERENCES)
+            await connection.execute(FINISH_PURGE, parameters)
+        return done + PurgeResult(len(parameters["runs"]))
+
+    # --- Queries ---------------------------------------------------------------------------------
+
+    def _values(self, values: dict[str, Any]) -> dict[str, Any]:
+        now = self._clock and self._clock()
+        return {"now": now, **values, "project_id": self._project.project_id}
+
+    async def _rows(self, query: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return await fetched(self._project, query, self._values(values))
+
+    async def _column(self, query: str, values: dict[str, Any]) -> list[Any]:
+        return [value for (value,) in await self._rows(query, values)]
+
+    async def _now(self) -> datetime:
+        if self._clock is not None:
+            return self._clock()
+        [(now,)] = await self._rows("SELECT statement_timestamp()", {})
+        assert isinstance(now, datetime)
+        return now
+
+
+async def _fetched(
+    connection: PoolConnection, query: str, values: dict[str, Any]
+) -> list[tuple[Any, ...]]:
+    return await (await connection.execute(query, values)).fetchall()
+
+
+async def _column(connection: PoolConnection, query: str, values: dict[str, Any]) -> list[Any]:
+    return [value for (value,) in await _fetched(connection, query, values)]
+
+
+async def _delete_states(
+    connection: PoolConnection,
+    values: dict[str, Any],
+    sessions: dict[UUID, str],
+    *,
+    with_shared: bool,
+) -> None:
+    """Delete the states of the conversations of deleted runs.
+
+    Args:
+        connection: In the transaction that deletes the runs.
+        values: The parameters of the SQL statements.
+        sessions: The id of each run's conversation, by run.
+        with_shared: Whether to delete states of conversations to which other runs belong.
+    """
+    values = {**values, "sessions": list(set(sessions.values())), "named": []}
+    if not await _fetched(connection, LOCK_STATES, values):
+        return
+    if not with_shared:
+        for session in values["sessions"]:
+            with suppress(ValueError):
+                values["named"].append(UUID(session))
+        shared = await _fetched(connection, FIND_SESSIONS_IN_USE, values)
+        unshared = set(values["sessions"]).difference(session for (session,) in shared)
+        values["sessions"] = list(unshared)
+    await connection.execute(DELETE_STATES, values)

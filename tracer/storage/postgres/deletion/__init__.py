@@ -1,1 +1,0 @@
-"""Soft deletion and purge of runs."""

@@ -1,1 +1,0 @@
-"""Periodic work of a server."""

@@ -1,0 +1,329 @@
+"""Leases of recorders, and what happens when they expire."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncRawCursor
+
+from tracer.clock import Clock
+from tracer.records.events import Event
+from tracer.records.record_classes import RECORDS, Kind
+from tracer.records.status import MAX_DELAY, Lease, LeaseTerms
+from tracer.storage.postgres.citus import is_spread_by
+from tracer.storage.postgres.pool import Pool, PoolConnection, SyncConnection, pooled_connection
+from tracer.storage.postgres.run_tables import is_unfinished, whose
+from tracer.storage.postgres.session import Statement
+from tracer.storage.postgres.tables import ALWAYS, TABLES
+
+# --- The SQL of leases, for raw cursors.
+#
+# A lease is valid while `seen_at + length` is in the future. Writers lock runs before leases. The
+# reaper locks runs, skips rows that others have locked, and so cannot be part of a deadlock.
+
+# The moment of an event, by the database's clock, is when it was recorded plus the least `lag`.
+_SEEN = f"""greatest(stored.seen_at, excluded.seen_at
+        - least(coalesce(excluded.lag - least(stored.lag, excluded.lag), '0'),
+            interval '{MAX_DELAY.days} days'))"""
+
+RENEW = f"""
+WITH moment AS MATERIALIZED (SELECT coalesce($2::timestamptz, statement_timestamp()) AS now)
+INSERT INTO recorder_lease AS stored (project_id, recorder_id, seen_at, length, lag)
+SELECT $1, incoming.recorder_id, moment.now, incoming.length, moment.now - incoming.at
+FROM moment, unnest($3::uuid[], $4::timestamptz[], $5::interval[])
+    AS incoming (recorder_id, at, length)
+ORDER BY incoming.recorder_id
+ON CONFLICT (recorder_id, project_id) DO UPDATE SET
+    seen_at = {_SEEN},
+    length = excluded.length,
+    lag = least(stored.lag, excluded.lag)
+RETURNING recorder_id, seen_at, length"""
+"""Renew the leases of the recorders $3 in the project $1, or create them, for the lengths $5.
+
+$2 is the current time; null means the time of the database. $4 are the times of the recorders'
+latest events, by the recorders' clocks; null for a heartbeat without an event.
+"""
+
+NOTE_RUNS = """
+INSERT INTO recorder_run (project_id, recorder_id, root_plan_id)
+SELECT run.project_id, incoming.recorder_id, run.root_plan_id
+FROM unnest($2::uuid[], $3::uuid[]) AS incoming (recorder_id, root_plan_id)
+JOIN run ON run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
+WHERE run.deleted_at IS NULL AND run.root_plan_id = ANY($3::uuid[])
+ORDER BY incoming.recorder_id, incoming.root_plan_id
+ON CONFLICT (recorder_id, root_plan_id, project_id) DO NOTHING"""
+"""Store that the recorders $2 wrote to the locked runs $3."""
+
+LEASES_OF_RUN = """
+SELECT recorder_id, seen_at, length FROM recorder_lease
+WHERE project_id = %(project_id)s AND recorder_id = ANY(ARRAY(
+    SELECT recorder_id FROM recorder_run
+    WHERE root_plan_id = %(run)s AND project_id = %(project_id)s))
+ORDER BY recorder_id"""
+
+COUNT_LEASES = """
+SELECT count(*) FILTER (WHERE seen_at + length > statement_timestamp()),
+    count(*) FILTER (WHERE seen_at + length <= statement_timestamp())
+FROM recorder_lease"""
+
+# --- The reaper ----------------------------------------------------------------------------------
+
+CHECK = """
+UPDATE lease_check SET checked_at = moment.now,
+    since = CASE WHEN checked_at + $2::interval >= moment.now THEN since ELSE moment.now END
+FROM (SELECT coalesce($1::timestamptz, statement_timestamp()) AS now) AS moment
+RETURNING checked_at"""
+"""Store that a server looks for expired leases at the time $1, and return this time; null means the
+time of the database. If no server looked for longer than $2, heartbeats may be missing: no lease
+expires before its full length has passed since now."""
+
+_EXPIRED = "greatest(lease.seen_at, (SELECT since FROM lease_check)) + lease.length <= $1"
+
+_OF_LEASE = "part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id"
+
+IS_DEAD = f"""{_EXPIRED}
+    AND part.abandoned_at IS DISTINCT FROM lease.seen_at + lease.length"""
+"""The condition for marking a recorder as dead in a run, at the time $1."""
+
+IS_ALIVE = "lease.seen_at + lease.length > $1 AND part.abandoned_at IS NOT NULL"
+"""The condition for removing such a mark."""
+
+
+def find_runs(condition: str) -> str:
+    """Return the query of at most $2 runs in which a recorder's mark is outdated."""
+    return f"""
+SELECT part.project_id, part.root_plan_id
+FROM recorder_lease AS lease JOIN recorder_run AS part ON {_OF_LEASE}
+JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
+WHERE {condition} AND run.deleted_at IS NULL LIMIT $2"""
+
+
+def take_runs(condition: str) -> str:
+    """Return the same query, which locks the runs and skips runs that are locked."""
+    return f"{find_runs(condition)} FOR NO KEY UPDATE OF run SKIP LOCKED"
+
+
+def _mark(abandoned_at: str, condition: str) -> str:
+    return f"""
+UPDATE recorder_run AS part SET abandoned_at = {abandoned_at}
+FROM recorder_lease AS lease, unnest($2::integer[], $3::uuid[]) AS taken (project_id, root_plan_id)
+WHERE part.project_id = taken.project_id AND part.root_plan_id = taken.root_plan_id
+    AND {_OF_LEASE} AND {condition}
+RETURNING part.project_id, part.recorder_id, part.root_plan_id"""
+
+
+MARKS = {
+    IS_DEAD: _mark("lease.seen_at + lease.length", IS_DEAD),
+    IS_ALIVE: _mark("NULL", IS_ALIVE),
+}
+"""Set or remove the marks of recorders in locked runs: the projects $2 and the runs $3."""
+
+_INCOMING = """unnest($1::integer[], $2::uuid[], $3::uuid[])
+    AS incoming (project_id, recorder_id, root_plan_id)"""
+
+
+def _raising(kind: Kind) -> str:
+    return f"""
+    UPDATE {TABLES[kind]} AS stored SET revision = run.revision + 1
+    FROM {_INCOMING}
+    JOIN run ON run.project_id = incoming.project_id AND run.root_plan_id = incoming.root_plan_id
+    WHERE stored.project_id = incoming.project_id AND stored.root_plan_id = incoming.root_plan_id
+        AND stored.{ALWAYS} AND {is_unfinished("stored")}
+        AND {whose("stored", "run")} = incoming.recorder_id
+    RETURNING stored.project_id, incoming.recorder_id, stored.root_plan_id"""
+
+
+RAISE = {kind: _raising(kind) for kind in RECORDS}
+"""Raise the revisions of the unfinished records of recorders in their runs. Execute these before
+`RAISE_RUNS`, which raises the revisions of the runs."""
+
+LOCK_RUN = """
+SELECT root_plan_id FROM run
+WHERE project_id = $1 AND root_plan_id = $2 AND deleted_at IS NULL FOR NO KEY UPDATE SKIP LOCKED"""
+
+RAISE_RUNS = """
+UPDATE run SET revision = run.revision + 1
+FROM unnest($1::integer[], $2::uuid[]) AS incoming (project_id, root_plan_id)
+WHERE run.project_id = incoming.project_id AND run.root_plan_id = incoming.root_plan_id"""
+
+FORGET_RUNS = f"""
+DELETE FROM recorder_run AS part USING {_INCOMING}
+WHERE part.recorder_id = incoming.recorder_id
+    AND part.root_plan_id = incoming.root_plan_id AND part.project_id = incoming.project_id"""
+"""Delete the rows of `recorder_run` whose recorders are dead and left no unfinished records in the
+run."""
+
+FORGET_LEASES = f"""
+DELETE FROM recorder_lease USING (
+    SELECT lease.recorder_id, lease.project_id FROM recorder_lease AS lease
+    WHERE {_EXPIRED} AND NOT EXISTS (SELECT FROM recorder_run AS part WHERE {_OF_LEASE})
+    FOR UPDATE SKIP LOCKED
+) AS gone
+WHERE recorder_lease.recorder_id = gone.recorder_id
+    AND recorder_lease.project_id = gone.project_id"""
+"""Delete the expired leases of recorders without runs."""
+
+
+# --- Leases in Postgres: writers renew them, and the reaper finds expired ones.
+
+AT_ONCE = 100
+"""The most runs that a transaction of the reaper locks."""
+
+
+class PostgresLeases:
+    """The part of a writer that renews recorders' leases."""
+
+    def __init__(self, project_id: int, terms: LeaseTerms, clock: Clock | None = None) -> None:
+        """Set the project.
+
+        Args:
+            project_id: The project of the recorders.
+            terms: How long leases last.
+            clock: The time of leases; None: the database's clock.
+        """
+        self._project_id = project_id
+        self._terms = terms
+        self._clock = clock
+
+    async def renew(self, connection: PoolConnection, recorder_id: UUID) -> Lease:
+        """Renew a recorder's lease."""
+        values = [[recorder_id], [None], [self._terms.lease]]
+        (row,) = await _rows(connection, RENEW, [self._project_id, self._moment(), *values])
+        return Lease(*row)
+
+    def heartbeats(self, events: Iterable[Event]) -> list[Statement]:
+        """Return the statements that record events as heartbeats of their recorders.
+
+        Execute them in the transaction that locked the runs, so that the last heartbeat of a
+        recorder is never earlier than its last record. If an event names no recorder, the lease of
+        its run is renewed.
+        """
+        latest: dict[UUID, datetime | None] = {}
+        places: dict[tuple[UUID, UUID], timedelta] = {}
+        for event in events:
+            run_id = event.root_plan_id
+            if event.recorder_id is None:
+                latest[run_id] = None
+                places[run_id, run_id] = self._terms.span_idle
+            else:
+                earlier = latest.get(event.recorder_id)
+                latest[event.recorder_id] = event.at if earlier is None else max(earlier, event.at)
+                places[event.recorder_id, run_id] = self._terms.lease
+        lengths = {recorder_id: length for (recorder_id, _), length in places.items()}
+        recorders, runs = zip(*places, strict=True)
+        values = [[*latest], [*latest.values()], [lengths[each] for each in latest]]
+        return [
+            (NOTE_RUNS, [self._project_id, [*recorders], [*runs]]),
+            (RENEW, [self._project_id, self._moment(), *values]),
+        ]
+
+    def _moment(self) -> datetime | None:
+        return self._clock and self._clock()
+
+
+def read_leases(connection: SyncConnection, project_id: int, run_id: UUID) -> list[Lease]:
+    """Return the leases of the recorders that may have unfinished records in a run."""
+    cursor = connection.execute(LEASES_OF_RUN, {"project_id": project_id, "run": run_id})
+    return [Lease(*row) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True)
+class LeaseCounts:
+    """The numbers of leases."""
+
+    alive: int
+    expired: int
+    """The leases of recorders that left unfinished records."""
+
+
+async def count_leases(pool: Pool) -> LeaseCounts:
+    """Count the leases of all projects."""
+    async with pooled_connection(pool) as connection:
+        ((alive, expired),) = await _rows(connection, COUNT_LEASES, [])
+    return LeaseCounts(alive, expired)
+
+
+async def mark_recorders(
+    pool: Pool, terms: LeaseTerms, moment: datetime | None = None
+) -> AsyncIterator[set[UUID]]:
+    """Mark recorders as dead if their leases expired, or as alive if they reported again.
+
+    `abandoned_at` becomes the time when the lease expired. The revisions of the recorder's
+    unfinished records and of their runs are raised. Any number of callers may do this at once.
+
+    Args:
+        pool: Connections that see all projects.
+        terms: How long leases last.
+        moment: The current time; None: the time of the database.
+
+    Yields:
+        The runs that changed, after each transaction.
+    """
+    async with pooled_connection(pool) as connection:
+        ((now,),) = await _rows(connection, CHECK, [moment, terms.lease])
+    for condition in (IS_DEAD, IS_ALIVE):
+        changed: set[UUID] | None = set()
+        while changed is not None:
+            async with pooled_connection(pool) as connection, connection.transaction():
+                changed = await _mark_some(connection, condition, now)
+            if changed:
+                yield changed
+    async with pooled_connection(pool) as connection:
+        await _execute(connection, FORGET_LEASES, [now])
+
+
+_Row = tuple[Any, ...]
+
+
+async def _mark_some(connection: PoolConnection, condition: str, now: datetime) -> set[UUID] | None:
+    """Mark recorders in some runs. Return the runs that changed; None if no run was found."""
+    runs = await _taken_runs(connection, condition, now)
+    if not runs:
+        return None
+    # Each statement has a new snapshot: the next ones see all that was written before these locks
+    # were taken.
+    marked = await _rows(connection, MARKS[condition], [now, *_columns(runs)])
+    if not marked:
+        return set()
+    changed = {
+        place
+        for statement in RAISE.values()
+        for place in await _rows(connection, statement, _columns(marked))
+    }
+    if places := list({(project_id, run_id) for project_id, _, run_id in changed}):
+        await _execute(connection, RAISE_RUNS, _columns(places))
+    if condition == IS_DEAD and (gone := [each for each in marked if each not in changed]):
+        await _execute(connection, FORGET_RUNS, _columns(gone))
+    return {run_id for _, _, run_id in changed}
+
+
+async def _taken_runs(connection: PoolConnection, condition: str, now: datetime) -> list[_Row]:
+    """Lock and return runs with outdated marks. Runs that another transaction locked are skipped.
+
+    A transaction on Citus locks one run, because it cannot lock runs on two shards.
+    """
+    values = [now, AT_ONCE]
+    if not await is_spread_by(connection):
+        return await _rows(connection, take_runs(condition), values)
+    for run in await _rows(connection, find_runs(condition), values):
+        if await _rows(connection, LOCK_RUN, [*run]):
+            return [run]
+    return []
+
+
+def _columns(rows: list[_Row]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+async def _execute(connection: PoolConnection, statement: str, values: list[Any]) -> None:
+    await AsyncRawCursor(connection).execute(statement, values)
+
+
+async def _rows(connection: PoolConnection, statement: str, values: list[Any]) -> list[_Row]:
+    cursor = AsyncRawCursor(connection)
+    await cursor.execute(statement, values)
+    return await cursor.fetchall()

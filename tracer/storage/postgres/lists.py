@@ -1,0 +1,614 @@
+"""The lists of runs and calls: their SQL, their orders and their previews."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from math import inf
+from typing import Any, TypeVar
+from uuid import UUID
+
+from tracer.lineage.tree import FailedRecord, explained_by, failure_origins
+from tracer.records.pages import (
+    INTERVALS,
+    MOST_BINS,
+    PREVIEW_CHARACTERS,
+    Cursor,
+    NotableRecord,
+    OpenCall,
+    Page,
+    RunBin,
+    RunFailure,
+    RunHistogram,
+    RunPreview,
+    RunTexts,
+    SortedCursor,
+    open_call,
+)
+from tracer.records.record_classes import Kind, Run
+from tracer.records.status import ABANDONED, Status
+from tracer.storage.postgres.pool import SyncConnection
+from tracer.storage.postgres.rows import (
+    SEARCHED,
+    SEARCHED_CHARACTERS,
+    SEARCHED_OF_ROOT_PLAN,
+    check_status,
+    columns,
+    moment_of,
+    select,
+)
+from tracer.storage.postgres.run_tables import abandoned_at
+from tracer.storage.postgres.session import standing_of_sync
+from tracer.storage.postgres.tables import (
+    ALWAYS,
+    IS_FAILED,
+    IS_OPEN,
+    NOT_DELETED,
+    RUN_NOT_DELETED,
+    START,
+    TABLES,
+    is_text,
+)
+from tracer.store import RunFilter, RunOrder, ToolCallFilter, ToolCallPreview
+from tracer.text import beginning, storable
+
+# --- The lists, in SQL.
+#
+# A list follows an index, latest start first, and examines a bounded number of rows. So the
+# cost does
+# not grow with the table, even if nothing matches. A frequent criterion has a separate index,
+# which
+# contains only matching rows. The indexes for a session, a subject or a provider call id are in
+# another order: the matching rows are read from there and sorted, unless there are too many.
+
+L = TypeVar("L", Run, ToolCallPreview)
+
+MOST_SORTED = 10_000
+"""How many rows a page may sort. If more rows match, the page examines rows in the order of the
+list instead."""
+
+
+@dataclass
+class Where:
+    """Conditions joined by AND, and the values of their parameters."""
+
+    conditions: list[str] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, condition: str, **values: Any) -> None:
+        """Add a condition, unless one of its values is None."""
+        if None not in values.values():
+            self.conditions.append(condition)
+            self.values |= values
+
+    def __str__(self) -> str:
+        return " AND ".join(f"({condition})" for condition in self.conditions)
+
+
+@dataclass
+class Listing:
+    """The rows that a list examines, and the ones that match."""
+
+    table: str
+    id_field: str
+    most_examined: int
+    """How many rows a page examines at most."""
+    among: Where = field(default_factory=Where)
+    """Conditions whose index has another order than the list. The rows that match are sorted."""
+    along: Where = field(default_factory=Where)
+    """Conditions whose index has the order of the list."""
+    wanted: Where = field(default_factory=Where)
+    """Conditions without an index, which are checked row by row."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of all parameters."""
+        return self.row_values | self.wanted.values
+
+    @property
+    def row_values(self) -> dict[str, Any]:
+        """The values of the parameters of `rows`."""
+        return self.among.values | self.along.values
+
+    @property
+    def searched(self) -> Listing:
+        """This listing, changed to check the conditions of `among` row by row."""
+        conditions = [*self.among.conditions, *self.wanted.conditions]
+        wanted = Where(conditions, self.among.values | self.wanted.values)
+        return replace(self, among=Where(), wanted=wanted)
+
+    @property
+    def rows(self) -> str:
+        """The SQL of the rows to examine, from `FROM` to `ORDER BY`."""
+        source = self.table
+        if self.among.conditions:
+            # A subquery, or the planner may scan the whole list in order and discard nearly all
+            # rows: its estimate has the number of matching rows, but not their positions.
+            source = f"(SELECT * FROM {source} WHERE {self.among} OFFSET 0) AS {source}"
+        return f"""FROM {source} WHERE {self.along}
+            ORDER BY {START} DESC, {self.id_field} DESC"""
+
+
+def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> Listing:
+    """Return the listing of runs. Its SQL refers to the table as `run`."""
+    listing = Listing("run", "root_plan_id", most_examined=500)
+    listing.along.add("project_id = %(project_id)s", project_id=project_id)
+    listing.along.add(RUN_NOT_DELETED)
+    _add_among(listing, session_id=wanted.session, subject=wanted.subject)
+    _add_range(listing, wanted, cursor)
+    _add_status(listing, wanted.status)
+    looked_for = listing.wanted
+    if not wanted.other_traces:
+        # They have an index too, because they may be few among other traces.
+        (listing.along if wanted.status is None else looked_for).add("is_agent_work")
+    looked_for.add(
+        f"{_in_run('plan_execution_record', 'agent_name = %(agent)s')}"
+        f" OR {_in_run('agent_execution_record', 'agent_name = %(agent)s')}",
+        agent=_stored(wanted.agent),
+    )
+    looked_for.add(_in_run("act_tool_info", "name = %(tool)s"), tool=_stored(wanted.tool))
+    looked_for.add("%(tag)s = ANY(tags)", tag=_stored(wanted.tag))
+    looked_for.add("service_name = %(service)s", service=_stored(wanted.service))
+    looked_for.add("service_version = %(version)s", version=_stored(wanted.service_version))
+    looked_for.add("deployment_environment = %(place)s", place=_stored(wanted.environment))
+    looked_for.add(
+        " OR ".join(
+            (
+                *(_in_run(TABLES[kind], _mentions(columns)) for kind, columns in SEARCHED.items()),
+                _in_run(
+                    TABLES[Kind.PLAN],
+                    f"part.plan_id = run.root_plan_id AND ({_mentions(_OF_ROOT_PLAN)})",
+                ),
+            )
+        ),
+        q=_anywhere(wanted.q),
+    )
+    return listing
+
+
+def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | None) -> Listing:
+    """Return the listing of tool calls."""
+    listing = Listing("act_tool_info", "tool_call_id", most_examined=5_000)
+    listing.along.add("project_id = %(project_id)s", project_id=project_id)
+    listing.along.add(NOT_DELETED)
+    _add_range(listing, wanted, cursor)
+    _add_status(listing, wanted.status)
+    listing.along.add(f"root_plan_id = %(run)s AND {ALWAYS}", run=wanted.root_plan_id)
+    listing.along.add(is_text("name", "name"), name=_stored(wanted.name))
+    _add_among(listing, provider_call_id=wanted.provider_call_id)
+    return listing
+
+
+def in_best_order(connection: SyncConnection, listing: Listing) -> Listing:
+    """Return the listing in the form that costs less.
+
+    If more rows match the conditions of `among` than a page may sort, the result checks these
+    conditions row by row instead.
+    """
+    if listing.among.conditions:
+        more = f"SELECT FROM {listing.table} WHERE {listing.among} LIMIT 1 OFFSET {MOST_SORTED}"
+        result = connection.execute(more, listing.row_values)
+        if result.fetchone() is not None:
+            return listing.searched
+    return listing
+
+
+def read_page(
+    connection: SyncConnection, kind: type[L], columns: str, listing: Listing, limit: int
+) -> Page[L]:
+    """Return a page of a list.
+
+    Args:
+        connection: In a transaction with one snapshot.
+        kind: The class of the items.
+        columns: The columns to read, as SQL.
+        listing: The listing.
+        limit: The largest number of items.
+    """
+    listing = in_best_order(connection, listing)
+    query = f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
+    if listing.wanted.conditions:
+        query = f"""SELECT {columns} FROM (
+            SELECT *, {START} AS at {listing.rows} LIMIT {listing.most_examined}
+        ) AS {listing.table} WHERE {listing.wanted}
+        ORDER BY at DESC, {listing.id_field} DESC LIMIT %(limit)s"""
+        if standing_of_sync(connection).is_spread:  # which looks below the runs where these are
+            query = f"""SELECT {columns} FROM {listing.table}
+            WHERE (root_plan_id, {listing.id_field}) IN (
+                SELECT root_plan_id, {listing.id_field} {listing.rows} LIMIT {listing.most_examined}
+            ) AND {listing.wanted}
+            ORDER BY {START} DESC, {listing.id_field} DESC LIMIT %(limit)s"""
+    items = select(connection, kind, query, {**listing.values, "limit": limit + 1})
+    if len(items) > limit:
+        last = items[limit - 1]
+        edge = Cursor(moment_of(last), getattr(last, listing.id_field))
+        return Page(items[:limit], edge.encode())
+    if listing.wanted.conditions:
+        last_examined = f"""SELECT {START}, {listing.id_field} {listing.rows}
+            LIMIT 1 OFFSET {listing.most_examined - 1}"""
+        cursor = connection.execute(last_examined, listing.row_values)
+        if row := cursor.fetchone():
+            edge = Cursor(*row)
+            return Page(items, edge.encode(), searched_back_to=edge.moment)
+    return Page(items, None)
+
+
+_OF_ROOT_PLAN = [f"left({text}, {SEARCHED_CHARACTERS})" for text in SEARCHED_OF_ROOT_PLAN]
+
+
+def _in_run(table: str, condition: str) -> str:
+    return (
+        f"EXISTS (SELECT FROM {table} AS part WHERE part.project_id = run.project_id"
+        f" AND part.root_plan_id = run.root_plan_id AND part.{ALWAYS} AND ({condition})"
+        # Keeps the planner from reading the whole table once, instead of each run.
+        " OFFSET 0)"
+    )
+
+
+def _mentions(columns: Sequence[str]) -> str:
+    return " OR ".join(f"{column} ILIKE %(q)s" for column in columns)
+
+
+def _stored(text: str | None) -> str | None:
+    return None if text is None else storable(text)
+
+
+def _anywhere(text: str | None) -> str | None:
+    """Return the ILIKE pattern for text that contains `text` literally."""
+    if text is None:
+        return None
+    literal = storable(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{literal}%"
+
+
+def _add_among(listing: Listing, **texts: str | None) -> None:
+    """Restrict a list to the rows whose columns have the given texts. Each column has an index."""
+    for column, value in texts.items():
+        listing.among.add(
+            f"project_id = %(project_id)s AND {is_text(column, column)}",
+            **{column: _stored(value)},
+        )
+
+
+def _add_status(listing: Listing, shown: str | None) -> None:
+    """Restrict a list to a status that the API shows, such as `abandoned`; None: all."""
+    check_status(shown)
+    if shown is None:
+        return
+    indexed = listing.along
+    is_abandoned = f"{abandoned_at(listing.table)} IS NOT NULL"
+    if shown == Status.FAILED:
+        indexed.add(IS_FAILED)
+    elif shown == ABANDONED:
+        indexed.add(IS_OPEN)
+        listing.wanted.add(is_abandoned)
+    else:
+        if not Status(shown).is_ending:
+            indexed.add(IS_OPEN)
+        listing.wanted.add(f"status = %(status)s AND NOT ({is_abandoned})", status=shown)
+
+
+def _add_range(listing: Listing, wanted: RunFilter | ToolCallFilter, cursor: str | None) -> None:
+    """Restrict a list to a range of time, and to rows after a cursor."""
+    listing.along.add(f"{START} >= %(since)s", since=wanted.since)
+    listing.along.add(f"{START} < %(until)s", until=wanted.until)
+    if cursor is not None:
+        after = Cursor.decode(cursor)
+        listing.along.add(
+            f"({START}, {listing.id_field}) < (%(after_moment)s, %(after_id)s)",
+            after_moment=after.moment,
+            after_id=after.record_id,
+        )
+
+
+# --- Runs sorted by a value, and counted over time, in SQL.
+#
+# These orders have no index: the values change with each event, and an index would make each
+# change
+# more expensive. Instead, the latest runs are read, up to a limit, and sorted.
+
+MOST_RUNS = 100_000
+"""The most runs that a sorted page or a histogram examines, latest first."""
+MOST_CHECKED = 10_000
+"""The most runs that are examined if the filter has conditions that are checked run by run."""
+
+_TOKENS = "input_tokens + output_tokens"
+_VALUES = {
+    "start": f"extract(epoch FROM {START}) * 1000000",
+    "duration": "extract(epoch FROM finished_at - started_at) * 1000000",
+    "tokens": _TOKENS,
+    "cost": "CASE WHEN cost_usd <> 0 OR unpriced_calls = 0 THEN cost_usd END",
+    "toolCalls": "tool_calls",
+}
+"""The compared value of each order, as SQL; null if a run has no such value."""
+
+
+def read_sorted_page(
+    connection: SyncConnection, listing: Listing, order: RunOrder, limit: int, cursor: str | None
+) -> Page[Run]:
+    """Return a page of runs in an order other than the latest first.
+
+    Args:
+        connection: In a transaction with one snapshot.
+        listing: Selects the runs of all pages. `cursor` is applied to the sorted runs.
+        order: The order.
+        limit: The largest number of runs.
+        cursor: The cursor of the previous page.
+    """
+    after = None if cursor is None else SortedCursor.decode(cursor, order)
+    missing = -inf if order.is_descending else inf
+    listing = _bounded(in_best_order(connection, listing))
+    place = f"coalesce(({_VALUES[order.removeprefix('-')]})::float8, %(missing)s::float8)"
+    values = {**listing.values, "missing": missing, "limit": limit + 1}
+    condition = ""
+    if after is not None:
+        value = missing if after.value is None else after.value
+        values |= {"after_value": value, "after_id": after.record_id}
+        compared = "<" if order.is_descending else ">"
+        condition = (
+            f"WHERE (place, root_plan_id) {compared} (%(after_value)s::float8, %(after_id)s::uuid)"
+        )
+    direction = "DESC" if order.is_descending else "ASC"
+    found = f"""SELECT root_plan_id, place FROM (
+            SELECT root_plan_id, {place} AS place {_examined(connection, listing)}
+        ) AS placed {condition}
+        ORDER BY place {direction}, root_plan_id {direction} LIMIT %(limit)s"""
+    rows = connection.execute(found, values).fetchall()
+    ids = [root_plan_id for root_plan_id, _ in rows[:limit]]
+    query = f"""SELECT {columns(Run)} FROM run
+        WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(ids)s)"""
+    runs = select(connection, Run, query, {**listing.values, "ids": ids})
+    by_id = {run.root_plan_id: run for run in runs}
+    next_cursor = None
+    if len(rows) > limit:
+        last_id, last_place = rows[limit - 1]
+        last_value = None if last_place == missing else last_place
+        next_cursor = SortedCursor(order, last_value, last_id).encode()
+    return Page(
+        [by_id[each] for each in ids],
+        next_cursor,
+        searched_back_to=_examined_back_to(connection, listing),
+    )
+
+
+def read_histogram(connection: SyncConnection, listing: Listing, wanted: RunFilter) -> RunHistogram:
+    """Count the runs of a listing in intervals of their start times, with at most three queries."""
+    listing = _bounded(in_best_order(connection, listing))
+    query = f"""WITH found AS MATERIALIZED (
+            SELECT {START} AS at, {IS_FAILED} AS has_failed
+            {_examined(connection, listing)}
+        ), range AS (
+            SELECT extract(epoch FROM coalesce(%(range_end)s::timestamptz, max(at))
+                - coalesce(%(range_start)s::timestamptz, min(at))) AS seconds FROM found
+        ), chosen AS (
+            SELECT coalesce(
+                (SELECT min(each) FROM unnest(%(intervals)s::bigint[]) AS each, range
+                    WHERE each * {MOST_BINS} >= coalesce(seconds, 0)),
+                {INTERVALS[-1]}
+            ) AS seconds
+        )
+        SELECT seconds, bin, count(at), count(at) FILTER (WHERE has_failed)
+        FROM chosen LEFT JOIN found ON true CROSS JOIN LATERAL date_bin(
+            seconds * interval '1 second', at, '1970-01-01 00:00:00+00'::timestamptz
+        ) AS bin
+        GROUP BY seconds, bin ORDER BY bin"""
+    parameters = {
+        **listing.values,
+        "range_start": wanted.since,
+        "range_end": wanted.until,
+        "intervals": list(INTERVALS),
+    }
+    rows = connection.execute(query, parameters).fetchall()
+    bins = [RunBin(start, runs, failed) for _, start, runs, failed in rows if start is not None]
+    return RunHistogram(
+        count=sum(each.runs for each in bins),
+        interval_seconds=rows[0][0],
+        bins=bins,
+        counted_back_to=_examined_back_to(connection, listing),
+    )
+
+
+def _bounded(listing: Listing) -> Listing:
+    most = MOST_CHECKED if listing.wanted.conditions else MOST_RUNS
+    return replace(listing, most_examined=most)
+
+
+def _examined(connection: SyncConnection, listing: Listing) -> str:
+    """Return the SQL, from `FROM` on, that selects the matching runs among the examined ones."""
+    matching = f"WHERE {listing.wanted}" if listing.wanted.conditions else ""
+    if matching and standing_of_sync(connection).is_spread:
+        return f"""FROM run WHERE root_plan_id IN (
+            SELECT root_plan_id {listing.rows} LIMIT {listing.most_examined}
+        ) AND {listing.wanted}"""
+    return f"FROM (SELECT * {listing.rows} LIMIT {listing.most_examined}) AS run {matching}"
+
+
+def _examined_back_to(connection: SyncConnection, listing: Listing) -> datetime | None:
+    """Return the start of the last examined run; None if all runs were examined."""
+    query = f"SELECT {START} {listing.rows} LIMIT 1 OFFSET {listing.most_examined}"
+    row = connection.execute(query, listing.row_values).fetchone()
+    return None if row is None else row[0]
+
+
+# --- Previews of runs for the list, computed from the failed and running records of the runs.
+
+
+def run_previews(
+    runs: Sequence[Run],
+    texts: Mapping[UUID, RunTexts],
+    records: Iterable[NotableRecord],
+    seen: Mapping[UUID, datetime],
+) -> list[RunPreview]:
+    """Return the previews of `runs` that the run list shows.
+
+    Args:
+        runs: The runs.
+        texts: The question, the answer and the number of sub-agents of each run.
+        records: The failed and the running records of the runs.
+        seen: The last heartbeat of a run's recorders.
+    """
+    of_run: dict[UUID, list[NotableRecord]] = defaultdict(list)
+    for record in records:
+        of_run[record.root_plan_id].append(record)
+    return [
+        _preview(
+            run,
+            texts.get(run.root_plan_id, RunTexts(None, None, 0)),
+            of_run[run.root_plan_id],
+            seen.get(run.root_plan_id),
+        )
+        for run in runs
+    ]
+
+
+def _preview(
+    run: Run, texts: RunTexts, records: Sequence[NotableRecord], seen_at: datetime | None
+) -> RunPreview:
+    failed = {(each.kind, each.record_id): each for each in records if each.has_failed}
+    origins = failure_origins(
+        (
+            FailedRecord(
+                place,
+                explained_by(each.tool_call, each.think_act, each.step, each.plan),
+                each.finished_at,
+            )
+            for place, each in failed.items()
+        ),
+        (Kind.PLAN, run.root_plan_id),
+    )
+    failure = None
+    if origins and origins[0].depth is not None:
+        began = failed[origins[0].place]  # type: ignore[index]  # it is one of those above
+        failure = RunFailure(
+            kind=began.kind,
+            id=began.record_id,
+            name=began.name,
+            reason=began.reason,
+            error_type=began.error_type,
+            error_message=_shown(began.error_message),
+            depth=origins[0].depth,
+        )
+    is_open = not run.status.is_ending
+    waits_for = open_call(records) if is_open else None
+    shown = {
+        "request": _shown(texts.request),
+        "answer": _shown(texts.answer),
+        "sub_agents": texts.sub_agents,
+        "failures": len(origins),
+        "handled_failures": sum(origin.is_handled for origin in origins),
+        "failure": failure,
+        "open_call": None
+        if waits_for is None
+        else OpenCall(
+            kind=waits_for.kind,
+            id=waits_for.record_id,
+            name=waits_for.name,
+            arguments=_shown(waits_for.arguments),
+            started_at=waits_for.started_at,
+        ),
+        "seen_at": seen_at if is_open else None,
+    }
+    return RunPreview(**dict(run) | shown)
+
+
+def _shown(text: str | None) -> str | None:
+    return None if text is None else beginning(text, PREVIEW_CHARACTERS)
+
+
+# --- Read the previews of the run list: at most four queries for a page.
+
+_READ = PREVIEW_CHARACTERS + 1
+"""How many characters of a text are read: one more than is shown, to detect a longer text."""
+
+
+def read_run_previews(
+    connection: SyncConnection, project_id: int, runs: Sequence[Run]
+) -> list[RunPreview]:
+    """Return the previews of `runs` that the run list shows.
+
+    Args:
+        connection: In a transaction in which every query sees the same state.
+        project_id: The project of the runs.
+        runs: The runs.
+    """
+    if not runs:
+        return []
+    parameters: dict[str, Any] = {
+        "project_id": project_id,
+        "runs": [run.root_plan_id for run in runs],
+        "open": [run.root_plan_id for run in runs if not run.status.is_ending],
+    }
+    plans = connection.execute(_PLANS, parameters)
+    notable = [connection.execute(_FAILED, parameters)]
+    leases = None
+    if parameters["open"]:
+        notable.append(connection.execute(_RUNNING, parameters))
+        leases = connection.execute(_SEEN, parameters)
+    texts = {run_id: RunTexts(*row) for run_id, *row in plans.fetchall()}
+    records = [_notable(row) for cursor in notable for row in cursor.fetchall()]
+    seen: dict[UUID, datetime] = {} if leases is None else dict(leases.fetchall())
+    return run_previews(runs, texts, records, seen)
+
+
+def _notable(row: Sequence[Any]) -> NotableRecord:
+    run_id, kind, *rest = row
+    return NotableRecord(run_id, Kind(kind), *rest)
+
+
+_OF_ROOT = "FILTER (WHERE plan_id = root_plan_id)"
+
+_PLANS = f"""
+SELECT root_plan_id, max(left(user_request, {_READ})) {_OF_ROOT},
+    max(left(summary, {_READ})) {_OF_ROOT},
+    count(*) FILTER (WHERE plan_id <> root_plan_id)
+FROM plan_execution_record
+WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)
+GROUP BY root_plan_id"""
+
+_SEEN = """
+SELECT recorder.root_plan_id, max(lease.seen_at)
+FROM recorder_run AS recorder JOIN recorder_lease AS lease
+    ON lease.project_id = recorder.project_id AND lease.recorder_id = recorder.recorder_id
+WHERE recorder.project_id = %(project_id)s AND recorder.root_plan_id = ANY(%(open)s)
+GROUP BY recorder.root_plan_id"""
+
+
+_NOTHING, _NO_ID = "NULL::text", "NULL::uuid"
+
+_COLUMNS = {
+    Kind.PLAN: (
+        *("plan_id", "agent_name", _NOTHING),
+        *("tool_call_id", _NO_ID, "opened_by_step_id", "parent_plan_id"),
+    ),
+    Kind.STEP: (
+        *("step_id", "agent_name", _NOTHING),
+        *(_NO_ID, _NO_ID, _NO_ID, "plan_id"),
+    ),
+    Kind.THINK_ACT: (
+        *("think_act_id", "coalesce(model, requested_model)", _NOTHING),
+        *(_NO_ID, _NO_ID, "step_id", _NO_ID),
+    ),
+    Kind.TOOL_CALL: (
+        *("tool_call_id", "name", f"left(arguments, {_READ})"),
+        *("parent_tool_call_id", "think_act_id", "step_id", _NO_ID),
+    ),
+}
+"""The columns of the id, the name, the arguments and the parents of each kind of record."""
+
+
+def _notable_records(condition: str) -> str:
+    """Return the query for some records of all kinds, with the fields of `NotableRecord`."""
+    return " UNION ALL ".join(
+        f"""
+SELECT root_plan_id, '{kind}', {id_field}, status = 'failed', {name}, started_at, finished_at,
+    reason, error_type, left(error_message, {_READ}), {arguments}, {", ".join(above)}
+FROM {TABLES[kind]}
+WHERE project_id = %(project_id)s AND {condition}"""
+        for kind, (id_field, name, arguments, *above) in _COLUMNS.items()
+    )
+
+
+_FAILED = _notable_records(f"root_plan_id = ANY(%(runs)s) AND {IS_FAILED}")
+_RUNNING = _notable_records(f"root_plan_id = ANY(%(open)s) AND {ALWAYS} AND status = 'running'")

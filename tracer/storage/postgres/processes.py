@@ -1,0 +1,426 @@
+"""Projectors as processes: their loop, and the processes that a server starts and watches."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import select
+import signal
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
+from uuid import UUID
+
+import orjson
+import psutil
+import psycopg
+
+from tracer.logs import configure_logs, get_logger
+from tracer.records.status import DEFAULT_TERMS, LeaseTerms
+from tracer.storage.postgres.pool import SyncConnection, connection_options, sync_connection
+from tracer.storage.postgres.projector import Projector, TimeLimits
+from tracer.storage.postgres.watch import LOOK_NOW, PENDING_CHANNEL
+
+# --- A projector: a loop that turns the pending spans of all projects into records.
+#
+# `tracer serve` runs it in processes (`python -m
+# tracer.storage.postgres.processes`),
+# and `tracer projector` in its own. A process of a server reads one line of JSON from
+# standard input
+# (`ProjectorOptions`) and ends when standard input is closed. It writes one line of JSON
+# (`Report`)
+# to standard output when it begins a group of runs, and after each look for due runs.
+
+PRIORITY = 10
+"""How much nicer a projector process is than the server (see `nice`), so that requests have
+priority."""
+
+QUIET_SECONDS = 0.1
+"""How long a projector waits after it is notified of new spans: their run is not due earlier."""
+
+LOOK_SECONDS = 1.0
+"""A projector looks for due runs at least this often, because a notification may get lost."""
+
+MOST_BLOCKED = 6
+"""How many times the pause is doubled while other projectors have claimed all due runs."""
+
+STABLE_SECONDS = 10.0
+"""If a projector has worked for this long before it fails, its count of consecutive failures
+restarts."""
+
+RETRY_SECONDS = (0, 0.1, 0.5, 1, 2, 5)
+"""The pauses after consecutive failures, for example while the database is down."""
+
+_JOIN = "SET application_name TO 'tracer projector'"
+
+log = get_logger("tracer.storage.postgres.processes")  # as a process it is `__main__`
+
+
+@dataclass(frozen=True)
+class ProjectorOptions:
+    """The parameters of a projector."""
+
+    database_url: str
+    """The database's URL, without a pooler: claims and notifications need a session."""
+    lease_seconds: float
+    span_idle_seconds: float
+
+    @classmethod
+    def of(cls, url: str, terms: LeaseTerms) -> Self:
+        """Return the parameters of a projector for a database, with the lengths of leases."""
+        return cls(url, terms.lease.total_seconds(), terms.span_idle.total_seconds())
+
+    @property
+    def terms(self) -> LeaseTerms:
+        """How long leases last."""
+        return LeaseTerms(
+            timedelta(seconds=self.lease_seconds), timedelta(seconds=self.span_idle_seconds)
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """Progress of a projector, for the server that watches it.
+
+    A projector also reports if it had nothing to do, or could not reach the database. A projector
+    that reports nothing for long is stuck.
+    """
+
+    is_begin: bool = False
+    """Whether the projector begins a group of runs. Otherwise it has finished all due groups."""
+    runs: int = 0
+    root_plan_id: str | None = None
+    """The run's id, if the group that begins has only one run."""
+    failures: int = 0
+
+
+def keep_projecting(
+    options: ProjectorOptions,
+    end: int,
+    report: Callable[[Report], None] = lambda _: None,
+    limits: TimeLimits | None = None,
+) -> None:
+    """Project due runs, again and again, until a file descriptor becomes readable.
+
+    If the database is down, or anything else fails, the failure is logged once and the work is
+    retried.
+
+    Args:
+        options: The database, and how long leases last.
+        end: The descriptor. When it becomes readable, a waiting projector ends at once, and a
+            working one ends after the runs in progress.
+        report: Receives each report.
+        limits: How long the projection of one run may take; None: any time.
+    """
+    failures = 0
+    while not _readable([end], RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]):
+        began = time.monotonic()
+        try:
+            with _session(options.database_url) as connection:
+                _project_in_turns(connection, options, end, report, limits)
+        except Exception as error:  # of any kind: spans wait for this projector
+            failures = failures + 1 if time.monotonic() - began < STABLE_SECONDS else 1
+            if failures == 1:
+                is_outage = isinstance(error, psycopg.OperationalError)
+                log.warning(
+                    "projector_interrupted",
+                    error=type(error).__name__,
+                    exc_info=None if is_outage else error,
+                )
+            report(Report())
+
+
+def _project_in_turns(
+    connection: SyncConnection,
+    options: ProjectorOptions,
+    end: int,
+    report: Callable[[Report], None],
+    limits: TimeLimits | None,
+) -> None:
+    projector = Projector(
+        connection,
+        terms=options.terms,
+        on_begin=lambda runs: report(_beginning(runs)),
+        limits=limits,
+    )
+    blocked = 0
+    while not _readable([end], 0):
+        done = projector.project_due()
+        report(Report(False, done.projected, None, done.failures))
+        if done.projected or done.failures:
+            blocked = 0
+            continue
+        pause = LOOK_SECONDS if done.next_due_in is None else done.next_due_in
+        if pause <= 0:  # another projector has the runs that are due
+            pause = QUIET_SECONDS * 2**blocked
+            blocked += blocked < MOST_BLOCKED
+        else:
+            blocked = 0
+        _wait_for_work(connection, end, min(pause, LOOK_SECONDS))
+
+
+def _beginning(runs: Sequence[UUID]) -> Report:
+    return Report(True, len(runs), str(runs[0]) if len(runs) == 1 else None)
+
+
+@contextmanager
+def _session(url: str) -> Iterator[SyncConnection]:
+    """Open a connection that counts as a projector and listens for accepted runs."""
+    with sync_connection(connection_options(url)) as connection:
+        with suppress(psycopg.errors.InvalidParameterValue):  # not every platform supports it
+            # If this process is killed, its session ends although it waits for a lock.
+            connection.execute("SET client_connection_check_interval = '1s'")
+        connection.execute(_JOIN)
+        connection.execute(f"LISTEN {PENDING_CHANNEL}")
+        yield connection
+
+
+def _wait_for_work(connection: SyncConnection, end: int, seconds: float) -> None:
+    """Return when a run may be due, or `end` is readable.
+
+    Args:
+        connection: A connection that listens for accepted runs.
+        end: See `keep_projecting`.
+        seconds: The longest wait.
+    """
+    until = time.monotonic() + seconds
+    is_over = False
+    while not is_over and (rest := until - time.monotonic()) > 0:
+        messages = {each.payload for each in connection.notifies(timeout=0)}
+        if LOOK_NOW in messages:
+            return
+        if messages:
+            rest = min(rest, QUIET_SECONDS)
+            until = time.monotonic() + rest
+        is_over = end in _readable([connection.fileno(), end], rest)
+
+
+def _readable(descriptors: Sequence[int], seconds: float) -> list[int]:
+    """Return the descriptors that become readable or are closed at the other end."""
+    poll = select.poll()
+    for each in descriptors:
+        poll.register(each, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(seconds * 1000)]
+
+
+def main() -> None:
+    """Run a projector as a process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this
+    os.nice(PRIORITY)
+    configure_logs()
+    if line := sys.stdin.buffer.readline():
+        # As in the server (`api.main`): a large run is not garbage.
+        gc.freeze()
+        gc.set_threshold(50_000)
+        options = ProjectorOptions(**orjson.loads(line))
+        keep_projecting(options, sys.stdin.fileno(), _print, TimeLimits())
+
+
+def _print(report: Report) -> None:
+    os.write(sys.stdout.fileno(), orjson.dumps(report, option=orjson.OPT_APPEND_NEWLINE))
+
+
+# --- The projectors of a server: processes that the server starts, watches, replaces and ends.
+
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+"""How many seconds to wait before a projector is started again. The pause doubles until a projector
+has projected a run."""
+
+END_SECONDS = 5.0
+"""The time, in seconds, in which a projector may finish its group when the server ends."""
+
+_COMMAND = (sys.executable, "-P", "-m", "tracer.storage.postgres.processes")
+
+
+@dataclass
+class ProjectionCounts:
+    """Counts the work of a server's projectors since it started."""
+
+    runs: int = 0
+    failures: int = 0
+    """Projections that failed, and projectors that died or were killed while they worked."""
+
+    def add(self, report: Report) -> None:
+        """Count what a projector did."""
+        if not report.is_begin:
+            self.runs += report.runs
+            self.failures += report.failures
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A projector that exceeds one of these limits between two of its reports is killed."""
+
+    work_seconds: float = 60.0
+    """Processor time. `TimeLimits` ends a long projection earlier, if it can be interrupted."""
+    still_seconds: float = 60.0
+    """Time without any work of the process: it is stopped, or waits for a lock or a dead peer."""
+    most_bytes: int = 2 * 2**30
+    """Growth of its memory. The largest run, 200,000 spans, needs less."""
+
+
+@asynccontextmanager
+async def projectors(
+    url: str,
+    number: int = 2,
+    terms: LeaseTerms = DEFAULT_TERMS,
+    limits: Limits | None = None,
+) -> AsyncIterator[ProjectionCounts]:
+    """Run projectors during the block, and yield the counts of their work.
+
+    A projector that ends or exceeds a limit is replaced. The attempt to project its runs is
+    counted, so a run that repeatedly ends its projector is given up.
+
+    Args:
+        url: The Postgres, without a pooler.
+        number: How many processes to run.
+        terms: How long leases last.
+        limits: When to kill a process.
+    """
+    counts = ProjectionCounts()
+    options = ProjectorOptions.of(url, terms)
+    tasks = [
+        asyncio.create_task(
+            _keep_running(options, counts, limits or Limits()), name=f"tracer-projector-{each}"
+        )
+        for each in range(number)
+    ]
+    try:
+        yield counts
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+async def _keep_running(
+    options: ProjectorOptions, counts: ProjectionCounts, limits: Limits
+) -> None:
+    """Run a projector, and start another one each time it ends."""
+    pause = FIRST_PAUSE
+    while True:
+        before = counts.runs
+        try:
+            await _run(options, counts, limits)
+        except OSError as error:  # such as no memory for another process
+            log.error("projector_not_started", error=str(error))
+        if counts.runs > before:
+            pause = FIRST_PAUSE
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)
+
+
+async def _run(options: ProjectorOptions, counts: ProjectionCounts, limits: Limits) -> None:
+    """Run one projector until it ends or has to be killed."""
+    process = await asyncio.create_subprocess_exec(
+        *_COMMAND,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C ends the server, which ends this
+    )
+    watch = _Watch(process, counts, limits)
+    try:
+        assert process.stdin is not None
+        process.stdin.write(orjson.dumps(options, option=orjson.OPT_APPEND_NEWLINE))
+        reason = await watch.until_end()
+        if reason is not None:
+            process.kill()
+        code = await process.wait()
+    finally:
+        await _end(process, is_working=watch.group is not None)
+    if watch.group is not None:
+        counts.failures += 1
+    log.warning(
+        "projector_ended",
+        reason=reason or "it ended by itself",
+        exit_code=code,
+        runs=watch.group.runs if watch.group else 0,
+        root_plan_id=watch.group and watch.group.root_plan_id,
+    )
+
+
+class _Watch:
+    """Reads the reports of a projector, and checks its limits."""
+
+    def __init__(self, process: Process, counts: ProjectionCounts, limits: Limits) -> None:
+        self._process = process
+        self._counts = counts
+        self._limits = limits
+        self.group: Report | None = None
+        """The group of runs in progress; None if there is none."""
+
+    async def until_end(self) -> str | None:
+        """Return why the projector has to be killed; None if it ended by itself."""
+        assert self._process.stdout is not None
+        clock = asyncio.get_running_loop().time
+        limits = self._limits
+        begin = last = _usage(self._process.pid)
+        moved_at = clock()
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    line = await self._process.stdout.readline()
+            except TimeoutError:
+                usage = _usage(self._process.pid)
+                if usage.seconds > last.seconds:
+                    moved_at = clock()
+                last = usage
+                if usage.seconds - begin.seconds > limits.work_seconds:
+                    return f"it worked for more than {limits.work_seconds:g} s on one group"
+                if usage.bytes - begin.bytes > limits.most_bytes:
+                    return f"its memory grew by more than {limits.most_bytes} bytes"
+                if clock() - moved_at > limits.still_seconds:
+                    return f"it made no progress for more than {limits.still_seconds:g} s"
+                continue
+            if not line:
+                return None
+            report = Report(**orjson.loads(line))
+            self._counts.add(report)
+            self.group = report if report.is_begin else None
+            begin = last = _usage(self._process.pid)
+            moved_at = clock()
+
+
+@dataclass(frozen=True)
+class _Usage:
+    seconds: float
+    """The processor time of a process."""
+    bytes: int
+    """Its resident memory."""
+
+
+def _usage(pid: int) -> _Usage:
+    """Return what a process uses, zero if it has ended."""
+    try:
+        process = psutil.Process(pid)
+        times = process.cpu_times()
+        return _Usage(times.user + times.system, int(process.memory_info().rss))
+    except psutil.Error:
+        return _Usage(0.0, 0)
+
+
+async def _end(process: Process, *, is_working: bool) -> None:
+    """End a process. If it works on a group of runs, let it finish the group first."""
+    try:
+        if is_working and process.returncode is None:
+            assert process.stdin is not None
+            process.stdin.close()
+            await asyncio.wait_for(process.wait(), END_SECONDS)
+    except TimeoutError:
+        pass
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+if __name__ == "__main__":
+    main()

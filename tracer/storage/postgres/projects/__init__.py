@@ -1,1 +1,0 @@
-"""Projects, their keys, and who sent a request."""

@@ -1,1 +1,0 @@
-"""Trees, lists, changes and whole runs."""

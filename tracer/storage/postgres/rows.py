@@ -1,0 +1,108 @@
+"""Rows of the tables as records, and the rules of lists, searches and rejections."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+from psycopg.rows import dict_row
+
+from tracer.errors import BadRequest
+from tracer.records.merge import RULES
+from tracer.records.record_classes import ALL_RECORDS, Kind, Record
+from tracer.records.status import ABANDONED, Status
+from tracer.storage.postgres.pool import SyncConnection
+from tracer.storage.postgres.run_tables import abandoned_at
+from tracer.storage.postgres.tables import TABLES
+from tracer.store import MAX_RUN_BYTES
+
+# --- Rows of the tables as records.
+
+R = TypeVar("R", bound=Record)
+
+
+def columns(record: type[Record]) -> str:
+    """Return the SELECT list that reads a record from its table, which must have no alias."""
+    return named(expressions(_KINDS[record]))
+
+
+def expressions(kind: Kind) -> dict[str, str]:
+    """Return the SQL of each field of a record."""
+    return (
+        {name: name for name in ALL_RECORDS[kind].model_fields}
+        | {"abandoned_at": abandoned_at(TABLES[kind])}
+        | {name: f"coalesce({name}, '{{}}')" for name in RULES[kind].union}
+    )
+
+
+def named(columns: dict[str, str]) -> str:
+    """Return a SELECT list: each expression with its column name."""
+    return ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
+
+
+_KINDS = {record: kind for kind, record in ALL_RECORDS.items()}
+
+
+def select(
+    connection: SyncConnection, record: type[R], query: str, parameters: dict[str, Any]
+) -> list[R]:
+    """Return the records that a query finds."""
+    cursor = connection.cursor(row_factory=dict_row)
+    cursor.execute(query, parameters)
+    return [record(**row) for row in cursor.fetchall()]
+
+
+# --- Rules of lists, searches and rejections that all stores share.
+
+SEARCHED = {
+    Kind.PLAN: ("title", "agent_name", "error_type", "error_message"),
+    Kind.STEP: ("agent_name", "error_type", "error_message"),
+    Kind.THINK_ACT: ("error_type", "error_message"),
+    Kind.TOOL_CALL: ("name", "error_type", "error_message"),
+}
+"""The fields that the search of the run list examines."""
+
+SEARCHED_OF_ROOT_PLAN = ("user_request", "summary")
+"""Fields of the root plan that the search examines too: the question and the answer of the run."""
+
+SEARCHED_CHARACTERS = 2_000
+"""How many characters of the question and of the answer are searched, from the beginning."""
+
+KIND_WORDS = {
+    Kind.RUN: "run",
+    Kind.PLAN: "plan",
+    Kind.STEP: "step",
+    Kind.THINK_ACT: "think-act",
+    Kind.TOOL_CALL: "tool call",
+}
+"""The names of records in error messages."""
+
+REFUSED_RUNS = {
+    "run_deleted": "The run was deleted, so it accepts no more events.",
+    "run_of_spans": "The run arrived as OpenTelemetry spans, so it accepts no events.",
+}
+"""Why a run rejects events: the code and the message."""
+
+REFUSED_SPANS = {
+    "run_deleted": "The run was deleted, so it accepts no more spans.",
+    "run_too_large": f"The run has {MAX_RUN_BYTES // 10**9} GB of spans, which is the limit.",
+}
+"""Why a run rejects spans: the code and the message."""
+
+
+def moment_of(record: Record) -> datetime:
+    """Return when a record started; if it has no start, when it was recorded."""
+    moment = record.started_at or record.recorded_at
+    assert moment is not None
+    return moment
+
+
+def check_status(shown: str | None) -> None:
+    """Check that `shown` is None or a status as the API shows it.
+
+    Raises:
+        BadRequest: `shown` is another text.
+    """
+    allowed = [*Status, ABANDONED]
+    if shown is not None and shown not in allowed:
+        raise BadRequest(f"Unknown status {shown!r}. Use one of {', '.join(allowed)}.")

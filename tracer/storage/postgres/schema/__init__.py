@@ -1,1 +1,0 @@
-"""Tables, and the SQL fragments that follow from them."""

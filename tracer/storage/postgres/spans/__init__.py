@@ -1,1 +1,0 @@
-"""Stores spans as blocks, and projects blocks to records."""

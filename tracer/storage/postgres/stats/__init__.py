@@ -1,1 +1,0 @@
-"""Statistics of tool calls, and their hourly roll-ups."""

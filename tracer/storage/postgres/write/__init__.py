@@ -1,1 +1,0 @@
-"""Writes events as rows, and renews leases."""

@@ -1,1 +1,0 @@
-"""Calls of tools, and the runs, budgets and batches that they belong to."""

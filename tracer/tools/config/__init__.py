@@ -1,1 +1,0 @@
-"""Tools in `tools.toml`."""

@@ -1,1 +1,0 @@
-"""The definition of a tool: parameters, hidden parameters, hooks, session state, results."""

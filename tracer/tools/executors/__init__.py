@@ -1,1 +1,0 @@
-"""Executors run the calls of tools. Each kind of tool has a folder."""

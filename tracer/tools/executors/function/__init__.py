@@ -1,1 +1,0 @@
-"""Tools that are functions."""

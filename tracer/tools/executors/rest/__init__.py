@@ -1,1 +1,0 @@
-"""Tools that send HTTP requests."""

@@ -1,1 +1,0 @@
-"""Tools that are objects with an instance per conversation."""

@@ -1,1 +1,0 @@
-"""Exports runs as JSON lines or OTLP, and imports both."""
