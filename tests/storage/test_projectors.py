@@ -157,7 +157,6 @@ async def test_stopped_projector_ends_with_the_server(database_url: str) -> None
     assert not child.is_running()
 
 
-@pytest.mark.thorough
 async def test_projectors_end_when_the_server_is_killed(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -364,17 +364,20 @@ def cost_of(
 _TIERED_SELLERS = ("openai", "azure")
 _TIER_FACTORS = {"flex": Decimal("0.5"), "batch": Decimal("0.5")}
 _PRIORITY_FACTORS = {
+    "gpt-5.5": Decimal("2.5"),
     "gpt-5-mini": Decimal("1.8"),
     "gpt-5": Decimal(2),
     "gpt-4.1-nano": Decimal(2),
     "gpt-4.1": Decimal("1.75"),
     "gpt-4o-mini": Decimal(5) / 3,
+    "gpt-4o-2024-05-13": Decimal("1.75"),
     "gpt-4o": Decimal("1.7"),
     "o3": Decimal("1.75"),
     "o4-mini": Decimal(20) / 11,
 }
 """What OpenAI charges for its priority tier, as a multiple of the standard price, by the beginning
-of the model's name. Source: the table "Priority" of OpenAI's pricing page."""
+of the model's name. Source: OpenAI's page "Priority Processing for API Customers", and for GPT-5.5
+its pricing page, both as of June 2026."""
 
 
 def _tier_factor(tier: str | None, seller: str, model: str) -> Decimal | None:
