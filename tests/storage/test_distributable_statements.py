@@ -18,20 +18,28 @@ from tracer.storage.postgres.tables import METADATA
 DISTRIBUTED = [name for name, table in METADATA.tables.items() if "root_plan_id" in table.columns]
 
 OF_ALL_SHARDS = {
-    "projection_sql.FIND_RUNS_OF_SESSIONS": "finds the runs of sessions, wherever they are",
-    "projection_sql.DUE": "finds runs wherever they are",
-    "projection_sql.NEXT_DUE": "finds runs wherever they are",
-    "reprojection._NEXT": "lists the runs of a project",
-    "reprojection._PENDING": "lists the pending runs of a project",
+    "projection_rows.FIND_RUNS_OF_SESSIONS": "finds the runs of sessions, wherever they are",
+    "projection_rows.DUE": "finds runs wherever they are",
+    "projection_rows.NEXT_DUE": "finds runs wherever they are",
+    "projection._NEXT": "lists the runs of a project",
+    "projection._PENDING_REPROJECTIONS": "lists the pending runs of a project",
 }
 """Statements that read all shards, and why. They lock and write nothing."""
+
+OTHERS = {
+    *("projection._FIND", "projection._PENDING_OF_RUNS", "projection._PENDING_RUNS"),
+    *("spans._BLOCKS", "spans._BLOCKS_BY_KEY", "spans._BLOCK_SIZES", "spans._DELETE_BLOCKS"),
+    *("spans._GIVE_UP", "spans._HAS_NO_PENDING", "spans._IS_MERGEABLE", "spans.LOCK_RUN"),
+    *("spans._NEXT_RUN_TO_MERGE", "spans._SETTLED"),
+}
+"""Statements of the same modules that read one run, or that wait for projections."""
 
 
 def _statements() -> Iterator[tuple[str, str]]:
     for module in (spans, projection_rows, projection):
         place = module.__name__.rpartition(".")[2]
         for name, value in vars(module).items():
-            if name.isupper():
+            if name.isupper() and f"{place}.{name}" not in OTHERS:
                 parts = value.values() if isinstance(value, dict) else (value,)
                 parts = value if isinstance(value, tuple) else parts
                 for part in parts:

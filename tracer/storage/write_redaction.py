@@ -83,7 +83,7 @@ class WriteRedactor:
 
 
 def _redacted_trace(trace: TraceSpans, redaction: Redaction, policy: PayloadPolicy) -> TraceSpans:
-    from tracer.otel.otlp.redact_spans import redact_spans
+    from tracer.otel.otlp.redact import redact_spans
 
     message = redact_spans(trace.message, redaction, policy)
     return trace if message is trace.message else replace(trace, message=message)
