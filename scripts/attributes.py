@@ -58,9 +58,8 @@ Each section is a convention for the names of attributes. The instrumentation sc
 selects the convention. If the scope is unknown, or its convention does not recognize the span, the
 attributes select it; if they fit several conventions, Tracer uses the first one on this page. If
 several attributes of a convention determine the same field, Tracer uses one that has a value. A
-name that ends with `*` stands for all attributes whose names begin like it. Most conventions also
-read the attributes of the
-[GenAI conventions](#genai-conventions).
+name that ends with `*` means all attributes whose names begin with the part before it. Most
+conventions also read the attributes of the [GenAI conventions](#genai-conventions).
 """
 
 

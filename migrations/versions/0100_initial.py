@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0102"
+revision = "0103"
 down_revision = None
 branch_labels = None
 depends_on = None

@@ -49,8 +49,6 @@ class Projected:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Projected) and differences(self, other) == []
 
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def run(self) -> Fields:
         """The run's own fields that are set."""

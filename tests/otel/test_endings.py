@@ -36,6 +36,7 @@ def ending(
         *("AbortError", "System.OperationCanceledException", "GeneratorExit", "anyio.Cancelled"),
         "System.Threading.Tasks.TaskCanceledException",
         *("tokio::task::JoinError::Cancelled", "concurrent.futures._base.CancelledError"),
+        "agno.exceptions.StopAgentRun",
     ],
 )
 def test_cancellations_of_every_language_are_cancelled(error: str) -> None:
@@ -47,7 +48,8 @@ def test_cancellations_of_every_language_are_cancelled(error: str) -> None:
     [
         *("langgraph.errors.GraphInterrupt", "langgraph.errors.NodeInterrupt"),
         *("pydantic_ai.exceptions.ApprovalRequired", "pydantic_ai.exceptions.CallDeferred"),
-        *("GraphInterrupt", "agno.exceptions.StopAgentRun"),
+        *("GraphInterrupt", "pydantic_ai.exceptions.AgentRunPaused"),
+        "crewai.flow.async_feedback.types.HumanFeedbackPending",
     ],
 )
 def test_paused_calls_are_deferred(error: str) -> None:
@@ -57,6 +59,11 @@ def test_paused_calls_are_deferred(error: str) -> None:
 def test_pause_that_only_the_status_names_is_deferred() -> None:
     status = "GraphInterrupt((Interrupt(value='Approve the transfer?'),))"
     assert ending(failed=status)[:2] == ("cancelled", "deferred")
+
+
+@pytest.mark.parametrize("error", ["shop.HandoffException", "WorkflowSuspended", "Suspend"])
+def test_error_of_a_program_that_sounds_like_control_flow_failed(error: str) -> None:
+    assert ending(failed="", events=[raised(error)])[0] == "failed"
 
 
 def test_hand_over_by_exception_succeeded() -> None:

@@ -157,3 +157,11 @@ def test_calls_that_the_provider_executed_are_no_chosen_calls(
     (said,) = read_messages([{"role": "assistant", "parts": [piece]}])
 
     assert (said.calls, said.executed) == ((), (expected,))
+
+
+@pytest.mark.parametrize("kind", ["local_shell_call", "computer_call", "apply_patch_call"])
+def test_calls_that_the_program_executes_are_not_taken_for_the_provider_s(kind: str) -> None:
+    piece = {"type": kind, "call_id": "c", "action": {"command": "ls"}}
+    (said,) = read_messages([{"role": "assistant", "parts": [piece]}])
+
+    assert said.executed == ()

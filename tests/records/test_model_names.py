@@ -77,6 +77,7 @@ WITHOUT_PRICE = [
     *("gpt-4o @ ollama", "openai/gpt-oss-20b @ ollama", "ollama/llama3", "ollama:llama3"),
     *("hosted_vllm/gpt-4o", "gpt-4o @ vllm", "lmstudio/gpt-4o", "my-own", "my-own @ openai"),
     *("gpt-4o @ my-gateway", "", "/", ":", "models/", "@20250101", "-latest", "a/b/c/d"),
+    *("deepseek/deepseek-r1:free", "deepseek/deepseek-r1:free @ openrouter"),
 ]
 
 

@@ -110,9 +110,10 @@ def spellings(model: str, provider: str | None) -> Iterator[tuple[str, str | Non
     """Yield names of a model with its provider, in the order in which a price is looked for.
 
     The name as it was recorded comes first, then it without what resellers add to it. The prefix of
-    a name replaces a provider that is missing or is a gateway.
+    a name replaces a provider that is missing or is a gateway. Nothing is yielded for models that
+    cost nothing: on the user's own computer, and OpenRouter's variants `:free`.
     """
-    if provider is not None and provider.lower() in _OWN_COMPUTERS:
+    if model.endswith(":free") or (provider is not None and provider.lower() in _OWN_COMPUTERS):
         return
     seller = provider_name(provider) if provider is not None else None
     name, maker = _without_prefixes(model)

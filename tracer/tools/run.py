@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import traceback
-from collections import ChainMap
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -280,8 +279,7 @@ class ActiveRun:
         self.root_plan_id = root_plan_id
         self.new_id = new_id
         self.session_id = session_id
-        own_state = dict(session_state or {})
-        self._initial_state = ChainMap(own_state, resources.initial_state)  # type: ignore[arg-type]
+        self._initial_state = {**resources.initial_state, **(session_state or {})}
         self.thread_id = str(root_plan_id) if session_id is None else session_id
         """The session's id; without a session, the run's own."""
         self.identity = None if identity is None else Identity(identity.reveal())

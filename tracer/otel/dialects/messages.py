@@ -38,8 +38,15 @@ _CONTENTS = frozenset(("content", "parts", "tool_calls"))
 _WRAPPERS = ("data", "kwargs", "message", "content")
 _REASONING_TYPES = ("reasoning", "thinking")
 _REASONING = ("content", "text", "thinking", "reasoning")
-_EXECUTED = re.compile(r"(?:server_tool_call|server_tool_use|(?!function)\w+_call(?<!tool_call))")
-"""The types of parts for tool calls that the provider executed, such as `web_search_call`."""
+_EXECUTED = frozenset(
+    (
+        *("server_tool_call", "server_tool_use", "web_search_call", "file_search_call"),
+        *("code_interpreter_call", "image_generation_call", "mcp_call"),
+    )
+)
+"""The types of parts for tool calls that the provider executed. Source: the GenAI conventions, and
+the APIs of Anthropic and OpenAI. OpenAI's other types, such as `local_shell_call`, are executed by
+the program, and have spans of their own."""
 _EXECUTED_RESULT = re.compile(r"server_tool_call_response|(?!function)\w+_tool_result")
 _UNREAD = ('[{"role"', "[{'role'", '{"role"', '[{"parts"', '[{"content"')
 """The beginnings of messages that could not be read. They are no text to show."""
@@ -315,7 +322,7 @@ def _read_executed(piece: Mapping[str, Any], kind: str, executed: list[ExecutedC
             if call.call_id == call_id and call.result is None:
                 executed[at] = call._replace(result=result)
         return True
-    if piece.get("builtin") is not True and not _EXECUTED.fullmatch(kind):
+    if piece.get("builtin") is not True and kind not in _EXECUTED:
         return False
     executed.append(
         ExecutedCall(

@@ -351,7 +351,7 @@ def _read(spans: list[SlimSpan], versions: dict[bytes, _Version]) -> None:
 _CANCELLED = re.compile(
     r"(?:context|task|operation|job|future|invocation)?(?:cancell?ed|cancell?ation|abort|aborted)"
     r"(?:error|exception)?|keyboardinterrupt|generatorexit|interruptedexception"
-    r"|closedbyinterruptexception"
+    r"|closedbyinterruptexception|stopagentrun"
 )
 _TIMED_OUT = re.compile(
     r"(?:api|http|read|write|connect|connection|pool|socket|tool|async|request|function|agent)?"
@@ -361,12 +361,12 @@ _TIMED_OUT = re.compile(
 _PAUSED = frozenset(
     (
         *("graphinterrupt", "nodeinterrupt", "graphbubbleup", "approvalrequired", "calldeferred"),
-        *("toolapprovalrequired", "stopagentrun", "agentrunpaused", "runpaused", "suspend"),
-        *("workflowsuspended", "toolsuspended", "humaninputrequired", "interruptionrequired"),
+        *("agentrunpaused", "humanfeedbackpending"),
     )
 )
-"""The names of errors by which a framework pauses a call until a person or a system answers."""
-_HANDED_OVER = frozenset(("parentcommand", "handoff", "agenthandoff", "handoffexception"))
+"""The names of errors by which a framework pauses a call until a person or a system answers. Only
+names that a framework raises: programs use others, such as `ApprovalError`, for failures."""
+_HANDED_OVER = frozenset(("parentcommand",))
 """The names of errors by which a framework hands control to another agent: the call succeeded."""
 _GO_ERRORS = ("context canceled", "context deadline exceeded")
 """Messages of errors that have no class of their own."""
