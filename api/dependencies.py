@@ -339,11 +339,9 @@ class PlainRoute(APIRoute):
 
 # --- 404 for ids of records that do not exist any more, with a link to the run.
 #
-# A run's records are computed again when new spans arrive or on request, and may then change.
-# A record that is made from a span gets an id that depends on the kind of the record. A later
-# update
-# of the span, or a newer version of Tracer, may turn the same span into another kind of
-# record with
+# A run's records are computed again when new spans arrive or on request, and may then change. A
+# record that is made from a span gets an id that depends on the kind of the record. A later update
+# of the span, or a newer version of Tracer, may turn the same span into another kind of record with
 # another id.
 
 MADE_FROM_SPAN = 8

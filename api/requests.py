@@ -350,9 +350,8 @@ async def _until_disconnect(request: Request) -> None:
 # --- Take the client's address and scheme from the headers of trusted reverse proxies.
 #
 # The headers `X-Forwarded-For` and `X-Forwarded-Proto` count only if a peer in
-# `FORWARDED_ALLOW_IPS`
-# sent them. uvicorn's own middleware is not used, because it trusts every program on this machine,
-# and accepts any text as an address.
+# `FORWARDED_ALLOW_IPS` sent them. uvicorn's own middleware is not used, because it trusts every
+# program on this machine, and accepts any text as an address.
 
 VARIABLE = "FORWARDED_ALLOW_IPS"
 

@@ -21,8 +21,7 @@ from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION
 
 # --- A limit on the size of request bodies.
 #
-# Starlette's `RequestBodyLimitMiddleware` is not used, because its response is plain text.
-# Also, if
+# Starlette's `RequestBodyLimitMiddleware` is not used, because its response is plain text. Also, if
 # the announced size exceeds the limit, its response replaces all others, even 401.
 
 MAX_BYTES = 4 * 2**20

@@ -448,8 +448,7 @@ os.register_at_fork(
 # --- Who a run is for: the user, session, tags and metadata of the runs that start in a `with`
 # block.
 #
-# The values are in OpenTelemetry's context, as the current work is (`tracer.client.work`).
-# So they
+# The values are in OpenTelemetry's context, as the current work is (`tracer.client.work`). So they
 # reach the same tasks.
 
 _ABOUT = otel_context.create_key("tracer-about")

@@ -54,8 +54,7 @@ from tracer.resource import NO_SERVICE, service_of_environment
 # --- `Work`, the base of plans, steps, think-acts and tool calls that are recorded by hand.
 #
 # If work is used as a `with` block, it starts and ends with the block. The innermost open block is
-# the current work of the code inside: new work becomes its child. If the block raises an
-# exception,
+# the current work of the code inside: new work becomes its child. If the block raises an exception,
 # the work is recorded as failed. If the work has already ended, its recorded end does not change.
 #
 # Some programs learn about starts and ends only by callbacks. They call `start` and then `finish`,
@@ -415,8 +414,7 @@ class Work:
 
 # --- Plans, steps, think-acts and tool calls, recorded by hand.
 #
-# Their base class is in `tracer.client.work`. The methods of `tracer.client.tracing.Tracing`
-# create
+# Their base class is in `tracer.client.work`. The methods of `tracer.client.tracing.Tracing` create
 # them.
 
 

@@ -39,10 +39,8 @@ from tracer.text import beginning, nests_too_deep
 
 # --- Digests by which the long texts of two runs are compared.
 #
-# A digest is followed by the beginning of the text. If a text is JSON, its value is compared:
-# white
-# space and the order of keys make no difference. If an object repeats a key, the last value
-# counts.
+# A digest is followed by the beginning of the text. If a text is JSON, its value is compared: white
+# space and the order of keys make no difference. If an object repeats a key, the last value counts.
 # Numbers are compared as they are written: `1.0` differs from `1`, and integers above 2**53 stay
 # exact.
 

@@ -23,16 +23,13 @@ from tracer.records.status import ABANDONED, Status
 
 # --- Rows and nodes of a tree. A row is a record as a store reads it; a node adds its children.
 #
-# Both are msgspec structs, because users wait for trees of 10,000 records. Dictionaries took
-# twice as
-# long, mostly for memory access. A store reads rows directly into nodes. Nodes are encoded
-# directly
-# as JSON with the names of the API, and the OpenAPI document is made from them
+# Both are msgspec structs, because users wait for trees of 10,000 records. Dictionaries took twice
+# as long, mostly for memory access. A store reads rows directly into nodes. Nodes are encoded
+# directly as JSON with the names of the API, and the OpenAPI document is made from them
 # (`api.routes.plans`).
 #
-# The field `kind` comes first in each JSON object. Ids are text, times are aware. `gc=False`
-# is safe,
-# because a tree has no reference cycles.
+# The field `kind` comes first in each JSON object. Ids are text, times are aware. `gc=False` is
+# safe, because a tree has no reference cycles.
 
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 Time = Annotated[datetime, Meta(tz=True)]
@@ -344,8 +341,7 @@ each string, and whether it was cut."""
 
 # --- Find the origins of failures. All functions are pure.
 #
-# One failure makes several records fail: a tool call, then its step, the plan of this step,
-# and the
+# One failure makes several records fail: a tool call, then its step, the plan of this step, and the
 # tool call that started this plan. The origin is the failed record that no other failed record
 # explains. An origin is *handled* if a record above it did not fail.
 
@@ -434,9 +430,8 @@ def _order(origin: Origin, at: datetime | None) -> tuple[bool, int, bool, float,
 
 # --- Build the tree of a run from rows, and compute its totals. All functions are pure.
 #
-# Building a tree always terminates. A node is returned in `unplaced` if its parent is
-# unknown, or if
-# its parents form a cycle.
+# Building a tree always terminates. A node is returned in `unplaced` if its parent is unknown, or
+# if its parents form a cycle.
 
 
 class Payloads(StrEnum):

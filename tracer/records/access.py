@@ -15,8 +15,7 @@ from tracer.records.masks import PayloadPolicy
 
 # --- API keys, browser sign-ins, and the scopes that they grant.
 #
-# Only a SHA-256 digest of a secret is stored. A slow password hash is unnecessary, because a
-# secret
+# Only a SHA-256 digest of a secret is stored. A slow password hash is unnecessary, because a secret
 # has 256 random bits and cannot be guessed.
 
 KEY_PREFIX = "tracer_"

@@ -76,14 +76,11 @@ class Texts(dict[str | None, frozenset[str]]):
         return strings
 
 
-# --- Convert the tools that a model may choose from to one form, independent of the provider's
-# API.
+# --- Convert the tools that a model may choose from to one form, independent of the provider's API.
 #
 # Each tool becomes `{"name": …, "description": …, "parameters": …}`. `parameters` is the JSON
-# Schema
-# of its arguments. Some tools have no name, such as web search that a provider offers. Their
-# `type`
-# becomes the name, and their other fields become the parameters.
+# Schema of its arguments. Some tools have no name, such as web search that a provider offers. Their
+# `type` becomes the name, and their other fields become the parameters.
 
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "schema")
 _LISTS = ("function_declarations", "functionDeclarations", "function_tools", "tools")

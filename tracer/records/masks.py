@@ -141,10 +141,9 @@ def _parsed(text: str) -> Any:
 # --- Payload policies: a project stores payloads whole, only their beginning, or only their size.
 #
 # Payloads are arguments, results, messages and other long texts. A payload that is not stored
-# becomes
-# `[masked: payload of 48213 bytes]`. If only the beginning is stored, the text is the first 2 kB,
-# followed by `[masked: rest of 48213 bytes]`. In both masks, the number is the size of the whole
-# payload. JSON that nests too deep is shortened under every policy.
+# becomes `[masked: payload of 48213 bytes]`. If only the beginning is stored, the text is the first
+# 2 kB, followed by `[masked: rest of 48213 bytes]`. In both masks, the number is the size of the
+# whole payload. JSON that nests too deep is shortened under every policy.
 
 
 class PayloadPolicy(StrEnum):

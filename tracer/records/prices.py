@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 # --- Normalize the names of models, so that each spelling finds the model's price.
 #
-# Resellers, gateways and SDKs add prefixes (`vertex_ai/`, `models/`, an ARN) and suffixes
-# (`@date`,
+# Resellers, gateways and SDKs add prefixes (`vertex_ai/`, `models/`, an ARN) and suffixes (`@date`,
 # `-latest`, `-v1:0`) to the names that their makers use.
 
 _PROVIDERS = {

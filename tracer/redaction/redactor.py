@@ -434,9 +434,8 @@ def _rule_of_number(number: str, string_edits: Callable[[str], list[Edit]]) -> s
 # --- Redact texts: replace each secret by `[masked: RULE]`, and leave everything else unchanged.
 #
 # A secret is recognized by its key, such as `"password": …` or `api_key=…`
-# (`tracer.redaction.rules`),
-# or by its form (`tracer.redaction.rules`). JSON remains valid JSON. Redacting a text a second
-# time does not change it.
+# or by its form (`tracer.redaction.rules`). JSON remains valid JSON. Redacting a text a second time
+# does not change it.
 
 MAX_TOTAL_WORK = 3_000_000
 """The largest amount of work on all texts of one write, in the unit of `edits.MAX_WORK`. This much

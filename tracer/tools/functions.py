@@ -195,9 +195,8 @@ def stateless_tool(
 
 # --- The instances of stateful tools, kept for each conversation until it ends.
 #
-# Here a thread is a conversation (`ToolContext.thread_id`), not a thread of the operating
-# system. It
-# has one instance of each stateful tool that it has used.
+# Here a thread is a conversation (`ToolContext.thread_id`), not a thread of the operating system.
+# It has one instance of each stateful tool that it has used.
 
 log = get_logger(__name__)
 

@@ -152,11 +152,9 @@ def call_as_span(context: ToolContext) -> Iterator[None]:
 
 # --- The address guard: tools may reach public addresses, and the hosts of an allow-list.
 #
-# A name is resolved once, all its addresses are checked, and the connection is made to one of
-# them: a
-# second lookup could return another address (DNS rebinding). The guard is a network backend
-# below the
-# connection pool, so TLS and the `Host` header still use the name.
+# A name is resolved once, all its addresses are checked, and the connection is made to one of them:
+# a second lookup could return another address (DNS rebinding). The guard is a network backend below
+# the connection pool, so TLS and the `Host` header still use the name.
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Returns the addresses of a host name, as text. Raises `OSError` if there are none."""

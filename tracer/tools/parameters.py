@@ -289,12 +289,10 @@ class _WithoutTitles(GenerateJsonSchema):
 # --- Hidden parameters: the runtime fills them, and the model neither sees nor supplies them.
 #
 # A parameter is hidden by its type (`ToolContext`, `RunContext`, `SessionState`, `TokenId`,
-# `UserId`,
-# `User`, `Agent`), by a mark (`Annotated[Ledger, Hidden(open_ledger)]`), or by its tool's option
-# `hidden`. If the model supplies an argument of that name, in any spelling, the value is discarded
-# before hooks and tool see it, and the name is recorded. A field of that name inside another
-# argument
-# is kept.
+# `UserId`, `User`, `Agent`), by a mark (`Annotated[Ledger, Hidden(open_ledger)]`), or by its tool's
+# option `hidden`. If the model supplies an argument of that name, in any spelling, the value is
+# discarded before hooks and tool see it, and the name is recorded. A field of that name inside
+# another argument is kept.
 
 TokenId = NewType("TokenId", str)
 TokenId.__doc__ = "The token that identifies the caller. A parameter of this type is hidden."

@@ -44,8 +44,7 @@ from tracer.tools.parameters import Secrets, TokenResolver, User, token_is_user_
 
 # --- Budgets: limits on the tool calls, tokens and seconds of a run or of a sub-plan.
 #
-# Budgets form a tree. The tool calls and tokens of a sub-plan also count against every budget
-# above
+# Budgets form a tree. The tool calls and tokens of a sub-plan also count against every budget above
 # it. They are reserved before the work begins, so that parallel work cannot exceed a limit
 # together.
 

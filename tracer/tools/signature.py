@@ -32,12 +32,10 @@ from tracer.tools.parameters import (
 
 # --- The session state that tools and hooks read and change.
 #
-# It is a dict of plain data. Assignments are found by comparison, when the call ends. Methods
-# such as
-# `increment` record an operation (`tracer.records.sessions.StateChange`). The runtime stores the
-# changes when the call succeeds, all or none. Parallel calls that change different values, or
-# use the
-# methods, do not overwrite each other's changes.
+# It is a dict of plain data. Assignments are found by comparison, when the call ends. Methods such
+# as `increment` record an operation (`tracer.records.sessions.StateChange`). The runtime stores the
+# changes when the call succeeds, all or none. Parallel calls that change different values, or use
+# the methods, do not overwrite each other's changes.
 
 Path = str | tuple[str, ...]
 """A key of the state, or the keys on the way down to a value."""

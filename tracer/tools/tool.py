@@ -47,14 +47,11 @@ from tracer.tools.signature import RunContext, hidden_by_type, hidden_parameters
 #         return await next(arguments)
 #
 # The runtime also fills a hook's hidden parameters, such as `user_id: UserId`
-# (`tracer.tools.parameters`). `next(arguments)` runs the inner hooks and
-# the tool,
-# and returns the result. `function_call(**arguments)`, Agno's form, does the same. A hook may
-# change
-# the arguments, continue again, or return a value of its own without continuing. If a hook
-# raises an
-# error, the call fails; the tool does not run unless the hook continued before. A synchronous hook
-# runs in a thread, where these functions block.
+# (`tracer.tools.parameters`). `next(arguments)` runs the inner hooks and the tool, and returns the
+# result. `function_call(**arguments)`, Agno's form, does the same. A hook may change the arguments,
+# continue again, or return a value of its own without continuing. If a hook raises an error, the
+# call fails; the tool does not run unless the hook continued before. A synchronous hook runs in a
+# thread, where these functions block.
 
 _BY_KEYWORD = ("function", "func", "function_call")
 """Agno's names of a function that continues as `next` does, with the arguments by name."""

@@ -270,8 +270,7 @@ def cut_circles(suspects: Iterable[SlimSpan]) -> None:
 # --- Make the token counts of all emitters mean the same: a total includes its parts.
 #
 # Some emitters count cached, written and reasoning tokens inside the total, others beside it. The
-# counts of a span often prove which. If they do not, the other spans of the same scope and
-# provider
+# counts of a span often prove which. If they do not, the other spans of the same scope and provider
 # in the run decide; without any proof, the total is assumed to include its parts, as the GenAI
 # conventions say.
 

@@ -30,10 +30,9 @@ from tracer.records.spans import LogRecord, Span, TraceSpans, merge_spans, newer
 # --- Blocks: the format in which spans and log records are stored in the database.
 #
 # A block contains spans and log records of one trace, each with its resource and scope, as one
-# compressed message. `tracer.otel.otlp.spans` describes the message. A header precedes it,
-# with three
-# fields in network byte order: the format version (1 byte), the codec (1 byte) and the size of the
-# uncompressed message (8 bytes).
+# compressed message. `tracer.otel.otlp.spans` describes the message. A header precedes it, with
+# three fields in network byte order: the format version (1 byte), the codec (1 byte) and the size
+# of the uncompressed message (8 bytes).
 
 if sys.version_info >= (3, 14):
     from compression import zstd

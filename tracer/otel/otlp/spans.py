@@ -87,12 +87,11 @@ def error_of(span: ReadableSpan) -> dict[str, str | None]:
     }
 
 
-# --- Protobuf definitions with the wire format of OTLP, for all that OTLP's own definitions
-# cannot do.
+# --- Protobuf definitions with the wire format of OTLP, for all that OTLP's own definitions cannot
+# do.
 #
 # They parse stored messages, read and write messages whose parts stay serialized, and parse
-# requests
-# with strings that are not valid UTF-8.
+# requests with strings that are not valid UTF-8.
 
 _SMALL = bytes(range(0x20))
 
@@ -341,9 +340,8 @@ def value_of(value: AnyValue) -> Any:
 # trace.
 #
 # A *stored message* is a `TracesData` message with an additional field 2, which holds
-# `ResourceLogs`.
-# Parsers of `TracesData` skip this field. Two stored messages can be concatenated: the result is a
-# stored message with all items.
+# `ResourceLogs`. Parsers of `TracesData` skip this field. Two stored messages can be concatenated:
+# the result is a stored message with all items.
 
 
 def logs_of(messages: Iterable[bytes]) -> list[LogRecord]:

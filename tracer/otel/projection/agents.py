@@ -17,11 +17,10 @@ from tracer.records.arguments import Texts, canonical, strings_in
 
 # --- Find the agents of a run, their model calls and tool calls, and what started each agent.
 #
-# An agent is a span with the role `AGENT`. If the parents of a model call or tool call lead
-# to a span
-# that has not arrived, this span is assumed to be an agent. An agent was started by the
-# nearest tool
-# call above it. If no tool call is above it, the nearest agent above it handed over to it.
+# An agent is a span with the role `AGENT`. If the parents of a model call or tool call lead to a
+# span that has not arrived, this span is assumed to be an agent. An agent was started by the
+# nearest tool call above it. If no tool call is above it, the nearest agent above it handed over to
+# it.
 
 
 @dataclass(slots=True, eq=False)
@@ -219,8 +218,7 @@ def _first_above(
 # --- Infer which tool call started an agent whose span lost the link to it.
 #
 # A link is inferred only if exactly one tool call of the run can have started the agent. The
-# evidence
-# is stored with the link.
+# evidence is stored with the link.
 
 BY_TEXT = "the agent's first message equals an argument of the call"
 BY_CALLER = "the call with its first message opened an agent that was running all the while"

@@ -48,9 +48,8 @@ from tracer.resource import NO_SERVICE, Service, service_of
 
 # --- Read the spans of a run from stored OTLP messages.
 #
-# Each span is decoded in one version, linked to its parent and read by its dialect. Only
-# fields that
-# the projection needs are decoded.
+# Each span is decoded in one version, linked to its parent and read by its dialect. Only fields
+# that the projection needs are decoded.
 
 _MASK = MASK[1:].encode()
 """The beginning of a mask without its bracket. Every mask contains it, even if JSON escapes the
@@ -344,9 +343,8 @@ def _read(spans: list[SlimSpan], versions: dict[bytes, _Version]) -> None:
 
 # --- Derive how the work of a span ended: its status, reason and error.
 #
-# Frameworks and runtimes use exceptions not only for failures, but also to pause a call, to
-# hand over
-# and to cancel. The name of the error tells them apart, in every language.
+# Frameworks and runtimes use exceptions not only for failures, but also to pause a call, to hand
+# over and to cancel. The name of the error tells them apart, in every language.
 
 _CANCELLED = re.compile(
     r"(?:context|task|operation|job|future|invocation)?(?:cancell?ed|cancell?ation|abort|aborted)"
@@ -512,11 +510,9 @@ def _has_tokens(span: SlimSpan) -> bool:
 
 # --- Arrange the spans of a run in a tree of agents, model calls and tool calls.
 #
-# Wrapper spans are skipped: a span's place in the tree (`SlimSpan.above`) is the nearest
-# agent, model
-# call or tool call above it. If the chain of parents ends at a span that has not arrived, the
-# id of
-# this span is stored (`SlimSpan.awaits`). Spans that describe the same work are merged.
+# Wrapper spans are skipped: a span's place in the tree (`SlimSpan.above`) is the nearest agent,
+# model call or tool call above it. If the chain of parents ends at a span that has not arrived, the
+# id of this span is stored (`SlimSpan.awaits`). Spans that describe the same work are merged.
 
 NODES = (Role.AGENT, Role.MODEL, Role.TOOL)
 """Roles of spans that become records."""

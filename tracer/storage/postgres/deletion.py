@@ -30,9 +30,8 @@ from tracer.store import Erasure
 
 # --- The SQL of deletion: which runs are deleted, tombstones, and the purge of their rows.
 #
-# Every statement takes `project_id`, and most take the affected runs as `runs`: on Citus,
-# runs of one
-# shard. `now` is the current time, or null for the database's own clock.
+# Every statement takes `project_id`, and most take the affected runs as `runs`: on Citus, runs of
+# one shard. `now` is the current time, or null for the database's own clock.
 
 _OF_PROJECT = "project_id = %(project_id)s"
 _OF_RUNS = f"{_OF_PROJECT} AND root_plan_id = ANY(%(runs)s)"
@@ -302,11 +301,9 @@ SELECT count(*) FROM session_state WHERE {_OF_SESSIONS}"""
 
 # --- Deleting runs in Postgres: on request, or because they exceed the project's limits.
 #
-# A deletion has three steps (decision 20). The first commits a tombstone: from then on no
-# reader sees
-# the run, and every write to it is rejected. The second deletes the rows of the run. The
-# third marks
-# the tombstone as purged. If a process dies in between, any pruner continues.
+# A deletion has three steps (decision 20). The first commits a tombstone: from then on no reader
+# sees the run, and every write to it is rejected. The second deletes the rows of the run. The third
+# marks the tombstone as purged. If a process dies in between, any pruner continues.
 
 MAX_ROWS = 200_000
 """The most rows that a transaction deletes, to bound its duration and memory."""

@@ -32,8 +32,7 @@ from tracer.storage.postgres.projects import ModelPrices
 from tracer.storage.postgres.session import ProjectPool, Statement, executed, fetched, in_project
 from tracer.storage.postgres.tables import TABLES, column_type, unpriced
 
-# --- Compute the costs of event runs from the project's prices: when events arrive, and on
-# request.
+# --- Compute the costs of event runs from the project's prices: when events arrive, and on request.
 
 RUNS_AT_ONCE = 200
 """How many runs are locked together."""
@@ -210,13 +209,11 @@ WHERE run.project_id = %s AND run.root_plan_id = ANY(%s)
 
 # --- Merges events into rows of the tables.
 #
-# The SQL is generated from `tracer.records.merge.RULES` when this module is imported. One
-# statement
+# The SQL is generated from `tracer.records.merge.RULES` when this module is imported. One statement
 # takes any number of rows of several kinds, as one JSON array for each kind. It locks the runs and
-# merges each row as `tracer.records.merge.merged` does. It changes only rows that differ. It
-# adds the
-# differences of old and new rows to the runs' totals, so that a repeated event does not count
-# twice.
+# merges each row as `tracer.records.merge.merge_records` does. It changes only rows that differ. It
+# adds the differences of old and new rows to the runs' totals, so that a repeated event does not
+# count twice.
 #
 # All statements take the project's id as $1 and the server's time as $2, for a raw cursor: psycopg
 # does not cache the parsed placeholders of statements as long as these.

@@ -182,8 +182,7 @@ class Pruner(PeriodicJob):
             began = await rest_as_long_as_it_took(began)
 
 
-# --- The reaper finds recorders that died, so that their unfinished records are shown as
-# abandoned.
+# --- The reaper finds recorders that died, so that their unfinished records are shown as abandoned.
 #
 # Every server runs one. They share the work: if a server stops, the others continue.
 

@@ -171,8 +171,7 @@ SELECT {_COLUMNS} FROM api_key JOIN project USING (project_id)"""
 
 # --- Authentication: finds the owners of keys and sign-ins, with a short-lived cache.
 #
-# The project is not known before the key is found. So the queries run as the tables' owner,
-# without
+# The project is not known before the key is found. So the queries run as the tables' owner, without
 # row-level security.
 
 KNOWN_SECONDS = 2.0

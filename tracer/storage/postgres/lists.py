@@ -56,12 +56,10 @@ from tracer.text import beginning, storable
 
 # --- The lists, in SQL.
 #
-# A list follows an index, latest start first, and examines a bounded number of rows. So the
-# cost does
-# not grow with the table, even if nothing matches. A frequent criterion has a separate index,
-# which
-# contains only matching rows. The indexes for a session, a subject or a provider call id are in
-# another order: the matching rows are read from there and sorted, unless there are too many.
+# A list follows an index, latest start first, and examines a bounded number of rows. So the cost
+# does not grow with the table, even if nothing matches. A frequent criterion has a separate index,
+# which contains only matching rows. The indexes for a session, a subject or a provider call id are
+# in another order: the matching rows are read from there and sorted, unless there are too many.
 
 L = TypeVar("L", Run, ToolCallPreview)
 
@@ -305,8 +303,7 @@ def _add_range(listing: Listing, wanted: RunFilter | ToolCallFilter, cursor: str
 
 # --- Runs sorted by a value, and counted over time, in SQL.
 #
-# These orders have no index: the values change with each event, and an index would make each
-# change
+# These orders have no index: the values change with each event, and an index would make each change
 # more expensive. Instead, the latest runs are read, up to a limit, and sorted.
 
 MOST_RUNS = 100_000

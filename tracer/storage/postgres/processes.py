@@ -29,12 +29,9 @@ from tracer.storage.postgres.watch import LOOK_NOW, PENDING_CHANNEL
 
 # --- A projector: a loop that turns the pending spans of all projects into records.
 #
-# `tracer serve` runs it in processes (`python -m
-# tracer.storage.postgres.processes`),
-# and `tracer projector` in its own. A process of a server reads one line of JSON from
-# standard input
-# (`ProjectorOptions`) and ends when standard input is closed. It writes one line of JSON
-# (`Report`)
+# `tracer serve` runs it in processes (`python -m tracer.storage.postgres.processes`), and `tracer
+# projector` in its own. A process of a server reads one line of JSON from standard input
+# (`ProjectorOptions`) and ends when standard input is closed. It writes one line of JSON (`Report`)
 # to standard output when it begins a group of runs, and after each look for due runs.
 
 PRIORITY = 10

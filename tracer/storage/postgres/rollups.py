@@ -22,9 +22,8 @@ from tracer.storage.postgres.tables import ALWAYS, IS_FAILED, IS_OPEN, START, co
 #
 # The upper bound of each bucket is `2 ** (1 / SCALE)` times that of the previous one, in
 # microseconds, the precision of Postgres. The middle of a bucket is within 0.6 % of all its
-# durations. A duration of 0 has bucket 0, longer ones have positive numbers, and negative
-# ones (after
-# a clock was set back) the negated numbers. So buckets are in the order of durations.
+# durations. A duration of 0 has bucket 0, longer ones have positive numbers, and negative ones
+# (after a clock was set back) the negated numbers. So buckets are in the order of durations.
 
 SCALE = 64
 """The number of buckets between a duration and its double."""
@@ -71,8 +70,8 @@ def percentile(histogram: Mapping[int, int], share: float, greatest: float) -> f
 # --- The SQL that counts tool calls, and that adds up earlier counts.
 #
 # Counts and histograms of durations can be summed. So figures of single calls, of runs
-# (`run_group`)
-# and of hours (`tool_hour`) can be added up. The result is the same as if every call were counted.
+# (`run_group`) and of hours (`tool_hour`) can be added up. The result is the same as if every call
+# were counted.
 
 DURATION = "(extract(epoch FROM finished_at - started_at) * 1000)::float8"
 """The duration of a call in milliseconds; null if it has not ended."""
@@ -252,12 +251,10 @@ def added_up(rows: str, keys: Sequence[str]) -> str:
 
 # --- Hourly roll-ups of tool statistics, which a job brings up to date every minute.
 #
-# `run_group` contains the contribution of each run to each tool and hour, `tool_hour` the sum
-# of all
-# runs. Each change of a record raises the revision of its run. `run.summed_revision` is the
-# revision
-# up to which the run is rolled up. So the job finds changed runs without help from writers. See
-# decision 28.
+# `run_group` contains the contribution of each run to each tool and hour, `tool_hour` the sum of
+# all runs. Each change of a record raises the revision of its run. `run.summed_revision` is the
+# revision up to which the run is rolled up. So the job finds changed runs without help from
+# writers. See decision 28.
 
 LOOK_SECONDS = 60.0
 """The pause between two passes."""

@@ -75,9 +75,8 @@ def _column(field: FieldInfo) -> FieldInfoMetadata:
 
 # --- Tables that belong to runs, except the tables of records and leases.
 #
-# They contain blocks of spans, runs with pending spans, sessions of log records, removed
-# records, and
-# the roll-ups of tool calls.
+# They contain blocks of spans, runs with pending spans, sessions of log records, removed records,
+# and the roll-ups of tool calls.
 
 
 def _refers_to_run(name: str) -> ForeignKeyConstraint:
@@ -287,8 +286,7 @@ class ToolHourRow(_Figures, table=True):
 
 # --- The tables of recorders: their leases, the check of leases, and the runs that they recorded.
 #
-# Whether a recorder is dead in a run is stored once, in `recorder_run.abandoned_at`. Records
-# do not
+# Whether a recorder is dead in a run is stored once, in `recorder_run.abandoned_at`. Records do not
 # repeat it: `abandoned_at` and `shown_status` look it up.
 
 

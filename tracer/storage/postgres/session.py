@@ -27,11 +27,9 @@ from tracer.storage.postgres.pool import (
 
 # --- Row-level security: a role that sees the rows of one project only.
 #
-# Row-level security isolates projects even if a query has no condition on the project. It is
-# set up
-# from the table definitions after every migration, so a new table with a `project_id` is
-# included. It
-# does not apply to the tables' owner. So the owner becomes `tracer_program` for each transaction
+# Row-level security isolates projects even if a query has no condition on the project. It is set up
+# from the table definitions after every migration, so a new table with a `project_id` is included.
+# It does not apply to the tables' owner. So the owner becomes `tracer_program` for each transaction
 # (`tracer.storage.postgres.session`).
 
 PROGRAM_ROLE = "tracer_program"
@@ -231,9 +229,8 @@ def _try(connection: Connection, statement: str) -> None:
 # --- Transactions that see only one project, even if a query has no condition on the project.
 #
 # Each transaction starts by assuming the role of row-level security
-# (`tracer.storage.postgres.session`), and by setting the project. Both end
-# with the
-# transaction, so that a pooler can reuse the connection.
+# (`tracer.storage.postgres.session`), and by setting the project. Both end with the transaction, so
+# that a pooler can reuse the connection.
 
 T = TypeVar("T")
 

@@ -26,8 +26,7 @@ from tracer.storage.postgres.session import ProjectPool, fetched, in_project
 # --- The SQL for accepting spans and for marking their runs as pending, for raw cursors.
 #
 # Each statement takes the project's id as $1. docs/explanation/projection.md explains the
-# conditions
-# that each relies on.
+# conditions that each relies on.
 
 QUIET = "interval '100 milliseconds'"
 """A run is due for projection if no span of it has arrived for that long. See also
@@ -176,11 +175,9 @@ def messages_of(connection: SyncConnection, project_id: int, root_plan_id: UUID)
 
 # --- Merging: stored spans in fewer, larger blocks.
 #
-# Merging combines the blocks of a run when no more spans arrive, and keeps one version of
-# each span.
-# It works on one run in a transaction, under the run's advisory lock and the lock of its row.
-# Readers
-# see the same spans before and after, so it does not raise the revision of the run.
+# Merging combines the blocks of a run when no more spans arrive, and keeps one version of each
+# span. It works on one run in a transaction, under the run's advisory lock and the lock of its row.
+# Readers see the same spans before and after, so it does not raise the revision of the run.
 
 PART_BYTES = 16 * BLOCK_BYTES
 """How many uncompressed bytes of a run are merged at once, to bound the memory. Larger runs are

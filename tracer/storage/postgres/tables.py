@@ -51,9 +51,8 @@ from tracer.storage.postgres.run_tables import (
 
 # --- The tables that belong to projects: projects, keys, sign-ins, analysts, prices, and sessions.
 #
-# The first five are small. They are reference tables on Citus, so that their unique
-# constraints need
-# no `root_plan_id`. The tables of sessions are distributed by session.
+# The first five are small. They are reference tables on Citus, so that their unique constraints
+# need no `root_plan_id`. The tables of sessions are distributed by session.
 
 RATES = ("input_usd", "output_usd", "cache_read_usd", "cache_write_usd", "reasoning_usd")
 """The columns of a price that are rates."""
@@ -225,15 +224,11 @@ class SessionStateRow(TableRow, table=True):
 # --- The tables: one per kind of record, spans, removed records.
 #
 # Every key of a record contains `project_id` and `root_plan_id`. So Citus stores a run on one
-# worker,
-# and no reference can cross projects or runs. For Citus, the schema also has no triggers, no
-# sequences, and no unique constraints without `root_plan_id`. Exceptions are sessions, the
-# leases of
-# recorders, and the reference tables of `tracer.storage.postgres.tables`. The
-# foreign
-# keys are deferred: a batch writes its records kind by kind, and plans, steps and calls refer
-# to each
-# other in a circle.
+# worker, and no reference can cross projects or runs. For Citus, the schema also has no triggers,
+# no sequences, and no unique constraints without `root_plan_id`. Exceptions are sessions, the
+# leases of recorders, and the reference tables of `tracer.storage.postgres.tables`. The foreign
+# keys are deferred: a batch writes its records kind by kind, and plans, steps and calls refer to
+# each other in a circle.
 #
 # `migrations/` makes these tables; a test compares both in the catalog.
 

@@ -63,11 +63,9 @@ from tracer.store import MAX_RUN_BYTES, Erasure, Refusal, WriteAnswer
 
 # --- Group commit: writes that wait at the same time share one transaction.
 #
-# A commit costs the same for one row as for a thousand. Two workers take batches from one
-# queue: one
-# waits for the database while the other prepares. Writes of one event loop tick share a
-# batch. A run
-# is in one batch at a time, because two transactions would wait for each other's lock.
+# A commit costs the same for one row as for a thousand. Two workers take batches from one queue:
+# one waits for the database while the other prepares. Writes of one event loop tick share a batch.
+# A run is in one batch at a time, because two transactions would wait for each other's lock.
 
 WORKERS = 2
 """How many batches are written at once. With more workers, batches are smaller and cost more per
