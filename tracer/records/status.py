@@ -95,7 +95,7 @@ class Reason(StrEnum):
     SUBPLAN_FAILED = "subplan_failed"
     """A tool call failed because the sub-plan that it opened failed."""
     NOT_REACHED = "not_reached"
-    """The plan ended before this step."""
+    """The work around it ended before it began: a later step, or a tool call of the last round."""
     DEFERRED = "deferred"
     """The work waits, for example for an approval. Another run may continue it."""
     CANCEL_REQUESTED = "cancel_requested"

@@ -40,6 +40,7 @@ from tracer.otel.projection.forest import (
     read_run,
     represented,
 )
+from tracer.otel.projection.unreached import AgentRun, Unreached
 from tracer.records.ids import span_id
 from tracer.records.masks import masked_paths, within_depth
 from tracer.records.merge import RULES, Fields, title_of
@@ -360,6 +361,7 @@ class _Projection:
         """The rounds of agents whose spans alone have their usage, by the ids of these spans."""
         self._unread = usage.unread
         link_orphan_agents(run.spans, self._agents)
+        self._unreached = Unreached(run.spans, self._agents)
         self._root_id = run.trace_id
         self._by_start = sorted(
             self._agents.by_id.values(), key=lambda agent: (agent.start, agent.span_id)
@@ -417,7 +419,7 @@ class _Projection:
         """Return the rows of the run."""
         for agent in self._by_start:
             self._add_agent(agent)
-            self._add_work(agent.step_id, agent.rounds, agent.calls)
+            self._add_work(agent.step_id, agent.rounds, agent.calls, agent)
             if (usage_round := self._usage_rounds.get(agent.span_id)) is not None:
                 self._add_round(usage_round, agent.step_id, 0, USAGE_OF_AGENT)
         if self._root_agent is None:
@@ -573,12 +575,19 @@ class _Projection:
 
     # --- Rounds and tool calls -------------------------------------------------------------------
 
-    def _add_work(self, step_id: bytes, rounds: list[SlimSpan], calls: list[SlimSpan]) -> None:
+    def _add_work(
+        self,
+        step_id: bytes,
+        rounds: list[SlimSpan],
+        calls: list[SlimSpan],
+        agent: AgentWork | None = None,
+    ) -> None:
         for position, span in enumerate(rounds):
             self._add_round(span, step_id, position)
-        if not calls and not any(span.facts.executed for span in rounds):
+        if not calls and not any(span.facts.executed or span.facts.chosen for span in rounds):
             return
         choices = Rounds(rounds)
+        chosen_calls: list[tuple[SlimSpan, Choice | None]] = []
         positions: dict[bytes, int] = {}
         for span in calls:
             outer = span.above
@@ -589,6 +598,8 @@ class _Projection:
                 outer is None and facts.tool_type in (None, "MCP") and not facts.awaits_round
             )
             choice = choices.choice(span) if may_be_chosen else None
+            if outer is None:
+                chosen_calls.append((span, choice))
             outer_id = outer.record_id if outer is not None else None
             think_act_id = choice.model.record_id if choice is not None else None
             parent_id = outer_id or think_act_id or step_id
@@ -600,6 +611,36 @@ class _Projection:
             for number, executed in enumerate(model.facts.executed):
                 links = step_id, model.record_id, None, first + number
                 self._add_executed(model, number, executed, links)
+            if model.facts.executed:
+                positions[model.record_id] = first + len(model.facts.executed)
+        around = agent.span if agent is not None else self._unreached.top_framework
+        if around is not None:
+            answer = agent.answer if agent is not None else around.facts.answer
+            work = AgentRun(agent, around, answer, rounds, chosen_calls)
+            self._add_unreached(work, step_id, positions)
+
+    def _add_unreached(self, work: AgentRun, step_id: bytes, positions: dict[bytes, int]) -> None:
+        """Add the rows of the calls that an agent's last round chose and that did not run."""
+        unreached = self._unreached.calls(work)
+        if unreached is None:
+            return
+        model, calls = unreached
+        first = positions.get(model.record_id, 0)
+        for position, (number, requested, reason) in enumerate(calls, first):
+            call_id = record_ids(self._root_id, Kind.TOOL_CALL)(
+                model.identity + b"chosen" + number.to_bytes(4, "big")
+            )
+            if (index := self._later.get(model.span_id, 0)) > 0:
+                self._later_executed[call_id] = index
+            end = _microseconds(work.span.end)
+            self._rows[Kind.TOOL_CALL][call_id] = _tool_call_row(
+                (
+                    *(None, Status.CANCELLED, end, reason.value, None, None, None),
+                    *(step_id, model.record_id, None, position),
+                    *(stored(requested.call_id), stored(requested.name), None),
+                    *(within_depth(stored(requested.arguments)), None, False, None, None),
+                )
+            )
 
     def _add_executed(
         self, model: SlimSpan, number: int, executed: ExecutedCall, links: Row
