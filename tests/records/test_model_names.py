@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tracer.records.prices import TokenUsage, cost_of
 
 A_THOUSAND_EACH = TokenUsage(1000, 1000)
+# Some prices change with the date, and DeepSeek's are lower in the evening.
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 SPELLINGS = {
     "0.0028": [  # gemini-2.5-flash
@@ -83,7 +86,7 @@ WITHOUT_PRICE = [
 
 def price_of(spelling: str) -> Decimal | None:
     model, _, provider = spelling.partition(" @ ")
-    return cost_of(A_THOUSAND_EACH, model, provider=provider or None)
+    return cost_of(A_THOUSAND_EACH, model, provider=provider or None, at=NOON)
 
 
 @pytest.mark.parametrize(

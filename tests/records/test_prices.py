@@ -44,7 +44,7 @@ def test_provider_is_found_by_the_address_of_its_api(base_url: str, provider: st
 
 
 def test_cost_of_an_unknown_model_is_none() -> None:
-    assert cost_of(A_CENT, "my-own-model", provider="openai") is None
+    assert cost_of(A_CENT, "my-own-model", provider="openai", at=THEN) is None
     assert cost_of(A_CENT, "gpt-5-mini", provider="ollama", at=THEN) is None
     assert cost_of(A_CENT, "gpt-5-mini" * 100, at=THEN) is None
 
@@ -66,7 +66,9 @@ def test_reasoning_tokens_have_their_own_price() -> None:
     usage = TokenUsage(1000, 100, reasoning=60)
     # $2 a million of input, $8 of output, $3 of reasoning.
     by_hand = (Decimal(2) * 1000 + Decimal(8) * 40 + Decimal(3) * 60) / 1_000_000
-    assert cost_of(usage, "perplexity/sonar-deep-research", provider="openrouter") == by_hand
+    assert (
+        cost_of(usage, "perplexity/sonar-deep-research", provider="openrouter", at=THEN) == by_hand
+    )
 
 
 REQUEST = TokenUsage(
