@@ -55,7 +55,11 @@ PROMISES = {
         "test_interrupted_run_is_deferred_and_resumes_as_a_new_run",
         "api/test_capture_errors.py::test_failed_calls_of_every_capture_show_their_message",
     ),
-    "each writes and reads at one place": (
+    "one way in, one way out": (
+        "house/test_one_way.py::"
+        "test_one_way_in_rows_of_records_are_inserted_by_one_module_for_each_of_the_two_inputs",
+        "house/test_one_way.py::"
+        "test_one_way_out_the_storage_builds_readers_and_routes_get_them_from_one_function",
         "contract/test_agreement.py::test_records_and_trees_are_those_of_the_merged_events",
         "api/test_fresh_reads.py::test_fresh_reads_cover_each_reader_method_of_one_run_or_record",
     ),
