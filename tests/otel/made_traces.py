@@ -34,6 +34,7 @@ def made(
     failed: str | None = None,
     events: list[dict[str, Any]] | None = None,
     kind: int = 1,
+    flags: int = 0,
 ) -> dict[str, Any]:
     """Return a span as OTLP/JSON.
 
@@ -47,6 +48,7 @@ def made(
         failed: What its status says where that is an error.
         events: Its events, with `name` and `attributes`.
         kind: Its kind as a number.
+        flags: What it states about its parent: 0x100 for the same process, 0x300 for another.
     """
     start, end = at
     return {
@@ -56,6 +58,7 @@ def made(
         "parentSpanId": f"{parent:016x}" if parent is not None else "",
         "name": name,
         "kind": kind,
+        "flags": flags,
         "startTimeUnixNano": str(int((1 + start) * SECOND)),
         "endTimeUnixNano": "0" if end is None else str(int((1 + end) * SECOND)),
         "attributes": pairs(attributes or {}),

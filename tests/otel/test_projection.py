@@ -197,7 +197,9 @@ def test_agent_with_a_missing_opener_is_unplaced() -> None:
 
 
 def test_earliest_agent_is_the_root_plan_until_the_root_span_arrives() -> None:
-    run = projection_of(chat(3, parent=2, at=(5, 6)), chat(4, tokens=4, parent=1, at=(0, 1)))
+    run = projection_of(
+        chat(3, parent=2, at=(5, 6)), chat(4, tokens=4, parent=1, at=(0, 1), flags=0x100)
+    )
 
     assert outline(run) == [
         "plan None running (inferred)",

@@ -216,6 +216,8 @@ class SlimSpan:
     status_message: str
     attributes: Attributes
     events: tuple[SpanEvent, ...]
+    is_parent_local: bool | None = None
+    """Whether the parent is in the same process, according to the span's flags; None: unknown."""
     parent: SlimSpan | None = None
     """The parent of the span, if it has arrived. Cycles of parents are broken."""
     missing_parent: bytes | None = None

@@ -264,7 +264,18 @@ def _slim(version: _Version) -> SlimSpan:
         status.message,
         attributes_of(wire.attributes),
         events_of(events) if events else (),
+        _is_parent_local(wire.flags),
     )
+
+
+_PARENT_IS_KNOWN, _PARENT_IS_REMOTE = 0x100, 0x200
+"""Bits of `Span.flags` in OTLP: whether the emitter states where the parent is, and where it is."""
+
+
+def _is_parent_local(flags: int) -> bool | None:
+    if flags & _PARENT_IS_REMOTE:
+        return False
+    return True if flags & _PARENT_IS_KNOWN else None
 
 
 def _replace_pending(

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from hashlib import sha256
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from tracer.otel.dialects.dialect import ExecutedCall, Role, SlimSpan, SpanFacts
@@ -344,6 +344,38 @@ def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool =
     return start, status, end, reason, *error
 
 
+class _Top(NamedTuple):
+    """The facts of a run as a whole. Texts are in stored form."""
+
+    lifecycle: Row
+    name: str | None = None
+    agent_name: str | None = None
+    request: str | None = None
+    answer: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.lifecycle[2] is None
+
+
+def _with_work(tops: list[SlimSpan], spans: list[SlimSpan]) -> list[SlimSpan]:
+    """Return those topmost spans that contain agents, model calls or tool calls; if none, all."""
+    top_of: dict[SlimSpan, SlimSpan] = {}
+    found: set[SlimSpan] = set()
+    for span in spans:
+        if span.facts.role not in _KINDS:
+            continue
+        way = []
+        at = span
+        while at not in top_of and at.parent is not None:
+            way.append(at)
+            at = at.parent
+        top = top_of.get(at, at)
+        top_of |= dict.fromkeys(way, top)
+        found.add(top)
+    return [span for span in tops if span in found] or tops
+
+
 class _Projection:
     """The projection of a run."""
 
@@ -452,20 +484,29 @@ class _Projection:
         is_root = agent is self._root_agent
         lifecycle = _lifecycle(span) if span is not None else _PLACEHOLDER
         name, request, answer = stored(agent.name), stored(agent.request), stored(agent.answer)
-        texts = name, request, answer
-        self._rows[Kind.STEP][agent.step_id] = _step_row((*lifecycle, agent.plan_id, 0, *texts))
-        if is_root and span is None:  # the run may still be running
-            started = _microseconds(agent.start)
-            lifecycle = (started, Status.RUNNING, None, None, None, None, None)
-        elif agent.is_unplaced and not is_root:
+        title = self._title(agent)
+        of_step = lifecycle
+        if is_root and agent.is_unplaced:
+            top = self._top()
+            if span is None:
+                lifecycle = top.lifecycle
+                if not top.is_open:
+                    of_step, name = lifecycle, name or top.agent_name
+                    request, answer = top.request or request, top.answer or answer
+                    title = title if request else top.name
+            elif len(self._unplaced) > 1 and not top.is_open:
+                lifecycle = top.lifecycle
+        elif agent.is_unplaced:
             lifecycle = _PLACEHOLDER
+        texts = name, request, answer
+        self._rows[Kind.STEP][agent.step_id] = _step_row((*of_step, agent.plan_id, 0, *texts))
         evidence = EARLIEST if is_root and agent.is_unplaced else agent.evidence
         self._rows[Kind.PLAN][agent.plan_id] = _plan_row(
             (
                 *lifecycle,
                 *self._opening(agent),
                 self._depth(agent),
-                *(title_of(self._title(agent), request), *texts, evidence is not None, evidence),
+                *(title_of(title, request), *texts, evidence is not None, evidence),
                 stored(span.facts.follows_call_id) if span is not None and is_root else None,
             )
         )
@@ -512,13 +553,13 @@ class _Projection:
 
     def _add_root_plan(self) -> None:
         """Add the root plan of a run in which no single agent is the root."""
-        lifecycle, name, agent_name, request, answer = self._whole()
-        title = title_of(None, request) or (name if agent_name is None else None)
+        top = self._top()
+        title = title_of(None, top.request) or (top.name if top.agent_name is None else None)
         self._rows[Kind.PLAN][self._root_id] = _plan_row(
             (
-                *lifecycle,
+                *top.lifecycle,
                 *(None, None, None, None, 0),
-                *(title, agent_name, request, answer, False, None, None),
+                *(title, top.agent_name, top.request, top.answer, False, None, None),
             )
         )
 
@@ -527,14 +568,14 @@ class _Projection:
 
         If the run has several top agents, they are recorded as hand-offs of this step.
         """
-        lifecycle, _, agent_name, request, answer = self._whole()
-        position = 0
+        top = self._top()
+        lifecycle, texts, position = top.lifecycle, (top.agent_name, top.request, top.answer), 0
         if self._root_agent is not None:
             lifecycle = (*lifecycle[:3], None, None, None, None)
-            agent_name = request = answer = None
+            texts = None, None, None
             position = 1
         self._rows[Kind.STEP][self._root_step_id] = _step_row(
-            (*lifecycle, self._root_id, position, agent_name, request, answer)
+            (*lifecycle, self._root_id, position, *texts)
         )
         loose = self._agents.loose
         self._add_work(
@@ -543,35 +584,44 @@ class _Projection:
             [span for span in loose if span.facts.role is Role.TOOL],
         )
 
-    def _whole(self) -> tuple[Row, str | None, str | None, str | None, str | None]:
-        """Return the lifecycle, name, agent name, request and answer of a run as a whole.
+    def _top(self) -> _Top:
+        """Return what the topmost spans of the run state about it as a whole.
 
-        If the run has exactly one top span, they come from this span. Otherwise they are derived
-        from all spans.
+        If the run has exactly one topmost span, all comes from this span. Otherwise it is derived
+        from all spans. A span whose parent has not arrived is a topmost span, unless its flags
+        state that the parent is in the same process: then the parent is awaited, and the run is
+        open.
         """
         spans = self._spans
         if not spans:  # only log records have arrived
-            return _PLACEHOLDER, None, None, None, None
+            return _Top(_PLACEHOLDER)
         tops = [span for span in spans if span.parent_span_id is None]
+        is_open = not all(span.end for span in spans)
+        if not tops or self._unplaced:
+            orphans = [span for span in spans if span.missing_parent is not None]
+            is_awaited = any(span.is_parent_local for span in orphans)
+            is_open = is_open or is_awaited
+            tops = tops or ([] if is_awaited else _with_work(orphans, spans))
         all_facts = [span.facts for span in self._agents.loose]
         request = next((each.request for each in all_facts if each.request), None)
         answer = next((each.answer for each in reversed(all_facts) if each.answer), None)
-        if len(tops) == 1:
-            top = tops[0].facts
-            name = stored(top.name or tops[0].name)
-            return (
-                _lifecycle(tops[0]),
+        if len(tops) == 1 and (tops[0].missing_parent is None or not is_open):
+            [span] = tops
+            name = stored(span.facts.name or span.name)
+            is_named = span.facts.role in (Role.WORKFLOW, Role.CHAIN)
+            return _Top(
+                _lifecycle(span),
                 name,
-                name if top.role in (Role.WORKFLOW, Role.CHAIN) else None,
-                stored(top.request or request),
-                stored(top.answer or answer),
+                name if is_named else None,
+                stored(span.facts.request or request),
+                stored(span.facts.answer or answer),
             )
-        is_open = not tops or bool(self._unplaced) or not all(span.end for span in spans)
+        is_open = is_open or not tops
         has_failed = any(span.end and ending_of(span).status is Status.FAILED for span in tops)
         status = Status.RUNNING if is_open else Status.FAILED if has_failed else Status.SUCCEEDED
         end = None if is_open else _microseconds(max(span.end for span in spans))
         lifecycle = _microseconds(spans[0].start), status, end, None, None, None, None
-        return lifecycle, stored(spans[0].name), None, stored(request), stored(answer)
+        return _Top(lifecycle, stored(spans[0].name), None, stored(request), stored(answer))
 
     # --- Rounds and tool calls -------------------------------------------------------------------
 
