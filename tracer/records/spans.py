@@ -6,9 +6,10 @@ five times as long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, Protocol, TypeVar
 
 Attributes = Mapping[str, Any]
 """Attributes as plain Python: text, numbers, bytes, lists, dictionaries, None."""
@@ -140,21 +141,55 @@ class TraceSpans:
     """The number of spans and log records in it, at least one."""
 
 
-def newer(one: Span, other: Span) -> Span:
-    """Return the version of a span that ended later.
+class _Version(Protocol):
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
 
-    If both ended at the same time, the version with the greater bytes is returned.
+
+VersionT = TypeVar("VersionT", bound=_Version)
+
+
+def spans_with_one_id(versions: Sequence[VersionT]) -> list[list[VersionT]]:
+    """Divide all that was sent under one span id into spans, the earliest-started first.
+
+    Two items are different spans if both have ended and their starts differ. All other items are
+    versions of one span.
     """
-    return max(one, other, key=lambda span: (span.end, span.body))
+    starts = sorted({version.start for version in versions if version.end})
+    if len(starts) < 2:
+        return [list(versions)]
+    by_start: dict[int, list[VersionT]] = {start: [] for start in starts}
+    for version in versions:
+        by_start.get(version.start, by_start[starts[0]]).append(version)
+    return list(by_start.values())
+
+
+def id_of_later(span_id: bytes, start: int) -> bytes:
+    """Return the id of a span whose id was first used by an earlier-started span."""
+    return blake2b(span_id + start.to_bytes(8, "big"), digest_size=SPAN_ID_BYTES).digest()
+
+
+def newest(versions: Iterable[Span]) -> Span:
+    """Return the version of a span that ended last; of those, the one with the greatest bytes."""
+    return max(versions, key=lambda each: (each.end, each.body))
 
 
 def merge_spans(spans: Iterable[Span]) -> dict[tuple[bytes, bytes], Span]:
     """Return one version of each span, by trace id and span id.
 
-    The result does not depend on the order of the versions.
+    If different spans have one id, all but the earliest-started get another id (`id_of_later`). The
+    result does not depend on the order of the versions.
     """
-    merged: dict[tuple[bytes, bytes], Span] = {}
+    by_key: dict[tuple[bytes, bytes], list[Span]] = {}
     for span in spans:
-        earlier = merged.get(span.key)
-        merged[span.key] = span if earlier is None else newer(earlier, span)
+        by_key.setdefault(span.key, []).append(span)
+    merged: dict[tuple[bytes, bytes], Span] = {}
+    for versions in by_key.values():
+        for number, of_span in enumerate(spans_with_one_id(versions)):
+            span = newest(of_span)
+            if number:
+                span = replace(span, span_id=id_of_later(span.span_id, span.start))
+            merged[span.key] = span
     return merged

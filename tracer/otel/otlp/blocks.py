@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
@@ -25,7 +25,7 @@ from tracer.otel.otlp.spans import (
     scopes_of,
     span_of,
 )
-from tracer.records.spans import LogRecord, Span, TraceSpans, merge_spans, newer
+from tracer.records.spans import LogRecord, Span, TraceSpans, merge_spans, newest, spans_with_one_id
 
 # --- Blocks: the format in which spans and log records are stored in the database.
 #
@@ -106,7 +106,7 @@ def block_key(message: bytes) -> bytes:
 def spans_of(messages: Iterable[bytes]) -> list[Span]:
     """Return the spans in serialized `TracesData` messages, sorted by start and span id.
 
-    If a span was sent in several versions, one version is returned (`newer`).
+    If a span was sent in several versions, one version is returned (`newest`).
 
     Raises:
         google.protobuf.message.DecodeError: A message cannot be parsed.
@@ -198,23 +198,41 @@ def merge_messages(messages: Iterable[tuple[bytes, datetime]]) -> list[Item]:
     Args:
         messages: The stored messages of the run with the times of their arrival, earliest first.
     """
-    newest: dict[bytes, Span] = {}
-    arrivals: dict[bytes, datetime] = {}
+    sent: dict[bytes, list[_Arrived]] = {}
     logs: dict[bytes, tuple[LogRecord, datetime]] = {}
     for message, recorded_at in messages:
         for span in sent_spans(message):
-            arrivals.setdefault(span.span_id, recorded_at)
-            newest[span.span_id] = newer(span, newest.get(span.span_id, span))
+            sent.setdefault(span.span_id, []).append(_Arrived(span, recorded_at))
         for record in logs_of([message]):
             logs.setdefault(record.sent, (record, recorded_at))
-    spans = sorted(newest.values(), key=lambda span: span.order)
+    spans = [
+        (newest(each.span for each in versions), versions[0].recorded_at)
+        for of_id in sent.values()
+        for versions in spans_with_one_id(of_id)
+    ]
     return [
-        *(Item("resource_spans", span.body, arrivals[span.span_id]) for span in spans),
+        *(
+            Item("resource_spans", span.body, recorded_at)
+            for span, recorded_at in sorted(spans, key=lambda each: each[0].order)
+        ),
         *(
             Item("resource_logs", record.sent, recorded_at)
             for record, recorded_at in sorted(logs.values(), key=lambda each: each[0].order)
         ),
     ]
+
+
+class _Arrived(NamedTuple):
+    span: Span
+    recorded_at: datetime
+
+    @property
+    def start(self) -> int:
+        return self.span.start
+
+    @property
+    def end(self) -> int:
+        return self.span.end
 
 
 @dataclass(slots=True)

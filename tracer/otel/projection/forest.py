@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import chain
+from math import inf
 from typing import Any, NamedTuple
 
 from tracer.otel.dialects import (
@@ -42,7 +43,13 @@ from tracer.otel.otlp.spans import (
 )
 from tracer.records.arguments import Canonical, parsed
 from tracer.records.masks import MASK
-from tracer.records.spans import STATUS_ERROR, TRACE_ID_BYTES, LogRecord
+from tracer.records.spans import (
+    STATUS_ERROR,
+    TRACE_ID_BYTES,
+    LogRecord,
+    id_of_later,
+    spans_with_one_id,
+)
 from tracer.records.status import Reason, Status
 from tracer.resource import NO_SERVICE, Service, service_of
 
@@ -128,6 +135,8 @@ class _Version(NamedTuple):
     scope: str
     scope_spans: Any
     resource_spans: Any
+    message: int
+    """The index of the first message that contains the span."""
 
     def body(self) -> bytes:
         """Return the span with its resource and scope, as one serialized `ResourceSpans`."""
@@ -160,7 +169,7 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
         google.protobuf.message.DecodeError: A message cannot be parsed.
     """
     newest: dict[bytes, _Version] = {}
-    later: dict[bytes, int] = {}
+    repeated: dict[bytes, list[_Version]] = {}
     logs: list[LogRecord] = []
     may_hold_masks = False
     for index, message in enumerate(messages):
@@ -180,12 +189,15 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
                         scope,
                         scope_spans,
                         resource_spans,
+                        index,
                     )
                     earlier = newest.get(span_id)
-                    if earlier is None or version.is_newer(earlier):
+                    if earlier is None:
                         newest[span_id] = version
-                    if index and earlier is None:
-                        later[span_id] = index
+                    else:
+                        repeated.setdefault(span_id, [earlier]).append(version)
+    twins = _tell_apart(newest, repeated)
+    later = {version.span_id: version.message for version in newest.values() if version.message}
     logs = merge_logs(logs)
     count = len(logs)
     sessions = frozenset(_sessions(logs))
@@ -205,7 +217,7 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
         if span_id not in versions or first < later.get(span_id, 0):
             later[span_id] = min(first, later.get(span_id, first))
     spans = list(standing.values())
-    _link_parents(spans, standing)
+    _link_parents(spans, standing, twins)
     _correct_times(spans)
     _read(spans, newest)
     return RunSpans(
@@ -220,6 +232,33 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
         log_records=count,
         resources=Resources(newest, logs),
     )
+
+
+def _tell_apart(
+    newest: dict[bytes, _Version], repeated: Mapping[bytes, list[_Version]]
+) -> dict[bytes, list[bytes]]:
+    """Set the version of each span whose id was sent repeatedly.
+
+    If different spans have one id, the later-started get an id of their own.
+
+    Returns:
+        The ids of the different spans of one id, the earliest-started first, by this id.
+    """
+    twins: dict[bytes, list[bytes]] = {}
+    for span_id, versions in repeated.items():
+        of_id: list[bytes] = []
+        for of_span in spans_with_one_id(versions):
+            version = of_span[0]
+            for other in of_span[1:]:
+                if other.is_newer(version):
+                    version = other
+            own_id = id_of_later(span_id, version.start) if of_id else span_id
+            first = min(each.message for each in of_span)
+            newest[own_id] = version._replace(span_id=own_id, message=first)
+            of_id.append(own_id)
+        if len(of_id) > 1:
+            twins[span_id] = of_id
+    return twins
 
 
 def _run_id(versions: Mapping[bytes, _Version], logs: list[LogRecord]) -> bytes:
@@ -314,14 +353,26 @@ def _replace_pending(
     return announced, dict(sorted(standing.items(), key=lambda item: item[1].order))
 
 
-def _link_parents(spans: list[SlimSpan], by_id: dict[bytes, SlimSpan]) -> None:
-    """Set the parent of each span. Break cycles of parents at the span with the least id."""
+def _link_parents(
+    spans: list[SlimSpan], by_id: dict[bytes, SlimSpan], twins: Mapping[bytes, list[bytes]]
+) -> None:
+    """Set the parent of each span. Break cycles of parents at the span with the least id.
+
+    If several spans have the id of a parent, it is the latest that started before the span and had
+    not ended when the span started; if there is none, the earliest.
+    """
     suspects: list[SlimSpan] = []
     for span in spans:
         parent_id = span.parent_span_id
         if parent_id is None:
             continue
         parent = by_id.get(parent_id)
+        for twin in twins.get(parent_id, ()):
+            other = by_id.get(twin)
+            if other in (None, span):
+                continue
+            if other.start <= span.start <= (other.end or inf):
+                parent = other
         if parent is None:
             span.missing_parent = parent_id
             continue
