@@ -16,7 +16,14 @@ from api.freshness import BehindHeader, SpanIndexCache
 from api.metrics import Metrics
 from api.middleware.authentication import Access, Authentication
 from api.middleware.request_log import RequestLog
-from api.middleware.responses import BodyLimit, Compression, ErrorResponses, ETags, SecurityHeaders
+from api.middleware.responses import (
+    BodyLimit,
+    Compression,
+    ErrorResponses,
+    ETags,
+    OtlpOrigins,
+    SecurityHeaders,
+)
 from api.otlp import routes as otlp
 from api.parts import Parts
 from api.requests import Intake, name_lineage, refuse_unknown_parameters
@@ -107,6 +114,11 @@ def create_app(
         middleware=[
             Middleware(RequestLog, metrics=metrics),
             Middleware(SecurityHeaders),
+            *(
+                [Middleware(OtlpOrigins, origins=origins)]
+                if (origins := access.otlp_origins)
+                else []
+            ),
             Middleware(BehindHeader),
             Middleware(ErrorResponses),
             Middleware(viewer.UnknownPages),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import socket
 from asyncio import Task
 from collections.abc import AsyncIterator, Iterator
@@ -326,7 +327,7 @@ async def _serving(
 ) -> AsyncIterator[tuple[Task[None], int | None]]:
     """Run a server inside a `with` block. Yield its task, and its gRPC port (None without gRPC)."""
     hosts = None if settings.hosts is None else frozenset(_hosts(settings.hosts))
-    access = Access(parts.authenticator, hosts)
+    access = Access(parts.authenticator, hosts, frozenset(_origins(settings.otlp_origins or "")))
     app = create_app(parts, access=access, metrics=metrics)
     config = uvicorn.Config(
         behind_proxies(app, os.environ.get(VARIABLE, "")),
@@ -378,6 +379,18 @@ def _hosts(listed: str) -> Iterator[str]:
     for each in listed.split(","):
         if each.strip():
             yield urlsplit(f"//{each.strip()}").hostname or ""
+
+
+def _origins(listed: str) -> Iterator[str]:
+    """Yield the origins in a comma-separated list, as browsers write them (RFC 6454)."""
+    for each in listed.split(","):
+        if origin := each.strip().rstrip("/").lower():
+            if not re.fullmatch(r"https?://[^/]+", origin):
+                raise ConfigurationError(
+                    f"TRACER_OTLP_ORIGINS has {each.strip()!r}. Write each origin as "
+                    "`https://app.example.com`, with a port if it is not the standard one."
+                )
+            yield origin
 
 
 def _listen(host: str, port: int) -> socket.socket:

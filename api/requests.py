@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import sys
 import time
 import zlib
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated, Any, TypeVar
+from functools import partial
+from typing import Annotated, Any, Protocol, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -24,6 +26,11 @@ from tracer.logs import bind_request_ids
 from tracer.records.events import Timestamp
 from tracer.records.pages import TimeRange
 from tracer.text import storable
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 # --- Limits on the number of recording requests in progress, and the order of their large bodies.
 #
@@ -124,13 +131,55 @@ _PART_BYTES = 64 * 2**10
 """How many bytes are decompressed at once. The number is limited, because a body may expand a
 thousandfold."""
 
-_WINDOWS: Mapping[str, int | None] = {
+
+class _Unpacker(Protocol):
+    """A decompressor of `compression.zstd`, or an object with the same methods."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    @property
+    def needs_input(self) -> bool: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _Zlib:
+    """A decompressor of zlib that keeps the input that it has not decompressed yet."""
+
+    def __init__(self, window: int) -> None:
+        self._unpacker = zlib.decompressobj(window)
+        self.needs_input = True
+
+    @property
+    def eof(self) -> bool:
+        return self._unpacker.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._unpacker.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        piece = self._unpacker.decompress(self._unpacker.unconsumed_tail + data, max_length)
+        # zlib may hold more output without input.
+        self.needs_input = len(piece) < max_length
+        return piece
+
+
+_ZSTD_WINDOW_LOG = 23
+"""The largest window of zstd bodies, 8 MB: the maximum of the content encoding (RFC 9659)."""
+
+_UNPACKERS: Mapping[str, Callable[[], _Unpacker] | None] = {
     "": None,
     "identity": None,
-    "gzip": 16 + zlib.MAX_WBITS,
-    "deflate": zlib.MAX_WBITS,
+    "gzip": partial(_Zlib, 16 + zlib.MAX_WBITS),
+    "deflate": partial(_Zlib, zlib.MAX_WBITS),
+    "zstd": partial(
+        zstd.ZstdDecompressor,
+        options={zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG},
+    ),
 }
-"""zlib's window bits for each content encoding; None: not compressed."""
+"""Creates the decompressor of each content encoding; None: not compressed."""
 
 
 def media_type(request: Request) -> str:
@@ -158,8 +207,10 @@ async def admitted_body(
         BadRequest: The body is damaged or ends early.
     """
     encoding = request.headers.get("content-encoding", "").strip().lower()
-    if encoding not in _WINDOWS:
-        raise UnknownFormat("This Content-Encoding is not supported. Use gzip, deflate or none.")
+    if encoding not in _UNPACKERS:
+        raise UnknownFormat(
+            "This Content-Encoding is not supported. Use gzip, zstd, deflate or none."
+        )
     too_large = TooLarge(
         f"A body may have at most {max_bytes} bytes after decompression. Split it into several "
         "requests."
@@ -169,11 +220,11 @@ async def admitted_body(
         raise too_large
     async with intake.place(request.state.caller.project_id):
         received = _received(request, intake, max_bytes, too_large)
-        window = _WINDOWS[encoding]
+        unpacker = _UNPACKERS[encoding]
         yield (
             received
-            if window is None
-            else _limited(_unpacked(received, window), max_bytes, too_large)
+            if unpacker is None
+            else _limited(_unpacked(received, unpacker), max_bytes, too_large)
         )
 
 
@@ -210,30 +261,23 @@ async def _received(
         raise TooBusy("The body arrived too slowly. Send the request again later.") from error
 
 
-async def _unpacked(parts: AsyncIterator[bytes], window: int) -> AsyncIterator[bytes]:
-    unpacker = zlib.decompressobj(window)
+async def _unpacked(
+    parts: AsyncIterator[bytes], new_unpacker: Callable[[], _Unpacker]
+) -> AsyncIterator[bytes]:
+    unpacker = new_unpacker()
     try:
         async for part in parts:
             while part:
                 if unpacker.eof:  # the next of several archives in a row
-                    unpacker = zlib.decompressobj(window)
-                for piece in _pieces(unpacker, part):
-                    yield piece
+                    unpacker = new_unpacker()
+                yield unpacker.decompress(part, _PART_BYTES)
+                while not unpacker.eof and not unpacker.needs_input:
+                    yield unpacker.decompress(b"", _PART_BYTES)
                 part = unpacker.unused_data
-    except zlib.error as error:
+    except (zlib.error, zstd.ZstdError) as error:
         raise BadRequest("The body does not match its Content-Encoding.") from error
     if not unpacker.eof:
         raise BadRequest("The compressed body ends early. Send the request again.")
-
-
-def _pieces(unpacker: zlib._Decompress, packed: bytes) -> Iterator[bytes]:
-    """Yield the decompressed data of `packed`, up to the end of the archive."""
-    full = True
-    while (packed or full) and not unpacker.eof:
-        piece = unpacker.decompress(packed, _PART_BYTES)
-        full = len(piece) == _PART_BYTES
-        packed = unpacker.unconsumed_tail
-        yield piece
 
 
 # --- The parameters that routes have in common.

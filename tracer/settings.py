@@ -134,6 +134,11 @@ class Settings(BaseModel):
         description="The names that the server may be called by, separated by commas; unset: any "
         "where keys are needed, else those of this machine.",
     )
+    otlp_origins: str | None = Field(
+        default=None,
+        description="The origins of web pages that may send OTLP from a browser, such as "
+        "`https://app.example.com`, separated by commas; unset: none of other sites.",
+    )
     lease_seconds: float = Field(
         default=DEFAULT_TERMS.lease.total_seconds(),
         ge=1,

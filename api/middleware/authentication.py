@@ -44,6 +44,8 @@ class Access:
     hosts: frozenset[str] | None = None
     """Accepted host names, in addition to this machine's own. None: if the server needs keys, any
     name is accepted, otherwise only this machine's own."""
+    otlp_origins: frozenset[str] = frozenset()
+    """The origins, such as `https://app.example.com`, of other sites whose pages may send OTLP."""
 
 
 class Authentication:
@@ -79,7 +81,8 @@ class Authentication:
         if is_sign_in(request.scope):
             _check_site(request)
             return
-        request.state.caller = await _find_caller(request, authenticator, are_keys_needed)
+        origins = self._access.otlp_origins if is_otlp(request.scope) else frozenset[str]()
+        request.state.caller = await _find_caller(request, authenticator, are_keys_needed, origins)
         request.state.check_caller = partial(_check_caller, request, authenticator)
 
     def _check_host(self, request: Request, are_keys_needed: bool) -> None:
@@ -103,10 +106,24 @@ def is_sign_in(scope: Scope) -> bool:
     return bool(scope["path"] == SIGN_IN and scope["method"] == "POST")
 
 
+def is_otlp(scope: Scope) -> bool:
+    """Return whether a request is for one of the routes that receive OTLP."""
+    return bool(scope["path"].startswith("/v1/"))
+
+
 async def _find_caller(
-    request: Request, authenticator: Authenticator, are_keys_needed: bool
+    request: Request,
+    authenticator: Authenticator,
+    are_keys_needed: bool,
+    origins: frozenset[str] = frozenset(),
 ) -> Caller:
     """Return the caller of a request. A key or, without a key, a cookie identifies the caller.
+
+    Args:
+        request: The request.
+        authenticator: Finds callers.
+        are_keys_needed: Whether the server needs keys.
+        origins: Other sites whose pages may send the request, if it needs no key.
 
     Raises:
         NotIdentified: The request has no valid key or sign-in.
@@ -116,7 +133,8 @@ async def _find_caller(
     if key is not None and are_keys_needed:
         return await authenticator.by_key(key)
     if not are_keys_needed:
-        _check_site(request)
+        if request.headers.get("origin") not in origins:
+            _check_site(request)
         return EVERYBODY
     cookie = request.cookies.get(COOKIE)
     if cookie is None:

@@ -1,20 +1,23 @@
-"""Middleware for responses: size limits, compression, errors, ETags and security headers."""
+"""Middleware for responses: size limits, compression, errors, ETags, and headers for browsers."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Collection
 from http import HTTPStatus
 from typing import Any
 
 from isal import isal_zlib
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware, GZipResponder
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.conditional import NotModified
+from api.middleware.authentication import is_otlp
 from api.problems import error_response
 from tracer.errors import TooLarge, TracerError
 from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION
@@ -134,6 +137,31 @@ class ETags:
         except NotModified as error:
             response = Response(status_code=HTTPStatus.NOT_MODIFIED, headers=error.headers)
             await response(scope, receive, send)
+
+
+# --- Let pages of other sites send OTLP (Fetch standard, "CORS protocol").
+
+
+class OtlpOrigins:
+    """Middleware that answers the preflight requests of browsers for the OTLP routes.
+
+    It precedes the authentication, because preflight requests contain no key.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Collection[str]) -> None:
+        self._app = app
+        self._shared = CORSMiddleware(
+            app,
+            allow_origins=sorted(origins),
+            allow_methods=["POST"],
+            allow_headers=["*"],
+            expose_headers=["Retry-After"],
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        is_shared = scope["type"] == "http" and is_otlp(scope)
+        await (self._shared if is_shared else self._app)(scope, receive, send)
 
 
 # --- Add headers to every response: headers for security, and the version of the event protocol.

@@ -35,6 +35,7 @@ from tracer.errors import TracerError, UnknownFormat
 from tracer.otel.dialects import session_of
 from tracer.otel.otlp import decode
 from tracer.otel.otlp.decode import (
+    NO_SESSION,
     SPANS,
     Decoded,
     decode_json,
@@ -48,6 +49,10 @@ from tracer.records.record_classes import Kind
 from tracer.store import Refusal, SpanProjection, TraceWriter
 
 # --- OTLP over HTTP: decode requests, and answer in the encoding of the request.
+
+UNREAD = "unread_log_record"
+"""The code, in metrics only, of log records without a trace that no dialect reads. They are not
+stored. Clients get no message, because many programs export all of their log records."""
 
 _SHOWN_REASONS = 10
 """The largest number of reasons in a response. Every rejected span may have its own reason."""
@@ -81,6 +86,7 @@ class Received:
             refused: The rejected items, with their indexes in the request.
         """
         message = self.response_type()
+        refused = [each for each in refused if each.code != UNREAD]
         if refused:
             setattr(message.partial_success, self.rejected, len(refused))
             message.partial_success.error_message = _reasons(self.item, count, refused)
@@ -334,7 +340,7 @@ async def record_traces(request: Request) -> Response:
     """Record OpenTelemetry spans. Each span is stored or rejected independently of the others.
 
     All stored spans are committed before the response. The body may be compressed
-    (`Content-Encoding: gzip` or `deflate`). It is safe to send a request again.
+    (`Content-Encoding: gzip`, `zstd` or `deflate`). It is safe to send a request again.
 
     The server converts spans to records shortly after the response. To wait for the records, send
     the header `Prefer: wait=5` (RFC 7240; the unit is seconds, the maximum is 30). If all records
@@ -346,8 +352,9 @@ async def record_traces(request: Request) -> Response:
 async def record_logs(request: Request) -> Response:
     """Record OpenTelemetry log records. The rules of `POST /v1/traces` apply.
 
-    A log record belongs to the run of its trace. If it has no trace id, it must come from a
-    supported agent program and contain the id of a session. Otherwise it is rejected.
+    A log record belongs to the run of its trace. A record without a trace id belongs to its
+    session, if it comes from a supported agent program and contains the session's id. All other
+    records without a trace id are accepted, counted in the metrics, and not stored.
     """
     return await _record(request, LOGS)
 
@@ -469,7 +476,10 @@ def note_accepted(accepted: Accepted, received: Received, metrics: Metrics) -> N
 
 async def _write(writer: TraceWriter, code: str, decoded: Decoded) -> list[Refusal]:
     """Store the items. Return the rejected items with their indexes in the request."""
-    refused = [Refusal(each.index, code, each.reason) for each in decoded.refused]
+    refused = [
+        Refusal(each.index, UNREAD if each.reason is NO_SESSION else code, each.reason)
+        for each in decoded.refused
+    ]
     answer = await writer.write_spans(decoded.traces)
     refused += [replace(each, index=decoded.places[each.index]) for each in answer.refused]
     return sorted(refused, key=lambda each: each.index)

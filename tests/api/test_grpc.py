@@ -96,7 +96,7 @@ async def test_grpc_accepts_all_signals_with_and_without_compression(
 
 
 async def test_rejected_records_give_a_grpc_partial_success(parts: Parts) -> None:
-    request = request_with(made_log("fine", 1), made_log("no trace", 1, trace_id="00" * 16))
+    request = request_with(made_log("fine", 1), made_log("half a trace", 1, trace_id="01" * 8))
     async with (
         served_by_grpc(parts) as address,
         grpc.aio.insecure_channel(address) as channel,

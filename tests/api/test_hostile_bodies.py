@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -31,12 +32,18 @@ from tracer.otel.otlp.spans import encode_json
 from tracer.records.events import event_json
 from tracer.records.ids import new_id
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 PROTOBUF, JSON, NDJSON = "application/x-protobuf", "application/json", "application/x-ndjson"
 MIB = 2**20
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "identity": bytes,
     "gzip": gzip.compress,
     "deflate": zlib.compress,
+    "zstd": zstd.compress,
 }
 HARMLESS = {200, 400, 413, 415, 422}
 

@@ -25,7 +25,9 @@ async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx2.Asyn
         serving_parts(database_url, tmp_path, ScriptedModel([])) as parts,
         open_pool(database_url) as pool,
     ):
-        access = Access(Authenticator(pool), frozenset({"traces.example"}))
+        access = Access(
+            Authenticator(pool), frozenset({"traces.example"}), frozenset({"https://app.example"})
+        )
         transport = httpx2.ASGITransport(create_app(parts, access=access))
         async with httpx2.AsyncClient(
             transport=transport, base_url="http://127.0.0.1:8420"
@@ -66,6 +68,31 @@ async def test_write_from_another_site_gets_403_on_a_server_without_keys(
     for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}):
         answer = await client.post("/api/events", json=events, headers=headers)
         assert answer.status_code == 403
+
+
+async def test_pages_of_configured_origins_may_send_otlp(client: httpx2.AsyncClient) -> None:
+    preflight = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
+    page = {"Origin": "https://app.example", "Sec-Fetch-Site": "cross-site"}
+    other = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+
+    answer = await client.options("/v1/traces", headers={**page, **preflight})
+    assert answer.status_code == 200
+    assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example"
+    assert "authorization" in answer.headers["Access-Control-Allow-Headers"]
+    sent = await client.post("/v1/traces", json={}, headers=page)
+    assert sent.status_code == 200
+    assert sent.headers["Access-Control-Allow-Origin"] == "https://app.example"
+
+    refused = await client.options("/v1/traces", headers={**other, **preflight})
+    assert refused.status_code == 400
+    assert "Access-Control-Allow-Origin" not in refused.headers
+    assert (await client.post("/v1/traces", json={}, headers=other)).status_code == 403
+    events = await client.post("/api/events", json={"events": []}, headers=page)
+    assert events.status_code == 403
+    assert "Access-Control-Allow-Origin" not in events.headers
 
 
 async def test_creating_the_first_key_over_http_gets_403(database_url: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -15,6 +16,11 @@ from tests.api.conftest import Api
 from tests.otel.made_logs import made_log, request_with
 from tests.otel.made_traces import TRACE_ID, agent, body_of
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 RUN = f"{TRACE_ID[:8]}-{TRACE_ID[8:12]}-{TRACE_ID[12:16]}-{TRACE_ID[16:20]}-{TRACE_ID[20:]}"
 
@@ -26,9 +32,13 @@ async def post(
     return await api.client.post(path, content=body, headers=sent)
 
 
-@pytest.mark.parametrize("packing", ["", "gzip", "deflate"])
+@pytest.mark.parametrize("packing", ["", "gzip", "deflate", "zstd"])
 async def test_log_records_are_listed_with_their_spans(api: Api, packing: str) -> None:
-    packs: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
+    packs: dict[str, Callable[[bytes], bytes]] = {
+        "gzip": gzip.compress,
+        "deflate": zlib.compress,
+        "zstd": zstd.compress,
+    }
     pack = packs.get(packing, bytes)
     logs = request_with(
         made_log("asked", 2, span_id=1, prompt="Hi"), made_log("elsewhere", 1, span_id=9)
@@ -55,7 +65,7 @@ async def test_log_records_are_listed_with_their_spans(api: Api, packing: str) -
 
 
 async def test_rejected_log_records_give_a_partial_success(api: Api) -> None:
-    request = request_with(made_log("fine", 1), made_log("no trace", 1, trace_id="00" * 16))
+    request = request_with(made_log("fine", 1), made_log("half a trace", 1, trace_id="01" * 8))
     answer = await post(api, "/v1/logs", request.SerializeToString())
 
     partial = ExportLogsServiceResponse.FromString(answer.content).partial_success
@@ -64,12 +74,48 @@ async def test_rejected_log_records_give_a_partial_success(api: Api) -> None:
         "invalid_log_record: Its trace id must be 16 bytes that are not all zero. (log record 1)"
     )
     in_json = await post(
-        api, "/v1/logs", b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{}]}]}]}', JSON
+        api,
+        "/v1/logs",
+        b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"traceId":"01"}]}]}]}',
+        JSON,
     )
     assert in_json.json()["partialSuccess"]["rejectedLogRecords"] == "1"
     metrics = (await api.client.get("/metrics")).text
     labels = 'code="invalid_log_record",source="logs"'
     assert f"tracer_ingest_refused_total{{{labels}}} 2.0" in metrics
+    assert 'tracer_ingest_stored_total{source="logs"} 1.0' in metrics
+
+
+async def test_log_records_that_nothing_reads_get_a_plain_success_and_are_counted(api: Api) -> None:
+    request = request_with(made_log("fine", 1), made_log("startup", 1, trace_id="00" * 16))
+    answer = await post(api, "/v1/logs", request.SerializeToString())
+    assert (answer.status_code, answer.content) == (200, b"")
+    in_json = await post(
+        api, "/v1/logs", b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{}]}]}]}', JSON
+    )
+    assert (in_json.status_code, in_json.json()) == (200, {})
+
+    metrics = (await api.client.get("/metrics")).text
+    labels = 'code="unread_log_record",source="logs"'
+    assert f"tracer_ingest_refused_total{{{labels}}} 2.0" in metrics
+    assert 'tracer_ingest_stored_total{source="logs"} 1.0' in metrics
+
+
+@pytest.mark.parametrize(
+    ("scope", "attribute"),
+    [
+        ("codex_otel.log_only", "conversation.id"),
+        ("com.anthropic.claude_code.events", "session.id"),
+        ("gemini-cli", "session.id"),
+    ],
+)
+async def test_log_record_of_a_session_is_stored_without_a_trace(
+    api: Api, scope: str, attribute: str
+) -> None:
+    record = made_log("prompt", 1, trace_id="00" * 16)
+    record.attributes.add(key=attribute).value.string_value = "s-1"
+    await post(api, "/v1/logs", request_with(record, scope=scope).SerializeToString())
+    metrics = (await api.client.get("/metrics")).text
     assert 'tracer_ingest_stored_total{source="logs"} 1.0' in metrics
 
 

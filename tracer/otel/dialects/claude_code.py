@@ -1372,6 +1372,7 @@ DIALECT = Dialect(
     read=read,
     scopes=(SCOPE + "*",),
     complete=complete,
+    sessions={SCOPE: "session.id"},
     reads={
         "role": ("query_source", "llm_request.context"),
         "links": (

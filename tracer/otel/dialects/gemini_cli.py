@@ -45,6 +45,7 @@ DIALECT = Dialect(
     order=60,
     scopes=(_SCOPE,),
     read=read,
+    sessions={_SCOPE: "session.id"},
     reads={
         "role": ("gen_ai.operation.name",),
         "name": ("gen_ai.tool.name",),

@@ -49,6 +49,8 @@ from tracer.text import check_json_values, storable, without_deep_values
 
 NO_TRACE = f"Its trace id must be {TRACE_ID_BYTES} bytes that are not all zero."
 """The reason if a span or log record is rejected because it has no trace id."""
+NO_SESSION = "It has no trace id, and names no session of a known agent program."
+"""The reason if a log record has neither a trace nor a session."""
 
 _NO_TRACE_ID = bytes(TRACE_ID_BYTES)
 _NO_SPAN_ID = bytes(SPAN_ID_BYTES)
@@ -251,6 +253,8 @@ def _check(groups: Iterable[ScopeItems], decoded: Decoded, signal: Signal) -> li
                     session = signal.session_of(log_of(envelope, item))
                     if session is not None:
                         trace_id, reason = session_run_id(session), None
+                    elif not any(item.trace_id):
+                        reason = NO_SESSION
             if reason is not None:
                 decoded.refused.append(RefusedSpan(len(trace_ids), reason))
                 trace_id = None
