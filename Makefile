@@ -63,7 +63,7 @@ endef
 .DELETE_ON_ERROR:
 .PHONY: help programs port setup demo serve test test-thorough test-web test-ts test-python \
 	test-python-thorough watch coverage check check-lint check-format check-types check-imports check-web \
-	check-ts audit format fields attributes openapi docs docs-install data bench screenshots \
+	check-ts audit format fields attributes emitters openapi docs docs-install data bench screenshots \
 	torture wheels dist lock browser clean
 
 # Run all of these targets, even if one fails, and report the result of each.
@@ -167,6 +167,9 @@ openapi: setup #: Write docs/openapi.json, docs/events.schema.json, merge rules 
 
 attributes: setup #: Write docs/reference/attributes.md: the attributes that the dialects read
 	$(BIN)/python -m scripts.attributes
+
+emitters: setup #: Write docs/reference/emitters.md: what the captures of each emitter show
+	$(BIN)/python -m tests.otel.emitters
 
 docs: setup #: Build the documentation site in dist/site; a broken link fails
 	$(BIN)/python -m scripts.site
