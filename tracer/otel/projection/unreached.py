@@ -21,8 +21,8 @@ from tracer.records.status import Reason, Status
 #   agent continued without a span of theirs.
 
 _OUTPUT_TOOLS = ("final_result", "final_answer", "structured_output", "StructuredOutput")
-"""The names of the output tools of pydantic-ai, smolagents, Strands and the Claude Agent SDK. Some
-of them are followed by `_` and a type."""
+"""The names of the tools by which frameworks let a model give its structured answer. In some
+frameworks, `_` and a type follow."""
 _PAUSES = frozenset(
     (
         *("interrupt", "interrupted", "paused", "pause", "suspended", "suspend"),
