@@ -173,7 +173,7 @@ async def test_run_cancelled_at_any_turn_of_the_event_loop_leaves_no_waiting_thr
                 break
             turns += step * (1 + turns // 20)
         assert await asyncio.to_thread(doors.all_are_out)
-        assert on.launcher.tools.background_tasks == set()
+        assert on.launcher.tools.resources.background_tasks == set()
 
     assert run.result().status == "succeeded"
     assert turns > 100

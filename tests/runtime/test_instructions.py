@@ -23,7 +23,7 @@ from tracer.runtime.application import Agent, Application, Instructions
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory import RecordingInMemory, recording_in_memory
 from tracer.tools.parameters import HIDDEN, User
-from tracer.tools.run import ActiveRun, ToolResources
+from tracer.tools.run import ActiveRun, RunParameters, ToolResources
 from tracer.tools.signature import SessionState
 from tracer.tools.tool import tool
 
@@ -54,7 +54,8 @@ async def filled(tmp_path: Path, text: str, who: str | None = TOKEN, **options: 
         options.setdefault("session_id", "s-1")
 
         def scope(who: Any = None) -> ActiveRun:
-            return ActiveRun(recorder, resources, new_id(), new_id, set(), identity=who, **options)
+            parameters = RunParameters(identity=who, **options)
+            return ActiveRun(recorder, resources, new_id, parameters)
 
         clock = stepping_clock(datetime(2026, 3, 2, 23, 59, tzinfo=UTC))
         if who is None:

@@ -22,7 +22,7 @@ from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory import recording_in_memory
 from tracer.tools.parameters import User, UserId
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.run import ActiveRun, ToolResources, conversation_of
+from tracer.tools.run import ActiveRun, RunParameters, ToolResources, conversation_of
 from tracer.tools.service import CallOutcome
 from tracer.tools.signature import SessionState
 from tracer.tools.tool import tool
@@ -131,7 +131,7 @@ async def test_ended_identity_block_starts_no_run(tmp_path: Path) -> None:
     with identity(token_id=A) as who:
         pass
     async with Recorder(recording_in_memory(), Spool(tmp_path / "spool.db")) as recorder:
-        scope = ActiveRun(recorder, ToolResources(), new_id(), new_id, set(), identity=who)
+        scope = ActiveRun(recorder, ToolResources(), new_id, RunParameters(identity=who))
         with pytest.raises(MissingIdentity, match="has ended"):
             await scope.user()
 

@@ -32,6 +32,7 @@ from tracer.errors import (
     ToolUnavailable,
 )
 from tracer.logs import get_logger
+from tracer.records.ids import IdSource
 from tracer.records.results import result_text
 from tracer.records.sessions import State
 from tracer.runtime.chat_model import ChatModel, Message
@@ -48,7 +49,13 @@ from tracer.tools.parameters import (
     token_is_user_id,
 )
 from tracer.tools.registry import ToolRegistry, tools_by_name
-from tracer.tools.run import ActiveRun, BudgetLimits
+from tracer.tools.run import (
+    ActiveRun,
+    BudgetLimits,
+    EventRecorder,
+    RunParameters,
+    ToolResources,
+)
 from tracer.tools.tool import HookFunction, Tool, Toolkit, common_state, hooks_of
 
 # --- Agents, which carry out the steps of plans.
@@ -577,15 +584,24 @@ class Application:
 class ApplicationRun(ActiveRun):
     """One run of an application's agents."""
 
-    def __init__(self, application: Application, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        application: Application,
+        recorder: EventRecorder,
+        resources: ToolResources,
+        new_id: IdSource,
+        parameters: RunParameters,
+    ) -> None:
         """Start a run.
 
         Args:
             application: The application whose agents run.
-            arguments: See `ActiveRun`.
-            options: See `ActiveRun`.
+            recorder: See `ActiveRun`.
+            resources: See `ActiveRun`.
+            new_id: See `ActiveRun`.
+            parameters: See `ActiveRun`.
         """
-        super().__init__(*arguments, limits=application.budget, **options)
+        super().__init__(recorder, resources, new_id, parameters)
         self.application = application
         self.instructions = Instructions(
             self,

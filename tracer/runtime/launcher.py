@@ -53,7 +53,7 @@ from tracer.runtime.loop import PlanContext, PlanDetails, PlanRunner
 from tracer.settings import Settings
 from tracer.storage.http import HttpWriter
 from tracer.store import CancelRequestReader
-from tracer.tools.run import ToolResources
+from tracer.tools.run import RunParameters, ToolResources
 from tracer.tools.service import ToolService
 
 # --- The launcher: starts an application's runs, and cancels them on request.
@@ -258,18 +258,16 @@ class RunLauncher:
         application = self._application
         details, plan = self._details_and_plan(request, options)
         agent = application.agents_by_name.get(details.agent_name or "")
-        run = ApplicationRun(
-            application,
-            self._recorder,
-            self.tools.resources,
-            self._ids(),
-            self._ids,
-            self.tools.background_tasks,
+        parameters = RunParameters(
             session_id=details.session_id,
             identity=options.get("identity") or current_identity(),
-            session_state=None if agent is None else agent.session_state,
+            session_state={} if agent is None else agent.session_state,
+            limits=application.budget,
             max_parallel_calls=application.max_parallel_calls,
             observe=options.get("observe"),
+        )
+        run = ApplicationRun(
+            application, self._recorder, self.tools.resources, self._ids, parameters
         )
         deadline = capped_deadline(
             capped_deadline(None, application.run_timeout), application.budget.seconds

@@ -42,6 +42,8 @@ from tracer.tools.functions import ThreadContextManager
 from tracer.tools.http_clients import HttpClients
 from tracer.tools.parameters import Secrets, TokenResolver, User, token_is_user_id
 
+log = get_logger(__name__)
+
 # --- Budgets: limits on the tool calls, tokens and seconds of a run or of a sub-plan.
 #
 # Budgets form a tree. The tool calls and tokens of a sub-plan also count against every budget above
@@ -171,45 +173,26 @@ class TokenUse:
     tokens: int
 
 
-# --- The state that everything in one active run shares: recorder, caller, budgets, cancellation.
+# --- The resources that the tools of a service share: sessions, instances, connections, limits.
 
 
-class StatefulTools(Protocol):
-    """The instances of stateful tools, by conversation."""
+@dataclass(kw_only=True)
+class ToolResources:
+    """Resources that the tools of all runs of a process share."""
 
-    async def end_thread(self, thread_id: str) -> None:
-        """Close the instances of one conversation."""
-
-
-class SharedResources(Protocol):
-    """The resources that the tools of all runs of a process share.
-
-    `tracer.tools.run.ToolResources` has them.
-    """
-
-    @property
-    def sessions(self) -> SessionStates:
-        """The states of conversations."""
-
-    @property
-    def initial_state(self) -> Mapping[str, Any]:
-        """The session state with which each conversation begins."""
-
-    @property
-    def threads(self) -> StatefulTools:
-        """The instances of stateful tools."""
-
-    @property
-    def http(self) -> object:
-        """The connections of REST tools."""
-
-    @property
-    def concurrency_limits(self) -> dict[str, asyncio.Semaphore]:
-        """Semaphores of tools with `max_parallel`, by the name of the tool."""
-
-    @property
-    def grace_seconds(self) -> float:
-        """How many seconds a cancelled call may take to end."""
+    sessions: SessionStates = field(default_factory=MemorySessions)
+    initial_state: Mapping[str, Any] = field(default_factory=dict)
+    """The session state with which each conversation begins."""
+    resolve_token: TokenResolver = token_is_user_id
+    threads: ThreadContextManager = field(default_factory=ThreadContextManager)
+    http: HttpClients = field(default_factory=HttpClients)
+    concurrency_limits: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    """Semaphores of tools with `max_parallel`, by the name of the tool."""
+    grace_seconds: float = GRACE_SECONDS
+    """How many seconds a cancelled call may take to end. A call that takes longer is recorded as
+    ended and still running."""
+    background_tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    """Tasks that may outlive their run, such as waiting for tools that timed out."""
 
     async def user_of(self, token_id: str) -> User:
         """Return the user that a token belongs to.
@@ -218,6 +201,39 @@ class SharedResources(Protocol):
             MissingIdentity: The token belongs to no user.
             IdentityUnavailable: The token resolver failed.
         """
+        try:
+            resolved = self.resolve_token(token_id)
+            user = await resolved if isinstance(resolved, Awaitable) else resolved
+            if isinstance(user, str):
+                user = User(user)
+            if user is not None and not isinstance(user.user_id, str):
+                raise TypeError("The token resolver returned a user whose id is not a string.")
+        except MissingIdentity as error:
+            secrets = Secrets()
+            secrets.add(token_id)
+            raise MissingIdentity(secrets.scrub(str(error))) from None
+        except Exception as error:
+            # The message and the local variables may contain the token, so they are not logged.
+            frames = traceback.extract_tb(error.__traceback__)
+            locations = [f"{each.filename}:{each.lineno} in {each.name}" for each in frames]
+            log.error("token_resolver_failed", error=type(error).__name__, traceback=locations)
+            raise IdentityUnavailable(
+                f"The caller's token could not be looked up: the token resolver failed with "
+                f"{type(error).__name__}. Try again later."
+            ) from None
+        if user is None or not user.user_id:
+            raise MissingIdentity("The caller's token belongs to no user. Sign in again.")
+        return user
+
+    async def aclose(self) -> None:
+        """Close thread contexts and HTTP clients."""
+        try:
+            await self.threads.aclose()
+        finally:
+            await self.http.aclose()
+
+
+# --- The state that everything in one active run shares: recorder, caller, budgets, cancellation.
 
 
 class EventRecorder(Protocol):
@@ -240,47 +256,51 @@ class RunStamp(Stamp):
     root_plan_id: UUID
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunParameters:
+    """What distinguishes one run from the others of its process."""
+
+    session_id: str | None = None
+    """The session that the run belongs to."""
+    identity: Identity | None = None
+    """The caller. The run keeps a copy of its own."""
+    session_state: Mapping[str, Any] = field(default_factory=dict)
+    """Takes precedence over the resources' initial state in a new conversation."""
+    limits: BudgetLimits = BudgetLimits()
+    """The budget of the root plan."""
+    max_parallel_calls: int | None = None
+    """How many tool calls of the run are in progress at once. Calls that open sub-plans do not
+    count; the calls within the sub-plans do."""
+    observe: Callable[[Sequence[Event]], None] | None = None
+    """Receives the run's events once they are recorded."""
+
+
 class ActiveRun:
     """One run while it is in progress."""
 
     def __init__(
         self,
         recorder: EventRecorder,
-        resources: SharedResources,
-        root_plan_id: UUID,
+        resources: ToolResources,
         new_id: IdSource,
-        background_tasks: set[asyncio.Task[Any]],
-        *,
-        session_id: str | None = None,
-        identity: Identity | None = None,
-        session_state: Mapping[str, Any] | None = None,
-        limits: BudgetLimits | None = None,
-        max_parallel_calls: int | None = None,
-        observe: Callable[[Sequence[Event]], None] | None = None,
+        parameters: RunParameters,
     ) -> None:
         """Start a run.
 
         Args:
             recorder: The recorder of the run's events.
             resources: The resources that the run's tools share with other runs.
-            root_plan_id: The run's id.
-            new_id: Mints the ids of the run's records.
-            background_tasks: The set that holds background tasks, which may outlive the run.
-            session_id: The session that the run belongs to.
-            identity: The caller. The run keeps a copy of its own.
-            session_state: Takes precedence over the resources' initial state in a new conversation.
-            limits: The budget of the root plan.
-            max_parallel_calls: How many tool calls of the run are in progress at once. Calls that
-                open sub-plans do not count; the calls within the sub-plans do.
-            observe: Receives the run's events once they are recorded.
+            new_id: Mints the ids of the run and of its records.
+            parameters: The caller, the session and the limits of the run.
         """
         self.resources = resources
-        self.root_plan_id = root_plan_id
+        self.root_plan_id = root_plan_id = new_id()
         self.new_id = new_id
-        self.session_id = session_id
-        self._initial_state = {**resources.initial_state, **(session_state or {})}
+        self.session_id = session_id = parameters.session_id
+        self._initial_state = {**resources.initial_state, **parameters.session_state}
         self.thread_id = str(root_plan_id) if session_id is None else session_id
         """The session's id; without a session, the run's own."""
+        identity = parameters.identity
         self.identity = None if identity is None else Identity(identity.reveal())
         if identity is not None and identity.is_over and self.identity is not None:
             self.identity.end()
@@ -289,12 +309,12 @@ class ActiveRun:
         self.is_over = False
         self.offered_tools: dict[str, UUID] = {}
         """Maps each list of offered tools, as JSON, to the think-act that recorded the list."""
-        self.budgets = {root_plan_id: Budget(limits or BudgetLimits())}
+        self.budgets = {root_plan_id: Budget(parameters.limits)}
         """The budget of each plan. A sub-plan without limits shares its parent's budget."""
-        self.slots = None if max_parallel_calls is None else asyncio.Semaphore(max_parallel_calls)
+        most = parameters.max_parallel_calls
+        self.slots = None if most is None else asyncio.Semaphore(most)
         self._recorder = recorder
-        self._background_tasks = background_tasks
-        self._observe = observe
+        self._observe = parameters.observe
         self._users: dict[str, asyncio.Task[User]] = {}
         self._positions: dict[UUID, count[int]] = {}
 
@@ -304,12 +324,12 @@ class ActiveRun:
         return self._recorder.is_recording
 
     @property
-    def threads(self) -> StatefulTools:
+    def threads(self) -> ThreadContextManager:
         """The instances of stateful tools."""
         return self.resources.threads
 
     @property
-    def http(self) -> object:
+    def http(self) -> HttpClients:
         """The connections of REST tools."""
         return self.resources.http
 
@@ -355,8 +375,8 @@ class ActiveRun:
 
     def keep_in_background(self, task: asyncio.Task[Ending]) -> None:
         """Hold a task that may outlive the run, such as a call that continues after its timeout."""
-        self._background_tasks.add(task)
-        task.add_done_callback(self._background_tasks.discard)
+        self.resources.background_tasks.add(task)
+        task.add_done_callback(self.resources.background_tasks.discard)
 
     def open_budget(self, plan_id: UUID, parent_plan_id: UUID, limits: BudgetLimits | None) -> None:
         """Open a budget for a sub-plan within its parent's budget.
@@ -607,63 +627,3 @@ async def record_run(
         finally:
             # Even if recording was cancelled: the caller's identity must not outlive the run.
             await run.end()
-
-
-# --- The resources that the tools of a service share: sessions, instances, connections, limits.
-
-log = get_logger(__name__)
-
-
-@dataclass(kw_only=True)
-class ToolResources:
-    """Resources that the tools of all runs of a process share."""
-
-    sessions: SessionStates = field(default_factory=MemorySessions)
-    initial_state: Mapping[str, Any] = field(default_factory=dict)
-    """The session state with which each conversation begins."""
-    resolve_token: TokenResolver = token_is_user_id
-    threads: ThreadContextManager = field(default_factory=ThreadContextManager)
-    http: HttpClients = field(default_factory=HttpClients)
-    concurrency_limits: dict[str, asyncio.Semaphore] = field(default_factory=dict)
-    """Semaphores of tools with `max_parallel`, by the name of the tool."""
-    grace_seconds: float = GRACE_SECONDS
-    """How many seconds a cancelled call may take to end. A call that takes longer is recorded as
-    ended and still running."""
-
-    async def user_of(self, token_id: str) -> User:
-        """Return the user that a token belongs to.
-
-        Raises:
-            MissingIdentity: The token belongs to no user.
-            IdentityUnavailable: The token resolver failed.
-        """
-        try:
-            resolved = self.resolve_token(token_id)
-            user = await resolved if isinstance(resolved, Awaitable) else resolved
-            if isinstance(user, str):
-                user = User(user)
-            if user is not None and not isinstance(user.user_id, str):
-                raise TypeError("The token resolver returned a user whose id is not a string.")
-        except MissingIdentity as error:
-            secrets = Secrets()
-            secrets.add(token_id)
-            raise MissingIdentity(secrets.scrub(str(error))) from None
-        except Exception as error:
-            # The message and the local variables may contain the token, so they are not logged.
-            frames = traceback.extract_tb(error.__traceback__)
-            locations = [f"{each.filename}:{each.lineno} in {each.name}" for each in frames]
-            log.error("token_resolver_failed", error=type(error).__name__, traceback=locations)
-            raise IdentityUnavailable(
-                f"The caller's token could not be looked up: the token resolver failed with "
-                f"{type(error).__name__}. Try again later."
-            ) from None
-        if user is None or not user.user_id:
-            raise MissingIdentity("The caller's token belongs to no user. Sign in again.")
-        return user
-
-    async def aclose(self) -> None:
-        """Close thread contexts and HTTP clients."""
-        try:
-            await self.threads.aclose()
-        finally:
-            await self.http.aclose()

@@ -34,6 +34,8 @@ from tracer.tools.parameters import User
 from tracer.tools.registry import ToolRegistry, unknown_tool
 from tracer.tools.run import (
     ActiveRun,
+    BudgetLimits,
+    RunParameters,
     StandaloneRun,
     StandaloneRunOptions,
     ToolResources,
@@ -104,8 +106,6 @@ class ToolService:
         own_state = dict(self.resources.initial_state)
         # A live view, because toolkits may be registered later.
         self.resources.initial_state = ChainMap(own_state, self.registry.session_state)  # type: ignore[arg-type]
-        self.background_tasks: set[asyncio.Task[Any]] = set()
-        """Tasks that may outlive their run, such as waiting for tools that timed out."""
         self._recorder = recorder or Unrecorded()
         self._ids = ids
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -141,9 +141,10 @@ class ToolService:
             raise cancellation
 
     async def _close(self) -> None:
-        if self.background_tasks:
-            await asyncio.wait(self.background_tasks, timeout=SETTLE_SECONDS)
-        for task in list(self.background_tasks):
+        background_tasks = self.resources.background_tasks
+        if background_tasks:
+            await asyncio.wait(background_tasks, timeout=SETTLE_SECONDS)
+        for task in list(background_tasks):
             task.cancel()
         # In parallel, and all of them: a server that hangs must not leave another one open.
         servers = (each.aclose() for each in self.registry.servers)
@@ -270,16 +271,12 @@ class ToolService:
     def _standalone_run(
         self, title: str, options: StandaloneRunOptions
     ) -> AbstractAsyncContextManager[StandaloneRun]:
-        run = ActiveRun(
-            self._recorder,
-            self.resources,
-            self._ids(),
-            self._ids,
-            self.background_tasks,
+        parameters = RunParameters(
             session_id=options.get("session_id"),
             identity=current_identity(),
-            limits=options.get("limits"),
+            limits=options.get("limits") or BudgetLimits(),
         )
+        run = ActiveRun(self._recorder, self.resources, self._ids, parameters)
         return record_run(run, title, options)
 
     async def _call(

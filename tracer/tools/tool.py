@@ -9,12 +9,11 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from copy import copy as shallow_copy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from threading import Event
-from typing import Any, Literal, Self, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 from uuid import UUID
 
 import anyio
@@ -723,10 +722,10 @@ class Toolkit:
         self._tools[new.name] = new
         return new
 
-    def bind(self, **values: Any) -> Self:
-        """Return a copy of the toolkit whose tools are bound; see `Tool.bind`.
+    def bind(self, **values: Any) -> Toolkit:
+        """Return a toolkit with the same instructions and state, whose tools are bound.
 
-        Each tool is bound to the values of the parameters that it has.
+        Each tool is bound to the values of the parameters that it has; see `Tool.bind`.
 
         Raises:
             RegistrationError: No tool has one of the parameters.
@@ -736,12 +735,11 @@ class Toolkit:
                 raise RegistrationError(
                     f"No tool of {type(self).__name__} has a parameter {name!r} to bind."
                 )
-        bound = shallow_copy(self)
-        bound._tools = {
-            each.name: each.bind(**{n: v for n, v in values.items() if each.has_parameter(n)})
+        bound = (
+            each.bind(**{name: value for name, value in values.items() if each.has_parameter(name)})
             for each in self.tools
-        }
-        return bound
+        )
+        return Toolkit(bound, instructions=self.instructions, session_state=self.session_state)
 
 
 def common_state(toolkits: Iterable[Toolkit]) -> dict[str, Any]:
