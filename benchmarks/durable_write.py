@@ -36,7 +36,7 @@ from tracer.records.ids import new_id
 from tracer.records.status import Status
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 
 ARGUMENTS = '{"patient": "p-1", "arm": "left"}'
 BATCH = 3
@@ -83,7 +83,7 @@ async def recording(url: str, folder: Path) -> AsyncIterator[Recorder]:
     """Give a recorder that writes into the database."""
     async with (
         open_pool(url) as pool,
-        Recorder(PostgresWriter(ProjectPool(pool)), Spool(folder / "spool")) as recorder,
+        Recorder(postgres_writer(ProjectPool(pool)), Spool(folder / "spool")) as recorder,
     ):
         yield recorder
 

@@ -34,7 +34,7 @@ from tracer.storage.postgres.pool import (
 )
 from tracer.storage.postgres.projector import Projector
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 
 SIZES = (1_000, 5_000, 10_000, 25_000, 50_000)
 PART = 50
@@ -99,7 +99,7 @@ async def _cost(
     projector = Projector(connection, clock=lambda: now)
     run_id = UUID(bytes=spans[0].trace_id)
     async with open_pool(url) as pool:
-        writer = PostgresWriter(ProjectPool(pool))
+        writer = postgres_writer(ProjectPool(pool))
         # Known spans are sent again: equal blocks are stored once.
         for start in range(0, size, PART):
             await _write(writer, spans[start : start + PART])

@@ -26,8 +26,8 @@ from tracer.records.status import Status
 from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.watch import RunWatch, notifications
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.watch import Notify, RunWatch, notifications
+from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 
 EVENTS_A_SECOND = 100
 CLIENTS = 3
@@ -84,7 +84,7 @@ async def recording_process(url: str) -> AsyncIterator[PostgresWriter]:
         RunWatch(PostgresReader(ProjectPool(pool))) as nobody,
         notifications(pool, url, nobody) as (written, _),
     ):
-        yield PostgresWriter(ProjectPool(pool), on_written=written)
+        yield postgres_writer(ProjectPool(pool), WriterOptions(notify=Notify(written=written)))
 
 
 async def watch(address: str, number: int, run: Recording, after: int) -> None:

@@ -105,7 +105,7 @@ async def _postgres_writer(
     try:
         from tracer.storage.postgres.pool import open_pool
         from tracer.storage.postgres.session import ProjectPool
-        from tracer.storage.postgres.writer import PostgresWriter
+        from tracer.storage.postgres.writer import WriterOptions, postgres_writer
         from tracer.storage.write_redaction import WriteRedactor
     except ModuleNotFoundError as error:
         raise ConfigurationError(
@@ -114,6 +114,5 @@ async def _postgres_writer(
         ) from error
 
     async with open_pool(url, has_sessions=has_sessions, is_quiet=True) as pool:
-        redactor = WriteRedactor(redaction)
-        writer = PostgresWriter(ProjectPool(pool), terms=terms, redactor=redactor)
-        yield writer.for_recorder()
+        options = WriterOptions(terms=terms, redactor=WriteRedactor(redaction))
+        yield postgres_writer(ProjectPool(pool), options).for_recorder()

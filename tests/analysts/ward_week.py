@@ -19,7 +19,7 @@ from tracer.records.spans import Span
 from tracer.records.status import LeaseTerms, Reason
 from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 WARD_1 = UUID("00000000-0000-7000-8000-00000000000a")
@@ -203,12 +203,11 @@ async def tell_week(pool: Pool, project_id: int) -> None:
         return now
 
     project = ProjectPool(pool, project_id)
+    writer = postgres_writer(project, WriterOptions(clock=clock, terms=TERMS, lease_clock=clock))
     for told in EVENTS:
         run = told()
         now = max(event.at for event in run.events)
-        await PostgresWriter(project, clock, terms=TERMS, lease_clock=clock).write(run.events)
-    await PostgresWriter(project, clock, terms=TERMS, lease_clock=clock).write_spans(
-        traces_of(exported_trace())
-    )
+        await writer.write(run.events)
+    await writer.write_spans(traces_of(exported_trace()))
     await project_in(pool)
     await expire_leases(pool, now + timedelta(days=7))

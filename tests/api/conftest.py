@@ -35,8 +35,8 @@ from tracer.storage.postgres.pool import ANSWER_SECONDS, connection_options, ope
 from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.watch import RunWatch, notifications
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.watch import Notify, RunWatch, notifications
+from tracer.storage.postgres.writer import WRITE_SECONDS, WriterOptions, postgres_writer
 from tracer.store import TraceWriter
 from tracer.tools.tool import Tool, tool
 
@@ -88,7 +88,7 @@ async def serving_parts(
     model: ScriptedModel,
     tools: Sequence[Tool] = (measure,),
     patience: float | None = None,
-    write_seconds: float | None = None,
+    write_seconds: float = WRITE_SECONDS,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> AsyncIterator[Parts]:
     """Give the parts of a server whose application is one agent, the nurse.
@@ -99,7 +99,7 @@ async def serving_parts(
         model: Answers the nurse.
         tools: The nurse's tools.
         patience: How many seconds the recorder waits for the store; None: the default.
-        write_seconds: How many seconds a write may take; None: the default.
+        write_seconds: How many seconds a write may take.
         answer_seconds: How many seconds to wait for a connection to the database.
     """
     nurse = Agent(name="nurse", instructions="Measure. So far: {messages}.", tools=tuple(tools))
@@ -113,8 +113,9 @@ async def serving_parts(
             RunWatch(reader) as watch,
             notifications(pool, database_url, watch) as (written, _),
         ):
-            writer = PostgresWriter(
-                ProjectPool(pool), on_written=written, write_seconds=write_seconds
+            writer = postgres_writer(
+                ProjectPool(pool),
+                WriterOptions(write_seconds=write_seconds, notify=Notify(written=written)),
             )
             async with (
                 Recorder(writer, Spool(home / "spool.sqlite3"), patience=patience) as recorder,

@@ -42,7 +42,7 @@ from tracer.storage.postgres.rollups import roll_up
 from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.tables import METADATA
 from tracer.storage.postgres.watch import RunWatch
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 
 WORDS = ("Weekly review", "How was my week?", "Review", "measure", "check", "at once", "nurse")
 """What a sample run says; each becomes a canary."""
@@ -141,7 +141,7 @@ class Doors:
 
 async def _leave_pending(pool: Pool, project: Project, span: int) -> None:
     traces = traces_of(spans_from(made(span, project.canary)))
-    await PostgresWriter(ProjectPool(pool, project.project_id)).write_spans(traces)
+    await postgres_writer(ProjectPool(pool, project.project_id)).write_spans(traces)
 
 
 @asynccontextmanager
@@ -194,7 +194,7 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     run = sample_run(finished=False)
     run.events = [EVENT.validate_json(_marked(event_json(each), canary)) for each in run.events]
     run.events[0] = run.events[0].model_copy(update={"subject": canary})
-    writer = PostgresWriter(ProjectPool(pool, project_id))
+    writer = postgres_writer(ProjectPool(pool, project_id))
     answer = await writer.write(run.events)
     assert answer.refused == []
     async for _ in roll_up(ProjectPool(pool, project_id)):

@@ -23,7 +23,7 @@ from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.project_stores import PostgresSessions, ProjectStores
 from tracer.storage.postgres.projects import ensure_project
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 
 TRACE = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "a tool"}
 
@@ -34,14 +34,14 @@ async def test_restored_database_returns_the_same_bytes_as_the_original(
 ) -> None:
     run, open_run = sample_run(), sample_run(finished=False)
     async with open_pool(database_url) as pool:
-        writer = PostgresWriter(ProjectPool(pool))
+        writer = postgres_writer(ProjectPool(pool))
         await writer.write([*run.events, *open_run.events])
         await writer.write_spans(traces_of(spans_from(made(1, "a tool", TRACE))))
         await project_in(pool)
         await writer.delete_run(await _another(writer))
         await PostgresSessions(ProjectPool(pool)).change_state("s-1", {"messages": 3}, [])
         other = await ensure_project(pool, "other")
-        await PostgresWriter(ProjectPool(pool, other)).write(sample_run().events)
+        await postgres_writer(ProjectPool(pool, other)).write(sample_run().events)
         key = (await ApiKeys(ProjectPool(pool, other)).create("k", [Scope.READ])).secret
 
     dump = tmp_path / "tracer.dump"
@@ -63,7 +63,7 @@ async def test_restored_database_returns_the_same_bytes_as_the_original(
     async with open_pool(empty_database_url) as pool, ProjectStores(pool) as stores:
         assert await stores.is_walled()
         assert (await Authenticator(pool).by_key(key)).project == "other"
-        answer = await PostgresWriter(ProjectPool(pool)).write(sample_run().events)
+        answer = await postgres_writer(ProjectPool(pool)).write(sample_run().events)
         assert answer.refused == []
 
 

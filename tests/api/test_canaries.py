@@ -34,7 +34,7 @@ from tracer.records.ids import DEFAULT_PROJECT_ID, new_id
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.tools.signature import SessionState
 from tracer.tools.tool import tool
 from tracer.transfer import Format, exported
@@ -55,7 +55,7 @@ async def test_database_search_finds_an_unmasked_secret_in_a_span_block(
     run_id = new_id()
     async with open_pool(database_url) as pool:
         start = plan.model_copy(update={"root_plan_id": run_id, "plan_id": run_id})
-        await PostgresWriter(ProjectPool(pool)).write([start])
+        await postgres_writer(ProjectPool(pool)).write([start])
     message = request_with(run_id.bytes, list(places())).SerializeToString()
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         await connection.execute(

@@ -23,7 +23,7 @@ from tests.storage.deletions import rich_run
 from tracer.records.events import Event
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 
 
 async def record(api: Api, *events: Event) -> None:
@@ -182,5 +182,5 @@ def test_erase_command_asks_on_a_terminal(
 
 async def written(database_url: str, events: list[Event]) -> None:
     async with open_pool(database_url) as pool:
-        answer = await PostgresWriter(ProjectPool(pool)).write(events)
+        answer = await postgres_writer(ProjectPool(pool)).write(events)
     assert answer.refused == []

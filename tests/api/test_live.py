@@ -32,7 +32,7 @@ from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.watch import RunWatch
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import RunChanges
 
 PATIENCE = 60.0
@@ -224,7 +224,7 @@ async def pool(database_url: str) -> AsyncIterator[Pool]:
 
 
 async def test_slow_client_gets_several_changes_in_one_message(pool: Pool) -> None:
-    writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+    writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
     run = Moments()
     await writer.write([run.plan_started()])
     async with RunWatch(reader) as watch:
@@ -268,7 +268,7 @@ class WatchedReader(PostgresReader):
 async def test_stream_reports_a_store_outage_and_its_end(pool: Pool) -> None:
     settings = StreamSettings(retry_seconds=0.01)
     run, store = Moments(), WatchedReader(ProjectPool(pool))
-    await PostgresWriter(ProjectPool(pool)).write([run.plan_started()])
+    await postgres_writer(ProjectPool(pool)).write([run.plan_started()])
     async with asyncio.timeout(PATIENCE), RunWatch(store, poll_seconds=0.01) as watch:
         with watch.watching(run.root) as woken:
             messages = live.run_events(store, watch, woken, run.root, 1, nothing_to_check, settings)
@@ -286,7 +286,7 @@ async def test_stream_reports_a_store_outage_and_its_end(pool: Pool) -> None:
 
 async def test_store_is_not_read_while_a_client_does_not_receive(here: Live, pool: Pool) -> None:
     run, store = Moments(), WatchedReader(ProjectPool(pool))
-    writer = PostgresWriter(ProjectPool(pool))
+    writer = postgres_writer(ProjectPool(pool))
     await writer.write([run.plan_started()])
     is_full, leaves = asyncio.Event(), asyncio.Event()
 

@@ -16,7 +16,7 @@ from tracer.records.access import Scope
 from tracer.storage.postgres.keys import ApiKeys
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 
 pytestmark = pytest.mark.thorough
 
@@ -35,7 +35,7 @@ async def test_generated_valid_and_invalid_requests_never_cause_a_server_error(
     options: list[str] = []
     async with open_pool(database_url) as pool:
         project = ProjectPool(pool)
-        await PostgresWriter(project).write(run.events)
+        await postgres_writer(project).write(run.events)
         if with_real_ids:  # and a real key, without which nobody gets to the keys
             key = await ApiKeys(project).create("all", [Scope.ADMIN])
             options += ["--header", f"Authorization: Bearer {key.secret}"]

@@ -12,7 +12,7 @@ from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.tools.tool import Tool, tool
 
 
@@ -52,7 +52,7 @@ async def test_plan_recorded_inside_a_native_tool_is_its_sub_plan(
         reader = PostgresReader(ProjectPool(pool))
         async with bench(
             application(model, tools_of(tracing)),
-            PostgresWriter(ProjectPool(pool)),
+            postgres_writer(ProjectPool(pool)),
             reader,
             tmp_path,
         ) as runs:

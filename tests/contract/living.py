@@ -15,7 +15,7 @@ from tracer.storage.postgres.jobs import Reaper
 from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 
 TERMS = LeaseTerms(timedelta(seconds=60), timedelta(seconds=900))
 
@@ -60,7 +60,7 @@ async def postgres_living(
     """Return a store in an empty database."""
     hand = HandClock()
     project = ProjectPool(pool, project_id)
-    writer = PostgresWriter(project, hand, terms=TERMS, lease_clock=hand)
+    writer = postgres_writer(project, WriterOptions(clock=hand, terms=TERMS, lease_clock=hand))
     await forget_checks(pool)
     reaper = Reaper(pool, TERMS, clock=hand)
     await reaper.run_once()

@@ -33,7 +33,7 @@ from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.watch import RunWatch
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 from tracer.store import RunFilter, ToolCallFilter, TraceReader, TraceWriter
 
 RECORDED = datetime(2026, 2, 1, tzinfo=UTC)
@@ -114,7 +114,7 @@ def postgres_stores(
             await project(projection)
             return []
 
-        writer = PostgresWriter(own_project, clock(), settle=settle)
+        writer = postgres_writer(own_project, WriterOptions(clock=clock(), settle=settle))
         store = Store(writer, PostgresReader(own_project), projection)
         return projecting(store, when)
 

@@ -35,7 +35,7 @@ from tracer.records.status import Status
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 from tracer.store import RunFilter
 
 RUN = UUID(TRACE_ID)
@@ -283,7 +283,7 @@ async def test_spans_that_exceed_the_size_limit_of_a_run_are_rejected(database_u
     other = traces_of(moved(span, b"\7" * 16) for span in spans_from(agent(1, "a")))
     most = len(first[0].message)
     async with open_pool(database_url) as pool:
-        writer = PostgresWriter(ProjectPool(pool), max_run_bytes=most)
+        writer = postgres_writer(ProjectPool(pool), WriterOptions(max_run_bytes=most))
         reader = PostgresReader(ProjectPool(pool))
 
         assert (await writer.write_spans(first)).refused == []

@@ -32,7 +32,7 @@ from tracer.otel.otlp.decode import decode_protobuf
 from tracer.records.spans import Span
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import RunFilter
 
@@ -274,7 +274,10 @@ async def test_writing_an_empty_list_of_spans_is_accepted(store: Store) -> None:
 async def test_span_writers_in_separate_pools_do_not_deadlock(database_url: str) -> None:
     spans = spans_of("langgraph-openinference-concurrent")
     async with open_pool(database_url) as one, open_pool(database_url) as other:
-        writers = [PostgresWriter(ProjectPool(pool, 7_001), clock()) for pool in (one, other)]
+        writers = [
+            postgres_writer(ProjectPool(pool, 7_001), WriterOptions(clock=clock()))
+            for pool in (one, other)
+        ]
         async with anyio.create_task_group() as tasks:
             for index, writer in enumerate(writers):
                 for start in range(0, len(spans), 30):

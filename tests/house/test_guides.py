@@ -34,7 +34,7 @@ from tracer.recorder.spool import Spool
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.service import ToolService
 
@@ -92,7 +92,7 @@ async def _surroundings(folder: Path, database_url: str) -> AsyncIterator[dict[s
     async with (
         http_server(weather) as server,
         open_pool(database_url) as pool,
-        Recorder(PostgresWriter(ProjectPool(pool)), Spool(folder / "spool.sqlite3")) as recorder,
+        Recorder(postgres_writer(ProjectPool(pool)), Spool(folder / "spool.sqlite3")) as recorder,
         ToolService(registry, recorder) as tools,
     ):
         yield {

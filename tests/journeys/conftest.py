@@ -33,7 +33,7 @@ from tracer.records.status import Status
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.rollups import roll_up_runs
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import TraceWriter
 
 ROOT = Path(__file__).parents[2]
@@ -146,7 +146,7 @@ async def records(site: Site) -> AsyncIterator[Records]:
     async with open_pool(site.database_url) as pool:
         project_pool = ProjectPool(pool)
         projection = DatabaseProjection(pool.kwargs)
-        yield Records(project_pool, PostgresWriter(project_pool), projection)
+        yield Records(project_pool, postgres_writer(project_pool), projection)
 
 
 @pytest.fixture(scope="session")

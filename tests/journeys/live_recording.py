@@ -17,8 +17,8 @@ from tracer.records.status import Status
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.watch import RunWatch, notifications
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.watch import Notify, RunWatch, notifications
+from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 from tracer.store import TraceWriter
 
 EVENTS_A_SECOND = 100
@@ -92,4 +92,6 @@ async def live_recording(database_url: str) -> AsyncIterator[LiveRecording]:
         RunWatch(PostgresReader(ProjectPool(pool))) as nobody,
         notifications(pool, database_url, nobody) as (written, _),
     ):
-        yield LiveRecording(PostgresWriter(ProjectPool(pool), on_written=written))
+        yield LiveRecording(
+            postgres_writer(ProjectPool(pool), WriterOptions(notify=Notify(written=written)))
+        )

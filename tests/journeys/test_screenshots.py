@@ -24,7 +24,7 @@ from tracer.storage.postgres.keys import ApiKeys
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.rollups import roll_up_runs
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 
 IMAGES = ROOT / "docs" / "images"
 EVERY_PAGE = ROOT / "screenshots"
@@ -49,7 +49,7 @@ async def _take(page: Page, address: str, ready: Locator, path: Path) -> None:
 async def _record(database_url: str, events: list[Event]) -> str:
     async with open_pool(database_url) as pool:
         project_pool = ProjectPool(pool)
-        answer = await PostgresWriter(project_pool).write(events)
+        answer = await postgres_writer(project_pool).write(events)
         assert answer.refused == []
         await roll_up_runs(project_pool, [events[0].root_plan_id])
     return str(events[0].root_plan_id)

@@ -23,7 +23,7 @@ from tracer.clock import utc_now
 from tracer.records.access import NewKey, Scope
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 
 LOOKS = [
     ("dark", "zh-CN"),
@@ -67,7 +67,7 @@ async def _prepare(url: str) -> tuple[UUID, dict[str, NewKey]]:
             "other": await theirs.create("nurse", [Scope.READ]),
         }
     async with open_pool(url) as pool:
-        await PostgresWriter(ProjectPool(pool)).write(run.events)
+        await postgres_writer(ProjectPool(pool)).write(run.events)
     return run.root, keys
 
 

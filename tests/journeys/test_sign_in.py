@@ -17,7 +17,7 @@ from tracer.records.access import NewKey, Scope
 from tracer.storage.postgres.keys import ApiKeys
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ async def _prepare(url: str) -> str:
     run = sample_run()
     async with open_pool(url) as pool:
         await ApiKeys(ProjectPool(pool)).create("the first", [Scope.ADMIN])
-        await PostgresWriter(ProjectPool(pool)).write(run.events)
+        await postgres_writer(ProjectPool(pool)).write(run.events)
     return str(run.root)
 
 

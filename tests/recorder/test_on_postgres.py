@@ -12,7 +12,7 @@ from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 
 
 async def titles(database_url: str) -> list[str]:
@@ -26,7 +26,7 @@ async def titles(database_url: str) -> list[str]:
 async def test_row_is_committed_when_record_returns(database_url: str, spool: Spool) -> None:
     async with (
         open_pool(database_url) as pool,
-        Recorder(PostgresWriter(ProjectPool(pool)), spool, patience=60) as recorder,
+        Recorder(postgres_writer(ProjectPool(pool)), spool, patience=60) as recorder,
     ):
         await recorder.record(plan_started(recorder, title="Weekly review"))
 
@@ -37,7 +37,7 @@ async def test_row_is_committed_when_record_returns(database_url: str, spool: Sp
 async def test_concurrent_calls_share_transactions(database_url: str, spool: Spool) -> None:
     async with (
         open_pool(database_url) as pool,
-        Recorder(PostgresWriter(ProjectPool(pool)), spool, patience=60) as recorder,
+        Recorder(postgres_writer(ProjectPool(pool)), spool, patience=60) as recorder,
     ):
         await recorder.record(plan_started(recorder))
         before = await transactions(database_url)
@@ -65,7 +65,7 @@ async def test_events_recorded_during_database_failures_are_all_stored_later(
 ) -> None:
     async with (
         open_pool(database_url) as pool,
-        Recorder(PostgresWriter(ProjectPool(pool)), spool, patience=0.1) as recorder,
+        Recorder(postgres_writer(ProjectPool(pool)), spool, patience=0.1) as recorder,
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other,
     ):
         await recorder.record(plan_started(recorder, title="Before"))

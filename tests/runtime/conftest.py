@@ -12,7 +12,7 @@ from tracer.storage.memory import RecordingInMemory, recording_in_memory
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 
 OpenBench = Callable[[Application], Awaitable[Bench]]
 
@@ -37,7 +37,7 @@ async def open_bench(store: RecordingInMemory, tmp_path: Path) -> AsyncIterator[
 async def open_postgres_bench(database_url: str, tmp_path: Path) -> AsyncIterator[OpenBench]:
     """Opens a bench on a database, for tests of histories and cancel requests."""
     async with open_pool(database_url) as pool, AsyncExitStack() as stack:
-        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
 
         async def open_one(application: Application) -> Bench:
             return await stack.enter_async_context(bench(application, writer, reader, tmp_path))

@@ -10,7 +10,7 @@ from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.tools.tool import tool
 
 
@@ -26,7 +26,7 @@ async def main(database_url: str, directory: Path) -> None:
     calls = [call("hang", {"why": "no reason"}), call("hang", {"why": "queues"})]
     model = ScriptedModel([script("Hang", calls)])
     async with open_pool(database_url) as pool:
-        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         hanging = application(model, [hang], max_parallel=1)
         # With the default patience, a slow machine could leave the first events in the spool only.
         async with bench(hanging, writer, reader, directory, patience=60) as on:

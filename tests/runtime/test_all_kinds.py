@@ -18,7 +18,7 @@ from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.tools.functions import stateful_tool
 from tracer.tools.mcp import McpConfig, McpServer
 from tracer.tools.parameters import UserId
@@ -122,7 +122,7 @@ async def test_each_tool_type_is_recorded_before_and_after_running(
             open_pool(database_url) as pool,
             bench(
                 application,
-                PostgresWriter(ProjectPool(pool)),
+                postgres_writer(ProjectPool(pool)),
                 PostgresReader(ProjectPool(pool)),
                 tmp_path,
             ) as on,

@@ -21,7 +21,7 @@ from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import TraceReader
 from tracer.tools.tool import tool
 
@@ -198,7 +198,7 @@ async def test_outage_does_not_stop_polling_for_cancel_requests(
     model = ScriptedModel([script("Go", Turn(gate=gate))])
 
     async with open_pool(database_url) as pool:
-        writer, store = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        writer, store = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         reader: Any = AwayReader(store)
 
         async def begun() -> None:

@@ -16,7 +16,7 @@ from tracer.storage.memory import RecordingInMemory
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import TraceReader, TraceWriter, WriteAnswer
 
 
@@ -183,6 +183,6 @@ async def test_run_cancelled_while_an_event_is_written_to_postgres_leaves_no_ope
     database_url: str, tmp_path: Path, before: bool
 ) -> None:
     async with open_pool(database_url) as pool:
-        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         for event_type, number in POINTS:
             await cancel_at(writer, reader, tmp_path, event_type, number, before)

@@ -24,7 +24,7 @@ from tracer.storage.memory import RecordingInMemory, recording_in_memory
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import TraceReader, TraceWriter
 from tracer.tools.call import batch_tool
 from tracer.tools.parameters import UserId
@@ -240,7 +240,7 @@ async def test_run_cancelled_while_a_call_is_written_to_postgres_leaves_no_open_
 ) -> None:
     async with open_pool(database_url) as pool:
         for event_type, number in POINTS[::4]:
-            writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+            writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
             await cancel_at(writer, reader, tmp_path, event_type, number, before)
 
 

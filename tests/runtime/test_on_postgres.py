@@ -22,7 +22,7 @@ from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import RunFilter
 from tracer.text import unescape
 from tracer.tools.tool import Tool, tool
@@ -37,7 +37,7 @@ async def pool(database_url: str) -> AsyncIterator[Pool]:
 def on_postgres(pool: Pool, spool: Path, model: ScriptedModel, tools: Any, **limits: Any) -> Any:
     return bench(
         application(model, tools, **limits),
-        PostgresWriter(ProjectPool(pool)),
+        postgres_writer(ProjectPool(pool)),
         PostgresReader(ProjectPool(pool)),
         spool,
     )

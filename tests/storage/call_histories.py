@@ -37,7 +37,7 @@ from tracer.storage.postgres.projects import ensure_project
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.rollups import roll_up
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 
 NOW = utc_now().replace(minute=0, second=0, microsecond=0)
 QUARTER = timedelta(minutes=15)
@@ -213,7 +213,7 @@ class CallHistory:
         self._now = NOW
         self.project = ProjectPool(pool, project_id)
         self.reader = PostgresReader(self.project)
-        self.writer = PostgresWriter(self.project, lambda: self._now)
+        self.writer = postgres_writer(self.project, WriterOptions(clock=lambda: self._now))
 
     @classmethod
     async def new(cls, pool: Pool) -> CallHistory:

@@ -11,7 +11,7 @@ import pytest
 from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import STANDING, ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 
 FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SET ", "SELECT set_config", STANDING)
 """What a transaction begins and ends with, and is asked once of a connection."""
@@ -25,7 +25,7 @@ async def pool(database_url: str) -> AsyncIterator[Pool]:
 
 @pytest.fixture
 def writer(pool: Pool) -> PostgresWriter:
-    return PostgresWriter(ProjectPool(pool))
+    return postgres_writer(ProjectPool(pool))
 
 
 @pytest.fixture

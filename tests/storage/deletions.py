@@ -17,7 +17,7 @@ from tracer.records.events import Event
 from tracer.records.ids import new_id
 from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -50,8 +50,8 @@ def rich_run(calls: int = 3, **said: Any) -> tuple[Moments, list[Event]]:
 async def record(pool: Pool, *events: Event, at: datetime | None = None) -> None:
     """Record events at a moment of the server's clock; at its own without one."""
     project = ProjectPool(pool)
-    writer = PostgresWriter(project, lambda: at, lease_clock=lambda: at) if at else None
-    answer = await (writer or PostgresWriter(project)).write(events)
+    options = WriterOptions(clock=lambda: at, lease_clock=lambda: at) if at else WriterOptions()
+    answer = await postgres_writer(project, options).write(events)
     assert answer.refused == []
 
 

@@ -19,7 +19,7 @@ from tracer.storage.postgres.pool import open_pool, pooled_connection
 from tracer.storage.postgres.projection_rows import COUNT_PROJECTORS
 from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.watch import WAKE_PROJECTORS
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 
 
 def small_trace(name: str = "chat") -> TraceSpans:
@@ -38,7 +38,7 @@ async def accept(url: str, *traces: TraceSpans, clock: Clock | None = None) -> l
         clock: Due times are counted from its time; None: the database's clock.
     """
     async with open_pool(url) as pool:
-        writer = PostgresWriter(ProjectPool(pool), lease_clock=clock)
+        writer = postgres_writer(ProjectPool(pool), WriterOptions(lease_clock=clock))
         assert (await writer.write_spans(traces)).refused == []
         async with pooled_connection(pool) as connection:
             await connection.execute(WAKE_PROJECTORS.encode())

@@ -25,7 +25,7 @@ from tracer.storage.postgres.migrate import downgrade, upgrade
 from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.projects import ensure_project
 from tracer.storage.postgres.session import PROGRAM_ROLE, ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 
 pytestmark = without_analysts
 
@@ -60,7 +60,7 @@ async def ward(pool: Pool, database_url: str) -> AsyncIterator[Ward]:
     runs = []
     other = await ensure_project(pool, "other")
     for project_id in (1, other):
-        writer = PostgresWriter(ProjectPool(pool, project_id))
+        writer = postgres_writer(ProjectPool(pool, project_id))
         runs.append(sample_run())
         await writer.write(runs[-1].events)
         spans = spans_from(made(project_id, "a span"))

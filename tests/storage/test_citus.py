@@ -46,7 +46,7 @@ from tracer.storage.postgres.pool import Numbered, PartlyWritten, Pool, open_poo
 from tracer.storage.postgres.projection_rows import DUE, ProjectorSession
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import PROGRAM_ROLE, ProjectPool, in_project
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 from tracer.store import Refusal, RunFilter
 
 CITUS_VARIABLE = "TRACER_TEST_CITUS_URL"
@@ -83,7 +83,7 @@ def unmigrated_url(cluster: str) -> Iterator[str]:
 
 
 async def _written(pool: Pool, *runs: SampleRun) -> None:
-    writer = PostgresWriter(ProjectPool(pool), clock=stepping_clock(START))
+    writer = postgres_writer(ProjectPool(pool), WriterOptions(clock=stepping_clock(START)))
     for run in runs:
         answer = await writer.write(run.events)
         assert answer.refused == []
@@ -245,7 +245,7 @@ async def test_queries_of_a_run_use_one_citus_shard(
     pool: Pool, citus_url: str, asked: Asked
 ) -> None:
     run = sample_run()
-    writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+    writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
     await writer.write(run.events)
     spans = spans_of("openai-agents-openinference-concurrent")
     await writer.write_spans(traces_of(spans))
@@ -278,8 +278,8 @@ async def test_lists_and_statistics_include_all_citus_shards(pool: Pool) -> None
 
 async def test_row_level_security_holds_on_citus_workers(pool: Pool) -> None:
     mine, theirs = sample_run(), sample_run()
-    await PostgresWriter(ProjectPool(pool, 1)).write(mine.events)
-    await PostgresWriter(ProjectPool(pool, 2)).write(theirs.events)
+    await postgres_writer(ProjectPool(pool, 1)).write(mine.events)
+    await postgres_writer(ProjectPool(pool, 2)).write(theirs.events)
     async with in_project(ProjectPool(pool, 1)) as connection:
         cursor = await connection.execute("SELECT root_plan_id FROM run")
         assert await cursor.fetchall() == [(mine.root,)]
@@ -304,7 +304,7 @@ async def test_acknowledged_events_survive_the_outage_of_a_citus_worker(
         await asyncio.to_thread(make_cluster, unmigrated_url, nodes)
         await asyncio.to_thread(upgrade, unmigrated_url)
         pool = await stack.enter_async_context(open_pool(unmigrated_url))
-        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         runs = [sample_run() for _ in range(40)]
         kept = [run for run in runs[:8] if await _is_acknowledged(writer, run)]
         assert kept == runs[:8]

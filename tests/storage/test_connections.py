@@ -27,7 +27,7 @@ from tracer.storage.postgres.pool import READERS, Pool, libpq_url, open_pool, po
 from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool, fetched
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 from tracer.store import RunFilter, ToolCallFilter
 
 
@@ -82,7 +82,7 @@ async def test_outage_is_reported_within_seconds_and_ends_without_a_restart(
     postgres_server_url: str, database_url: str
 ) -> None:
     async with open_pool(database_url, answer_seconds=1) as pool:
-        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         sessions = PostgresSessions(ProjectPool(pool))
         await until_available(reader)
         with down(postgres_server_url, database_url):
@@ -158,7 +158,7 @@ async def test_cancelled_writer_leaves_no_broken_connection_in_the_pool(
     database_url: str, times: int
 ) -> None:
     async with open_pool(database_url, max_size=2) as pool:
-        writer = PostgresWriter(ProjectPool(pool))
+        writer = postgres_writer(ProjectPool(pool))
         run = Moments()
         await writer.write([run.plan_started()])
         for _ in range(4):
@@ -181,7 +181,7 @@ async def test_cancelled_transaction_leaves_no_broken_connection_in_the_pool(
     database_url: str,
 ) -> None:
     async with open_pool(database_url, max_size=1) as pool:
-        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         run = sample_run()
         await writer.write(run.events)
         for number in range(30):
@@ -298,7 +298,7 @@ async def test_slow_reads_take_no_connection_from_a_writer(database_url: str) ->
             for _ in range(READERS + 1)
         ]
         await until_asleep(database_url, READERS)
-        answer = await PostgresWriter(project).write(sample_run().events)
+        answer = await postgres_writer(project).write(sample_run().events)
         for each in slow:
             each.cancel()
         await asyncio.gather(*slow, return_exceptions=True)

@@ -16,7 +16,7 @@ from tracer.redaction.redactor import Redaction
 from tracer.redaction.rules import ValuePattern
 from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import SMALL_SIZE, PostgresWriter
+from tracer.storage.postgres.writer import SMALL_SIZE, WriterOptions, postgres_writer
 from tracer.storage.write_redaction import WriteRedactor
 
 LARGE = "ward " * SMALL_SIZE + "secret-7"
@@ -29,8 +29,8 @@ class Masker:
     def __init__(self, pool: Pool) -> None:
         self.threads: set[int] = set()
         found = ValuePattern("own_pattern", "secret-7", "", is_secret=self._note)
-        self.writer = PostgresWriter(
-            ProjectPool(pool), redactor=WriteRedactor(Redaction(values=[found]))
+        self.writer = postgres_writer(
+            ProjectPool(pool), WriterOptions(redactor=WriteRedactor(Redaction(values=[found])))
         )
 
     def _note(self, text: str, start: int, end: int) -> bool:

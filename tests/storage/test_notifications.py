@@ -13,8 +13,8 @@ from tests.contract.moments import Moments
 from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.watch import RunWatch, notifications
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.watch import Notify, RunWatch, notifications
+from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 
 PATIENCE = 60.0
 NEVER = 3600.0
@@ -35,7 +35,10 @@ async def process(
         RunWatch(reader, poll_seconds) as watch,
         notifications(pool, heard_at or url, watch) as (written, _),
     ):
-        yield PostgresWriter(ProjectPool(pool), on_written=written), watch
+        yield (
+            postgres_writer(ProjectPool(pool), WriterOptions(notify=Notify(written=written))),
+            watch,
+        )
 
 
 async def listens(url: str, than: int | None = None) -> int:
@@ -128,11 +131,11 @@ async def test_watcher_in_the_writing_process_is_woken_without_a_listener(
 
 async def test_polling_finds_changes_without_notifications(database_url: str, pool: Pool) -> None:
     run = Moments()
-    untold = PostgresWriter(ProjectPool(pool))
+    without_notify = postgres_writer(ProjectPool(pool))
     async with process(NOBODY, pool, poll_seconds=0.01) as (_, watch):
         with watch.watching(run.root) as woken:
-            await woken_by(untold, run, woken)
-            await untold.delete_run(run.root)
+            await woken_by(without_notify, run, woken)
+            await without_notify.delete_run(run.root)
             woken.clear()
             async with asyncio.timeout(PATIENCE):
                 await woken.wait()

@@ -19,7 +19,7 @@ from tracer.storage.postgres.jobs import Reaper
 from tracer.storage.postgres.leases import AT_ONCE
 from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 from tracer.store import RunFilter
 
 
@@ -89,7 +89,7 @@ async def test_recorders_starting_and_ending_do_not_deadlock(database_url: str) 
 async def come_and_go(pool: Pool) -> None:
     """Write and renew while leases run out and reapers look."""
     terms = LeaseTerms(timedelta(milliseconds=60), timedelta(milliseconds=60))
-    writers = [PostgresWriter(ProjectPool(pool), terms=terms) for _ in range(3)]
+    writers = [postgres_writer(ProjectPool(pool), WriterOptions(terms=terms)) for _ in range(3)]
     recorders = [new_id() for _ in range(3)]
     runs = [Moments() for _ in range(6)]
     is_over = asyncio.Event()
@@ -140,7 +140,8 @@ async def test_lease_is_stored_until_its_last_run_is_deleted(store: Living, pool
 async def test_leases_use_the_clock_of_the_database(pool: Pool) -> None:
     times = []
     for _ in range(2):
-        times.append((await PostgresWriter(ProjectPool(pool), terms=TERMS).renew(new_id())).seen_at)
+        writer = postgres_writer(ProjectPool(pool), WriterOptions(terms=TERMS))
+        times.append((await writer.renew(new_id())).seen_at)
         await Reaper(pool, TERMS).run_once()
         async with pool.connection() as connection:
             cursor = await connection.execute("SELECT checked_at FROM lease_check")

@@ -23,7 +23,7 @@ from tracer.storage.postgres.projection import PostgresProjection
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.spans import MOST_ATTEMPTS
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 from tracer.store import Behind
 
 LONG = 60.0
@@ -239,7 +239,7 @@ async def test_deleted_or_unknown_run_has_no_pending_spans(
 async def test_pending_run_of_another_project_is_not_woken(
     projection: PostgresProjection, pool: Pool
 ) -> None:
-    run = await accept(PostgresWriter(ProjectPool(pool, 2)))
+    run = await accept(postgres_writer(ProjectPool(pool, 2)))
 
     assert await projection.catch_up(Kind.RUN, run) is None
     assert await projection.catch_up(Kind.PLAN, run) is None

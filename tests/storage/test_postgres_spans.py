@@ -23,7 +23,7 @@ from tracer.records.spans import Span
 from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 from tracer.store import RunFilter, TraceReader
 
 ONE_RUN = "pydantic-ai-default-single"
@@ -53,7 +53,7 @@ async def test_concurrent_writers_of_a_run_make_the_same_records_as_one(
     writer: PostgresWriter, pool: Pool, reader: PostgresReader
 ) -> None:
     spans = _decoded(trace(1, 600))
-    other = PostgresWriter(ProjectPool(pool))
+    other = postgres_writer(ProjectPool(pool))
     for start in range(0, len(spans), 100):
         turn = (writer, other)[start // 100 % 2]
         await turn.write_spans(traces_of(spans[start : start + 100]))

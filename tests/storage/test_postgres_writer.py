@@ -21,7 +21,7 @@ from tracer.records.status import Status
 from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 from tracer.store import RunFilter
 
 
@@ -40,9 +40,8 @@ async def test_overlapping_writers_in_opposite_order_store_every_event(
     shuffle = random.Random(4711).shuffle
 
     async def write(task: int) -> None:
-        writer = PostgresWriter(
-            ProjectPool(pool)
-        )  # of its own: one writer would put them in one transaction
+        # Of its own: one writer would put them in one transaction.
+        writer = postgres_writer(ProjectPool(pool))
         for number in range(turns):
             events: list[Event] = []
             for run in runs:
@@ -67,7 +66,7 @@ async def test_counts_are_correct_if_two_processes_send_the_same_run(
 ) -> None:
     run = sample_run(sub_plans=20)
     async with open_pool(database_url) as other_pool:
-        writers = [PostgresWriter(ProjectPool(pool)), PostgresWriter(ProjectPool(other_pool))]
+        writers = [postgres_writer(ProjectPool(pool)), postgres_writer(ProjectPool(other_pool))]
         orders = [run.events, run.events[::-1]] * 4
         await asyncio.gather(
             *(writers[n % 2].write(events) for n, events in enumerate(orders)),
@@ -165,7 +164,7 @@ async def test_cached_run_that_another_process_deleted_rejects_events(
 ) -> None:
     run, other = Moments(), Moments()
     await writer.write([run.plan_started(), other.plan_started()])
-    await PostgresWriter(ProjectPool(pool)).delete_run(run.root)
+    await postgres_writer(ProjectPool(pool)).delete_run(run.root)
     for _ in range(2):
         answer = await writer.write([run.call_started(), other.call_started()])
         assert [(r.index, r.code) for r in answer.refused] == [(0, "run_deleted")]
@@ -312,7 +311,7 @@ async def test_runs_are_listed_if_the_server_clock_goes_backwards(
     pool: Pool, reader: PostgresReader
 ) -> None:
     moments = iter([START, START - timedelta(days=1), START - timedelta(days=2)])
-    writer = PostgresWriter(ProjectPool(pool), clock=lambda: next(moments))
+    writer = postgres_writer(ProjectPool(pool), WriterOptions(clock=lambda: next(moments)))
     runs = [Moments() for _ in range(3)]
     for run in runs:
         await writer.write([run.plan_started()])

@@ -29,7 +29,7 @@ from tracer.storage.postgres.session import (
     in_project,
     in_snapshot,
 )
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import RunFilter
 
 WHO = "SELECT current_user::text, current_setting('tracer.project_id', true)"
@@ -104,7 +104,7 @@ async def test_transaction_without_a_project_sees_no_rows(pool: Pool) -> None:
 
 async def test_rows_written_by_copy_belong_to_the_project_of_the_transaction(pool: Pool) -> None:
     spans = spans_from(*(tool(number, "a tool") for number in range(1, 100)))
-    await PostgresWriter(ProjectPool(pool, 7)).write_spans(traces_of(spans))
+    await postgres_writer(ProjectPool(pool, 7)).write_spans(traces_of(spans))
     await project_in(pool)
 
     async with pooled_connection(pool) as connection:
@@ -159,7 +159,7 @@ async def test_missing_role_membership_is_reported_and_fixed_without_restart(
         assert "row_level_security_off" in caplog.text
         assert not await stores.is_walled()
         run = sample_run()
-        await PostgresWriter(ProjectPool(pool)).write(run.events)
+        await postgres_writer(ProjectPool(pool)).write(run.events)
 
         with psycopg.connect(empty_database_url, autocommit=True) as connection:
             connection.execute(f"GRANT {PROGRAM_ROLE} TO tracer_plain_user WITH INHERIT FALSE")

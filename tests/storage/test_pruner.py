@@ -44,7 +44,7 @@ from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.projects import SettingsOfProject, ensure_project
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 from tracer.store import RunFilter
 
 MONTH = ProjectSettings(keep_days=30)
@@ -150,7 +150,9 @@ async def judge_all(pool: Pool, now: datetime = NOW) -> None:
 
 
 async def renewed(pool: Pool, recorder_id: UUID, at: datetime) -> None:
-    await PostgresWriter(ProjectPool(pool), lease_clock=lambda: at).renew(recorder_id)
+    await postgres_writer(ProjectPool(pool), WriterOptions(lease_clock=lambda: at)).renew(
+        recorder_id
+    )
 
 
 async def judged(pool: Pool, recorder_id: UUID, at: datetime) -> None:
@@ -228,7 +230,7 @@ async def test_run_written_during_pruning_is_stored_or_rejected(
     runs = [rich_run(calls=2) for _ in range(30)]
     for _, events in runs:
         await record(pool, *events[:3], at=days_ago(90))
-    writers = [PostgresWriter(ProjectPool(pool)) for _ in range(3)]
+    writers = [postgres_writer(ProjectPool(pool)) for _ in range(3)]
 
     async def write(number: int) -> list[tuple[UUID, bool]]:
         told = []
@@ -262,7 +264,7 @@ async def test_pruner_covers_all_projects_and_interrupted_deletions(pool: Pool) 
     past = Authenticator(pool, clock=lambda: days_ago(900))
     await past.sign_in(new.secret)
     run, recorder_id = Moments(), new_id()
-    writer = PostgresWriter(ProjectPool(pool, ward), lambda: days_ago(900))
+    writer = postgres_writer(ProjectPool(pool, ward), WriterOptions(clock=lambda: days_ago(900)))
     started = run.plan_started().model_copy(update={"recorder_id": recorder_id})
     assert (await writer.write([started, run.plan_finished()])).refused == []
     await SettingsOfProject(ProjectPool(pool, ward)).change(keep_runs=1)
@@ -336,7 +338,7 @@ async def test_run_of_a_session_is_kept_while_a_newer_run_refers_to_it(pool: Poo
     session = logs_as_traces(sse, scope="codex_otel")
     named = logs_as_traces(made_log("asked", 1, conversation__id="c-1"), scope="codex_otel")
     for traces, at in ((session, days_ago(40)), (named, days_ago(1))):
-        writer = PostgresWriter(ProjectPool(pool), stepping_clock(at))
+        writer = postgres_writer(ProjectPool(pool), WriterOptions(clock=stepping_clock(at)))
         assert (await writer.write_spans(traces)).refused == []
         await project_in(pool)
     await project_in(pool)  # the run that names a new session is projected once more

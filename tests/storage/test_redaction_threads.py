@@ -14,7 +14,7 @@ from tracer.redaction.events import MAX_THREADS, in_redaction_thread
 from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 
 
 async def test_text_full_of_secrets_is_stored_despite_a_short_store_timeout(pool: Pool) -> None:
@@ -22,7 +22,7 @@ async def test_text_full_of_secrets_is_stored_despite_a_short_store_timeout(pool
     started = next(each for each in sample_run().events if isinstance(each, PlanStarted))
     text = "password=x " * (3_000_000 // 11)
     project = ProjectPool(pool)
-    writer = PostgresWriter(project, write_seconds=1.0)
+    writer = postgres_writer(project, WriterOptions(write_seconds=1.0))
 
     async with asyncio.timeout(60):
         while True:

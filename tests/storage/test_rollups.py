@@ -36,7 +36,7 @@ from tracer.storage.postgres.projects import ensure_project
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.rollups import RollupJob, roll_up
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 
 EVER = TimeRange()
 BEGAN = utc_now()
@@ -212,7 +212,7 @@ async def test_concurrent_writers_and_roll_up_jobs_count_every_call(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader
 ) -> None:
     runs = [Moments() for _ in range(3)]
-    others = [PostgresWriter(ProjectPool(pool)) for _ in runs]
+    others = [postgres_writer(ProjectPool(pool)) for _ in runs]
     is_over = False
 
     async def write(run: Moments, with_: PostgresWriter) -> None:
@@ -248,7 +248,7 @@ async def test_roll_up_job_covers_all_projects_and_logs_its_work(
     caplog.set_level("INFO")
     ward = await ensure_project(pool, "ward")
     await record_call(writer, Moments())
-    await record_call(PostgresWriter(ProjectPool(pool, ward)), Moments())
+    await record_call(postgres_writer(ProjectPool(pool, ward)), Moments())
     job = RollupJob(pool)
     await job.run_once()
     found = await rows(pool, "SELECT project_id FROM tool_hour ORDER BY 1")

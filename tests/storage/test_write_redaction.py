@@ -31,7 +31,7 @@ from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.projects import SettingsOfProject
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import TraceReader
 from tracer.transfer import Format, exported
@@ -73,7 +73,7 @@ async def test_postgres_stores_the_paths_of_redacted_values(database_url: str) -
     async with open_pool(database_url) as pool:
         project = ProjectPool(pool)
         for event in events:
-            await PostgresWriter(project).write([event])
+            await postgres_writer(project).write([event])
         reader = PostgresReader(project)
         trees = [await read_tree(each, run_id, Payloads.FULL) for each in (memory, reader)]
         run = await reader.read_run(run_id)
@@ -107,7 +107,10 @@ async def test_payloads_are_stored_by_the_policy_of_the_project(
         project = ProjectPool(pool)
         settings = SettingsOfProject(project)
         await settings.change(payloads=policy)
-        writer, reader = PostgresWriter(project, settings=settings), PostgresReader(project)
+        writer, reader = (
+            postgres_writer(project, WriterOptions(settings=settings)),
+            PostgresReader(project),
+        )
         for _ in range(2):  # the repetition changes nothing
             await writer.write(events)
         call = await call_in(reader, events)
@@ -173,7 +176,7 @@ async def test_events_of_a_recorder_in_the_same_process_are_redacted_once(
     """The store would mask what the recorder, whose redaction is off, left."""
     events = canary_events()
     async with open_pool(database_url) as pool:
-        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         spool = Spool(tmp_path / "spool")
         async with Recorder(writer.for_recorder(), spool, redaction=Redaction.off()) as recorder:
             await recorder.record(*events)
@@ -190,6 +193,6 @@ async def test_redaction_can_be_turned_off(database_url: str) -> None:
     assert EVERYTHING in [event.arguments for event in events if isinstance(event, ToolCallStarted)]
     async with open_pool(database_url) as pool:
         redactor = WriteRedactor(Redaction.off())
-        await PostgresWriter(ProjectPool(pool), redactor=redactor).write(events)
+        await postgres_writer(ProjectPool(pool), WriterOptions(redactor=redactor)).write(events)
         call = await call_in(PostgresReader(ProjectPool(pool)), events)
     assert call.arguments == EVERYTHING

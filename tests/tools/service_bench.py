@@ -22,7 +22,7 @@ from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import Erasure, TraceReader, TraceWriter, WriteAnswer
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.run import ToolResources
@@ -110,7 +110,7 @@ async def postgres_service(
     """Open a service over Postgres, the sessions included."""
     async with open_pool(database_url) as pool:
         resources.setdefault("sessions", PostgresSessions(ProjectPool(pool)))
-        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         async with _service(spool, writer, reader, tools, resources) as opened:
             yield opened
 

@@ -27,7 +27,7 @@ from tracer.runtime.scripted_model import Script, ScriptedModel, call
 from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 from tracer.tools.parameters import HIDDEN, SHORTEST_SECRET, Hidden, Secrets, TokenId, User
 from tracer.tools.signature import SessionState
 from tracer.tools.tool import Tool, tool
@@ -244,7 +244,7 @@ async def test_token_is_absent_from_database_messages_and_output(
         session_state={"note": f"remember {TOKEN}"},
     )
     async with open_pool(database_url) as pool:
-        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         async with bench(application, writer, reader, tmp_path) as on:
             with identity(token_id=TOKEN):
                 outcome = await on.launcher.run("Go", agent="worker", session_id="s")

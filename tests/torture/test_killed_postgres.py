@@ -18,7 +18,7 @@ from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.processes import projectors
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import postgres_writer
 
 
 async def test_events_acknowledged_by_a_killed_postgres_are_stored_once() -> None:
@@ -38,7 +38,7 @@ async def test_events_acknowledged_by_a_killed_postgres_are_stored_once() -> Non
                 ProjectPool(await pools.enter_async_context(open_pool(postgres.url)))
                 for _ in range(2)
             ]
-            by_server = [PostgresWriter(server) for server in servers]
+            by_server = [postgres_writer(server) for server in servers]
             await pools.enter_async_context(projectors(postgres.url, 2))
             async with asyncio.TaskGroup() as group:
                 group.create_task(disturb(load, KILLS, kill))

@@ -23,8 +23,8 @@ from tracer.storage.postgres.processes import ProjectorOptions, projectors
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.spans import MOST_ATTEMPTS
-from tracer.storage.postgres.watch import RunWatch, notifications
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.watch import Notify, RunWatch, notifications
+from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 
 SPANS = 3 * EVENTS
 PROJECTORS = 3
@@ -128,7 +128,10 @@ async def _server(url: str) -> AsyncIterator[PostgresWriter]:
         RunWatch(PostgresReader(ProjectPool(pool))) as watch,
         notifications(pool, url, watch) as (on_written, on_accepted),
     ):
-        yield PostgresWriter(ProjectPool(pool), on_written=on_written, on_accepted=on_accepted)
+        yield postgres_writer(
+            ProjectPool(pool),
+            WriterOptions(notify=Notify(written=on_written, accepted=on_accepted)),
+        )
 
 
 def _execute(url: str, query: str) -> list[tuple[int, ...]]:

@@ -12,7 +12,7 @@ from tracer.records.events import Event, ThoughtRecorded
 from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 from tracer.store import WriteAnswer
 
 
@@ -34,7 +34,7 @@ async def pool(database_url: str) -> AsyncIterator[Pool]:
 
 async def test_load_check_finds_no_difference_in_a_correct_store(pool: Pool) -> None:
     load = load_of(300)
-    await deliver(load, [PostgresWriter(ProjectPool(pool))])
+    await deliver(load, [postgres_writer(ProjectPool(pool))])
     await project_in(pool)
 
     assert load.acknowledged == load.total > 300
@@ -44,7 +44,7 @@ async def test_load_check_finds_no_difference_in_a_correct_store(pool: Pool) -> 
 
 async def test_load_check_finds_a_missing_batch(pool: Pool) -> None:
     load = load_of(300)
-    await deliver(load, [Forgetful(ProjectPool(pool))])
+    await deliver(load, [Forgetful(**vars(postgres_writer(ProjectPool(pool))))])
     await project_in(pool)
 
     assert (await difference(load, PostgresReader(ProjectPool(pool)))).lost > 0
@@ -52,7 +52,7 @@ async def test_load_check_finds_a_missing_batch(pool: Pool) -> None:
 
 async def test_load_check_finds_an_event_counted_twice(pool: Pool) -> None:
     load = load_of(300)
-    writer = PostgresWriter(ProjectPool(pool))
+    writer = postgres_writer(ProjectPool(pool))
     await deliver(load, [writer])
     await project_in(pool)
     thought = next(e for run in load.runs for e in run if isinstance(e, ThoughtRecorded))

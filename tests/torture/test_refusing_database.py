@@ -28,6 +28,7 @@ from tests.torture.small_disk import database_on_small_disk
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.records.events import event_json
 from tracer.runtime.scripted_model import ScriptedModel
+from tracer.storage.postgres.writer import WRITE_SECONDS
 
 RECOVERY_SECONDS = 60.0
 
@@ -90,7 +91,7 @@ def is_refused(response: httpx2.Response) -> bool:
 
 @asynccontextmanager
 async def recording_to(
-    database_url: str, home: Path, write_seconds: float | None = None
+    database_url: str, home: Path, write_seconds: float = WRITE_SECONDS
 ) -> AsyncIterator[Program]:
     model = ScriptedModel([])
     async with (

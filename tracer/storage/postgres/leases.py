@@ -17,7 +17,7 @@ from tracer.records.status import MAX_DELAY, Lease, LeaseTerms
 from tracer.storage.postgres.citus import is_spread_by
 from tracer.storage.postgres.pool import Pool, PoolConnection, SyncConnection, pooled_connection
 from tracer.storage.postgres.run_tables import is_unfinished, whose
-from tracer.storage.postgres.session import Statement
+from tracer.storage.postgres.session import ProjectPool, Statement, in_project
 from tracer.storage.postgres.tables import ALWAYS, TABLES
 
 # --- The SQL of leases, for raw cursors.
@@ -177,22 +177,25 @@ AT_ONCE = 100
 class PostgresLeases:
     """The part of a writer that renews recorders' leases."""
 
-    def __init__(self, project_id: int, terms: LeaseTerms, clock: Clock | None = None) -> None:
-        """Set the project.
+    def __init__(self, project: ProjectPool, terms: LeaseTerms, clock: Clock | None = None) -> None:
+        """Connect to the database.
 
         Args:
-            project_id: The project of the recorders.
+            project: The project of the recorders, with its connections.
             terms: How long leases last.
             clock: The time of leases; None: the database's clock.
         """
-        self._project_id = project_id
+        self._project = project
+        self._project_id = project.project_id
         self._terms = terms
         self._clock = clock
 
-    async def renew(self, connection: PoolConnection, recorder_id: UUID) -> Lease:
+    async def renew(self, recorder_id: UUID) -> Lease:
         """Renew a recorder's lease."""
-        values = [[recorder_id], [None], [self._terms.lease]]
-        (row,) = await _rows(connection, RENEW, [self._project_id, self._moment(), *values])
+        lengths = [self._terms.lease]
+        values = [self._project_id, self._moment(), [recorder_id], [None], lengths]
+        async with in_project(self._project) as connection:
+            (row,) = await _rows(connection, RENEW, values)
         return Lease(*row)
 
     def heartbeats(self, events: Iterable[Event]) -> list[Statement]:

@@ -34,7 +34,7 @@ from tracer.storage.postgres.projects import ModelPrices, SettingsOfProject
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import HOW_TO_CORRECT, ProjectPool, in_project
 from tracer.storage.postgres.watch import Notify, RunWatch, notifications
-from tracer.storage.postgres.writer import OnCommit, PostgresWriter
+from tracer.storage.postgres.writer import OnCommit, WriterOptions, postgres_writer
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import SpanProjection, TraceReader, TraceWriter
 
@@ -178,7 +178,7 @@ class ProjectStores:
         self._is_watched = asyncio.Event()
         self._url = url
         self._on_commit = on_commit
-        self.notify = Notify(written=self.wake, accepted=lambda _: None)
+        self.notify = Notify(written=self.wake)
         """Callbacks for the runs of all projects. They notify other processes if the context
         manager was entered with a `url`."""
 
@@ -270,17 +270,16 @@ class ProjectStores:
         watch = RunWatch(reader, on_watched=self._is_watched.set)
         await self._entered.enter_async_context(watch)
         settings, prices = SettingsOfProject(project), ModelPrices(project)
-        writer = PostgresWriter(
-            project,
-            on_written=self.notify.written,
-            on_accepted=self.notify.accepted,
+        options = WriterOptions(
             terms=self._terms,
+            notify=self.notify,
             on_commit=self._on_commit,
             redactor=WriteRedactor(self._redaction),
             settings=settings,
             prices=prices,
             settle=Reprojection(project).settle,
         )
+        writer = postgres_writer(project, options)
         return ProjectStore(
             reader,
             writer,

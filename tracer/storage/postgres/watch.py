@@ -29,17 +29,24 @@ from tracer.store import TraceReader
 # commits. A lost notification only causes a delay: runs are polled as well
 # (`tracer.storage.postgres.watch`), and projectors check for due runs once a second.
 
-Told = Callable[[Collection[UUID]], None]
+OnRuns = Callable[[Collection[UUID]], None]
 """A callback that receives run ids: runs that were written, or runs with newly accepted spans."""
+
+
+def _ignore(_run_ids: Collection[UUID]) -> None:
+    pass
 
 
 class Notify(NamedTuple):
     """Callbacks that notify other processes. Call them after the commit."""
 
-    written: Told
+    written: OnRuns = _ignore
     """Call this with the runs whose records changed. It wakes their watchers."""
-    accepted: Told
+    accepted: OnRuns = _ignore
     """Call this with the runs that have new pending spans. It wakes projectors."""
+
+
+NOTIFY_NOBODY = Notify()
 
 
 class Watching(Protocol):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence, Set
 from contextvars import Context
-from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -58,6 +56,7 @@ from tracer.storage.postgres.spans import (
     LOCK_RUNS,
 )
 from tracer.storage.postgres.tables import RUN_NOT_DELETED
+from tracer.storage.postgres.watch import NOTIFY_NOBODY, Notify
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import MAX_RUN_BYTES, Erasure, Refusal, WriteAnswer
 
@@ -73,6 +72,19 @@ item."""
 
 BATCH_SIZE = 2_000
 """The largest size of a batch of several writes. A single write may be larger."""
+
+_CLOSED_RUNS = """
+SELECT root_plan_id, deleted_at IS NOT NULL FROM run
+WHERE project_id = %s AND root_plan_id = ANY(%s)"""
+
+_REQUEST_CANCEL = f"""
+UPDATE run SET cancel_requested_at = %(now)s, revision = revision + 1
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND {RUN_NOT_DELETED}
+    AND status < 'cancelled' AND cancel_requested_at IS NULL"""
+
+_RUN = f"""
+SELECT {columns(Run)} FROM run
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND {RUN_NOT_DELETED}"""
 
 Item = TypeVar("Item")
 
@@ -406,129 +418,48 @@ def of_single_spans(traces: Sequence[TraceSpans], refused: Sequence[Refusal]) ->
     return refusals
 
 
-Written = TypeVar("Written")
-
-SMALL_SIZE = 16 * 2**10
-"""Texts with fewer characters are redacted in the event loop, which is faster than a thread."""
-
-WRITE_SECONDS = 20.0
-"""How many seconds a write may wait, so that a client gets a 503 before it gives up."""
-
-OnWritten = Callable[[Collection[UUID]], None]
-"""Receives, after the commit, the runs that a write may have changed."""
-
-OnCommit = Callable[[str, float], None]
-"""Receives, after a batch, `events` or `spans`, and its seconds."""
+# --- Accepting events in Postgres: they are merged into rows.
 
 
-class PostgresWriter:
-    """`TraceWriter` over a project's connections."""
+class PostgresEvents:
+    """The part of a writer that accepts events."""
 
     def __init__(
-        self,
-        project: ProjectPool,
-        clock: Clock = utc_now,
-        on_written: OnWritten = lambda _: None,
-        terms: LeaseTerms = DEFAULT_TERMS,
-        lease_clock: Clock | None = None,
-        on_commit: OnCommit = lambda _written, _seconds: None,
-        redactor: WriteRedactor | None = None,
-        settings: SettingsOfProject | None = None,
-        prices: ModelPrices | None = None,
-        write_seconds: float | None = None,
-        on_accepted: OnWritten = lambda _: None,
-        max_run_bytes: int = MAX_RUN_BYTES,
-        settle: Settle | None = None,
+        self, project: ProjectPool, rows: EventRows, clock: Clock, on_batch: OnBatch
     ) -> None:
         """Connect to the database.
 
         Args:
-            project: The project, with its connections.
+            project: The project of the events, with its connections.
+            rows: Merges the events into the project's rows.
             clock: The source of `recorded_at`.
-            on_written: Receives the written runs.
-            terms: The lengths of leases.
-            lease_clock: The clock of leases; None: the database's own.
-            on_commit: Called after each batch of writes.
-            redactor: Masks secrets; None: with the standard rules.
-            settings: The project's settings; None: they are read from the database.
-            prices: The project's prices; None: they are read from the database.
-            write_seconds: How many seconds a write may wait; None: `WRITE_SECONDS`.
-            on_accepted: Receives the runs with new spans, which must be projected.
-            max_run_bytes: The largest size of a run's spans.
-            settle: Projects pending runs before runs are selected by the content of their records.
+            on_batch: Called after each batch of writes was committed.
         """
         self._project = project
         self._project_id = project.project_id
-        self._on_written = on_written
-        self._redactor = redactor or WriteRedactor()
-        self._event_redactor = self._redactor
-        self._settings = settings or SettingsOfProject(project)
+        self._rows = rows
         self._clock = clock
-        self._write_seconds = WRITE_SECONDS if write_seconds is None else write_seconds
-        self._leases = PostgresLeases(self._project_id, terms, lease_clock)
-        self._on_accepted = on_accepted
-        self._settle = settle
-        self._spans = PostgresSpans(
-            self._project, clock, lease_clock, partial(on_commit, "spans"), max_run_bytes
-        )
-        self._deletion = PostgresDeletion(project, on_written, clock)
-        self._rows = EventRows(
-            project, self._leases.heartbeats, (prices or ModelPrices(project)).known
-        )
-        self._together = GroupCommit[Event](
-            self._write_batch, _run_of_event, partial(on_commit, "events")
-        )
+        self._together = GroupCommit[Event](self._write_batch, _run_of_event, on_batch)
 
-    def for_recorder(self) -> PostgresWriter:
-        """Return a writer for a recorder of this process, which has redacted its events.
+    async def write(self, events: Sequence[Event]) -> list[Refusal]:
+        """Store the events of runs that accept them. Return the refusals of the others."""
+        return await self._together.write(events, len(events))
 
-        It differs from this writer only in that it does not redact events again.
+    async def request_cancel(self, root_plan_id: UUID) -> Run:
+        """Record a request to cancel a run, and return the run.
+
+        Raises:
+            RecordNotFound: The run does not exist, or it was deleted.
         """
-        writer = copy(self)
-        writer._event_redactor = WriteRedactor(Redaction.off())
-        return writer
-
-    async def write(self, events: Sequence[Event]) -> WriteAnswer:
-        """Store `events`."""
-        with store_errors():
-            size = sum(map(text_size, events))
-            redacted = await self._redacted(self._event_redactor.events, events, size)
-            async with asyncio.timeout(self._write_seconds):
-                refused = await self._together.write(redacted, len(redacted))
-        self._on_written({event.root_plan_id for event in events})
-        return WriteAnswer.without(refused, events)
-
-    async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
-        """Store spans."""
-        with store_errors():
-            size = sum(len(trace.message) for trace in traces)
-            redacted = await self._redacted(self._redactor.traces, traces, size)
-            async with asyncio.timeout(self._write_seconds):
-                refused = await self._spans.write(redacted)
-        self._on_accepted({root_plan_id(trace.trace_id) for trace in traces})
-        return _answer_for_spans(traces, refused)
-
-    async def _redacted(
-        self,
-        redact: Callable[[Sequence[Written], PayloadPolicy], list[Written]],
-        items: Sequence[Written],
-        size: float = math.inf,
-    ) -> list[Written]:
-        """Redact `items` with `redact`, by the project's policy for payloads.
-
-        Redaction does not count towards `write_seconds`. Its duration depends on the items alone,
-        so a client that sent them again would fail again.
-
-        Args:
-            redact: Masks secrets and shortens payloads.
-            items: The events or spans.
-            size: The approximate number of characters.
-        """
-        async with asyncio.timeout(self._write_seconds):
-            policy = (await self._settings.known()).payloads
-        if size < SMALL_SIZE:
-            return redact(items, policy)
-        return await in_redaction_thread(partial(redact, items, policy))
+        parameters = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
+        async with in_project(self._project) as connection:
+            await connection.execute(_REQUEST_CANCEL, parameters)
+            cursor = connection.cursor(row_factory=dict_row)
+            await cursor.execute(_RUN, parameters)
+            row = await cursor.fetchone()
+        if row is None:
+            raise RecordNotFound("run", root_plan_id)
+        return Run(**row)
 
     async def _write_batch(self, events: list[Numbered[Event]]) -> list[Refusal]:
         now = self._clock()  # the same time for all transactions of the batch
@@ -557,62 +488,186 @@ class PostgresWriter:
     async def _codes(self, run_ids: Collection[UUID]) -> dict[UUID, str]:
         """Return the refusal code of each of these runs, which accept no events."""
         async with in_project(self._project) as connection:
-            cursor = await connection.execute(
-                "SELECT root_plan_id, deleted_at IS NOT NULL FROM run"
-                " WHERE project_id = %s AND root_plan_id = ANY(%s)",
-                [self._project_id, list(run_ids)],
-            )
+            cursor = await connection.execute(_CLOSED_RUNS, [self._project_id, list(run_ids)])
             return {
                 run_id: "run_deleted" if is_deleted else "run_of_spans"
                 async for run_id, is_deleted in cursor
             }
-
-    async def delete_run(self, root_plan_id: UUID) -> None:
-        """Delete a run and leave a tombstone."""
-        await self._deletion.erase_run(root_plan_id)
-
-    async def delete_subject(self, subject: str) -> Erasure:
-        """Delete every run of a subject."""
-        return await self._deletion.erase_subject(self._redactor.subject(subject), self._settle)
-
-    async def renew(self, recorder_id: UUID) -> Lease:
-        """Renew a recorder's lease."""
-        with store_errors():
-            async with in_project(self._project) as connection:
-                return await self._leases.renew(connection, recorder_id)
-
-    async def request_cancel(self, root_plan_id: UUID) -> Run:
-        """Record a request to cancel a run."""
-        parameters = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
-        with store_errors():
-            async with in_project(self._project) as connection:
-                await connection.execute(_REQUEST_CANCEL, parameters)
-                cursor = connection.cursor(row_factory=dict_row)
-                await cursor.execute(_RUN, parameters)
-                row = await cursor.fetchone()
-        if row is None:
-            raise RecordNotFound("run", root_plan_id)
-        self._on_written({root_plan_id})
-        run = Run(**row)
-        if run.status.is_ending:
-            raise RunNotActive()
-        return run
-
-
-def _answer_for_spans(traces: Sequence[TraceSpans], refused: list[Refusal]) -> WriteAnswer:
-    return WriteAnswer(sum(trace.count for trace in traces) - len(refused), refused)
 
 
 def _run_of_event(written: Event) -> UUID:
     return written.root_plan_id
 
 
-_IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
+# --- The writer.
 
-_THE_RUN = f"{_IN_RUN} AND {RUN_NOT_DELETED}"
+Written = TypeVar("Written")
 
-_REQUEST_CANCEL = f"""
-UPDATE run SET cancel_requested_at = %(now)s, revision = revision + 1
-WHERE {_THE_RUN} AND status < 'cancelled' AND cancel_requested_at IS NULL"""
+SMALL_SIZE = 16 * 2**10
+"""Texts with fewer characters are redacted in the event loop, which is faster than a thread."""
 
-_RUN = f"SELECT {columns(Run)} FROM run WHERE {_THE_RUN}"
+WRITE_SECONDS = 20.0
+"""How many seconds a write may wait, so that a client gets a 503 before it gives up."""
+
+OnCommit = Callable[[str, float], None]
+"""Receives, after a batch, `events` or `spans`, and its seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectRedaction:
+    """Redacts events and spans by a project's policy for payloads."""
+
+    settings: SettingsOfProject
+    events: WriteRedactor
+    spans: WriteRedactor
+
+    async def redact_events(self, events: Sequence[Event], seconds: float) -> list[Event]:
+        """Redact events. Wait at most `seconds` for the policy."""
+        return await self._redacted(
+            self.events.events, events, sum(map(text_size, events)), seconds
+        )
+
+    async def redact_traces(self, traces: Sequence[TraceSpans], seconds: float) -> list[TraceSpans]:
+        """Redact spans. Wait at most `seconds` for the policy."""
+        size = sum(len(trace.message) for trace in traces)
+        return await self._redacted(self.spans.traces, traces, size, seconds)
+
+    async def _redacted(
+        self,
+        redact: Callable[[Sequence[Written], PayloadPolicy], list[Written]],
+        items: Sequence[Written],
+        size: int,
+        seconds: float,
+    ) -> list[Written]:
+        # Only the policy has a time limit. The duration of redaction depends on the items alone, so
+        # a client that sent them again would fail again.
+        async with asyncio.timeout(seconds):
+            policy = (await self.settings.known()).payloads
+        if size < SMALL_SIZE:
+            return redact(items, policy)
+        return await in_redaction_thread(partial(redact, items, policy))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresWriter:
+    """`TraceWriter` over a project's connections. `postgres_writer` creates one with its parts."""
+
+    events: PostgresEvents
+    spans: PostgresSpans
+    leases: PostgresLeases
+    deletion: PostgresDeletion
+    redaction: ProjectRedaction
+    notify: Notify
+    settle: Settle | None
+    """Projects pending runs before runs are selected by the content of their records."""
+    write_seconds: float
+    """How many seconds a write may wait."""
+
+    def for_recorder(self) -> PostgresWriter:
+        """Return a writer for a recorder of this process, which has redacted its events.
+
+        It differs from this writer only in that it does not redact events again.
+        """
+        unmasked = replace(self.redaction, events=WriteRedactor(Redaction.off()))
+        return replace(self, redaction=unmasked)
+
+    async def write(self, events: Sequence[Event]) -> WriteAnswer:
+        """Store `events`."""
+        with store_errors():
+            redacted = await self.redaction.redact_events(events, self.write_seconds)
+            async with asyncio.timeout(self.write_seconds):
+                refused = await self.events.write(redacted)
+        self.notify.written({event.root_plan_id for event in events})
+        return WriteAnswer.without(refused, events)
+
+    async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
+        """Store spans."""
+        with store_errors():
+            redacted = await self.redaction.redact_traces(traces, self.write_seconds)
+            async with asyncio.timeout(self.write_seconds):
+                refused = await self.spans.write(redacted)
+        self.notify.accepted({root_plan_id(trace.trace_id) for trace in traces})
+        return WriteAnswer(sum(trace.count for trace in traces) - len(refused), refused)
+
+    async def delete_run(self, root_plan_id: UUID) -> None:
+        """Delete a run and leave a tombstone."""
+        await self.deletion.erase_run(root_plan_id)
+
+    async def delete_subject(self, subject: str) -> Erasure:
+        """Delete every run of a subject."""
+        stored = self.redaction.spans.subject(subject)
+        return await self.deletion.erase_subject(stored, self.settle)
+
+    async def renew(self, recorder_id: UUID) -> Lease:
+        """Renew a recorder's lease."""
+        with store_errors():
+            return await self.leases.renew(recorder_id)
+
+    async def request_cancel(self, root_plan_id: UUID) -> Run:
+        """Record a request to cancel a run."""
+        with store_errors():
+            run = await self.events.request_cancel(root_plan_id)
+        self.notify.written({root_plan_id})
+        if run.status.is_ending:
+            raise RunNotActive()
+        return run
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriterOptions:
+    """Options of a writer. The defaults are those of a program that records into the database."""
+
+    clock: Clock = utc_now
+    """The source of `recorded_at`."""
+    lease_clock: Clock | None = None
+    """The clock of leases and of the due times of spans; None: the database's own."""
+    terms: LeaseTerms = DEFAULT_TERMS
+    """The lengths of leases."""
+    notify: Notify = NOTIFY_NOBODY
+    """Receives the runs that were written, and those whose new spans must be projected."""
+    on_commit: OnCommit = lambda _written, _seconds: None
+    """Called after each batch of writes."""
+    redactor: WriteRedactor | None = None
+    """Masks secrets; None: with the standard rules."""
+    settings: SettingsOfProject | None = None
+    """The project's settings; None: they are read from the database."""
+    prices: ModelPrices | None = None
+    """The project's prices; None: they are read from the database."""
+    settle: Settle | None = None
+    """Projects pending runs before runs are selected by the content of their records."""
+    write_seconds: float = WRITE_SECONDS
+    """How many seconds a write may wait."""
+    max_run_bytes: int = MAX_RUN_BYTES
+    """The largest size of a run's spans."""
+
+
+DEFAULT_OPTIONS = WriterOptions()
+
+
+def postgres_writer(
+    project: ProjectPool, options: WriterOptions = DEFAULT_OPTIONS
+) -> PostgresWriter:
+    """Create a writer of a project with its parts."""
+    clock, on_commit, notify = options.clock, options.on_commit, options.notify
+    redactor = options.redactor or WriteRedactor()
+    leases = PostgresLeases(project, options.terms, options.lease_clock)
+    prices = options.prices or ModelPrices(project)
+    rows = EventRows(project, leases.heartbeats, prices.known)
+    return PostgresWriter(
+        events=PostgresEvents(project, rows, clock, partial(on_commit, "events")),
+        spans=PostgresSpans(
+            project,
+            clock,
+            options.lease_clock,
+            partial(on_commit, "spans"),
+            options.max_run_bytes,
+        ),
+        leases=leases,
+        deletion=PostgresDeletion(project, notify.written, clock),
+        redaction=ProjectRedaction(
+            settings=options.settings or SettingsOfProject(project), events=redactor, spans=redactor
+        ),
+        notify=notify,
+        settle=options.settle,
+        write_seconds=options.write_seconds,
+    )
