@@ -36,9 +36,8 @@ PAGES = (
 )
 """The paths of the viewer's pages. The server answers each with the same HTML file."""
 
-FILES = (
-    *("favicon.svg", "favicon-running.svg", "favicon-failed.svg"),
-    *("first-answers.js", "appearance.js"),
+FILES = tuple(
+    "favicon.svg favicon-running.svg favicon-failed.svg first-answers.js appearance.js".split()
 )
 """The files that are served next to the page under their own names (`web/public`)."""
 

@@ -16,12 +16,11 @@ from tracer.records.prices import TokenUsage, cost_of
 
 # --- Select the parameters of a model request that an adapter records.
 
-NAMES = (
-    *("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "max_output_tokens"),
-    *("frequency_penalty", "presence_penalty", "stop", "stop_sequences", "seed", "n", "logprobs"),
-    *("top_logprobs", "logit_bias", "parallel_tool_calls", "tool_choice", "response_format"),
-    *("reasoning", "reasoning_effort", "thinking", "verbosity", "service_tier", "truncation"),
-    *("stream", "store"),
+NAMES = tuple(
+    "temperature top_p top_k max_tokens max_completion_tokens max_output_tokens"
+    " frequency_penalty presence_penalty stop stop_sequences seed n logprobs top_logprobs"
+    " logit_bias parallel_tool_calls tool_choice response_format reasoning reasoning_effort"
+    " thinking verbosity service_tier truncation stream store".split()
 )
 """The parameters that are recorded. Others may hold secrets, such as headers."""
 

@@ -118,16 +118,12 @@ _TEXTS = frozenset(("text", "input_text", "output_text", "message_content", "ref
 _REASONING = frozenset(("reasoning", "thinking", "redacted_thinking", "thought"))
 _CALLS = frozenset(("tool_call", "tool-call", "tool_use", "function_call", "custom_tool_call"))
 _RESULTS = frozenset(
-    (
-        *("tool_result", "tool-result", "tool_call_response", "tool_call_output"),
-        *("function_call_output", "custom_tool_call_output", "function_response"),
-    )
+    "tool_result tool-result tool_call_response tool_call_output function_call_output"
+    " custom_tool_call_output function_response".split()
 )
 _FILES = frozenset(
-    (
-        *("image_url", "image", "input_image", "input_audio", "audio", "file", "input_file"),
-        *("document", "video", "media", "blob", "uri", "image_uri", "binary"),
-    )
+    "image_url image input_image input_audio audio file input_file document video media"
+    " blob uri image_uri binary".split()
 )
 _IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id")
 

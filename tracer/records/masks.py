@@ -158,12 +158,9 @@ class PayloadPolicy(StrEnum):
 
 
 WHOLE_TEXTS = frozenset(
-    {
-        *("arguments", "effective_arguments", "result", "state_changes"),
-        *("thought", "messages", "title", "user_request", "request", "summary"),
-        *("parameters", "offered_tools", "run_metadata"),
-        *("message", "stack", "error_message", "error_stack"),
-    }
+    "arguments effective_arguments result state_changes thought messages title"
+    " user_request request summary parameters offered_tools run_metadata message stack"
+    " error_message error_stack".split()
 )
 """Fields in which secrets are recognised by their keys (`password=…`) and by their form (`ghp_…`).
 In all other fields, secrets are recognised by their form only."""

@@ -114,10 +114,9 @@ class MergeRules:
         return (*self.greatest, *self.least, *chain(*self.groups), *self.union)
 
 
-_ENDING = (
-    *("status", "finished_at", "reason", "*"),
-    *("error_type", "error_message", "error_stack"),
-    *("short_circuited_by", "state_changes", "still_running"),
+_ENDING = tuple(
+    "status finished_at reason * error_type error_message error_stack short_circuited_by"
+    " state_changes still_running".split()
 )
 """The order in which the fields of two endings are compared. `*` represents all other fields, in
 the order of their definition."""

@@ -112,12 +112,13 @@ MOST_BINS = 60
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
-INTERVALS = (
-    *(1, 5, 15, 30),
-    *(minutes * _MINUTE for minutes in (1, 5, 15, 30)),
-    *(hours * _HOUR for hours in (1, 3, 6, 12)),
-    *(days * _DAY for days in (1, 7, 28, 91, 364, 3_640)),
-)
+_IN_UNITS = {
+    1: (1, 5, 15, 30),
+    _MINUTE: (1, 5, 15, 30),
+    _HOUR: (1, 3, 6, 12),
+    _DAY: (1, 7, 28, 91, 364, 3_640),
+}
+INTERVALS = tuple(number * unit for unit, numbers in _IN_UNITS.items() for number in numbers)
 """The possible lengths of an interval in seconds. A histogram has the shortest length of which
 `MOST_BINS` intervals cover its time range."""
 

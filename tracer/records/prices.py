@@ -70,18 +70,13 @@ _PROVIDERS = {
 }
 """The provider's name in the price list, by its names in conventions, gateways and SDKs."""
 _LISTED = frozenset(
-    (
-        *("anthropic", "aws", "azure", "cerebras", "cohere", "deepseek", "fireworks", "google"),
-        *("groq", "meta", "minimax", "mistral", "moonshotai", "novita", "openai", "openrouter"),
-        *("perplexity", "together", "voyageai", "x-ai", "zai"),
-    )
+    "anthropic aws azure cerebras cohere deepseek fireworks google groq meta minimax"
+    " mistral moonshotai novita openai openrouter perplexity together voyageai x-ai zai".split()
 )
 """Providers of the price list that occur as the prefix of a model's name."""
 _OWN_COMPUTERS = frozenset(
-    (
-        *("ollama", "lmstudio", "lm_studio", "vllm", "hosted_vllm", "llama.cpp", "llamacpp"),
-        *("local", "llamafile", "mlx", "sglang", "localai", "ollama_chat"),
-    )
+    "ollama lmstudio lm_studio vllm hosted_vllm llama.cpp llamacpp local llamafile mlx"
+    " sglang localai ollama_chat".split()
 )
 """Programs that run models on the user's own computers. Their models have no price."""
 _ARN = re.compile(r"arn:[^:]*:bedrock:[^:]*:[^:]*:[^/]+/(.+)")

@@ -93,13 +93,10 @@ underscore or nothing."""
 
 _BETWEEN = r"[ \t\r\n_.-]?"
 
-_STEMS = tuple(
-    stem.replace("_", _BETWEEN)
-    for stem in (
-        *("pass_(?:word|wd|phrase)", "secret", "authori[sz]ation", "(?:api|private|access)_key"),
-        *("cookie", "credential"),
-    )
+_SECRET_WORDS = (
+    "pass_(?:word|wd|phrase) secret authori[sz]ation (?:api|private|access)_key cookie credential"
 )
+_STEMS = tuple(stem.replace("_", _BETWEEN) for stem in _SECRET_WORDS.split())
 """Expressions for parts of keys. Each secret key in `NAMES` matches one of them, or contains
 `token`."""
 

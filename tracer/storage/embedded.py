@@ -236,10 +236,9 @@ class _Cluster:
         settings = {**settings, "unix_socket_directories": str(self.socket_directory)}
         options = " ".join(shlex.quote(f"--{name}={value}") for name, value in settings.items())
         server_log = self.directory / "server.log"
-        start = self._run(
-            *("pg_ctl", "start", "--wait", f"--timeout={START_SECONDS}"),
-            *("--pgdata", str(self.data), "--log", str(server_log), "--options", options),
-        )
+        waiting = f"--wait --timeout={START_SECONDS}".split()
+        files = ["--pgdata", str(self.data), "--log", str(server_log)]
+        start = self._run("pg_ctl", "start", *waiting, *files, "--options", options)
         if start.returncode and not self._answers():
             log_text = server_log.read_text(errors="replace") if server_log.exists() else ""
             tail = " ".join(log_text.splitlines()[-3:])
@@ -257,10 +256,8 @@ class _Cluster:
         return _is_running_postgres(pid)
 
     def stop_server(self) -> None:
-        self._run(
-            *("pg_ctl", "stop", "--mode=fast", "--wait", f"--timeout={STOP_SECONDS}"),
-            *("--pgdata", str(self.data)),
-        )
+        waiting = f"--mode=fast --wait --timeout={STOP_SECONDS}".split()
+        self._run("pg_ctl", "stop", *waiting, "--pgdata", str(self.data))
 
     def _write_access_rules(self) -> None:
         """Write `pg_hba.conf` and `pg_ident.conf`.

@@ -55,9 +55,9 @@ from tracer.tools.signature import RunContext, hidden_by_type, hidden_parameters
 _BY_KEYWORD = ("function", "func", "function_call")
 """Agno's names of a function that continues as `next` does, with the arguments by name."""
 
-HOOK_PARAMETERS = (
-    *("next", *_BY_KEYWORD, "call", "name", "function_name", "arguments", "args"),
-    *("tool", "context", "run_context", "agent", "team"),
+HOOK_PARAMETERS = tuple(
+    "next function func function_call call name function_name arguments args tool context"
+    " run_context agent team".split()
 )
 """The parameter names by which a hook selects what it receives. Several are Agno's."""
 

@@ -36,10 +36,7 @@ LOCAL = ("computer", "local_shell", "shell", "apply_patch")
 """OpenAI's own tools that run in this process. The provider runs OpenAI's other tools."""
 
 _RESULTS = ("output", "outputs", "result", "results")
-_NOT_ARGUMENTS = (
-    *("id", "call_id", "type", "name", "arguments", "status", "error", "server_label"),
-    *_RESULTS,
-)
+_NOT_ARGUMENTS = (*"id call_id type name arguments status error server_label".split(), *_RESULTS)
 
 
 def request_of(run_input: Any) -> str | None:

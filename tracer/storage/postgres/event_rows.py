@@ -140,9 +140,9 @@ class EventPricing:
         return locked
 
 
-_FIELDS = (
-    *("requested_model", "model", "provider", "finished_at", "input_tokens", "output_tokens"),
-    *("cache_read_tokens", "cache_written_tokens", "reasoning_tokens"),
+_FIELDS = tuple(
+    "requested_model model provider finished_at input_tokens output_tokens"
+    " cache_read_tokens cache_written_tokens reasoning_tokens".split()
 )
 
 

@@ -10,6 +10,8 @@ from math import inf
 from typing import Any, TypeVar
 from uuid import UUID
 
+from psycopg.rows import dict_row
+
 from tracer.lineage.tree import FailedRecord, explained_by, failure_origins
 from tracer.records.pages import (
     INTERVALS,
@@ -538,10 +540,10 @@ def read_run_previews(
         "open": [run.root_plan_id for run in runs if not run.status.is_ending],
     }
     plans = connection.execute(_PLANS, parameters)
-    notable = [connection.execute(_FAILED, parameters)]
+    notable = [connection.cursor(row_factory=dict_row).execute(_FAILED, parameters)]
     leases = None
     if parameters["open"]:
-        notable.append(connection.execute(_RUNNING, parameters))
+        notable.append(connection.cursor(row_factory=dict_row).execute(_RUNNING, parameters))
         leases = connection.execute(_SEEN, parameters)
     texts = {run_id: RunTexts(*row) for run_id, *row in plans.fetchall()}
     records = [_notable(row) for cursor in notable for row in cursor.fetchall()]
@@ -549,9 +551,8 @@ def read_run_previews(
     return run_previews(runs, texts, records, seen)
 
 
-def _notable(row: Sequence[Any]) -> NotableRecord:
-    run_id, kind, *rest = row
-    return NotableRecord(run_id, Kind(kind), *rest)
+def _notable(row: dict[str, Any]) -> NotableRecord:
+    return NotableRecord(**row | {"kind": Kind(row["kind"])})
 
 
 _OF_ROOT = "FILTER (WHERE plan_id = root_plan_id)"
@@ -572,38 +573,32 @@ WHERE recorder.project_id = %(project_id)s AND recorder.root_plan_id = ANY(%(ope
 GROUP BY recorder.root_plan_id"""
 
 
-_NOTHING, _NO_ID = "NULL::text", "NULL::uuid"
-
-_COLUMNS = {
-    Kind.PLAN: (
-        *("plan_id", "agent_name", _NOTHING),
-        *("tool_call_id", _NO_ID, "opened_by_step_id", "parent_plan_id"),
-    ),
-    Kind.STEP: (
-        *("step_id", "agent_name", _NOTHING),
-        *(_NO_ID, _NO_ID, _NO_ID, "plan_id"),
-    ),
-    Kind.THINK_ACT: (
-        *("think_act_id", "coalesce(model, requested_model)", _NOTHING),
-        *(_NO_ID, _NO_ID, "step_id", _NO_ID),
-    ),
-    Kind.TOOL_CALL: (
-        *("tool_call_id", "name", f"left(arguments, {_READ})"),
-        *("parent_tool_call_id", "think_act_id", "step_id", _NO_ID),
-    ),
+_NOTABLE = {
+    Kind.PLAN: """plan_id AS record_id, agent_name AS name, NULL::text AS arguments,
+    tool_call_id AS tool_call, NULL::uuid AS think_act, opened_by_step_id AS step,
+    parent_plan_id AS plan""",
+    Kind.STEP: """step_id AS record_id, agent_name AS name, NULL::text AS arguments,
+    NULL::uuid AS tool_call, NULL::uuid AS think_act, NULL::uuid AS step, plan_id AS plan""",
+    Kind.THINK_ACT: """think_act_id AS record_id, coalesce(model, requested_model) AS name,
+    NULL::text AS arguments, NULL::uuid AS tool_call, NULL::uuid AS think_act, step_id AS step,
+    NULL::uuid AS plan""",
+    Kind.TOOL_CALL: f"""tool_call_id AS record_id, name, left(arguments, {_READ}) AS arguments,
+    parent_tool_call_id AS tool_call, think_act_id AS think_act, step_id AS step,
+    NULL::uuid AS plan""",
 }
-"""The columns of the id, the name, the arguments and the parents of each kind of record."""
+"""The fields of `NotableRecord` that differ between the kinds of records."""
 
 
 def _notable_records(condition: str) -> str:
     """Return the query for some records of all kinds, with the fields of `NotableRecord`."""
     return " UNION ALL ".join(
         f"""
-SELECT root_plan_id, '{kind}', {id_field}, status = 'failed', {name}, started_at, finished_at,
-    reason, error_type, left(error_message, {_READ}), {arguments}, {", ".join(above)}
+SELECT root_plan_id, '{kind}' AS kind, status = 'failed' AS has_failed, started_at, finished_at,
+    reason, error_type, left(error_message, {_READ}) AS error_message,
+    {columns_of_kind}
 FROM {TABLES[kind]}
 WHERE project_id = %(project_id)s AND {condition}"""
-        for kind, (id_field, name, arguments, *above) in _COLUMNS.items()
+        for kind, columns_of_kind in _NOTABLE.items()
     )
 
 

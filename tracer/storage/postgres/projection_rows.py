@@ -133,11 +133,8 @@ class CopyRows:
     """The rows of one project and one kind of record that are copied into its table."""
 
     def __init__(self, project_id: int, kind: Kind) -> None:
-        columns = (
-            *("project_id", "root_plan_id", "revision", RULES[kind].id_field, "recorded_at"),
-            "digest",
-            *PROJECTED_FIELDS[kind],
-        )
+        keys = f"project_id root_plan_id revision {RULES[kind].id_field} recorded_at digest"
+        columns = (*keys.split(), *PROJECTED_FIELDS[kind])
         self.statement = f"COPY {TABLES[kind]} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
         self._start = _count(len(columns)) + _int4(4, project_id) + _UUID_LENGTH
         self._parts: list[bytes] = []
