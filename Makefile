@@ -175,8 +175,9 @@ docs: setup #: Build the documentation site in dist/site; a broken link fails
 	$(BIN)/python -m scripts.site
 	$(BIN)/zensical build --clean --strict
 
-data: setup #: Bring views.sql up to date with fields; write docs/reference/data.md and docs/guides/queries.md
+data: setup #: Bring views.sql up to date with fields; write docs/reference/data.md, docs/guides/queries.md and examples of SQL
 	$(BIN)/python -m scripts.views
+	$(BIN)/python -m tests.storage.generated_sql
 	$(BIN)/python -m tests.analysts
 
 bench: setup browser #: Measure all, or a part: ONLY=ingest, QUICK=1 to try, BEFORE=REV to compare

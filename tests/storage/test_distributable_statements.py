@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tracer.records.record_classes import RECORDS
-from tracer.storage.postgres import projection, projection_rows, spans
+from tracer.storage.postgres import projection, projection_rows, spans, writer
 from tracer.storage.postgres.tables import METADATA
 
 DISTRIBUTED = [name for name, table in METADATA.tables.items() if "root_plan_id" in table.columns]
@@ -26,25 +26,25 @@ OF_ALL_SHARDS = {
 }
 """Statements that read all shards, and why. They lock and write nothing."""
 
-OTHERS = {
-    *("projection._FIND", "projection._PENDING_OF_RUNS", "projection._PENDING_RUNS"),
-    *("spans._BLOCKS", "spans._BLOCKS_BY_KEY", "spans._BLOCK_SIZES", "spans._DELETE_BLOCKS"),
-    *("spans._GIVE_UP", "spans._HAS_NO_PENDING", "spans._IS_MERGEABLE", "spans.LOCK_RUN"),
-    *("spans._NEXT_RUN_TO_MERGE", "spans._SETTLED"),
-}
+OTHERS = frozenset(
+    "projection.FIND_PENDING projection._PENDING_OF_RUNS projection._PENDING_RUNS spans._BLOCKS"
+    " spans._BLOCKS_BY_KEY spans._BLOCK_SIZES spans._DELETE_BLOCKS spans._GIVE_UP"
+    " spans._HAS_NO_PENDING spans._IS_MERGEABLE spans.LOCK_RUN spans._NEXT_RUN_TO_MERGE"
+    " spans._SETTLED writer._CLOSED_RUNS writer._REQUEST_CANCEL writer._RUN".split()
+)
 """Statements of the same modules that read one run, or that wait for projections."""
 
 
 def _statements() -> Iterator[tuple[str, str]]:
-    for module in (spans, projection_rows, projection):
-        place = module.__name__.rpartition(".")[2]
+    for module in (writer, spans, projection_rows, projection):
+        prefix = module.__name__.rpartition(".")[2]
         for name, value in vars(module).items():
-            if name.isupper() and f"{place}.{name}" not in OTHERS:
+            if name.isupper() and f"{prefix}.{name}" not in OTHERS:
                 parts = value.values() if isinstance(value, dict) else (value,)
                 parts = value if isinstance(value, tuple) else parts
                 for part in parts:
                     if isinstance(part, str) and re.search(r"\b(SELECT|UPDATE|DELETE)\s", part):
-                        yield f"{place}.{name}", part
+                        yield f"{prefix}.{name}", part
     for kind in RECORDS:
         yield f"replacing {kind}", projection_rows.replacing(kind)
         for part in projection_rows.removing(kind):

@@ -56,6 +56,59 @@ _URL_PARAMETERS = {"sslmode", "sslrootcert", "channel_binding", "hostaddr", "tar
 log = get_logger(__name__)
 
 
+_LARGE_OBJECT_FUNCTIONS = r"""
+SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc
+WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^(lo_.*|loread|lowrite)$'
+    AND has_function_privilege('public', oid, 'EXECUTE') AND pg_has_role(proowner, 'USAGE')"""
+
+# Other memberships and rights would let a role read other projects. A role that cannot log in may
+# be the program's own, which would then read the analyst's project from every other.
+_GAP = f"""
+SELECT NOT role.rolcanlogin OR role.rolsuper OR role.rolbypassrls OR role.rolreplication
+    OR role.rolcreaterole
+    OR EXISTS (
+        SELECT FROM pg_auth_members AS membership
+        WHERE membership.member = role.oid AND membership.roleid::regrole::text <> '{READER_ROLE}'
+    )
+    OR EXISTS (SELECT FROM pg_class WHERE oid = 'run'::regclass AND relowner = role.oid)
+FROM pg_roles AS role WHERE role.rolname = %s"""
+
+_END_SESSIONS = """
+SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity
+WHERE usename = %s AND (datname = current_database() OR %s) AND pg_has_role(usesysid, 'USAGE')"""
+
+_END_ALL_SESSIONS = """
+SELECT pg_terminate_backend(pid, :milliseconds)
+FROM pg_stat_activity JOIN analyst ON usename = role_name
+WHERE datname = current_database() AND pg_has_role(usesysid, 'USAGE')"""
+
+_OWNED = """
+SELECT pg_describe_object(classid, objid, objsubid) FROM pg_shdepend
+WHERE refclassid = 'pg_authid'::regclass AND deptype = 'o'
+    AND refobjid = (SELECT oid FROM pg_roles WHERE rolname = %s)
+    AND dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+ORDER BY 1 LIMIT 10"""
+
+_HAS_POLICY = "SELECT 1 FROM pg_policy WHERE polname = %s"
+
+_ROLE_EXISTS = "SELECT 1 FROM pg_roles WHERE rolname = %s"
+
+_MAY_WRITE_LARGE_OBJECTS = "SELECT has_function_privilege(%s, 'lo_create(oid)', 'EXECUTE')"
+
+_IS_ANALYST = "SELECT 1 FROM analyst WHERE role_name = %s"
+
+_INSERT = "INSERT INTO analyst VALUES (%s, %s, %s)"
+
+_DELETE = """
+DELETE FROM analyst USING project
+WHERE analyst.project_id = project.project_id AND role_name = %s
+RETURNING role_name, project.name, was_made"""
+
+_LIST = """
+SELECT role_name, project.name, was_made FROM analyst JOIN project USING (project_id)
+ORDER BY project.name, role_name"""
+
+
 @dataclass(frozen=True)
 class Analyst:
     """A role that reads one project."""
@@ -145,15 +198,13 @@ async def add_analyst(pool: Pool, role: str, project: str) -> NewAnalyst:
     project_id = await project_id_of(pool, project)
     with store_errors(), _explained(role):
         async with pooled_connection(pool) as connection, connection.transaction():
-            if not await _one(
-                connection, "SELECT 1 FROM pg_policy WHERE polname = %s", ANALYSTS_POLICY
-            ):
+            if not await _one(connection, _HAS_POLICY, ANALYSTS_POLICY):
                 raise ConfigurationError(
                     "This database has no policies for analysts. Citus does not support them: with "
                     "Citus, give analysts a copy of the data on one Postgres. Without Citus, run "
                     "`tracer migrate` as a user that may create roles."
                 )
-            if await _one(connection, "SELECT 1 FROM analyst WHERE role_name = %s", role):
+            if await _one(connection, _IS_ANALYST, role):
                 raise BadRequest(f"{role!r} is an analyst already: remove it first.")
             password = None
             gap = await _one(connection, _GAP, role)
@@ -168,11 +219,8 @@ async def add_analyst(pool: Pool, role: str, project: str) -> NewAnalyst:
                 )
             grant = "GRANT {} TO {} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE"
             await _on_roles(connection, grant, READER_ROLE, role)
-            await connection.execute(
-                "INSERT INTO analyst VALUES (%s, %s, %s)", [role, project_id, password is not None]
-            )
-            writes = "SELECT has_function_privilege(%s, 'lo_create(oid)', 'EXECUTE')"
-            if (await _one(connection, writes, role)) == (True,):
+            await connection.execute(_INSERT, [role, project_id, password is not None])
+            if (await _one(connection, _MAY_WRITE_LARGE_OBJECTS, role)) == (True,):
                 log.warning(
                     "analyst_may_write_large_objects",
                     role=role,
@@ -204,7 +252,7 @@ async def remove_analyst(pool: Pool, role: str) -> Analyst:
             if row is None:
                 raise BadRequest(f"{role!r} is no analyst. `tracer analysts list` shows all.")
             removed = Analyst(*row)
-            if await _one(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", role):
+            if await _one(connection, _ROLE_EXISTS, role):
                 with _access_revoked(role):
                     await _on_roles(connection, "REVOKE {} FROM {}", READER_ROLE, role)
                     if removed.was_made:
@@ -328,46 +376,3 @@ def _access_revoked(role: str) -> Iterator[None]:
             f"{' '.join(why.split()).rstrip('.')}. As a superuser: REASSIGN OWNED BY "
             f"{name} TO another_role; DROP OWNED BY {name}; DROP ROLE {name}"
         ) from error
-
-
-_LARGE_OBJECT_FUNCTIONS = r"""
-SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc
-WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^(lo_.*|loread|lowrite)$'
-    AND has_function_privilege('public', oid, 'EXECUTE') AND pg_has_role(proowner, 'USAGE')"""
-
-# Other memberships and rights would let a role read other projects. A role that cannot log in may
-# be the program's own, which would then read the analyst's project from every other.
-_GAP = f"""
-SELECT NOT role.rolcanlogin OR role.rolsuper OR role.rolbypassrls OR role.rolreplication
-    OR role.rolcreaterole
-    OR EXISTS (
-        SELECT FROM pg_auth_members AS membership
-        WHERE membership.member = role.oid AND membership.roleid::regrole::text <> '{READER_ROLE}'
-    )
-    OR EXISTS (SELECT FROM pg_class WHERE oid = 'run'::regclass AND relowner = role.oid)
-FROM pg_roles AS role WHERE role.rolname = %s"""
-
-_END_SESSIONS = """
-SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity
-WHERE usename = %s AND (datname = current_database() OR %s) AND pg_has_role(usesysid, 'USAGE')"""
-
-_END_ALL_SESSIONS = """
-SELECT pg_terminate_backend(pid, :milliseconds)
-FROM pg_stat_activity JOIN analyst ON usename = role_name
-WHERE datname = current_database() AND pg_has_role(usesysid, 'USAGE')"""
-
-_OWNED = """
-SELECT pg_describe_object(classid, objid, objsubid) FROM pg_shdepend
-WHERE refclassid = 'pg_authid'::regclass AND deptype = 'o'
-    AND refobjid = (SELECT oid FROM pg_roles WHERE rolname = %s)
-    AND dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-ORDER BY 1 LIMIT 10"""
-
-_DELETE = """
-DELETE FROM analyst USING project
-WHERE analyst.project_id = project.project_id AND role_name = %s
-RETURNING role_name, project.name, was_made"""
-
-_LIST = """
-SELECT role_name, project.name, was_made FROM analyst JOIN project USING (project_id)
-ORDER BY project.name, role_name"""

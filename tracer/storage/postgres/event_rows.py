@@ -40,6 +40,53 @@ RUNS_AT_ONCE = 200
 _FIRST_ID = UUID(int=0)
 
 
+_FIELDS = tuple(
+    "requested_model model provider finished_at input_tokens output_tokens"
+    " cache_read_tokens cache_written_tokens reasoning_tokens".split()
+)
+
+
+_NAMES = """
+SELECT root_plan_id, think_act_id, requested_model, provider FROM think_act_record
+WHERE project_id = %s AND root_plan_id = ANY(%s) AND think_act_id = ANY(%s)"""
+
+_NEXT = """
+SELECT root_plan_id FROM run
+WHERE project_id = %s AND root_plan_id > %s AND deleted_at IS NULL AND source = 'events'
+ORDER BY root_plan_id LIMIT %s"""
+
+_LOCK = """
+SELECT root_plan_id FROM run
+WHERE project_id = %s AND root_plan_id = ANY(%s) AND deleted_at IS NULL AND source = 'events'
+ORDER BY root_plan_id FOR NO KEY UPDATE"""
+
+_ROUNDS = f"""
+SELECT root_plan_id, think_act_id, cost_usd, {", ".join(_FIELDS)} FROM think_act_record
+WHERE project_id = %s AND root_plan_id = ANY(%s) AND finished_at IS NOT NULL"""
+
+_RAISE = """
+UPDATE run SET revision = revision + 1 WHERE project_id = %s AND root_plan_id = ANY(%s)"""
+
+_CHANGE = """
+UPDATE think_act_record AS stored SET cost_usd = new.cost_usd, revision = run.revision
+FROM unnest(%s::uuid[], %s::uuid[], %s::numeric[]) AS new (root_plan_id, think_act_id, cost_usd),
+    run
+WHERE stored.project_id = %s AND stored.root_plan_id = ANY(%s)
+    AND stored.root_plan_id = new.root_plan_id AND stored.think_act_id = new.think_act_id
+    AND run.project_id = stored.project_id AND run.root_plan_id = stored.root_plan_id"""
+
+_SUM = f"""
+UPDATE run SET cost_usd = total.cost_usd, unpriced_calls = total.unpriced_calls
+FROM (
+    SELECT root_plan_id, coalesce(sum(cost_usd), 0) AS cost_usd,
+        sum({unpriced("round")}) AS unpriced_calls
+    FROM think_act_record AS round WHERE project_id = %s AND root_plan_id = ANY(%s)
+    GROUP BY root_plan_id
+) AS total
+WHERE run.project_id = %s AND run.root_plan_id = ANY(%s)
+    AND run.root_plan_id = total.root_plan_id"""
+
+
 async def price_rounds(project: ProjectPool, rounds: dict[Key, Fields], prices: OwnPrices) -> None:
     """Set the costs of rounds that a price of the project applies to.
 
@@ -140,12 +187,6 @@ class EventPricing:
         return locked
 
 
-_FIELDS = tuple(
-    "requested_model model provider finished_at input_tokens output_tokens"
-    " cache_read_tokens cache_written_tokens reasoning_tokens".split()
-)
-
-
 def _usage(fields: Fields) -> TokenUsage | None:
     """Return the tokens of a think-act; None if they are not known."""
     used, answered = fields.get("input_tokens"), fields.get("output_tokens")
@@ -166,47 +207,6 @@ def _cost(fields: Fields, prices: OwnPrices) -> Any:
     return prices.cost_of(_usage(fields), models, fields.get("provider"), fields["finished_at"])
 
 
-_NAMES = """
-SELECT root_plan_id, think_act_id, requested_model, provider FROM think_act_record
-WHERE project_id = %s AND root_plan_id = ANY(%s) AND think_act_id = ANY(%s)"""
-
-_NEXT = """
-SELECT root_plan_id FROM run
-WHERE project_id = %s AND root_plan_id > %s AND deleted_at IS NULL AND source = 'events'
-ORDER BY root_plan_id LIMIT %s"""
-
-_LOCK = """
-SELECT root_plan_id FROM run
-WHERE project_id = %s AND root_plan_id = ANY(%s) AND deleted_at IS NULL AND source = 'events'
-ORDER BY root_plan_id FOR NO KEY UPDATE"""
-
-_ROUNDS = f"""
-SELECT root_plan_id, think_act_id, cost_usd, {", ".join(_FIELDS)} FROM think_act_record
-WHERE project_id = %s AND root_plan_id = ANY(%s) AND finished_at IS NOT NULL"""
-
-_RAISE = """
-UPDATE run SET revision = revision + 1 WHERE project_id = %s AND root_plan_id = ANY(%s)"""
-
-_CHANGE = """
-UPDATE think_act_record AS stored SET cost_usd = new.cost_usd, revision = run.revision
-FROM unnest(%s::uuid[], %s::uuid[], %s::numeric[]) AS new (root_plan_id, think_act_id, cost_usd),
-    run
-WHERE stored.project_id = %s AND stored.root_plan_id = ANY(%s)
-    AND stored.root_plan_id = new.root_plan_id AND stored.think_act_id = new.think_act_id
-    AND run.project_id = stored.project_id AND run.root_plan_id = stored.root_plan_id"""
-
-_SUM = f"""
-UPDATE run SET cost_usd = total.cost_usd, unpriced_calls = total.unpriced_calls
-FROM (
-    SELECT root_plan_id, coalesce(sum(cost_usd), 0) AS cost_usd,
-        sum({unpriced("round")}) AS unpriced_calls
-    FROM think_act_record AS round WHERE project_id = %s AND root_plan_id = ANY(%s)
-    GROUP BY root_plan_id
-) AS total
-WHERE run.project_id = %s AND run.root_plan_id = ANY(%s)
-    AND run.root_plan_id = total.root_plan_id"""
-
-
 # --- Merges events into rows of the tables.
 #
 # The SQL is generated from `tracer.records.merge.RULES` when this module is imported. One statement
@@ -222,161 +222,6 @@ _STATEMENT_BYTES = 32_000_000  # Postgres takes a gigabyte at once, and several 
 
 _CACHED_RECORDS = 20_000
 
-
-Heartbeats = Callable[[Iterable[Event]], list[Statement]]
-
-
-class EventRows:
-    """Writes events and records as rows of a project's tables, in one transaction each time."""
-
-    def __init__(
-        self,
-        project: ProjectPool,
-        heartbeats: Heartbeats,
-        prices: Callable[[], Awaitable[OwnPrices]],
-    ) -> None:
-        """Prepare to write events.
-
-        Args:
-            project: The project of the events, with its connections.
-            heartbeats: Returns the statements that record events as heartbeats.
-            prices: Returns the prices that the project has set.
-        """
-        self._project = project
-        self._prices = prices
-        self._heartbeats = heartbeats
-        self._cache = MergeCache()
-
-    async def write(self, events: Sequence[Event], now: datetime) -> set[UUID]:
-        """Store events. Return the runs that accept events; events of other runs are not stored.
-
-        Args:
-            events: The events.
-            now: The time at which new rows are recorded.
-        """
-        records = merge_records(partial_records(events))
-        await price_rounds(self._project, records[Kind.THINK_ACT], await self._prices())
-        runs = {event.root_plan_id for event in events}
-        for run_id in runs:
-            records[Kind.RUN].setdefault((run_id, run_id), {})
-        heartbeats = self._heartbeats(events)
-        # Citus reports broken references too late for a second attempt.
-        cache = MergeCache() if await is_spread(self._project.pool) else self._cache
-        unseen = cache.unseen(records)
-        if unseen[Kind.RUN]:  # either all runs are locked in one order, or none
-            unseen[Kind.RUN] = records[Kind.RUN]
-        try:
-            open_runs = await self.upsert(unseen, runs, now, heartbeats)
-            is_complete = bool(unseen[Kind.RUN]) or open_runs == runs
-        except ForeignKeyViolation:
-            is_complete = False
-        if not is_complete:  # a cached row is gone, as after a restore of an older backup
-            cache.clear()
-            unseen = records
-            open_runs = await self.upsert(unseen, runs, now, heartbeats)
-        cache.add(unseen, open_runs)
-        return open_runs
-
-    async def upsert(
-        self, records: Reduced, runs: Set[UUID], now: datetime, more: Sequence[Statement]
-    ) -> set[UUID]:
-        """Merge records into the tables in one transaction, and return the runs that accept events.
-
-        Args:
-            records: The records. They include the runs themselves, unless all of these are already
-                stored.
-            runs: The runs that they belong to.
-            now: The time at which new rows are recorded.
-            more: Statements to execute afterwards in the same transaction.
-        """
-        project_id = self._project.project_id
-        locking: list[Statement] = [
-            (LOCK_RUNS, [project_id, now, rows])
-            for rows in json_batches(Kind.RUN, records[Kind.RUN])
-        ]
-        merging: list[Statement] = []
-        growth = 0 if locking else 1
-        apart = await is_spread(self._project.pool)
-        for batches in zip_longest(*(json_batches(kind, records[kind]) for kind in RECORDS)):
-            rows = {kind: batch for kind, batch in zip(RECORDS, batches, strict=True) if batch}
-            values = [project_id, now, growth, sorted(runs), *rows.values()]
-            merging.append((MERGE[tuple(rows), apart], values))
-            growth = 0
-        statements = [*locking, *merging, *more]
-        answers = await retry_on_conflict(executed, self._project, statements)
-        return {run_id for (run_id,) in answers[len(locking)]}
-
-
-class MergeCache:
-    """Remembers which records were merged and committed, except tool calls.
-
-    Every event names the parents of its record. Most parents are stored already, so they need no
-    second merge. No other writer undoes a merge. A cached row can be missing only if the database
-    was restored from an older backup. Then the foreign key of the next event fails.
-    """
-
-    def __init__(self) -> None:
-        self._links: dict[tuple[Kind, Key], Fields] = {}
-
-    def unseen(self, records: Reduced) -> Reduced:
-        """Return the records that are not in the cache, or that change a cached record."""
-        return {
-            kind: {
-                key: fields for key, fields in of_kind.items() if self._is_new(kind, key, fields)
-            }
-            for kind, of_kind in records.items()
-        }
-
-    def add(self, records: Reduced, runs: Collection[UUID]) -> None:
-        """Add the records of `runs` after their commit."""
-        for kind, of_kind in records.items():
-            if kind is Kind.TOOL_CALL:  # as many as all others together, and seldom parents
-                continue
-            for key, fields in of_kind.items():
-                if key[0] in runs:
-                    links = {name: fields.get(name) for name in LINKS[kind]}
-                    self._links.setdefault((kind, key), {}).update(
-                        (name, link) for name, link in links.items() if link is not None
-                    )
-        while len(self._links) > _CACHED_RECORDS:
-            del self._links[next(iter(self._links))]
-
-    def clear(self) -> None:
-        """Remove everything."""
-        self._links.clear()
-
-    def _is_new(self, kind: Kind, key: Key, fields: Fields) -> bool:
-        links = self._links.get((kind, key))
-        if links is None or fields.get("status", Status.UNKNOWN) is not Status.UNKNOWN:
-            return True
-        return any(
-            value is not None and links.get(name) != value
-            for name, value in fields.items()
-            if name != "status"
-        )
-
-
-def json_batches(kind: Kind, records: Mapping[Key, Fields]) -> Iterator[str]:
-    """Yield records as JSON arrays in the order of their keys, each small enough to send."""
-    id_field = RULES[kind].id_field
-    batch: list[bytes] = []
-    size = 0
-    for key in sorted(records):
-        # A missing field is read as null. Empty lists are stored as null, too: they take no space.
-        fields = records[key].items()
-        row = {name: value for name, value in fields if value is not None and value != []}
-        row |= {"root_plan_id": key[0], id_field: key[1]}
-        encoded = orjson.dumps(row, default=str)
-        if batch and size + len(encoded) > _STATEMENT_BYTES:
-            yield f"[{b','.join(batch).decode()}]"
-            batch, size = [], 0
-        batch.append(encoded)
-        size += len(encoded)
-    if batch:
-        yield f"[{b','.join(batch).decode()}]"
-
-
-# --- The SQL -------------------------------------------------------------------------------------
 
 # Less than any value that an event can contain. Types without such a value get a flag in addition.
 _NOTHING = {
@@ -591,3 +436,156 @@ MERGE = {
     for apart in (False, True)
 }
 """The statement of each combination of kinds, on one Postgres and on Citus."""
+
+
+Heartbeats = Callable[[Iterable[Event]], list[Statement]]
+
+
+class EventRows:
+    """Writes events and records as rows of a project's tables, in one transaction each time."""
+
+    def __init__(
+        self,
+        project: ProjectPool,
+        heartbeats: Heartbeats,
+        prices: Callable[[], Awaitable[OwnPrices]],
+    ) -> None:
+        """Prepare to write events.
+
+        Args:
+            project: The project of the events, with its connections.
+            heartbeats: Returns the statements that record events as heartbeats.
+            prices: Returns the prices that the project has set.
+        """
+        self._project = project
+        self._prices = prices
+        self._heartbeats = heartbeats
+        self._cache = MergeCache()
+
+    async def write(self, events: Sequence[Event], now: datetime) -> set[UUID]:
+        """Store events. Return the runs that accept events; events of other runs are not stored.
+
+        Args:
+            events: The events.
+            now: The time at which new rows are recorded.
+        """
+        records = merge_records(partial_records(events))
+        await price_rounds(self._project, records[Kind.THINK_ACT], await self._prices())
+        runs = {event.root_plan_id for event in events}
+        for run_id in runs:
+            records[Kind.RUN].setdefault((run_id, run_id), {})
+        heartbeats = self._heartbeats(events)
+        # Citus reports broken references too late for a second attempt.
+        cache = MergeCache() if await is_spread(self._project.pool) else self._cache
+        unseen = cache.unseen(records)
+        if unseen[Kind.RUN]:  # either all runs are locked in one order, or none
+            unseen[Kind.RUN] = records[Kind.RUN]
+        try:
+            open_runs = await self.upsert(unseen, runs, now, heartbeats)
+            is_complete = bool(unseen[Kind.RUN]) or open_runs == runs
+        except ForeignKeyViolation:
+            is_complete = False
+        if not is_complete:  # a cached row is gone, as after a restore of an older backup
+            cache.clear()
+            unseen = records
+            open_runs = await self.upsert(unseen, runs, now, heartbeats)
+        cache.add(unseen, open_runs)
+        return open_runs
+
+    async def upsert(
+        self, records: Reduced, runs: Set[UUID], now: datetime, more: Sequence[Statement]
+    ) -> set[UUID]:
+        """Merge records into the tables in one transaction, and return the runs that accept events.
+
+        Args:
+            records: The records. They include the runs themselves, unless all of these are already
+                stored.
+            runs: The runs that they belong to.
+            now: The time at which new rows are recorded.
+            more: Statements to execute afterwards in the same transaction.
+        """
+        project_id = self._project.project_id
+        locking: list[Statement] = [
+            (LOCK_RUNS, [project_id, now, rows])
+            for rows in json_batches(Kind.RUN, records[Kind.RUN])
+        ]
+        merging: list[Statement] = []
+        growth = 0 if locking else 1
+        apart = await is_spread(self._project.pool)
+        for batches in zip_longest(*(json_batches(kind, records[kind]) for kind in RECORDS)):
+            rows = {kind: batch for kind, batch in zip(RECORDS, batches, strict=True) if batch}
+            values = [project_id, now, growth, sorted(runs), *rows.values()]
+            merging.append((MERGE[tuple(rows), apart], values))
+            growth = 0
+        statements = [*locking, *merging, *more]
+        answers = await retry_on_conflict(executed, self._project, statements)
+        return {run_id for (run_id,) in answers[len(locking)]}
+
+
+class MergeCache:
+    """Remembers which records were merged and committed, except tool calls.
+
+    Every event names the parents of its record. Most parents are stored already, so they need no
+    second merge. No other writer undoes a merge. A cached row can be missing only if the database
+    was restored from an older backup. Then the foreign key of the next event fails.
+    """
+
+    def __init__(self) -> None:
+        self._links: dict[tuple[Kind, Key], Fields] = {}
+
+    def unseen(self, records: Reduced) -> Reduced:
+        """Return the records that are not in the cache, or that change a cached record."""
+        return {
+            kind: {
+                key: fields for key, fields in of_kind.items() if self._is_new(kind, key, fields)
+            }
+            for kind, of_kind in records.items()
+        }
+
+    def add(self, records: Reduced, runs: Collection[UUID]) -> None:
+        """Add the records of `runs` after their commit."""
+        for kind, of_kind in records.items():
+            if kind is Kind.TOOL_CALL:  # as many as all others together, and seldom parents
+                continue
+            for key, fields in of_kind.items():
+                if key[0] in runs:
+                    links = {name: fields.get(name) for name in LINKS[kind]}
+                    self._links.setdefault((kind, key), {}).update(
+                        (name, link) for name, link in links.items() if link is not None
+                    )
+        while len(self._links) > _CACHED_RECORDS:
+            del self._links[next(iter(self._links))]
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._links.clear()
+
+    def _is_new(self, kind: Kind, key: Key, fields: Fields) -> bool:
+        links = self._links.get((kind, key))
+        if links is None or fields.get("status", Status.UNKNOWN) is not Status.UNKNOWN:
+            return True
+        return any(
+            value is not None and links.get(name) != value
+            for name, value in fields.items()
+            if name != "status"
+        )
+
+
+def json_batches(kind: Kind, records: Mapping[Key, Fields]) -> Iterator[str]:
+    """Yield records as JSON arrays in the order of their keys, each small enough to send."""
+    id_field = RULES[kind].id_field
+    batch: list[bytes] = []
+    size = 0
+    for key in sorted(records):
+        # A missing field is read as null. Empty lists are stored as null, too: they take no space.
+        fields = records[key].items()
+        row = {name: value for name, value in fields if value is not None and value != []}
+        row |= {"root_plan_id": key[0], id_field: key[1]}
+        encoded = orjson.dumps(row, default=str)
+        if batch and size + len(encoded) > _STATEMENT_BYTES:
+            yield f"[{b','.join(batch).decode()}]"
+            batch, size = [], 0
+        batch.append(encoded)
+        size += len(encoded)
+    if batch:
+        yield f"[{b','.join(batch).decode()}]"

@@ -45,6 +45,8 @@ SELECT coalesce(sum(size), 0)::bigint, coalesce(extract(epoch FROM statement_tim
     - min(greatest(due_at, since)) FILTER (WHERE spans > 0)), 0)::float8
 FROM pending_run WHERE due_at < 'infinity'"""
 
+_DELETE_EXPIRED_SIGN_INS = "DELETE FROM sign_in WHERE expires_at <= now()"
+
 log = get_logger(__name__)
 
 
@@ -168,7 +170,7 @@ class Pruner(PeriodicJob):
         await for_each_project(self._pool, self._prune, "project_not_pruned")
         with store_errors():
             async with pooled_connection(self._pool) as connection:
-                await connection.execute("DELETE FROM sign_in WHERE expires_at <= now()")
+                await connection.execute(_DELETE_EXPIRED_SIGN_INS)
 
     async def _prune(self, project: ProjectPool) -> None:
         deletion = PostgresDeletion(project, self._on_written, self._clock)

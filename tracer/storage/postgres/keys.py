@@ -38,6 +38,30 @@ from tracer.text import storable
 FIRST_KEY = "first key"
 
 
+_COLUMNS = """api_key.key_id, project.name, api_key.name, api_key.scopes, api_key.created_at,
+    api_key.last_used_at, api_key.revoked_at"""
+
+_LIST = f"""
+SELECT {_COLUMNS} FROM api_key JOIN project USING (project_id)
+WHERE project_id = %s ORDER BY api_key.created_at, api_key.key_id"""
+
+_HAS_KEYS = "SELECT EXISTS (SELECT FROM api_key)"
+
+_HAS_RUNS = "SELECT EXISTS (SELECT FROM run WHERE project_id = %s AND deleted_at IS NULL)"
+
+_REVOKE = """
+UPDATE api_key SET revoked_at = coalesce(revoked_at, %s)
+WHERE project_id = %s AND key_id = %s RETURNING key_id"""
+
+_INSERT = f"""
+WITH api_key AS (
+    INSERT INTO api_key (key_id, project_id, name, scopes, digest, created_at)
+    VALUES (%(key)s, %(project_id)s, %(name)s, %(scopes)s, %(digest)s, %(now)s)
+    RETURNING key_id, project_id, name, scopes, created_at, last_used_at, revoked_at
+)
+SELECT {_COLUMNS} FROM api_key JOIN project USING (project_id)"""
+
+
 class ApiKeys:
     """The keys of one project."""
 
@@ -89,11 +113,15 @@ async def closed_by_first_key(pool: Pool, project: str) -> list[str] | None:
     """
     with store_errors():
         async with pooled_connection(pool) as connection:
-            cursor = await connection.execute("SELECT FROM api_key LIMIT 1")
-            if await cursor.fetchone() is not None:
+            if await _has_keys(connection):
                 return None
     others = [each for each in (await list_projects(pool)).items() if each[0] != storable(project)]
     return [name for name, project_id in others if await _has_runs(ProjectPool(pool, project_id))]
+
+
+async def _has_keys(connection: PoolConnection) -> bool:
+    cursor = await connection.execute(_HAS_KEYS)
+    return await cursor.fetchone() == (True,)
 
 
 async def _has_runs(project: ProjectPool) -> bool:
@@ -108,8 +136,7 @@ async def make_first_key(pool: Pool, project_id: int, clock: Clock = utc_now) ->
     with store_errors():
         async with pooled_connection(pool) as connection, connection.transaction():
             await connection.execute("LOCK TABLE api_key IN SHARE ROW EXCLUSIVE MODE")
-            cursor = await connection.execute("SELECT FROM api_key LIMIT 1")
-            if await cursor.fetchone() is not None:
+            if await _has_keys(connection):
                 return None
             return await _insert(connection, project_id, FIRST_KEY, [Scope.ADMIN], clock)
 
@@ -147,28 +174,6 @@ def _api_key(row: tuple[Any, ...]) -> ApiKey:
     return ApiKey(key_id, project, name, [Scope(each) for each in scopes], *moments)
 
 
-_COLUMNS = """api_key.key_id, project.name, api_key.name, api_key.scopes, api_key.created_at,
-    api_key.last_used_at, api_key.revoked_at"""
-
-_LIST = f"""
-SELECT {_COLUMNS} FROM api_key JOIN project USING (project_id)
-WHERE project_id = %s ORDER BY api_key.created_at, api_key.key_id"""
-
-_HAS_RUNS = "SELECT EXISTS (SELECT FROM run WHERE project_id = %s AND deleted_at IS NULL)"
-
-_REVOKE = """
-UPDATE api_key SET revoked_at = coalesce(revoked_at, %s)
-WHERE project_id = %s AND key_id = %s RETURNING key_id"""
-
-_INSERT = f"""
-WITH api_key AS (
-    INSERT INTO api_key (key_id, project_id, name, scopes, digest, created_at)
-    VALUES (%(key)s, %(project_id)s, %(name)s, %(scopes)s, %(digest)s, %(now)s)
-    RETURNING key_id, project_id, name, scopes, created_at, last_used_at, revoked_at
-)
-SELECT {_COLUMNS} FROM api_key JOIN project USING (project_id)"""
-
-
 # --- Authentication: finds the owners of keys and sign-ins, with a short-lived cache.
 #
 # The project is not known before the key is found. So the queries run as the tables' owner, without
@@ -194,6 +199,27 @@ UNKNOWN_KEY = (
     "This key does not exist, or was revoked. Check that it is complete, or create another one on "
     "the server: `tracer keys create NAME`."
 )
+
+
+_CALLER = "api_key.project_id, project.name, api_key.scopes, api_key.key_id, api_key.name"
+
+_BY_KEY = f"""
+SELECT {_CALLER}, api_key.last_used_at FROM api_key JOIN project USING (project_id)
+WHERE api_key.digest = %s AND api_key.revoked_at IS NULL"""
+
+_BY_SIGN_IN = f"""
+SELECT {_CALLER} FROM sign_in JOIN api_key USING (key_id) JOIN project USING (project_id)
+WHERE sign_in.digest = %s AND sign_in.expires_at > %s AND api_key.revoked_at IS NULL"""
+
+_DELETE_EXPIRED_SIGN_INS = "DELETE FROM sign_in WHERE expires_at <= %s"
+
+_INSERT_SIGN_IN = "INSERT INTO sign_in (digest, key_id, expires_at) VALUES (%s, %s, %s)"
+
+_DELETE_SIGN_IN = "DELETE FROM sign_in WHERE digest = %s"
+
+_NOTE_USE = """
+UPDATE api_key SET last_used_at = %s
+WHERE key_id = %s AND (last_used_at IS NULL OR last_used_at <= %s)"""
 
 
 class Authenticator:
@@ -266,11 +292,9 @@ class Authenticator:
         secret, now = new_secret(), self._clock()
         with store_errors():
             async with pooled_connection(self._pool) as connection:
-                await connection.execute("DELETE FROM sign_in WHERE expires_at <= %s", [now])
-                await connection.execute(
-                    "INSERT INTO sign_in (digest, key_id, expires_at) VALUES (%s, %s, %s)",
-                    [digest(secret), caller.key_id, now + SIGNED_IN],
-                )
+                await connection.execute(_DELETE_EXPIRED_SIGN_INS, [now])
+                values = [digest(secret), caller.key_id, now + SIGNED_IN]
+                await connection.execute(_INSERT_SIGN_IN, values)
         return secret, caller
 
     async def sign_out(self, secret: str) -> None:
@@ -281,7 +305,7 @@ class Authenticator:
         """
         with store_errors():
             async with pooled_connection(self._pool) as connection:
-                await connection.execute("DELETE FROM sign_in WHERE digest = %s", [digest(secret)])
+                await connection.execute(_DELETE_SIGN_IN, [digest(secret)])
         self._known.pop(("sign-in", digest(secret)), None)
         self._callers_flight.forget()
 
@@ -321,10 +345,9 @@ class Authenticator:
     async def _find_whether_keys_are_needed(self) -> bool:
         with store_errors():
             async with pooled_connection(self._pool) as connection:
-                cursor = await connection.execute("SELECT EXISTS (SELECT FROM api_key)")
-                [(are_needed,)] = await cursor.fetchall()
+                are_needed = await _has_keys(connection)
         self._keys_needed = (time.monotonic() + self._known_seconds, are_needed)
-        return bool(are_needed)
+        return are_needed
 
     async def _find_by_key(self, key_digest: bytes) -> Caller | None:
         row = await self._find(_BY_KEY, [key_digest])
@@ -360,18 +383,3 @@ class Authenticator:
 def _caller_of(row: Any) -> Caller:
     project_id, project, scopes, key_id, key_name = row
     return Caller(project_id, project, frozenset(Scope(each) for each in scopes), key_id, key_name)
-
-
-_CALLER = "api_key.project_id, project.name, api_key.scopes, api_key.key_id, api_key.name"
-
-_BY_KEY = f"""
-SELECT {_CALLER}, api_key.last_used_at FROM api_key JOIN project USING (project_id)
-WHERE api_key.digest = %s AND api_key.revoked_at IS NULL"""
-
-_BY_SIGN_IN = f"""
-SELECT {_CALLER} FROM sign_in JOIN api_key USING (key_id) JOIN project USING (project_id)
-WHERE sign_in.digest = %s AND sign_in.expires_at > %s AND api_key.revoked_at IS NULL"""
-
-_NOTE_USE = """
-UPDATE api_key SET last_used_at = %s
-WHERE key_id = %s AND (last_used_at IS NULL OR last_used_at <= %s)"""

@@ -195,6 +195,23 @@ def in_best_order(connection: SyncConnection, listing: Listing) -> Listing:
     return listing
 
 
+def page_query(columns: str, listing: Listing, *, is_spread: bool) -> str:
+    """Return the query for a page of a list; see `read_page`."""
+    if not listing.wanted.conditions:
+        return f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
+    if not is_spread:
+        return f"""SELECT {columns} FROM (
+            SELECT *, {START} AS at {listing.rows} LIMIT {listing.most_examined}
+        ) AS {listing.table} WHERE {listing.wanted}
+        ORDER BY at DESC, {listing.id_field} DESC LIMIT %(limit)s"""
+    # Citus checks the other conditions on the shards of the runs.
+    return f"""SELECT {columns} FROM {listing.table}
+        WHERE (root_plan_id, {listing.id_field}) IN (
+            SELECT root_plan_id, {listing.id_field} {listing.rows} LIMIT {listing.most_examined}
+        ) AND {listing.wanted}
+        ORDER BY {START} DESC, {listing.id_field} DESC LIMIT %(limit)s"""
+
+
 def read_page(
     connection: SyncConnection, kind: type[L], columns: str, listing: Listing, limit: int
 ) -> Page[L]:
@@ -208,18 +225,7 @@ def read_page(
         limit: The largest number of items.
     """
     listing = in_best_order(connection, listing)
-    query = f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
-    if listing.wanted.conditions:
-        query = f"""SELECT {columns} FROM (
-            SELECT *, {START} AS at {listing.rows} LIMIT {listing.most_examined}
-        ) AS {listing.table} WHERE {listing.wanted}
-        ORDER BY at DESC, {listing.id_field} DESC LIMIT %(limit)s"""
-        if standing_of_sync(connection).is_spread:  # which looks below the runs where these are
-            query = f"""SELECT {columns} FROM {listing.table}
-            WHERE (root_plan_id, {listing.id_field}) IN (
-                SELECT root_plan_id, {listing.id_field} {listing.rows} LIMIT {listing.most_examined}
-            ) AND {listing.wanted}
-            ORDER BY {START} DESC, {listing.id_field} DESC LIMIT %(limit)s"""
+    query = page_query(columns, listing, is_spread=standing_of_sync(connection).is_spread)
     items = select(connection, kind, query, {**listing.values, "limit": limit + 1})
     if len(items) > limit:
         last = items[limit - 1]
@@ -522,39 +528,6 @@ _READ = PREVIEW_CHARACTERS + 1
 """How many characters of a text are read: one more than is shown, to detect a longer text."""
 
 
-def read_run_previews(
-    connection: SyncConnection, project_id: int, runs: Sequence[Run]
-) -> list[RunPreview]:
-    """Return the previews of `runs` that the run list shows.
-
-    Args:
-        connection: In a transaction in which every query sees the same state.
-        project_id: The project of the runs.
-        runs: The runs.
-    """
-    if not runs:
-        return []
-    parameters: dict[str, Any] = {
-        "project_id": project_id,
-        "runs": [run.root_plan_id for run in runs],
-        "open": [run.root_plan_id for run in runs if not run.status.is_ending],
-    }
-    plans = connection.execute(_PLANS, parameters)
-    notable = [connection.cursor(row_factory=dict_row).execute(_FAILED, parameters)]
-    leases = None
-    if parameters["open"]:
-        notable.append(connection.cursor(row_factory=dict_row).execute(_RUNNING, parameters))
-        leases = connection.execute(_SEEN, parameters)
-    texts = {run_id: RunTexts(*row) for run_id, *row in plans.fetchall()}
-    records = [_notable(row) for cursor in notable for row in cursor.fetchall()]
-    seen: dict[UUID, datetime] = {} if leases is None else dict(leases.fetchall())
-    return run_previews(runs, texts, records, seen)
-
-
-def _notable(row: dict[str, Any]) -> NotableRecord:
-    return NotableRecord(**row | {"kind": Kind(row["kind"])})
-
-
 _OF_ROOT = "FILTER (WHERE plan_id = root_plan_id)"
 
 _PLANS = f"""
@@ -571,7 +544,6 @@ FROM recorder_run AS recorder JOIN recorder_lease AS lease
     ON lease.project_id = recorder.project_id AND lease.recorder_id = recorder.recorder_id
 WHERE recorder.project_id = %(project_id)s AND recorder.root_plan_id = ANY(%(open)s)
 GROUP BY recorder.root_plan_id"""
-
 
 _NOTABLE = {
     Kind.PLAN: """plan_id AS record_id, agent_name AS name, NULL::text AS arguments,
@@ -602,5 +574,41 @@ WHERE project_id = %(project_id)s AND {condition}"""
     )
 
 
-_FAILED = _notable_records(f"root_plan_id = ANY(%(runs)s) AND {IS_FAILED}")
-_RUNNING = _notable_records(f"root_plan_id = ANY(%(open)s) AND {ALWAYS} AND status = 'running'")
+FAILED_RECORDS = _notable_records(f"root_plan_id = ANY(%(runs)s) AND {IS_FAILED}")
+
+RUNNING_RECORDS = _notable_records(
+    f"root_plan_id = ANY(%(open)s) AND {ALWAYS} AND status = 'running'"
+)
+
+
+def read_run_previews(
+    connection: SyncConnection, project_id: int, runs: Sequence[Run]
+) -> list[RunPreview]:
+    """Return the previews of `runs` that the run list shows.
+
+    Args:
+        connection: In a transaction in which every query sees the same state.
+        project_id: The project of the runs.
+        runs: The runs.
+    """
+    if not runs:
+        return []
+    parameters: dict[str, Any] = {
+        "project_id": project_id,
+        "runs": [run.root_plan_id for run in runs],
+        "open": [run.root_plan_id for run in runs if not run.status.is_ending],
+    }
+    plans = connection.execute(_PLANS, parameters)
+    notable = [connection.cursor(row_factory=dict_row).execute(FAILED_RECORDS, parameters)]
+    leases = None
+    if parameters["open"]:
+        notable.append(connection.cursor(row_factory=dict_row).execute(RUNNING_RECORDS, parameters))
+        leases = connection.execute(_SEEN, parameters)
+    texts = {run_id: RunTexts(*row) for run_id, *row in plans.fetchall()}
+    records = [_notable(row) for cursor in notable for row in cursor.fetchall()]
+    seen: dict[UUID, datetime] = {} if leases is None else dict(leases.fetchall())
+    return run_previews(runs, texts, records, seen)
+
+
+def _notable(row: dict[str, Any]) -> NotableRecord:
+    return NotableRecord(**row | {"kind": Kind(row["kind"])})

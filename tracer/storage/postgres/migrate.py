@@ -34,6 +34,37 @@ from tracer.storage.postgres.tables import METADATA
 VIEWS_FILE = Path(__file__).with_name("views.sql")
 
 
+_GRANTS = """
+SELECT format(
+    'GRANT %s ON %s TO %s%s', privilege_type, view.oid::regclass,
+    CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
+    CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END
+)
+FROM pg_class AS view, aclexplode(view.relacl)
+WHERE view.relnamespace = to_regnamespace(:schema) AND view.relkind = 'v' AND grantee <> relowner"""
+
+
+# As Alembic creates it.
+_VERSION_TABLE = """
+CREATE TABLE alembic_version (
+    version_num varchar(32) NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY
+)"""
+
+# A holder of the lock is older than the wait for it. The age of other users' transactions is
+# visible to superusers and members of `pg_read_all_stats` only.
+_HOLDERS = """
+SELECT pid, usename, application_name, bool_or(
+    relation = to_regclass('alembic_version')
+    AND mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
+) AS migrates
+FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE granted AND locktype = 'relation' AND relation >= 16384  -- no catalog
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND pid <> pg_backend_pid()
+    AND coalesce(xact_start <= now() - make_interval(secs => :seconds), true)
+GROUP BY pid, usename, application_name, xact_start ORDER BY migrates DESC, xact_start LIMIT 5"""
+
+
 def drop_views(connection: Connection) -> list[str]:
     """Drop the views, and return statements that restore the rights that were granted on them.
 
@@ -72,16 +103,6 @@ def create_views(connection: Connection, grants: list[str]) -> None:
     driver.execute(VIEWS_FILE.read_bytes())  # SQLAlchemy sends one statement at a time
     for grant in grants:
         connection.execute(text(grant))
-
-
-_GRANTS = """
-SELECT format(
-    'GRANT %s ON %s TO %s%s', privilege_type, view.oid::regclass,
-    CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
-    CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END
-)
-FROM pg_class AS view, aclexplode(view.relacl)
-WHERE view.relnamespace = to_regnamespace(:schema) AND view.relkind = 'v' AND grantee <> relowner"""
 
 
 MINIMUM_SERVER_VERSION = 180_000
@@ -297,27 +318,6 @@ def _holders_named(connection: Connection, lock_seconds: float) -> Iterator[None
             "transactions, for example with SELECT pg_terminate_backend(…), and run "
             "`tracer migrate` again."
         ) from error
-
-
-# As Alembic creates it.
-_VERSION_TABLE = """
-CREATE TABLE alembic_version (
-    version_num varchar(32) NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY
-)"""
-
-# A holder of the lock is older than the wait for it. The age of other users' transactions is
-# visible to superusers and members of `pg_read_all_stats` only.
-_HOLDERS = """
-SELECT pid, usename, application_name, bool_or(
-    relation = to_regclass('alembic_version')
-    AND mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
-) AS migrates
-FROM pg_locks JOIN pg_stat_activity USING (pid)
-WHERE granted AND locktype = 'relation' AND relation >= 16384  -- no catalog
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND pid <> pg_backend_pid()
-    AND coalesce(xact_start <= now() - make_interval(secs => :seconds), true)
-GROUP BY pid, usename, application_name, xact_start ORDER BY migrates DESC, xact_start LIMIT 5"""
 
 
 @contextmanager

@@ -41,6 +41,31 @@ from tracer.store import SpanProjection, TraceReader, TraceWriter
 # --- Session states in Postgres: one row each, which is locked while it is changed.
 
 
+_THE_SESSION = "session_id = %(session)s AND project_id = %(project_id)s"
+
+_READ = f"SELECT state::text FROM session_state WHERE {_THE_SESSION}"
+
+# One statement, so that a session without a row can be locked, too. If a change is rejected, the
+# transaction rolls back what this statement wrote.
+_CREATE_OR_LOCK = """
+INSERT INTO session_state AS stored (project_id, session_id, state, revision, updated_at)
+VALUES (%(project_id)s, %(session)s, %(state)s, 1, %(now)s)
+ON CONFLICT (session_id, project_id)
+    DO UPDATE SET revision = stored.revision + 1, updated_at = excluded.updated_at
+RETURNING state::text"""
+
+# The slice selects the newest of the earlier runs; a slice that begins below 1 selects all.
+_ADD_RUN = """
+INSERT INTO session_state AS stored (project_id, session_id, state, revision, updated_at, run_ids)
+VALUES (%(project_id)s, %(session)s, %(state)s, 0, %(now)s, ARRAY[%(run)s::uuid])
+ON CONFLICT (session_id, project_id) DO UPDATE SET
+    run_ids = stored.run_ids[cardinality(stored.run_ids) - %(earlier)s + 1 :] || excluded.run_ids,
+    updated_at = excluded.updated_at
+RETURNING run_ids"""
+
+_STORE = f"UPDATE session_state SET state = %(state)s WHERE {_THE_SESSION}"
+
+
 class PostgresSessions:
     """`tracer.records.sessions.SessionStates` over a project's connections."""
 
@@ -96,31 +121,6 @@ class PostgresSessions:
     def _values(self, session_id: str) -> dict[str, Any]:
         session = self._redactor.conversation(stored_session_id(session_id))
         return {"project_id": self._project.project_id, "session": session}
-
-
-_THE_SESSION = "session_id = %(session)s AND project_id = %(project_id)s"
-
-_READ = f"SELECT state::text FROM session_state WHERE {_THE_SESSION}"
-
-# One statement, so that a session without a row can be locked, too. If a change is rejected, the
-# transaction rolls back what this statement wrote.
-_CREATE_OR_LOCK = """
-INSERT INTO session_state AS stored (project_id, session_id, state, revision, updated_at)
-VALUES (%(project_id)s, %(session)s, %(state)s, 1, %(now)s)
-ON CONFLICT (session_id, project_id)
-    DO UPDATE SET revision = stored.revision + 1, updated_at = excluded.updated_at
-RETURNING state::text"""
-
-# The slice selects the newest of the earlier runs; a slice that begins below 1 selects all.
-_ADD_RUN = """
-INSERT INTO session_state AS stored (project_id, session_id, state, revision, updated_at, run_ids)
-VALUES (%(project_id)s, %(session)s, %(state)s, 0, %(now)s, ARRAY[%(run)s::uuid])
-ON CONFLICT (session_id, project_id) DO UPDATE SET
-    run_ids = stored.run_ids[cardinality(stored.run_ids) - %(earlier)s + 1 :] || excluded.run_ids,
-    updated_at = excluded.updated_at
-RETURNING run_ids"""
-
-_STORE = f"UPDATE session_state SET state = %(state)s WHERE {_THE_SESSION}"
 
 
 # --- The stores of the projects, each created when it is first needed.

@@ -34,6 +34,39 @@ CANDIDATES = 10
 begin with the same bytes as the record's id."""
 
 
+_PENDING_RUNS = """
+SELECT pending.root_plan_id, pending.arrived, pending.spans, pending.since, run.projected,
+    run.projection_error
+FROM pending_run AS pending
+JOIN run ON run.project_id = pending.project_id AND run.root_plan_id = pending.root_plan_id
+WHERE pending.project_id = %(project_id)s AND run.deleted_at IS NULL"""
+
+_PENDING_OF_RUNS = f"{_PENDING_RUNS} AND pending.root_plan_id = ANY(%(runs)s)"
+
+
+def _finding(kind: Kind) -> str:
+    """Return the query for the pending runs that a record may belong to.
+
+    The query compares only primary keys, so it is fast.
+    """
+    may_be_its_run = "pending.root_plan_id >= %(first)s AND pending.root_plan_id <= %(last)s"
+    if kind is not Kind.RUN:
+        may_be_its_run += f""" OR pending.root_plan_id = ANY (ARRAY(
+            SELECT root_plan_id FROM {TABLES[kind]}
+            WHERE {RULES[kind].id_field} = %(id)s AND project_id = %(project_id)s))"""
+    return f"""{_PENDING_RUNS} AND ({may_be_its_run})
+ORDER BY pending.root_plan_id <> %(id)s, pending.root_plan_id LIMIT {CANDIDATES}"""
+
+
+FIND_PENDING = {kind: _finding(kind) for kind in TABLES}
+
+# Any time in the past: runs that nobody waits for are due later.
+_MAKE_DUE = """
+UPDATE pending_run SET due_at = to_timestamp(0)
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND attempts = 0
+    AND due_at > to_timestamp(0) AND due_at < 'infinity'"""
+
+
 @dataclass(frozen=True)
 class _PendingRun:
     root_plan_id: UUID
@@ -81,7 +114,7 @@ class PostgresProjection:
             # earlier. Records that spans carry keep their own ids, so they are looked up.
             first, last = run_ids_like(record_id)
         parameters = {"id": record_id, "first": first, "last": last}
-        runs = await self._fetch(_FIND[kind], parameters)
+        runs = await self._fetch(FIND_PENDING[kind], parameters)
         # The id of a root plan is that of its run.
         return runs[:1] if runs and runs[0].root_plan_id == record_id else runs
 
@@ -98,39 +131,6 @@ class PostgresProjection:
             await executed(self._project, [(_MAKE_DUE, [self._project.project_id, runs])])
             async with pooled_connection(self._project.pool) as connection:
                 await connection.execute(WAKE_PROJECTORS)
-
-
-_PENDING_RUNS = """
-SELECT pending.root_plan_id, pending.arrived, pending.spans, pending.since, run.projected,
-    run.projection_error
-FROM pending_run AS pending
-JOIN run ON run.project_id = pending.project_id AND run.root_plan_id = pending.root_plan_id
-WHERE pending.project_id = %(project_id)s AND run.deleted_at IS NULL"""
-
-_PENDING_OF_RUNS = f"{_PENDING_RUNS} AND pending.root_plan_id = ANY(%(runs)s)"
-
-
-def _finding(kind: Kind) -> str:
-    """Return the query for the pending runs that a record may belong to.
-
-    The query compares only primary keys, so it is fast.
-    """
-    may_be_its_run = "pending.root_plan_id >= %(first)s AND pending.root_plan_id <= %(last)s"
-    if kind is not Kind.RUN:
-        may_be_its_run += f""" OR pending.root_plan_id = ANY (ARRAY(
-            SELECT root_plan_id FROM {TABLES[kind]}
-            WHERE {RULES[kind].id_field} = %(id)s AND project_id = %(project_id)s))"""
-    return f"""{_PENDING_RUNS} AND ({may_be_its_run})
-ORDER BY pending.root_plan_id <> %(id)s, pending.root_plan_id LIMIT {CANDIDATES}"""
-
-
-_FIND = {kind: _finding(kind) for kind in TABLES}
-
-# Any time in the past: runs that nobody waits for are due later.
-_MAKE_DUE = """
-UPDATE pending_run SET due_at = to_timestamp(0)
-WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND attempts = 0
-    AND due_at > to_timestamp(0) AND due_at < 'infinity'"""
 
 
 # --- Projecting runs again: they are made pending, and the projectors do the rest.

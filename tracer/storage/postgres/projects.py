@@ -118,6 +118,20 @@ class Cached(Generic[Value]):
 # Creating a project needs access to the database: no key allows it.
 
 
+_MAKE = """
+INSERT INTO project (project_id, name, created_at)
+SELECT max(project_id) + 1, %(name)s, %(now)s FROM project
+ON CONFLICT ON CONSTRAINT project_has_its_own_name DO NOTHING"""
+
+_LIST = "SELECT name, project_id FROM project ORDER BY project_id"
+
+_SETTINGS = "SELECT keep_days, keep_runs, payloads FROM project WHERE project_id = %s"
+
+_CHANGE = """
+UPDATE project SET (keep_days, keep_runs, payloads) = (%s, %s, %s)
+WHERE project_id = %s"""
+
+
 async def project_id_of(pool: Pool, name: str) -> int:
     """Return the id of a project. The id of the default project is constant and needs no query.
 
@@ -157,9 +171,7 @@ async def list_projects(pool: Pool) -> dict[str, int]:
     """Return the ids of all projects by their names, oldest first."""
     with store_errors():
         async with pooled_connection(pool) as connection:
-            cursor = await connection.execute(
-                "SELECT name, project_id FROM project ORDER BY project_id"
-            )
+            cursor = await connection.execute(_LIST)
             return {name: project_id async for name, project_id in cursor}
 
 
@@ -224,19 +236,29 @@ class SettingsOfProject:
         return ProjectSettings(keep_days, keep_runs, PayloadPolicy(payloads))
 
 
-_MAKE = """
-INSERT INTO project (project_id, name, created_at)
-SELECT max(project_id) + 1, %(name)s, %(now)s FROM project
-ON CONFLICT ON CONSTRAINT project_has_its_own_name DO NOTHING"""
-
-_SETTINGS = "SELECT keep_days, keep_runs, payloads FROM project WHERE project_id = %s"
-
-_CHANGE = """
-UPDATE project SET (keep_days, keep_runs, payloads) = (%s, %s, %s)
-WHERE project_id = %s"""
-
-
 # --- A project's own prices of models.
+
+
+READ_PRICES = """
+SELECT model, provider, valid_from, input_usd, output_usd, cache_read_usd, cache_write_usd,
+    reasoning_usd
+FROM model_price WHERE project_id = {} ORDER BY model, provider, valid_from"""
+"""Selects the prices of a project. Replace `{}` by a placeholder for the project's id."""
+
+_SET = """
+INSERT INTO model_price (project_id, model, provider, valid_from, input_usd, output_usd,
+    cache_read_usd, cache_write_usd, reasoning_usd)
+VALUES (%(project_id)s, %(model)s, %(provider)s, %(valid_from)s, %(input_usd)s, %(output_usd)s,
+    %(cache_read_usd)s, %(cache_write_usd)s, %(reasoning_usd)s)
+ON CONFLICT (project_id, model, provider, valid_from) DO UPDATE
+SET (input_usd, output_usd, cache_read_usd, cache_write_usd, reasoning_usd) =
+    (excluded.input_usd, excluded.output_usd, excluded.cache_read_usd, excluded.cache_write_usd,
+    excluded.reasoning_usd)"""
+
+_DELETE = """
+DELETE FROM model_price
+WHERE project_id = %s AND model = %s AND provider = %s AND valid_from = %s
+RETURNING model"""
 
 
 class ModelPrices:
@@ -313,28 +335,6 @@ def price_of(row: tuple[Any, ...]) -> ModelPrice:
     """Return a row of `READ_PRICES` as a price."""
     model, provider, *rest = row
     return ModelPrice(model, provider or None, *rest)
-
-
-READ_PRICES = """
-SELECT model, provider, valid_from, input_usd, output_usd, cache_read_usd, cache_write_usd,
-    reasoning_usd
-FROM model_price WHERE project_id = {} ORDER BY model, provider, valid_from"""
-"""Selects the prices of a project. Replace `{}` by a placeholder for the project's id."""
-
-_SET = """
-INSERT INTO model_price (project_id, model, provider, valid_from, input_usd, output_usd,
-    cache_read_usd, cache_write_usd, reasoning_usd)
-VALUES (%(project_id)s, %(model)s, %(provider)s, %(valid_from)s, %(input_usd)s, %(output_usd)s,
-    %(cache_read_usd)s, %(cache_write_usd)s, %(reasoning_usd)s)
-ON CONFLICT (project_id, model, provider, valid_from) DO UPDATE
-SET (input_usd, output_usd, cache_read_usd, cache_write_usd, reasoning_usd) =
-    (excluded.input_usd, excluded.output_usd, excluded.cache_read_usd, excluded.cache_write_usd,
-    excluded.reasoning_usd)"""
-
-_DELETE = """
-DELETE FROM model_price
-WHERE project_id = %s AND model = %s AND provider = %s AND valid_from = %s
-RETURNING model"""
 
 
 # --- Periodic jobs of a server.

@@ -227,6 +227,94 @@ def _source_of_run(connection: SyncConnection, parameters: dict[str, Any]) -> st
 
 P = TypeVar("P", bound=AnyRecord)
 
+KINDS = {record: kind for kind, record in RECORDS.items()}
+ID_FIELDS = {kind: RULES[kind].id_field for kind in KINDS.values()}
+
+_BY_ID = {
+    record: f"""
+SELECT {columns(record)} FROM {TABLES[kind]}
+WHERE {ID_FIELDS[kind]} = %(id)s AND project_id = %(project_id)s AND {NOT_DELETED}
+ORDER BY status = 'unknown', root_plan_id LIMIT 1"""
+    for record, kind in KINDS.items()
+}
+
+_BY_IDS_IN_RUN = {
+    record: f"""
+SELECT {columns(record)} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {ID_FIELDS[kind]} = ANY(%(ids)s)"""
+    for record, kind in KINDS.items()
+}
+
+_FOLLOWED = f"""
+SELECT {columns(ActToolInfo)} FROM act_tool_info
+WHERE project_id = %(project_id)s AND {is_text("provider_call_id", "call")}
+    AND root_plan_id <> %(run)s AND {NOT_DELETED} AND root_plan_id IN (
+        SELECT other.root_plan_id FROM run JOIN run AS other USING (project_id, session_id)
+        WHERE project_id = %(project_id)s AND run.root_plan_id = %(run)s
+    )
+ORDER BY {START} DESC, tool_call_id DESC LIMIT 1"""
+
+_SUB_PLANS = f"""
+SELECT {columns(PlanExecutionRecord)} FROM plan_execution_record
+WHERE {_IN_RUN} AND tool_call_id = %(call)s ORDER BY position, plan_id"""
+
+_MESSAGES = f"""
+SELECT think_act_id, messages FROM think_act_record
+WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {NOT_DELETED}"""
+
+_MESSAGE_BYTES = f"""
+SELECT coalesce(sum(octet_length(messages)), 0)::bigint FROM think_act_record
+WHERE {_IN_RUN} AND {ALWAYS} AND {NOT_DELETED}"""
+
+_RUNS_LIKE = f"""
+SELECT root_plan_id FROM run
+WHERE project_id = %s AND root_plan_id BETWEEN %s AND %s AND source = 'spans'
+    AND {RUN_NOT_DELETED}
+ORDER BY root_plan_id LIMIT 10"""
+
+_CANCEL_REQUESTS = """
+SELECT root_plan_id FROM run
+WHERE project_id = %s AND root_plan_id = ANY(%s)
+    AND (cancel_requested_at IS NOT NULL OR deleted_at IS NOT NULL)"""
+
+_PREVIEW = named(
+    expressions(Kind.TOOL_CALL) | payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)
+)
+
+# UNION drops rows found before, so that the recursion ends on cycles.
+_ABOVE = f"""
+WITH RECURSIVE above (kind, id) AS (
+    SELECT 'toolCall', %(call)s::uuid
+    UNION
+    SELECT parent.* FROM above, LATERAL (
+        SELECT CASE
+            WHEN parent_tool_call_id IS NOT NULL THEN 'toolCall'
+            WHEN think_act_id IS NOT NULL THEN 'thinkAct' ELSE 'step' END,
+            coalesce(parent_tool_call_id, think_act_id, step_id)
+        FROM act_tool_info WHERE above.kind = 'toolCall' AND tool_call_id = above.id AND {_IN_RUN}
+        UNION ALL
+        SELECT 'step', step_id
+        FROM think_act_record
+        WHERE above.kind = 'thinkAct' AND think_act_id = above.id AND {_IN_RUN}
+        UNION ALL
+        SELECT 'plan', plan_id
+        FROM agent_execution_record
+        WHERE above.kind = 'step' AND step_id = above.id AND {_IN_RUN}
+        UNION ALL
+        SELECT CASE WHEN tool_call_id IS NOT NULL THEN 'toolCall' ELSE 'step' END,
+            coalesce(tool_call_id, opened_by_step_id)
+        FROM plan_execution_record
+        WHERE above.kind = 'plan' AND plan_id = above.id AND {_IN_RUN}
+    ) AS parent (kind, id)
+    WHERE parent.id IS NOT NULL
+)
+SELECT kind, id FROM above"""
+
+_EXCHANGES = f"""
+SELECT root_plan_id, user_request, CASE WHEN status = 'succeeded' THEN summary END
+FROM plan_execution_record
+WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND plan_id = root_plan_id
+    AND status >= 'cancelled' AND user_request IS NOT NULL AND {NOT_DELETED}"""
+
 
 class PostgresReader:
     """`tracer.store.TraceReader` over a project's connections."""
@@ -273,12 +361,10 @@ class PostgresReader:
 
     async def read_run(self, root_plan_id: UUID) -> RunPreview:
         """Return a run with its totals."""
-        query = f"""SELECT {columns(Run)} FROM run WHERE project_id = %(project_id)s
-            AND root_plan_id = %(run)s AND {RUN_NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
 
         def read(connection: SyncConnection) -> RunPreview:
-            runs = select(connection, Run, query, parameters)
+            runs = select(connection, Run, _RUN, parameters)
             previews = read_run_previews(connection, self._project_id, runs)
             return _only("run", root_plan_id, previews)
 
@@ -288,7 +374,7 @@ class PostgresReader:
         """Return a plan and the call that opened it."""
 
         def read(connection: SyncConnection) -> PlanWithOpener:
-            plan = self._one(connection, PlanExecutionRecord, Kind.PLAN, plan_id)
+            plan = self._one(connection, PlanExecutionRecord, plan_id)
             opener = self._in_run(connection, ActToolInfo, plan.root_plan_id, [plan.tool_call_id])
             followed = self._followed(connection, plan)
             return PlanWithOpener(plan, opener[0] if opener else None, followed)
@@ -305,19 +391,12 @@ class PostgresReader:
         """
         if plan.follows_provider_call_id is None:
             return None
-        query = f"""SELECT {columns(ActToolInfo)} FROM act_tool_info
-            WHERE project_id = %(project_id)s AND {is_text("provider_call_id", "call")}
-            AND root_plan_id <> %(run)s AND {NOT_DELETED} AND root_plan_id IN (
-                SELECT other.root_plan_id FROM run JOIN run AS other USING (project_id, session_id)
-                WHERE project_id = %(project_id)s AND run.root_plan_id = %(run)s
-            )
-            ORDER BY {START} DESC, tool_call_id DESC LIMIT 1"""
         parameters = {
             "project_id": self._project_id,
             "run": plan.root_plan_id,
             "call": plan.follows_provider_call_id,
         }
-        calls = select(connection, ActToolInfo, query, parameters)
+        calls = select(connection, ActToolInfo, _FOLLOWED, parameters)
         return calls[0] if calls else None
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
@@ -328,17 +407,13 @@ class PostgresReader:
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
         """Return the input messages of a run's model calls, by think-act id."""
-        query = f"""SELECT think_act_id, messages FROM think_act_record
-            WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
-        return dict(await fetched(self._project, query, parameters))
+        return dict(await fetched(self._project, _MESSAGES, parameters))
 
     async def read_message_bytes(self, root_plan_id: UUID) -> int:
         """Return the total size of a run's input messages in bytes."""
-        query = f"""SELECT coalesce(sum(octet_length(messages)), 0)::bigint FROM think_act_record
-            WHERE {_IN_RUN} AND {ALWAYS} AND {NOT_DELETED}"""
         parameters = {"project_id": self._project_id, "run": root_plan_id}
-        [(size,)] = await fetched(self._project, query, parameters)
+        [(size,)] = await fetched(self._project, _MESSAGE_BYTES, parameters)
         return int(size)
 
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
@@ -364,7 +439,7 @@ class PostgresReader:
         """Return one think-act."""
 
         def read(connection: SyncConnection) -> ThinkActRecord:
-            think_act = self._one(connection, ThinkActRecord, Kind.THINK_ACT, think_act_id)
+            think_act = self._one(connection, ThinkActRecord, think_act_id)
             if think_act.offered_tools is None and think_act.offered_tools_from is not None:
                 holders = self._in_run(
                     connection,
@@ -381,20 +456,14 @@ class PostgresReader:
         """Return one call with its lineage."""
 
         def read(connection: SyncConnection) -> ToolCallInPlace:
-            call = self._one(connection, ActToolInfo, Kind.TOOL_CALL, tool_call_id)
+            call = self._one(connection, ActToolInfo, tool_call_id)
             parameters = {
                 "project_id": self._project_id,
                 "run": call.root_plan_id,
                 "call": tool_call_id,
             }
             above = self._read_above(connection, parameters)
-            sub_plans = select(
-                connection,
-                PlanExecutionRecord,
-                f"""SELECT {columns(PlanExecutionRecord)} FROM plan_execution_record
-                WHERE {_IN_RUN} AND tool_call_id = %(call)s ORDER BY position, plan_id""",
-                parameters,
-            )
+            sub_plans = select(connection, PlanExecutionRecord, _SUB_PLANS, parameters)
             return ToolCallInPlace(call, path_down_to(call, above), sub_plans)
 
         return await in_snapshot(self._project, read)
@@ -407,12 +476,8 @@ class PostgresReader:
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
         """Return the runs that may contain a record, judging by the first bytes of its id."""
-        query = f"""
-SELECT root_plan_id FROM run
-WHERE project_id = %s AND root_plan_id BETWEEN %s AND %s AND source = 'spans'
-    AND {RUN_NOT_DELETED}
-ORDER BY root_plan_id LIMIT 10"""
-        rows = await fetched(self._project, query, [self._project_id, *run_ids_like(record_id)])
+        values = [self._project_id, *run_ids_like(record_id)]
+        rows = await fetched(self._project, _RUNS_LIKE, values)
         return [run_id for (run_id,) in rows]
 
     async def read_spans(
@@ -459,12 +524,8 @@ ORDER BY root_plan_id LIMIT 10"""
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
         """Return the runs whose cancellation or deletion was requested."""
-        rows = await fetched(
-            self._project,
-            "SELECT root_plan_id FROM run WHERE project_id = %s AND root_plan_id = ANY(%s)"
-            " AND (cancel_requested_at IS NOT NULL OR deleted_at IS NOT NULL)",
-            [self._project_id, list(root_plan_ids)],
-        )
+        values = [self._project_id, list(root_plan_ids)]
+        rows = await fetched(self._project, _CANCEL_REQUESTS, values)
         return {run_id for (run_id,) in rows}
 
     async def check(self) -> None:
@@ -485,17 +546,14 @@ ORDER BY root_plan_id LIMIT 10"""
                 await check_schema(connection)
                 await check_workers(connection)
 
-    def _one(self, connection: SyncConnection, record: type[R], kind: Kind, record_id: UUID) -> R:
+    def _one(self, connection: SyncConnection, record: type[P], record_id: UUID) -> P:
         """Return the record with an id.
 
         If several runs contain such a record, a record that is no placeholder is preferred.
         """
-        id_field = ID_FIELDS[kind]
-        query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
-            WHERE {id_field} = %(id)s AND project_id = %(project_id)s AND {NOT_DELETED}
-            ORDER BY status = 'unknown', root_plan_id LIMIT 1"""
         parameters = {"id": record_id, "project_id": self._project_id}
-        return _only(KIND_WORDS[kind], record_id, select(connection, record, query, parameters))
+        rows = select(connection, record, _BY_ID[record], parameters)
+        return _only(KIND_WORDS[KINDS[record]], record_id, rows)
 
     def _in_run(
         self,
@@ -505,11 +563,8 @@ ORDER BY root_plan_id LIMIT 10"""
         record_ids: Sequence[UUID | None],
     ) -> list[P]:
         """Return the records of a run that have one of the given ids."""
-        kind = KINDS[record]
-        query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
-            WHERE {_IN_RUN} AND {ID_FIELDS[kind]} = ANY(%(ids)s)"""
         parameters = {"project_id": self._project_id, "run": run_id, "ids": list(record_ids)}
-        return select(connection, record, query, parameters)
+        return select(connection, record, _BY_IDS_IN_RUN[record], parameters)
 
     def _read_above(
         self, connection: SyncConnection, parameters: dict[str, Any]
@@ -524,51 +579,6 @@ ORDER BY root_plan_id LIMIT 10"""
             for each in self._in_run(connection, record, parameters["run"], ids[kind]):
                 ancestors[kind, getattr(each, ID_FIELDS[kind])] = each
         return ancestors
-
-
-KINDS = {record: kind for kind, record in RECORDS.items()}
-ID_FIELDS = {kind: RULES[kind].id_field for kind in KINDS.values()}
-
-
-# UNION drops rows found before, so that the recursion ends on cycles.
-_ABOVE = f"""
-WITH RECURSIVE above (kind, id) AS (
-    SELECT 'toolCall', %(call)s::uuid
-    UNION
-    SELECT parent.* FROM above, LATERAL (
-        SELECT CASE
-            WHEN parent_tool_call_id IS NOT NULL THEN 'toolCall'
-            WHEN think_act_id IS NOT NULL THEN 'thinkAct' ELSE 'step' END,
-            coalesce(parent_tool_call_id, think_act_id, step_id)
-        FROM act_tool_info WHERE above.kind = 'toolCall' AND tool_call_id = above.id AND {_IN_RUN}
-        UNION ALL
-        SELECT 'step', step_id
-        FROM think_act_record
-        WHERE above.kind = 'thinkAct' AND think_act_id = above.id AND {_IN_RUN}
-        UNION ALL
-        SELECT 'plan', plan_id
-        FROM agent_execution_record
-        WHERE above.kind = 'step' AND step_id = above.id AND {_IN_RUN}
-        UNION ALL
-        SELECT CASE WHEN tool_call_id IS NOT NULL THEN 'toolCall' ELSE 'step' END,
-            coalesce(tool_call_id, opened_by_step_id)
-        FROM plan_execution_record
-        WHERE above.kind = 'plan' AND plan_id = above.id AND {_IN_RUN}
-    ) AS parent (kind, id)
-    WHERE parent.id IS NOT NULL
-)
-SELECT kind, id FROM above"""
-
-
-_EXCHANGES = f"""
-SELECT root_plan_id, user_request, CASE WHEN status = 'succeeded' THEN summary END
-FROM plan_execution_record
-WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND plan_id = root_plan_id
-    AND status >= 'cancelled' AND user_request IS NOT NULL AND {NOT_DELETED}"""
-
-_PREVIEW = named(
-    expressions(Kind.TOOL_CALL) | payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)
-)
 
 
 def _only(words: str, record_id: UUID, rows: list[R]) -> R:

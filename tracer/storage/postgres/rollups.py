@@ -271,6 +271,92 @@ _LEAST = UUID(int=0)
 log = get_logger(__name__)
 
 
+# The project's row: no other program can lock it.
+_LOCK = "SELECT project_id FROM project WHERE project_id = %(project_id)s FOR NO KEY UPDATE"
+
+# `is_summed` is computed from the two revisions when a row is stored. An index that had the
+# revisions in its condition would be written with each update of a run.
+_IS_CHANGED = "project_id = %(project_id)s AND NOT is_summed"
+
+_NEWEST = f"""
+SELECT recorded_at, root_plan_id FROM run WHERE {_IS_CHANGED}
+ORDER BY recorded_at DESC, root_plan_id DESC LIMIT 1"""
+
+_RUN = "SELECT root_plan_id, recorded_at, revision, tool_calls, deleted_at IS NOT NULL FROM run"
+
+_CHANGED = f"""{_RUN}
+WHERE {_IS_CHANGED} AND (recorded_at, root_plan_id) <= (%(last_at)s, %(last_run)s)
+    AND (recorded_at, root_plan_id) > (%(at)s::timestamptz, %(run)s)
+ORDER BY recorded_at, root_plan_id LIMIT %(most)s"""
+
+_RUNS = f"{_RUN} WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)"
+
+_KEY = ("number", "root_plan_id", "hour", "tool_name")
+
+_TYPES = {name: column_type("run_group", name) for name in (*_KEY, *FIGURES)}
+
+# As text, because Python's datetime does not cover all years, and a list has no hash.
+_TEXTS = {name for name, type_ in _TYPES.items() if type_.endswith(("ZONE", "[]"))}
+
+
+def _hashable(hour: str, name: str) -> str:
+    """Return the SELECT list of a roll-up group, with values that Python can hash.
+
+    The group's number is left out.
+
+    Args:
+        hour: The SQL of the group's hour.
+        name: The SQL of the group's tool.
+    """
+    columns = (f"{each}::text" if each in _TEXTS else each for each in FIGURES)
+    return f"root_plan_id, {hour}::text, {name}, {', '.join(columns)}"
+
+
+_STORED = f"""
+SELECT {_hashable("hour", "tool_name")} FROM run_group
+WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)"""
+
+_OF_RUNS = calls_of(
+    "FROM act_tool_info WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(open)s)"
+    f" AND {ALWAYS} AND name IS NOT NULL",
+    "date_bin('1 hour', {}, 'epoch')",
+)
+
+COMPUTED_GROUPS = f"""
+SELECT {_hashable("at", "name")}
+FROM ({figures(_OF_RUNS, ("root_plan_id", "at", "name"))}) AS found"""
+
+_REMOVE = """
+DELETE FROM run_group AS stored
+USING unnest(%(changed_runs)s::uuid[], %(changed_hours)s::text[]::timestamptz[])
+    AS changed (run, hour)
+WHERE stored.project_id = %(project_id)s AND stored.root_plan_id = changed.run
+    AND stored.hour = changed.hour AND stored.root_plan_id = ANY(%(runs)s)"""
+
+_ADD = f"""
+INSERT INTO run_group (project_id, {", ".join(_TYPES)})
+SELECT %(project_id)s, {", ".join(f"{name}::{type_}" for name, type_ in _TYPES.items())}
+FROM json_to_recordset(%(groups)s) AS new ({
+    ", ".join(f"{name} {'text' if name in _TEXTS else type_}" for name, type_ in _TYPES.items())
+})"""
+
+_OF_HOURS = "project_id = %(project_id)s AND hour = ANY(%(hours)s::text[]::timestamptz[])"
+
+_REMOVE_HOURS = f"DELETE FROM tool_hour WHERE {_OF_HOURS}"
+
+_ADD_HOURS = f"""
+INSERT INTO tool_hour (project_id, number, hour, tool_name, {", ".join(FIGURES)})
+SELECT %(project_id)s, row_number() OVER (PARTITION BY hour ORDER BY tool_name), hour, tool_name,
+    {", ".join(FIGURES)}
+FROM ({added_up(f"SELECT * FROM run_group WHERE {_OF_HOURS}", ("hour", "tool_name"))}) AS hours"""
+
+_MARK = """
+UPDATE run SET summed_revision = %(revision)s
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND revision >= %(revision)s"""
+
+_DONE = "UPDATE project SET summed_at = %(began)s WHERE project_id = %(project_id)s"
+
+
 class RollupJob(PeriodicJob):
     """Rolls up all projects in the background. Use it as an async context manager.
 
@@ -394,7 +480,7 @@ async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_Ch
         "open": [run.root_plan_id for run in runs if not run.is_deleted],
     }
     stored = set(await _rows(connection, _STORED, parameters))
-    computed = set(await _rows(connection, _FOUND, parameters))
+    computed = set(await _rows(connection, COMPUTED_GROUPS, parameters))
     changed = {(run, hour) for run, hour, *_ in stored ^ computed}
     if changed:
         parameters["changed_runs"], parameters["changed_hours"] = map(
@@ -424,86 +510,3 @@ async def _rows(
     connection: PoolConnection, query: str, parameters: dict[str, Any] | None = None
 ) -> list[tuple[Any, ...]]:
     return await (await connection.execute(query, parameters)).fetchall()
-
-
-# The project's row: no other program can lock it.
-_LOCK = "SELECT project_id FROM project WHERE project_id = %(project_id)s FOR NO KEY UPDATE"
-
-# `is_summed` is computed from the two revisions when a row is stored. An index that had the
-# revisions in its condition would be written with each update of a run.
-_IS_CHANGED = "project_id = %(project_id)s AND NOT is_summed"
-
-_NEWEST = f"""
-SELECT recorded_at, root_plan_id FROM run WHERE {_IS_CHANGED}
-ORDER BY recorded_at DESC, root_plan_id DESC LIMIT 1"""
-
-_RUN = "SELECT root_plan_id, recorded_at, revision, tool_calls, deleted_at IS NOT NULL FROM run"
-
-_CHANGED = f"""{_RUN}
-WHERE {_IS_CHANGED} AND (recorded_at, root_plan_id) <= (%(last_at)s, %(last_run)s)
-    AND (recorded_at, root_plan_id) > (%(at)s::timestamptz, %(run)s)
-ORDER BY recorded_at, root_plan_id LIMIT %(most)s"""
-
-_RUNS = f"{_RUN} WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)"
-
-_KEY = ("number", "root_plan_id", "hour", "tool_name")
-_TYPES = {name: column_type("run_group", name) for name in (*_KEY, *FIGURES)}
-# As text, because Python's datetime does not cover all years, and a list has no hash.
-_TEXTS = {name for name, type_ in _TYPES.items() if type_.endswith(("ZONE", "[]"))}
-
-
-def _hashable(hour: str, name: str) -> str:
-    """Return the SELECT list of a roll-up group, with values that Python can hash.
-
-    The group's number is left out.
-
-    Args:
-        hour: The SQL of the group's hour.
-        name: The SQL of the group's tool.
-    """
-    columns = (f"{each}::text" if each in _TEXTS else each for each in FIGURES)
-    return f"root_plan_id, {hour}::text, {name}, {', '.join(columns)}"
-
-
-_STORED = f"""
-SELECT {_hashable("hour", "tool_name")} FROM run_group
-WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)"""
-
-_OF_RUNS = calls_of(
-    "FROM act_tool_info WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(open)s)"
-    f" AND {ALWAYS} AND name IS NOT NULL",
-    "date_bin('1 hour', {}, 'epoch')",
-)
-_FOUND = f"""
-SELECT {_hashable("at", "name")}
-FROM ({figures(_OF_RUNS, ("root_plan_id", "at", "name"))}) AS found"""
-
-_REMOVE = """
-DELETE FROM run_group AS stored
-USING unnest(%(changed_runs)s::uuid[], %(changed_hours)s::text[]::timestamptz[])
-    AS changed (run, hour)
-WHERE stored.project_id = %(project_id)s AND stored.root_plan_id = changed.run
-    AND stored.hour = changed.hour AND stored.root_plan_id = ANY(%(runs)s)"""
-
-_ADD = f"""
-INSERT INTO run_group (project_id, {", ".join(_TYPES)})
-SELECT %(project_id)s, {", ".join(f"{name}::{type_}" for name, type_ in _TYPES.items())}
-FROM json_to_recordset(%(groups)s) AS new ({
-    ", ".join(f"{name} {'text' if name in _TEXTS else type_}" for name, type_ in _TYPES.items())
-})"""
-
-_OF_HOURS = "project_id = %(project_id)s AND hour = ANY(%(hours)s::text[]::timestamptz[])"
-
-_REMOVE_HOURS = f"DELETE FROM tool_hour WHERE {_OF_HOURS}"
-
-_ADD_HOURS = f"""
-INSERT INTO tool_hour (project_id, number, hour, tool_name, {", ".join(FIGURES)})
-SELECT %(project_id)s, row_number() OVER (PARTITION BY hour ORDER BY tool_name), hour, tool_name,
-    {", ".join(FIGURES)}
-FROM ({added_up(f"SELECT * FROM run_group WHERE {_OF_HOURS}", ("hour", "tool_name"))}) AS hours"""
-
-_MARK = """
-UPDATE run SET summed_revision = %(revision)s
-WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND revision >= %(revision)s"""
-
-_DONE = "UPDATE project SET summed_at = %(began)s WHERE project_id = %(project_id)s"

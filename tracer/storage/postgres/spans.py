@@ -23,7 +23,7 @@ from tracer.otel.otlp.blocks import (
 from tracer.storage.postgres.pool import PoolConnection, SyncConnection, store_errors
 from tracer.storage.postgres.session import ProjectPool, fetched, in_project
 
-# --- The SQL for accepting spans and for marking their runs as pending, for raw cursors.
+# --- When a run is due, and the SQL that writers and projectors share, for raw cursors.
 #
 # Each statement takes the project's id as $1. docs/explanation/projection.md explains the
 # conditions that each relies on.
@@ -53,15 +53,6 @@ def later(moment: str, interval: str) -> str:
     return f"({moment} AT TIME ZONE 'UTC' + {interval}) AT TIME ZONE 'UTC'"
 
 
-INSERT_RUNS = """
-INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, source,
-    is_agent_work, input_tokens, output_tokens, cost_usd, tool_calls, failed_calls)
-SELECT $1, root_plan_id, 'unknown', coalesce($2, statement_timestamp()), 1, 'spans', false,
-    0, 0, 0, 0, 0
-FROM unnest($3::uuid[]) AS incoming (root_plan_id)
-ORDER BY root_plan_id
-ON CONFLICT (project_id, root_plan_id) DO NOTHING"""
-
 LOCK_RUNS = """
 SELECT root_plan_id, source, projected, next_projection_at,
     span_bytes + coalesce((SELECT size FROM pending_run WHERE pending_run.project_id = $1
@@ -71,21 +62,6 @@ FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at
 ORDER BY root_plan_id FOR NO KEY UPDATE"""
 """Lock the runs $2 that are not deleted. Citus locks rows of one shard only, so the subquery must
 name the runs too."""
-
-INSERT_BLOCKS = """
-INSERT INTO otel_block (project_id, root_plan_id, key, spans, size, recorded_at, body)
-SELECT $1, root_plan_id, key, spans, size, coalesce($2, statement_timestamp()), body
-FROM unnest($3::uuid[], $4::bytea[], $5::integer[], $6::bigint[], $7::bytea[])
-    AS incoming (root_plan_id, key, spans, size, body)
-ORDER BY root_plan_id, key
-ON CONFLICT (root_plan_id, key, project_id) DO NOTHING
-RETURNING root_plan_id, spans, size"""
-"""Store blocks in locked runs, and return those that were not stored yet."""
-
-FIND_BLOCKS = """
-SELECT root_plan_id, key FROM otel_block
-WHERE project_id = $1 AND root_plan_id = ANY($3::uuid[]) AND key = ANY($2::bytea[])"""
-"""Return which of the blocks with the keys $2 are stored in the runs $3."""
 
 ADD_PENDING = f"""
 INSERT INTO pending_run AS stored (project_id, root_plan_id, arrived, spans, size, since, seen_at,
@@ -109,13 +85,6 @@ SET arrived = stored.arrived + 1, spans = stored.spans + excluded.spans,
     END,
     attempts = least(stored.attempts, {MOST_ATTEMPTS - 1})"""
 """Mark locked runs with new blocks as pending, at the time $2 (null: now)."""
-
-GROW_RUNS = """
-UPDATE run SET span_bytes = span_bytes + incoming.size
-FROM unnest($2::uuid[], $3::bigint[]) AS incoming (root_plan_id, size)
-WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
-    AND run.root_plan_id = ANY($2::uuid[])"""
-"""Add the sizes of new blocks to runs that arrived as events. Such runs are never projected."""
 
 
 # --- Read the stored spans of a run. Also the SQL with which blocks are inserted.

@@ -68,6 +68,13 @@ _ABANDONED = _named(f"'{ABANDONED}'")
 # Ordered by start as well: then only the hours with the greatest figures need to be searched.
 _LATER = f"{START} DESC, tool_call_id DESC"
 
+_SUMMED_AT = "SELECT summed_at FROM project WHERE project_id = %(project_id)s"
+
+# The planner does not know that calls are stored in the order of time, and would scan the whole
+# table for a tenth of it. It also expects such high costs that it would compile the query first.
+_BY_INDEX = "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
+
+
 HAS_TAKEN = "finished_at IS NOT NULL AND started_at IS NOT NULL"
 """The condition for calls that have a duration."""
 
@@ -352,10 +359,3 @@ def _interval(since: datetime | None, until: datetime | None) -> Interval:
         "-infinity" if since is None else since.isoformat(),
         "infinity" if until is None else until.isoformat(),
     )
-
-
-_SUMMED_AT = "SELECT summed_at FROM project WHERE project_id = %(project_id)s"
-
-# The planner does not know that calls are stored in the order of time, and would scan the whole
-# table for a tenth of it. It also expects such high costs that it would compile the query first.
-_BY_INDEX = "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"

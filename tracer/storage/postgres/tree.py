@@ -69,6 +69,123 @@ _CUT = {
 }
 
 
+def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
+    """Return the SQL of each field of a row, in the order of the fields."""
+    columns = METADATA.tables[TABLES[kind]].columns
+    texts = payload_expressions(kind, payloads)
+    message, stack = (texts.get(field, "NULL") for field in _ERROR_TEXTS)
+    made = texts | {
+        "abandoned_at": "abandoned_at",
+        "status": "CASE WHEN abandoned_at IS NULL THEN status::text ELSE 'abandoned' END",
+        "cost_usd": "cost_usd::float8",
+        "duration_ms": _DURATION,
+        "masked": "nullif(masked, '{}')",  # earlier programs stored empty lists
+        "forged_arguments": "coalesce(forged_arguments, '{}')",
+        "error": f"CASE WHEN num_nonnulls(error_type, {', '.join(_ERROR_TEXTS)}) > 0 THEN"
+        f" json_build_object('type', error_type, 'message', {message}, 'stack', {stack}) END",
+    }
+    row = {}
+    for field in ROWS[kind].__struct_fields__:
+        if field in made:
+            row[field] = made[field]
+        elif field in PAYLOAD_FIELDS[kind]:
+            row[field] = "NULL"
+        elif isinstance(columns[field].type, (Uuid, Enum)):
+            row[field] = f"{field}::text"
+        else:
+            row[field] = field
+    return row
+
+
+# In whole microseconds: `extract` returns numerics of any length, which are much slower.
+_DURATION = "round(date_part('epoch', finished_at - started_at) * 1e6) / 1e3"
+
+
+def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
+    """Return the SQL of each long string, its size, and whether it is cut.
+
+    The SQL cuts slightly too late; `_cut` shortens the strings to the exact length.
+    """
+    row: dict[str, str] = {}
+    if payloads is not Payloads.NONE:
+        row |= {field: _SHOWN[payloads].format(field) for field in _ERROR_TEXTS}
+        row |= {field: _SHOWN[payloads].format(field) for field in PAYLOAD_FIELDS[kind]}
+    if payloads is Payloads.COMPARED:
+        row |= {"error_message": "error_message", "error_stack": "NULL"}
+    for field in PAYLOAD_FIELDS[kind]:
+        row[f"{field}_bytes"] = _SIZE.format(field)
+        row[f"{field}_truncated"] = f"coalesce({_CUT[payloads].format(field)}, false)"
+    return row
+
+
+_IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"
+
+_FIND = f"""
+SELECT plan.root_plan_id, plan.tool_call_id, run.revision, run.recorded_at
+FROM plan_execution_record AS plan
+JOIN run ON run.project_id = plan.project_id AND run.root_plan_id = plan.root_plan_id
+WHERE plan.plan_id = %(plan)s AND plan.project_id = %(project_id)s AND plan.{NOT_DELETED}
+ORDER BY plan.status = 'unknown', plan.root_plan_id LIMIT 1"""
+
+_FIND_RUN = f"""
+SELECT revision, recorded_at FROM run
+WHERE root_plan_id = %(plan)s AND project_id = %(project_id)s AND {RUN_NOT_DELETED}"""
+"""Find a run whose root plan has no record yet: no projector has read its spans."""
+
+_PLANS_BELOW = """
+WITH RECURSIVE below AS (
+    SELECT plan_id FROM plan_execution_record
+    WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND plan_id = %(plan)s
+    UNION
+    SELECT plan.plan_id
+    FROM below JOIN plan_execution_record AS plan ON plan.parent_plan_id = below.plan_id
+    WHERE plan.project_id = %(project_id)s AND plan.root_plan_id = %(run)s
+)
+SELECT plan_id FROM below"""
+"""The ids of a sub-plan and of the plans below it. UNION drops duplicates, so the query ends even
+if plans form a circle."""
+
+_STEPS_BELOW = (
+    f"SELECT step_id FROM agent_execution_record WHERE {_IN_RUN} AND plan_id = ANY(%(plans)s)"
+)
+
+_BELOW = {
+    Kind.PLAN: "plan_id = ANY(%(plans)s)",
+    Kind.STEP: "plan_id = ANY(%(plans)s)",
+    Kind.THINK_ACT: f"step_id IN ({_STEPS_BELOW})",
+    Kind.TOOL_CALL: f"(step_id IN ({_STEPS_BELOW}) OR tool_call_id = %(opener)s)",
+}
+"""The SQL conditions for the rows of the plans `plans`, and for the call that opened the
+sub-plan."""
+
+
+def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:
+    """Return the query for the rows of one kind in the run `%(run)s`, for `read_rows`.
+
+    Its columns are the fields of the kind's row, in their order.
+
+    Args:
+        kind: The kind of record.
+        payloads: How much of the long strings to read.
+        condition: An SQL condition that selects rows of the run.
+    """
+    row = ", ".join(f'{sql} AS "{name}"' for name, sql in _row(kind, payloads).items())
+    table = TABLES[kind]
+    # OFFSET: evaluated once for both columns that need it.
+    recorder = f"LATERAL (SELECT {abandoned_at(table)} AS abandoned_at OFFSET 0) AS recorder"
+    return f"SELECT {row} FROM {table}, {recorder} WHERE {_IN_RUN} AND {condition}"
+
+
+_OF_RUN = {
+    payloads: {kind: rows_query(kind, payloads, "true") for kind in _BELOW} for payloads in Payloads
+}
+
+_OF_SUB_PLAN = {
+    payloads: {kind: rows_query(kind, payloads, condition) for kind, condition in _BELOW.items()}
+    for payloads in Payloads
+}
+
+
 def read_tree(
     connection: SyncConnection, project_id: int, plan_id: UUID, payloads: Payloads
 ) -> TreeRows:
@@ -182,122 +299,6 @@ def _compare(kind: Kind, rows: Sequence[Row]) -> None:
                 setattr(row, field, digest_of(text))
 
 
-def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
-    """Return the SQL of each field of a row, in the order of the fields."""
-    columns = METADATA.tables[TABLES[kind]].columns
-    texts = payload_expressions(kind, payloads)
-    message, stack = (texts.get(field, "NULL") for field in _ERROR_TEXTS)
-    made = texts | {
-        "abandoned_at": "abandoned_at",
-        "status": "CASE WHEN abandoned_at IS NULL THEN status::text ELSE 'abandoned' END",
-        "cost_usd": "cost_usd::float8",
-        "duration_ms": _DURATION,
-        "masked": "nullif(masked, '{}')",  # earlier programs stored empty lists
-        "forged_arguments": "coalesce(forged_arguments, '{}')",
-        "error": f"CASE WHEN num_nonnulls(error_type, {', '.join(_ERROR_TEXTS)}) > 0 THEN"
-        f" json_build_object('type', error_type, 'message', {message}, 'stack', {stack}) END",
-    }
-    row = {}
-    for field in ROWS[kind].__struct_fields__:
-        if field in made:
-            row[field] = made[field]
-        elif field in PAYLOAD_FIELDS[kind]:
-            row[field] = "NULL"
-        elif isinstance(columns[field].type, (Uuid, Enum)):
-            row[field] = f"{field}::text"
-        else:
-            row[field] = field
-    return row
-
-
-# In whole microseconds: `extract` returns numerics of any length, which are much slower.
-_DURATION = "round(date_part('epoch', finished_at - started_at) * 1e6) / 1e3"
-
-
-def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
-    """Return the SQL of each long string, its size, and whether it is cut.
-
-    The SQL cuts slightly too late; `_cut` shortens the strings to the exact length.
-    """
-    row: dict[str, str] = {}
-    if payloads is not Payloads.NONE:
-        row |= {field: _SHOWN[payloads].format(field) for field in _ERROR_TEXTS}
-        row |= {field: _SHOWN[payloads].format(field) for field in PAYLOAD_FIELDS[kind]}
-    if payloads is Payloads.COMPARED:
-        row |= {"error_message": "error_message", "error_stack": "NULL"}
-    for field in PAYLOAD_FIELDS[kind]:
-        row[f"{field}_bytes"] = _SIZE.format(field)
-        row[f"{field}_truncated"] = f"coalesce({_CUT[payloads].format(field)}, false)"
-    return row
-
-
-_IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"
-
-_FIND = f"""
-SELECT plan.root_plan_id, plan.tool_call_id, run.revision, run.recorded_at
-FROM plan_execution_record AS plan
-JOIN run ON run.project_id = plan.project_id AND run.root_plan_id = plan.root_plan_id
-WHERE plan.plan_id = %(plan)s AND plan.project_id = %(project_id)s AND plan.{NOT_DELETED}
-ORDER BY plan.status = 'unknown', plan.root_plan_id LIMIT 1"""
-
-_FIND_RUN = f"""
-SELECT revision, recorded_at FROM run
-WHERE root_plan_id = %(plan)s AND project_id = %(project_id)s AND {RUN_NOT_DELETED}"""
-"""Find a run whose root plan has no record yet: no projector has read its spans."""
-
-_PLANS_BELOW = """
-WITH RECURSIVE below AS (
-    SELECT plan_id FROM plan_execution_record
-    WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND plan_id = %(plan)s
-    UNION
-    SELECT plan.plan_id
-    FROM below JOIN plan_execution_record AS plan ON plan.parent_plan_id = below.plan_id
-    WHERE plan.project_id = %(project_id)s AND plan.root_plan_id = %(run)s
-)
-SELECT plan_id FROM below"""
-"""The ids of a sub-plan and of the plans below it. UNION drops duplicates, so the query ends even
-if plans form a circle."""
-
-_STEPS_BELOW = (
-    f"SELECT step_id FROM agent_execution_record WHERE {_IN_RUN} AND plan_id = ANY(%(plans)s)"
-)
-
-_BELOW = {
-    Kind.PLAN: "plan_id = ANY(%(plans)s)",
-    Kind.STEP: "plan_id = ANY(%(plans)s)",
-    Kind.THINK_ACT: f"step_id IN ({_STEPS_BELOW})",
-    Kind.TOOL_CALL: f"(step_id IN ({_STEPS_BELOW}) OR tool_call_id = %(opener)s)",
-}
-"""The SQL conditions for the rows of the plans `plans`, and for the call that opened the
-sub-plan."""
-
-
-def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:
-    """Return the query for the rows of one kind in the run `%(run)s`, for `read_rows`.
-
-    Its columns are the fields of the kind's row, in their order.
-
-    Args:
-        kind: The kind of record.
-        payloads: How much of the long strings to read.
-        condition: An SQL condition that selects rows of the run.
-    """
-    row = ", ".join(f'{sql} AS "{name}"' for name, sql in _row(kind, payloads).items())
-    table = TABLES[kind]
-    # OFFSET: evaluated once for both columns that need it.
-    recorder = f"LATERAL (SELECT {abandoned_at(table)} AS abandoned_at OFFSET 0) AS recorder"
-    return f"SELECT {row} FROM {table}, {recorder} WHERE {_IN_RUN} AND {condition}"
-
-
-_OF_RUN = {
-    payloads: {kind: rows_query(kind, payloads, "true") for kind in _BELOW} for payloads in Payloads
-}
-_OF_SUB_PLAN = {
-    payloads: {kind: rows_query(kind, payloads, condition) for kind, condition in _BELOW.items()}
-    for payloads in Payloads
-}
-
-
 # --- The rule by which every store reports the changes of a run since an earlier revision.
 
 Removed = tuple[Kind, UUID]
@@ -329,6 +330,31 @@ def changes_between(
 
 
 # --- Reads the changes and the revisions of runs from Postgres, for watchers.
+
+
+_RUN = f"run.project_id = %(project_id)s AND run.{RUN_NOT_DELETED}"
+
+_REVISION = f"SELECT revision FROM run WHERE {_RUN} AND root_plan_id = %(run)s"
+
+_REVISIONS = f"SELECT root_plan_id, revision FROM run WHERE {_RUN} AND root_plan_id = ANY(%(runs)s)"
+
+_STATE = "run.root_plan_id, run.revision, run.recorded_at, run.span_bytes"
+
+_RUN_OF = {Kind.RUN: f"SELECT {_STATE} FROM run WHERE {_RUN} AND root_plan_id = %(id)s"} | {
+    kind: f"""
+    SELECT {_STATE}
+    FROM {TABLES[kind]} AS part
+    JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
+    WHERE part.{RULES[kind].id_field} = %(id)s AND part.project_id = %(project_id)s
+        AND run.{RUN_NOT_DELETED}
+    ORDER BY part.status = 'unknown', part.root_plan_id LIMIT 1"""
+    for kind in RECORDS
+}
+
+_REMOVED = """
+SELECT kind, record_id FROM removed_record
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND revision > %(after)s
+ORDER BY record_id LIMIT %(most)s"""
 
 
 def read_run_changes(
@@ -378,32 +404,9 @@ def read_run_revisions(
     return dict(cursor.fetchall())
 
 
-_RUN = f"run.project_id = %(project_id)s AND run.{RUN_NOT_DELETED}"
-
-_REVISION = f"SELECT revision FROM run WHERE {_RUN} AND root_plan_id = %(run)s"
-
-_REVISIONS = f"SELECT root_plan_id, revision FROM run WHERE {_RUN} AND root_plan_id = ANY(%(runs)s)"
-
-_STATE = "run.root_plan_id, run.revision, run.recorded_at, run.span_bytes"
-
-_RUN_OF = {Kind.RUN: f"SELECT {_STATE} FROM run WHERE {_RUN}"} | {
-    kind: f"""
-    SELECT {_STATE}
-    FROM {TABLES[kind]} AS part
-    JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
-    WHERE part.{RULES[kind].id_field} = %(id)s AND part.project_id = %(project_id)s
-        AND run.{RUN_NOT_DELETED}
-    ORDER BY part.status = 'unknown', part.root_plan_id LIMIT 1"""
-    for kind in RECORDS
-}
 _RUN_OF[Kind.RUN] += " AND root_plan_id = %(id)s"
 
 _CHANGED = {
     kind: rows_query(kind, Payloads.PREVIEW, "revision > %(after)s") + " LIMIT %(most)s"
     for kind in RECORDS
 }
-
-_REMOVED = """
-SELECT kind, record_id FROM removed_record
-WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND revision > %(after)s
-ORDER BY record_id LIMIT %(most)s"""

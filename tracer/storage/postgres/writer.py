@@ -47,14 +47,7 @@ from tracer.storage.postgres.session import (
     in_project,
     transaction_in,
 )
-from tracer.storage.postgres.spans import (
-    ADD_PENDING,
-    FIND_BLOCKS,
-    GROW_RUNS,
-    INSERT_BLOCKS,
-    INSERT_RUNS,
-    LOCK_RUNS,
-)
+from tracer.storage.postgres.spans import ADD_PENDING, LOCK_RUNS
 from tracer.storage.postgres.tables import RUN_NOT_DELETED
 from tracer.storage.postgres.watch import NOTIFY_NOBODY, Notify
 from tracer.storage.write_redaction import WriteRedactor
@@ -232,12 +225,44 @@ def _answer(
 
 # --- Accepting spans in Postgres: they are stored as blocks, and their runs become pending.
 #
-# docs/explanation/projection.md describes the locks and what the commit relies on.
+# docs/explanation/projection.md describes the locks and what the commit relies on. Each statement
+# takes the project's id as $1.
 
 SMALL_BYTES = 64 * 2**10
 """Smaller messages are compressed in less time than it takes to hand them to a thread."""
 
 _FROM_SPANS = "spans"
+
+_INSERT_RUNS = """
+INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, source,
+    is_agent_work, input_tokens, output_tokens, cost_usd, tool_calls, failed_calls)
+SELECT $1, root_plan_id, 'unknown', coalesce($2, statement_timestamp()), 1, 'spans', false,
+    0, 0, 0, 0, 0
+FROM unnest($3::uuid[]) AS incoming (root_plan_id)
+ORDER BY root_plan_id
+ON CONFLICT (project_id, root_plan_id) DO NOTHING"""
+
+_INSERT_BLOCKS = """
+INSERT INTO otel_block (project_id, root_plan_id, key, spans, size, recorded_at, body)
+SELECT $1, root_plan_id, key, spans, size, coalesce($2, statement_timestamp()), body
+FROM unnest($3::uuid[], $4::bytea[], $5::integer[], $6::bigint[], $7::bytea[])
+    AS incoming (root_plan_id, key, spans, size, body)
+ORDER BY root_plan_id, key
+ON CONFLICT (root_plan_id, key, project_id) DO NOTHING
+RETURNING root_plan_id, spans, size"""
+"""Store blocks in locked runs, and return those that were not stored yet."""
+
+_FIND_BLOCKS = """
+SELECT root_plan_id, key FROM otel_block
+WHERE project_id = $1 AND root_plan_id = ANY($3::uuid[]) AND key = ANY($2::bytea[])"""
+"""Return which of the blocks with the keys $2 are stored in the runs $3."""
+
+_GROW_RUNS = """
+UPDATE run SET span_bytes = span_bytes + incoming.size
+FROM unnest($2::uuid[], $3::bigint[]) AS incoming (root_plan_id, size)
+WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
+    AND run.root_plan_id = ANY($2::uuid[])"""
+"""Add the sizes of new blocks to runs that arrived as events. Such runs are never projected."""
 
 Block = tuple[UUID, bytes, int, int, bytes]
 """The values of a block: its run, key, number of spans, uncompressed size and compressed bytes."""
@@ -296,7 +321,7 @@ class PostgresSpans:
         ids = sorted({run_id for _, (run_id, *_) in numbered})
         recorded_at = self._clock and self._clock()
         first: list[Statement] = [
-            (INSERT_RUNS, [self._project_id, recorded_at, ids]),
+            (_INSERT_RUNS, [self._project_id, recorded_at, ids]),
             (LOCK_RUNS, [self._project_id, ids]),
         ]
         async with transaction_in(self._project, *first) as (connection, locked):
@@ -309,7 +334,7 @@ class PostgresSpans:
                 cursor = AsyncRawCursor(connection)
                 columns = map(list, zip(*blocks, strict=True))
                 await cursor.execute(
-                    INSERT_BLOCKS, [self._project_id, recorded_at, *columns], prepare=True
+                    _INSERT_BLOCKS, [self._project_id, recorded_at, *columns], prepare=True
                 )
                 added: dict[UUID, tuple[int, int]] = {}
                 async for run_id, spans, size in cursor:
@@ -353,7 +378,7 @@ class PostgresSpans:
         by_index = dict(numbered)
         runs, keys = zip(*[by_index[each.index][:2] for each in refused], strict=True)
         cursor = AsyncRawCursor(connection)
-        await cursor.execute(FIND_BLOCKS, [self._project_id, [*keys], [*runs]])
+        await cursor.execute(_FIND_BLOCKS, [self._project_id, [*keys], [*runs]])
         stored = {(run_id, key) async for run_id, key in cursor}
         return [
             each
@@ -382,7 +407,8 @@ class PostgresSpans:
             values = [self._project_id, due_from, *map(list, zip(*pending, strict=True))]
             statements.append((ADD_PENDING, values))
         if grown:
-            statements.append((GROW_RUNS, [self._project_id, *map(list, zip(*grown, strict=True))]))
+            values = [self._project_id, *map(list, zip(*grown, strict=True))]
+            statements.append((_GROW_RUNS, values))
         return statements
 
 
