@@ -10,21 +10,20 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
-from api import problems, viewer
+from api import otlp, problems, viewer
 from api.dependencies import document_security
 from api.freshness import BehindHeader, SpanIndexCache
 from api.metrics import Metrics
-from api.middleware.authentication import Access, Authentication
-from api.middleware.request_log import RequestLog
-from api.middleware.responses import (
+from api.middleware import (
     BodyLimit,
     Compression,
     ErrorResponses,
     ETags,
     OtlpOrigins,
+    RequestLog,
     SecurityHeaders,
 )
-from api.otlp import routes as otlp
+from api.middleware.authentication import Access, Authentication
 from api.parts import Parts
 from api.requests import Intake, name_lineage, refuse_unknown_parameters
 from api.routes import (
@@ -47,7 +46,7 @@ from api.routes.plans import components
 from api.run_events import DEFAULT_SETTINGS, ChangedRecords, RunRevision, StreamSettings
 from tracer.lineage.diff import RunDiff
 from tracer.lineage.tree import PlanNode
-from tracer.otel.projection.project import places_of
+from tracer.otel.projection import places_of
 
 ROUTERS = (
     events.router,

@@ -22,7 +22,7 @@ from fastapi import Depends, Header, Request, Response
 
 from api.freshness import freshness_of
 from tracer import errors
-from tracer.lineage.tree import Revision
+from tracer.lineage import Revision
 
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     HTTPStatus.NOT_MODIFIED.value: {"description": "Nothing changed since the given ETag."}

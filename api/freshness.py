@@ -19,8 +19,9 @@ from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tracer.lineage.tree import Payloads, Revision, TreeRows
-from tracer.records.record_classes import Kind, RecordReference
+from tracer.lineage import Payloads, Revision, TreeRows
+from tracer.records import Kind
+from tracer.records.record_classes import RecordReference
 from tracer.records.spans import LogRecord, Span
 from tracer.store import Behind, SpanProjection, TraceReader
 

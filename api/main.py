@@ -34,7 +34,7 @@ from api.commands.prices import prices
 from api.commands.spans import projector, reproject
 from api.metrics import Metrics
 from api.middleware.authentication import Access, is_loopback
-from api.otlp.grpc_server import GrpcAddress, grpc_serving
+from api.otlp import GrpcAddress, grpc_serving
 from api.parts import Parts
 from api.requests import VARIABLE, behind_proxies
 from tracer.cli.run import AsJson, check_outcome, print_outcome, run_and_report
@@ -42,15 +42,13 @@ from tracer.cli.terminal import TERMINATED, Project, console, counted, run_comma
 from tracer.context import Identity
 from tracer.errors import ConfigurationError, NoApplication
 from tracer.logs import configure_logs
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import spool_for
+from tracer.recorder import Recorder, spool_for
+from tracer.records import DEFAULT_PROJECT
 from tracer.records.access import Caller, Scope
 from tracer.records.events import Event, PlanStarted
-from tracer.records.ids import DEFAULT_PROJECT
 from tracer.records.sessions import SessionStates
-from tracer.runtime.application import Application, Surroundings
+from tracer.runtime import Application, RunLauncher, Surroundings
 from tracer.runtime.launcher import (
-    RunLauncher,
     RunReader,
     ServedApplication,
     application_launcher,
@@ -59,17 +57,15 @@ from tracer.runtime.launcher import (
     with_model_of,
 )
 from tracer.settings import Settings
+from tracer.storage.postgres import OnCommit, Pool, ProjectPool, open_pool
 from tracer.storage.postgres.jobs import Backlog, Pruner, Reaper, Reprojector, SpanPacker
 from tracer.storage.postgres.keys import Authenticator
 from tracer.storage.postgres.migrate import MigrationPlan, plan_upgrade
 from tracer.storage.postgres.migrate import head as schema_head
-from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.processes import projectors
 from tracer.storage.postgres.project_stores import PostgresSessions, ProjectStores
 from tracer.storage.postgres.projects import project_id_of
 from tracer.storage.postgres.rollups import RollupJob
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import OnCommit
 from tracer.storage.write_redaction import WriteRedactor
 
 DEFAULT_PORT = 8420

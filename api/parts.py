@@ -15,11 +15,10 @@ from typing import Literal, Protocol, Unpack
 from uuid import UUID
 
 from tracer.context import Identity
+from tracer.records import DEFAULT_PROJECT_ID, Run
 from tracer.records.access import ApiKey, Caller, NewKey, ProjectSettings, Scope, SettingsChange
 from tracer.records.events import Event
-from tracer.records.ids import DEFAULT_PROJECT_ID
 from tracer.records.prices import ModelPrice
-from tracer.records.record_classes import Run
 from tracer.store import SpanProjection, TraceReader, TraceWriter
 
 

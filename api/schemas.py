@@ -23,17 +23,16 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from tracer.records import Kind, Run
 from tracer.records.conversation import ConversationMessage, conversation
 from tracer.records.pages import OpenCall, RunFailure, RunPreview
 from tracer.records.prices import known_total
 from tracer.records.record_classes import (
     ActToolInfo,
     AgentExecutionRecord,
-    Kind,
     Outcome,
     PlanExecutionRecord,
     Record,
-    Run,
     ThinkActRecord,
 )
 from tracer.store import AnyRecord, ToolCallPreview

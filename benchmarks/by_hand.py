@@ -22,8 +22,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from benchmarks.figures import Figure, at_most
 from benchmarks.surroundings import Bench
-from tracer.client.tracing import Tracing
-from tracer.recorder.spool import Spool
+from tracer.client import Tracing
+from tracer.recorder import Spool
 from tracer.records.events import Event
 from tracer.storage.memory import RecordingInMemory
 from tracer.store import WriteAnswer

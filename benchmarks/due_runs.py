@@ -15,7 +15,7 @@ from psycopg import RawCursor
 
 from benchmarks.figures import Figure
 from benchmarks.surroundings import Bench
-from tracer.otel.projection.project import PROJECTION_VERSION
+from tracer.otel.projection import PROJECTION_VERSION
 from tracer.storage.postgres.projection_rows import DUE, NEXT_DUE
 from tracer.storage.postgres.projector import DUE_AT_ONCE
 

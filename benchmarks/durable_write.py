@@ -20,8 +20,8 @@ import psycopg
 
 from benchmarks.figures import Figure, at_most
 from benchmarks.surroundings import Bench
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
+from tracer.records import Status, new_id
 from tracer.records.events import (
     ChosenToolCall,
     Event,
@@ -32,11 +32,7 @@ from tracer.records.events import (
     ThoughtStarted,
     ToolCallStarted,
 )
-from tracer.records.ids import new_id
-from tracer.records.status import Status
-from tracer.storage.postgres.pool import open_pool
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 
 ARGUMENTS = '{"patient": "p-1", "arm": "left"}'
 BATCH = 3

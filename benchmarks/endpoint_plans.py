@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from benchmarks.grown_tables import BIG_TABLES
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 _SETTINGS = {
     "session_preload_libraries": "auto_explain",

@@ -24,17 +24,18 @@ from benchmarks.projection import collecting_as_a_server
 from benchmarks.surroundings import Bench, processor_seconds
 from benchmarks.workload import bodies, trace
 from tracer.clock import utc_now
-from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.records import DEFAULT_PROJECT_ID
 from tracer.records.spans import TraceSpans
-from tracer.storage.postgres.pool import (
-    SyncConnection,
+from tracer.storage.postgres import (
+    PostgresWriter,
+    ProjectPool,
     connection_options,
     open_pool,
+    postgres_writer,
     sync_connection,
 )
+from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.projector import Projector
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 
 SIZES = (1_000, 5_000, 10_000, 25_000, 50_000)
 PART = 50

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import psycopg
 from psycopg import sql
 
-from tracer.otel.projection.project import PROJECTION_VERSION
+from tracer.otel.projection import PROJECTION_VERSION
 
 CALLS_A_RUN = 50
 RARE_TOOL = "rarely_called"

@@ -28,9 +28,8 @@ from benchmarks.other_forms import exporters
 from benchmarks.surroundings import Bench, milliseconds
 from benchmarks.workload import bodies, trace
 from tracer.clock import utc_now
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool
 from tracer.storage.postgres.rollups import roll_up
-from tracer.storage.postgres.session import ProjectPool
 
 FEW = 50_000
 """The number of tool calls in the small database: as many as a page of a list examines."""

@@ -20,14 +20,20 @@ import orjson
 
 from benchmarks.figures import Figure, at_most, spread
 from benchmarks.surroundings import Bench
+from tracer.records import Status, new_id
 from tracer.records.events import Event, PlannedStep, PlanStarted, ToolCallFinished, ToolCallStarted
-from tracer.records.ids import new_id
-from tracer.records.status import Status
-from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.storage.postgres import (
+    Notify,
+    Pool,
+    PostgresWriter,
+    ProjectPool,
+    RunWatch,
+    WriterOptions,
+    notifications,
+    open_pool,
+    postgres_writer,
+)
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.watch import Notify, RunWatch, notifications
-from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 
 EVENTS_A_SECOND = 100
 CLIENTS = 3

@@ -18,9 +18,9 @@ from benchmarks.live import EVENTS_A_SECOND, Recording, recording_process
 from benchmarks.surroundings import Bench
 from benchmarks.viewer import chromium
 from tracer.clock import utc_now
+from tracer.records import new_id
 from tracer.records.events import ToolCallStarted
-from tracer.records.ids import new_id
-from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.postgres import PostgresWriter
 
 SIZES = (0, 1_000, 10_000)
 """How many records the run has before."""

@@ -16,7 +16,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from benchmarks.workload import BATCH_SPANS, bodies, request, traces
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.spans import root_plan_id
-from tracer.otel.projection.project import fields_of, project_run
+from tracer.otel.projection import fields_of, project_run
+from tracer.records import DEFAULT_PROJECT_ID, Kind
 from tracer.records.events import (
     ChosenToolCall,
     ErrorInfo,
@@ -29,8 +30,6 @@ from tracer.records.events import (
     ThoughtStarted,
     ToolCallFinished,
 )
-from tracer.records.ids import DEFAULT_PROJECT_ID
-from tracer.records.record_classes import Kind
 
 Row = tuple[Any, ...]
 

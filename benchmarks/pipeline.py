@@ -27,17 +27,14 @@ from pydantic_ai.tool_manager import ToolManager
 
 from benchmarks.figures import Figure
 from benchmarks.surroundings import Bench
-from tracer.adapters.langchain.tools import to_langchain
+from tracer.adapters.langchain import to_langchain
 from tracer.context import ToolContext, identity
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.records.ids import new_id
+from tracer.recorder import Recorder, Spool
+from tracer.records import new_id
 from tracer.storage.memory import recording_in_memory
+from tracer.tools import Tool, ToolRegistry, ToolService, tool
 from tracer.tools.call import CallNotes, call_tool
 from tracer.tools.parameters import UserId
-from tracer.tools.registry import ToolRegistry
-from tracer.tools.service import ToolService
-from tracer.tools.tool import Tool, tool
 
 CALLS = 200
 """How many calls a round makes of each way, one after another."""

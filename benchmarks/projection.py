@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from benchmarks.figures import Figure
 from benchmarks.surroundings import Bench
 from benchmarks.workload import bodies, traces
-from tracer.otel.projection.project import project_run
+from tracer.otel.projection import project_run
 
 TRACE_SPANS = 1_000
 _YOUNG_OBJECTS = 50_000

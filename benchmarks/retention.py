@@ -18,10 +18,9 @@ from benchmarks.ingest import wait_until_projected
 from benchmarks.mixed import BATCH, RECORDS, write
 from benchmarks.surroundings import Bench
 from benchmarks.workload import trace
+from tracer.storage.postgres import ProjectPool, open_pool
 from tracer.storage.postgres.jobs import Pruner
-from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.projects import SettingsOfProject
-from tracer.storage.postgres.session import ProjectPool
 
 
 def measured(bench: Bench) -> Iterator[Figure]:

@@ -27,11 +27,11 @@ from api.main import server_parts
 from benchmarks.figures import Figure, at_most
 from benchmarks.surroundings import Bench, surroundings
 from benchmarks.workload import BATCH_SPANS, bodies, trace
-from tracer.records.ids import DEFAULT_PROJECT_ID
-from tracer.runtime.application import Agent, Application
+from tracer.records import DEFAULT_PROJECT_ID
+from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import read_settings
-from tracer.storage.postgres.pool import connection_options, sync_connection
+from tracer.storage.postgres import connection_options, sync_connection
 from tracer.storage.postgres.projector import Projector
 
 ROOT = Path(__file__).parents[1]

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from tracer.storage.postgres.tables import METADATA
+from tracer.storage.postgres import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],

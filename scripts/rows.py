@@ -15,8 +15,9 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from tracer.lineage.tree import Row
-from tracer.records.record_classes import RECORDS, Inferred, Kind, Outcome, Record, Shown
+from tracer.lineage import Row
+from tracer.records import Kind
+from tracer.records.record_classes import RECORDS, Inferred, Outcome, Record, Shown
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "tracer/lineage/tree.py"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from tracer.storage.postgres import METADATA
 from tracer.storage.postgres.migrate import VIEWS_FILE
-from tracer.storage.postgres.tables import METADATA
 
 OF_RECORDS = {"runs", "plans", "sub_plans", "steps", "think_acts", "tool_calls"}
 """The views that show the fields of records."""

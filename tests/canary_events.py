@@ -12,8 +12,8 @@ from pydantic.alias_generators import to_camel
 
 from tests.canaries import SECRETS
 from tests.schema_examples import example_of
+from tracer.records import new_id
 from tracer.records.events import EVENT, FROM_THE_WIRE, Event
-from tracer.records.ids import new_id
 from tracer.records.masks import WHOLE_TEXTS
 
 PASSWORD = "canary-of-a-password"

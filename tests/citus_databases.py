@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tracer.storage.postgres.tables import METADATA
+from tracer.storage.postgres import METADATA
 
 Node = tuple[str, int]
 """A host and a port."""

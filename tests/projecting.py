@@ -13,11 +13,10 @@ from threading import Event
 from typing import Any, Protocol, TypeVar, cast
 from uuid import UUID
 
-from tracer.records.record_classes import Kind
-from tracer.storage.postgres.pool import Pool, connection_options, sync_connection
+from tracer.records import Kind
+from tracer.storage.postgres import Pool, ProjectPool, connection_options, sync_connection
 from tracer.storage.postgres.projection import PostgresProjection
 from tracer.storage.postgres.projector import Projector, Round
-from tracer.storage.postgres.session import ProjectPool
 from tracer.store import Behind, SpanProjection
 
 T = TypeVar("T")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tracer.records.status import DEFAULT_TERMS
+from tracer.records import DEFAULT_TERMS
+from tracer.storage.postgres import Pool
 from tracer.storage.postgres.jobs import Reaper
-from tracer.storage.postgres.pool import Pool
 
 
 async def forget_checks(pool: Pool) -> None:

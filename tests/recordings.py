@@ -8,12 +8,14 @@ from typing import Any
 from uuid import UUID
 
 from tests.otel.projections import project
+from tracer.lineage import PAYLOAD_FIELDS, TreeRows, build_tree
 from tracer.lineage.diff import digest_of
-from tracer.lineage.tree import PAYLOAD_FIELDS, PlanNode, TreeRows, build_tree
-from tracer.otel.projection.project import totals_of
+from tracer.lineage.tree import PlanNode
+from tracer.otel.projection import totals_of
+from tracer.records import Kind, Run
 from tracer.records.events import Event
 from tracer.records.merge import RULES, Reduced, merge_records, partial_records
-from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind, Run, ThinkActRecord
+from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, ThinkActRecord
 from tracer.records.spans import Span
 from tracer.storage.memory import RecordingInMemory, in_order, node_of
 from tracer.store import WholeRun

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from tracer.clock import stepping_clock
+from tracer.records import IdSource, Reason, Status, new_id
 from tracer.records.events import (
     ChosenToolCall,
     ErrorInfo,
@@ -21,8 +22,6 @@ from tracer.records.events import (
     ThoughtStarted,
     ToolCallFinished,
 )
-from tracer.records.ids import IdSource, new_id
-from tracer.records.status import Reason, Status
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from tracer.clock import stepping_clock
+from tracer.records import IdSource, Reason, Status, new_id
 from tracer.records.events import (
     ChosenToolCall,
     ErrorInfo,
@@ -23,8 +24,6 @@ from tracer.records.events import (
     ThoughtStarted,
     ToolCallFinished,
 )
-from tracer.records.ids import IdSource, new_id
-from tracer.records.status import Reason, Status
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 QUESTION = "Why was I charged twice for invoice INV-00042? Please fix it."

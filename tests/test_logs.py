@@ -14,7 +14,7 @@ import pytest
 
 from tracer.errors import StoreUnavailable
 from tracer.logs import bind_request_ids, configure_logs, get_logger, lineage_bound, request_bound
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 logger = get_logger("tracer.something")
 

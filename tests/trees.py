@@ -10,9 +10,10 @@ from uuid import UUID
 
 import msgspec
 
+from tracer.lineage import Payloads, Revision, Row
 from tracer.lineage import tree as lineage
-from tracer.lineage.tree import NODES, ROWS, UNSTORED, Payloads, Revision, Row
-from tracer.records.record_classes import Kind
+from tracer.lineage.tree import NODES, ROWS, UNSTORED
+from tracer.records import Kind
 from tracer.storage.memory import RecordingInMemory
 from tracer.store import TraceReader
 

@@ -1,5 +1,5 @@
 # The table of the public names. `__init__.py` reads it, so each line imports one name.
-from tracer.client.tracing import Tracing as Tracing
+from tracer.client import Tracing as Tracing
 from tracer.client.work import Chosen as Chosen
 from tracer.connecting import connect as connect
 from tracer.context import ToolContext as ToolContext
@@ -17,22 +17,22 @@ from tracer.errors import StateConflict as StateConflict
 from tracer.errors import StoreUnavailable as StoreUnavailable
 from tracer.errors import ToolError as ToolError
 from tracer.errors import ToolUnavailable as ToolUnavailable
-from tracer.recorder.recorder import Recorder as Recorder
-from tracer.recorder.spool import Spool as Spool
-from tracer.records.status import Status as Status
+from tracer.recorder import Recorder as Recorder
+from tracer.recorder import Spool as Spool
+from tracer.records import Status as Status
+from tracer.runtime import Agent as Agent
+from tracer.runtime import Application as Application
+from tracer.runtime import PlanTemplate as PlanTemplate
+from tracer.runtime import RunLauncher as RunLauncher
+from tracer.runtime import StepTemplate as StepTemplate
+from tracer.runtime import Surroundings as Surroundings
+from tracer.runtime import subplan_tool as subplan_tool
 from tracer.runtime.agent_files import read_agents as read_agents
-from tracer.runtime.application import Agent as Agent
-from tracer.runtime.application import Application as Application
-from tracer.runtime.application import PlanTemplate as PlanTemplate
-from tracer.runtime.application import StepTemplate as StepTemplate
-from tracer.runtime.application import Surroundings as Surroundings
 from tracer.runtime.chat_model import ChatModel as ChatModel
 from tracer.runtime.chat_model import ChosenCall as ChosenCall
 from tracer.runtime.chat_model import Generation as Generation
 from tracer.runtime.chat_model import Message as Message
 from tracer.runtime.chat_model import ToolSpec as ToolSpec
-from tracer.runtime.launcher import RunLauncher as RunLauncher
-from tracer.runtime.loop import subplan_tool as subplan_tool
 from tracer.runtime.openai_model import OpenAIModel as OpenAIModel
 from tracer.runtime.scripted_model import Script as Script
 from tracer.runtime.scripted_model import ScriptedModel as ScriptedModel
@@ -40,6 +40,15 @@ from tracer.runtime.scripted_model import Turn as Turn
 from tracer.runtime.scripted_model import call as call
 from tracer.storage.http import HttpWriter as HttpWriter
 from tracer.storage.memory import recording_in_memory as recording_in_memory
+from tracer.tools import BudgetLimits as BudgetLimits
+from tracer.tools import RunContext as RunContext
+from tracer.tools import SessionState as SessionState
+from tracer.tools import Tool as Tool
+from tracer.tools import Toolkit as Toolkit
+from tracer.tools import ToolRegistry as ToolRegistry
+from tracer.tools import ToolResources as ToolResources
+from tracer.tools import ToolService as ToolService
+from tracer.tools import tool as tool
 from tracer.tools.call import batch_tool as batch_tool
 from tracer.tools.config import read_tools as read_tools
 from tracer.tools.functions import stateful_tool as stateful_tool
@@ -50,17 +59,8 @@ from tracer.tools.parameters import Hidden as Hidden
 from tracer.tools.parameters import TokenId as TokenId
 from tracer.tools.parameters import User as User
 from tracer.tools.parameters import UserId as UserId
-from tracer.tools.registry import ToolRegistry as ToolRegistry
 from tracer.tools.rest import BearerAuth as BearerAuth
 from tracer.tools.rest import RestConfig as RestConfig
 from tracer.tools.rest import rest_tool as rest_tool
-from tracer.tools.run import BudgetLimits as BudgetLimits
-from tracer.tools.run import ToolResources as ToolResources
-from tracer.tools.service import ToolService as ToolService
-from tracer.tools.signature import RunContext as RunContext
-from tracer.tools.signature import SessionState as SessionState
-from tracer.tools.tool import Tool as Tool
-from tracer.tools.tool import Toolkit as Toolkit
-from tracer.tools.tool import tool as tool
 
 __all__: list[str]

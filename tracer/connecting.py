@@ -11,12 +11,11 @@ from functools import partial
 
 from pydantic import ValidationError
 
-from tracer.client.connection import OpenWriter
-from tracer.client.tracing import DisabledTracing, Tracing
+from tracer.client import DisabledTracing, OpenWriter, Tracing
 from tracer.errors import ConfigurationError
-from tracer.recorder.spool import spool_for
-from tracer.records.status import LeaseTerms
-from tracer.redaction.redactor import Redaction
+from tracer.recorder import spool_for
+from tracer.records import LeaseTerms
+from tracer.redaction import Redaction
 from tracer.settings import LOCAL_SERVER, Settings, read_settings
 from tracer.store import TraceWriter
 
@@ -103,9 +102,7 @@ async def _postgres_writer(
     url: str, terms: LeaseTerms, redaction: Redaction, has_sessions: bool
 ) -> AsyncIterator[TraceWriter]:
     try:
-        from tracer.storage.postgres.pool import open_pool
-        from tracer.storage.postgres.session import ProjectPool
-        from tracer.storage.postgres.writer import WriterOptions, postgres_writer
+        from tracer.storage.postgres import ProjectPool, WriterOptions, open_pool, postgres_writer
         from tracer.storage.write_redaction import WriteRedactor
     except ModuleNotFoundError as error:
         raise ConfigurationError(

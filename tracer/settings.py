@@ -19,9 +19,8 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from tracer.errors import ConfigurationError
-from tracer.records.status import DEFAULT_TERMS, LeaseTerms
-from tracer.redaction.redactor import Redaction
-from tracer.redaction.rules import configured_keys, configured_patterns
+from tracer.records import DEFAULT_TERMS, LeaseTerms
+from tracer.redaction import Redaction, configured_keys, configured_patterns
 
 LOCAL_SERVER = "http://127.0.0.1:8420"
 """The default address of `tracer serve`."""

@@ -15,7 +15,8 @@ from uuid import UUID
 
 from pydantic import field_validator
 
-from tracer.lineage.tree import PAYLOAD_FIELDS, Payloads, Revision, Row, TreeRows
+from tracer.lineage import PAYLOAD_FIELDS, Payloads, Revision, Row, TreeRows
+from tracer.records import Kind, Lease, Run
 from tracer.records.events import Event
 from tracer.records.pages import (
     Page,
@@ -28,13 +29,10 @@ from tracer.records.pages import (
 from tracer.records.record_classes import (
     ActToolInfo,
     AgentExecutionRecord,
-    Kind,
     PlanExecutionRecord,
-    Run,
     ThinkActRecord,
 )
 from tracer.records.spans import LogRecord, Span, TraceSpans
-from tracer.records.status import Lease
 from tracer.text import preview
 
 

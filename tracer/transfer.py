@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from tracer.otel.export import spans_of_records
 from tracer.otel.otlp.spans import json_parts, protobuf_parts
+from tracer.records import Kind, Run
 from tracer.records.events import (
     ChosenToolCall,
     ErrorInfo,
@@ -29,7 +30,6 @@ from tracer.records.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.records.record_classes import Kind, Run
 from tracer.records.spans import Span
 from tracer.store import WholeRun
 

@@ -1,1 +1,9 @@
-"""The `tracer` commands that start a server or connect to the database."""
+"""The `tracer` commands that connect to the database, a module for each subject.
+
+`api.main` adds them to the program.
+
+Public modules:
+
+- `analysts`, `deletion`, `keys`, `prices`, `spans`: commands
+- `database`: the database that a command works on
+"""

@@ -21,11 +21,11 @@ from rich.table import Table
 from api.commands import database as db
 from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import ConfigurationError, StoreUnavailable
-from tracer.records.ids import DEFAULT_PROJECT
+from tracer.records import DEFAULT_PROJECT
 from tracer.settings import Settings
 from tracer.storage.embedded import installed_programs
+from tracer.storage.postgres import Pool, open_pool
 from tracer.storage.postgres.analysts import NewAnalyst, add_analyst, list_analysts, remove_analyst
-from tracer.storage.postgres.pool import Pool, open_pool
 
 analysts = typer.Typer(
     name="analysts",

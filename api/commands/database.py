@@ -9,20 +9,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from tracer.errors import ConfigurationError
 from tracer.settings import Settings
 from tracer.storage.embedded import LOOK_SECONDS, restart_when_dead, start_embedded_postgres
-from tracer.storage.postgres import migrate
+from tracer.storage.postgres import Pool, ProjectPool, migrate, open_pool
 from tracer.storage.postgres.deletion import PostgresDeletion
 from tracer.storage.postgres.keys import ApiKeys, closed_by_first_key
-from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.processes import projectors
-from tracer.storage.postgres.projection import Reprojection
-from tracer.storage.postgres.projection_rows import count_projectors
+from tracer.storage.postgres.projection import Reprojection, count_projectors
 from tracer.storage.postgres.projects import (
     SettingsOfProject,
     ensure_project,
     list_projects,
     project_id_of,
 )
-from tracer.storage.postgres.session import ProjectPool
 
 
 @asynccontextmanager

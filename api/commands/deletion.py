@@ -13,7 +13,7 @@ import typer
 from api.commands import database as db
 from tracer.cli.terminal import AsJson, Project, console, counted, progress_bar, run_command
 from tracer.errors import BadRequest
-from tracer.records.ids import DEFAULT_PROJECT
+from tracer.records import DEFAULT_PROJECT
 from tracer.settings import Settings
 from tracer.storage.postgres.deletion import PostgresDeletion, PurgeResult
 from tracer.storage.postgres.projects import SettingsOfProject

@@ -18,8 +18,8 @@ from api.commands import database as db
 from api.commands.database import KeyRing, database, key_ring
 from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import BadRequest
+from tracer.records import DEFAULT_PROJECT
 from tracer.records.access import ApiKey, ProjectSettings, Scope, SettingsChange
-from tracer.records.ids import DEFAULT_PROJECT
 from tracer.records.masks import PayloadPolicy
 from tracer.settings import Settings
 

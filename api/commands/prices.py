@@ -17,12 +17,11 @@ from api.commands import database as db
 from api.routes.prices import PriceSchema
 from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import BadRequest
+from tracer.records import DEFAULT_PROJECT
 from tracer.records.events import validation_message
-from tracer.records.ids import DEFAULT_PROJECT
-from tracer.records.prices import ALWAYS
+from tracer.records.prices import ALWAYS, RATES
 from tracer.settings import Settings
 from tracer.storage.postgres.projects import ModelPrices
-from tracer.storage.postgres.tables import RATES
 
 prices = typer.Typer(
     name="prices", help="Set, list and delete a project's own prices.", no_args_is_help=True

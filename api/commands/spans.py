@@ -16,9 +16,9 @@ import typer
 from api.commands import database as db
 from tracer.cli.terminal import AsJson, Project, console, counted, run_command
 from tracer.errors import BadRequest
-from tracer.records.ids import DEFAULT_PROJECT
+from tracer.records import DEFAULT_PROJECT
 from tracer.settings import Settings
-from tracer.storage.postgres.event_rows import EventPricing
+from tracer.storage.postgres import EventPricing
 from tracer.storage.postgres.processes import ProjectorOptions, Report, keep_projecting
 from tracer.storage.postgres.projection import Reprojection
 from tracer.storage.postgres.projector import TimeLimits

@@ -20,9 +20,9 @@ from api.metrics import Metrics
 from api.problems import ENTRY, LogEntry
 from api.viewer import is_of_the_viewer
 from tracer.logs import get_logger, request_bound
+from tracer.records import new_id
 from tracer.records.access import Caller
-from tracer.records.ids import new_id
-from tracer.redaction.redactor import standard_redaction
+from tracer.redaction import standard_redaction
 
 log = get_logger(__name__)
 

@@ -24,8 +24,8 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from api.dependencies import check_scope, writer_for
+from api.middleware import log_request, request_id
 from api.middleware.authentication import find_key_caller
-from api.middleware.request_log import log_request, request_id
 from api.otlp.routes import LOGS, PROTOBUF, TRACES, Received, accept, check_backlog, note_accepted
 from api.problems import LogEntry, log_crash, problem_of
 from tracer.errors import ConfigurationError, TracerError

@@ -32,11 +32,10 @@ from api.parts import Parts
 from api.problems import note_problem, problem_of
 from api.requests import Intake, admitted_body, media_type
 from tracer.errors import TracerError, UnknownFormat
+from tracer.otel import otlp
 from tracer.otel.dialects import session_of
-from tracer.otel.otlp import decode
-from tracer.otel.otlp.decode import (
+from tracer.otel.otlp import (
     NO_SESSION,
-    SPANS,
     Decoded,
     decode_json,
     decode_logs_json,
@@ -44,8 +43,8 @@ from tracer.otel.otlp.decode import (
     decode_protobuf,
 )
 from tracer.otel.otlp.spans import root_plan_id
+from tracer.records import Kind
 from tracer.records.access import Scope
-from tracer.records.record_classes import Kind
 from tracer.store import Refusal, SpanProjection, TraceWriter
 
 # --- OTLP over HTTP: decode requests, and answer in the encoding of the request.
@@ -95,22 +94,22 @@ class Received:
 
 TRACES = Received(
     source="spans",
-    item=SPANS.item,
+    item=otlp.SPANS.item,
     code="invalid_span",
     decoders={PROTOBUF: decode_protobuf, JSON: decode_json},
-    response_type=SPANS.response_type,
-    rejected=SPANS.rejected,
+    response_type=otlp.SPANS.response_type,
+    rejected=otlp.SPANS.rejected,
 )
 LOGS = Received(
     source="logs",
-    item=decode.LOGS.item,
+    item=otlp.LOGS.item,
     code="invalid_log_record",
     decoders={
         PROTOBUF: partial(decode_logs_protobuf, session_of=session_of),
         JSON: partial(decode_logs_json, session_of=session_of),
     },
-    response_type=decode.LOGS.response_type,
-    rejected=decode.LOGS.rejected,
+    response_type=otlp.LOGS.response_type,
+    rejected=otlp.LOGS.rejected,
 )
 
 

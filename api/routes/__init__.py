@@ -1,1 +1,9 @@
-"""The routes of the REST API: a module per noun, with its routes and its schemas."""
+"""The routes of the REST API: a module for each noun, with its routes and its schemas.
+
+`api.app` installs their routers. A new module also needs a line there.
+
+Public modules:
+
+- `chat`, `diff`, `events`, `health`, `keys`, `live`, `plans`
+- `prices`, `projects`, `runs`, `spans`, `stats`, `tool_calls`
+"""

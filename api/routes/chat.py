@@ -19,8 +19,8 @@ from api.dependencies import LauncherDep
 from api.problems import documented
 from api.schemas import RunSchema
 from tracer.context import identity
+from tracer.records import Run
 from tracer.records.events import ErrorInfo, Event, PlanFinished, ThoughtRecorded
-from tracer.records.record_classes import Run
 
 # --- The request and the event stream of the chat route.
 

@@ -16,9 +16,9 @@ from api.problems import documented
 from api.requests import until_client_leaves
 from api.routes.plans import content, tree_json
 from api.schemas import PLAN_ID, TOOL_CALL_ID
+from tracer.lineage import Payloads, TreeRows, build_tree
 from tracer.lineage.diff import diff_trees
-from tracer.lineage.tree import Payloads, TreeRows, build_tree
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 from tracer.store import TraceReader
 
 # --- An example of the comparison of two runs, for the OpenAPI document.

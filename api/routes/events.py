@@ -21,6 +21,7 @@ from api.requests import RootPlanId, admitted_body, media_type
 from api.schemas import PLAN_ID, read_config
 from tracer.errors import BadRequest, TooLarge, UnknownFormat
 from tracer.logs import bind_request_ids
+from tracer.records import Lease
 from tracer.records.events import (
     EVENT,
     FROM_THE_WIRE,
@@ -29,7 +30,6 @@ from tracer.records.events import (
     Event,
     validation_message,
 )
-from tracer.records.status import Lease
 from tracer.store import Refusal
 from tracer.text import MAX_JSON_VALUES, check_json_values
 

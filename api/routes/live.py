@@ -16,7 +16,7 @@ from api.requests import RootPlanId
 from api.routes.plans import REF
 from api.run_events import run_events
 from api.schemas import TOOL_CALL_ID
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 # --- The response of a run's event stream, for the OpenAPI document.
 

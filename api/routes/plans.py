@@ -39,20 +39,19 @@ from api.schemas import (
     PlanWithParent,
 )
 from tracer.errors import RecordNotFound
+from tracer.lineage import Payloads, TreeRows, build_tree
 from tracer.lineage.tree import (
     MissingSpans,
     Opener,
-    Payloads,
     PlanNode,
     StepNode,
     ThinkActNode,
     ToolCallNode,
-    TreeRows,
     TreeTotals,
-    build_tree,
 )
+from tracer.records import Kind
 from tracer.records.access import Scope
-from tracer.records.record_classes import RECORDS, Kind
+from tracer.records.record_classes import RECORDS
 
 # --- Schemas of the structs that the server encodes itself, for the OpenAPI document.
 

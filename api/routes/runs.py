@@ -38,7 +38,7 @@ from api.schemas import (
     SingleRunSchema,
 )
 from tracer.context import Identity
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 from tracer.store import RunFilter, RunOrder
 from tracer.transfer import Format, exported
 

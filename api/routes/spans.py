@@ -21,7 +21,8 @@ from api.requests import CursorText, PageSize, RootPlanId
 from api.schemas import STEP_ID, PageSchema, read_config
 from tracer.errors import BadCursor
 from tracer.otel.otlp.spans import moment, stored
-from tracer.records.record_classes import Kind, RecordReference
+from tracer.records import Kind
+from tracer.records.record_classes import RecordReference
 from tracer.records.spans import SPAN_ID_BYTES, LogRecord, Span
 
 # --- Schemas of spans and log records.

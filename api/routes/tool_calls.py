@@ -21,7 +21,7 @@ from api.schemas import (
     ToolCallInPlaceSchema,
     ToolCallPreviewSchema,
 )
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 from tracer.store import ToolCallFilter
 
 # --- Routes that list tool calls across runs, and read one tool call with its lineage.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.adapters.recording import RecordedStore, recording
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 
 
 @contextmanager

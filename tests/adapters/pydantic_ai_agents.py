@@ -33,7 +33,7 @@ from tests.adapters.scenario import (
     Turn,
 )
 from tracer.adapters import pydantic_ai as adapter
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 
 Recorded = tuple[Tracing, RecordedStore]
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from tests.trees import Node, plain
-from tracer.client.tracing import Tracing
-from tracer.recorder.spool import Spool
+from tracer.client import Tracing
+from tracer.recorder import Spool
 from tracer.records.events import Event
 from tracer.storage.memory import RecordingInMemory
 from tracer.store import WriteAnswer

@@ -15,10 +15,11 @@ from tests.adapters.recording import RecordedStore
 from tests.otel.decoded import spans_of_traces
 from tests.recordings import rows_of_spans
 from tracer.adapters.opentelemetry import MAX_WAITING, TracerSpanProcessor
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.errors import StoreUnavailable
-from tracer.lineage.tree import PlanNode, build_tree
-from tracer.recorder.spool import Spool
+from tracer.lineage import build_tree
+from tracer.lineage.tree import PlanNode
+from tracer.recorder import Spool
 from tracer.records.spans import Span, TraceSpans
 from tracer.store import WriteAnswer
 

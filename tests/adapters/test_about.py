@@ -20,7 +20,7 @@ from tests.adapters.recording import PLENTY_SECONDS, recording, tree_of
 from tests.adapters.spans_store import processing
 from tests.recordings import runs_of
 from tracer.adapters import agno, langchain, openai_agents, pydantic_ai
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 
 ABOUT: dict[str, Any] = {
     "user": "ann",

@@ -27,9 +27,9 @@ from tests.adapters.recording import RecordedStore, tree_of, trees_of
 from tests.recorder.stores import CommandedStore
 from tests.recordings import messages_of, runs_of
 from tracer.adapters import agno, openai_agents
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import ToolCall, current_work
-from tracer.recorder.spool import Spool
+from tracer.recorder import Spool
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from langgraph.types import Command
 from pydantic import BaseModel
 
 from tests.tools.contexts import Caller, some_context
-from tracer.adapters.langchain.tools import from_langchain
+from tracer.adapters.langchain import from_langchain
 from tracer.context import current_tool_context
 
 CANARY = "user-canary-4711"

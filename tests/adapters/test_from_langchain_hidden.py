@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from tests.tools.contexts import Caller
 from tests.tools.service_bench import service
-from tracer.adapters.langchain.tools import from_langchain
+from tracer.adapters.langchain import from_langchain
 from tracer.context import ToolContext, identity
 from tracer.errors import RegistrationError
 from tracer.tools.parameters import Hidden, TokenId, UserId

@@ -19,11 +19,11 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from tests.databases import everything_stored
 from tests.tools.service_bench import Service, postgres_service, service
-from tracer.adapters.langchain.tools import from_langchain, to_langchain
+from tracer.adapters.langchain import from_langchain, to_langchain
 from tracer.context import identity
 from tracer.errors import ToolError
+from tracer.tools import Tool, tool
 from tracer.tools.parameters import UserId
-from tracer.tools.tool import Tool, tool
 
 USERS = ("alice-canary-8c1f", "bob-canary-77d0")
 

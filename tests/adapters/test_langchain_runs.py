@@ -29,7 +29,7 @@ from tests.adapters.scenario import CITIES, assert_scenario, scenario
 from tests.recordings import runs_of
 from tests.trees import read_tree
 from tracer.adapters.langchain import runs as langchain_runs
-from tracer.lineage.tree import Payloads
+from tracer.lineage import Payloads
 from tracer.records.prices import TokenUsage, cost_of
 
 

@@ -28,7 +28,7 @@ from tests.adapters.langchain_agents import (
 )
 from tests.adapters.outline import calls_of
 from tests.adapters.recording import tree_of, trees_of
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 
 async def test_handler_keeps_no_state_of_ended_runs(tmp_path: Path) -> None:

@@ -35,9 +35,9 @@ from tests.adapters.recording import recording, tree_of, trees_of
 from tests.adapters.scenario import assert_scenario, scenario
 from tests.recordings import run_of
 from tests.trees import Node
+from tracer.adapters.langchain import RecordingHandler
 from tracer.adapters.langchain import runs as langchain_runs
-from tracer.adapters.langchain.runs import RecordingHandler
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 
 
 def shape(plan: Node) -> Any:

@@ -32,8 +32,8 @@ from tests.recordings import runs_of
 from tests.trees import read_tree
 from tracer.adapters import openai_agents
 from tracer.adapters.openai_agents.run import OpenAIRun
-from tracer.client.tracing import Tracing
-from tracer.lineage.tree import Payloads
+from tracer.client import Tracing
+from tracer.lineage import Payloads
 
 
 @pytest.fixture

@@ -34,8 +34,8 @@ from tests.recorder.stores import CommandedStore
 from tests.recordings import messages_of, round_of
 from tests.runtime.chat_server import ChatServer, serving
 from tracer.adapters import openai_agents
-from tracer.client.tracing import Tracing
-from tracer.recorder.spool import Spool
+from tracer.client import Tracing
+from tracer.recorder import Spool
 from tracer.runtime.chat_model import ChosenCall
 from tracer.runtime.scripted_model import Script, Turn
 from tracer.runtime.scripted_model import ScriptedModel as ServedModel

@@ -30,7 +30,7 @@ from tracer.adapters import pydantic_ai
 from tracer.adapters.pydantic_ai.run import PydanticAIRun
 from tracer.connecting import connect
 from tracer.context import in_context
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.adapters.scenario import (
     scenario,
 )
 from tests.otel.captured import expected_facts as captured_facts
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import Chosen, ToolCall
 
 

@@ -11,11 +11,11 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import BaseModel
 
 from tests.tools.service_bench import service
-from tracer.adapters.langchain.tools import from_langchain, to_langchain
+from tracer.adapters.langchain import from_langchain, to_langchain
 from tracer.context import identity
 from tracer.errors import RegistrationError
+from tracer.tools import Tool, tool
 from tracer.tools.parameters import UserId
-from tracer.tools.tool import Tool, tool
 
 
 class Place(BaseModel):

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import psycopg
 
 from tests.analysts.ward_week import tell_week
+from tracer.storage.postgres import open_pool
 from tracer.storage.postgres.analysts import add_analyst, remove_analyst
-from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.projects import ensure_project
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "queries.md"

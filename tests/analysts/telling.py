@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
+from tracer.records import Reason, Status
 from tracer.records.events import (
     ChosenToolCall,
     EndingStatus,
@@ -24,7 +25,6 @@ from tracer.records.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.records.status import Reason, Status
 
 OK: Final = Status.SUCCEEDED
 FAILED: Final = Status.FAILED

@@ -15,11 +15,9 @@ from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.projecting import project_in
 from tests.reaping import expire_leases
 from tracer.otel.otlp.blocks import traces_of
+from tracer.records import LeaseTerms, Reason
 from tracer.records.spans import Span
-from tracer.records.status import LeaseTerms, Reason
-from tracer.storage.postgres.pool import Pool
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import WriterOptions, postgres_writer
+from tracer.storage.postgres import Pool, ProjectPool, WriterOptions, postgres_writer
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 WARD_1 = UUID("00000000-0000-7000-8000-00000000000a")

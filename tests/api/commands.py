@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from api.main import DEFAULT_HOST, FREE_PORT, served
 from tracer.cli.main import commands
-from tracer.records.ids import DEFAULT_PROJECT
-from tracer.runtime.application import Agent, Application
+from tracer.records import DEFAULT_PROJECT
+from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import read_settings
 

@@ -25,20 +25,27 @@ from tests.projecting import DatabaseProjection, Projection, WokenProjection, pr
 from tests.sample_runs import SampleRun
 from tracer.logs import configure_logs
 from tracer.otel.otlp.blocks import traces_of
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
 from tracer.records.spans import Span
-from tracer.runtime.application import Agent, Application
-from tracer.runtime.launcher import RunLauncher, ServedApplication
+from tracer.runtime import Agent, Application, RunLauncher
+from tracer.runtime.launcher import ServedApplication
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.postgres.pool import ANSWER_SECONDS, connection_options, open_pool
+from tracer.storage.postgres import (
+    Notify,
+    ProjectPool,
+    RunWatch,
+    WriterOptions,
+    connection_options,
+    notifications,
+    open_pool,
+    postgres_writer,
+)
+from tracer.storage.postgres.pool import ANSWER_SECONDS
 from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.watch import Notify, RunWatch, notifications
-from tracer.storage.postgres.writer import WRITE_SECONDS, WriterOptions, postgres_writer
+from tracer.storage.postgres.writer import WRITE_SECONDS
 from tracer.store import TraceWriter
-from tracer.tools.tool import Tool, tool
+from tracer.tools import Tool, tool
 
 
 @dataclass(frozen=True)

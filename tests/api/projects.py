@@ -24,25 +24,27 @@ from tests.otel.made_traces import TRACE_ID, body_of, made, spans_from
 from tests.projecting import project_in, projecting
 from tests.sample_runs import SampleRun, sample_run
 from tracer.otel.otlp.blocks import traces_of
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
+from tracer.records import DEFAULT_PROJECT_ID, LeaseTerms, new_id
 from tracer.records.access import Scope
 from tracer.records.events import EVENT, event_json
-from tracer.records.ids import DEFAULT_PROJECT_ID, new_id
 from tracer.records.prices import ALWAYS, ModelPrice
-from tracer.records.status import LeaseTerms
-from tracer.runtime.application import Agent, Application
-from tracer.runtime.launcher import RunLauncher, ServedApplication
+from tracer.runtime import Agent, Application, RunLauncher
+from tracer.runtime.launcher import ServedApplication
 from tracer.runtime.scripted_model import ScriptedModel
+from tracer.storage.postgres import (
+    METADATA,
+    Pool,
+    ProjectPool,
+    RunWatch,
+    open_pool,
+    postgres_writer,
+)
 from tracer.storage.postgres.keys import Authenticator
-from tracer.storage.postgres.pool import Pool, open_pool, pooled_connection
+from tracer.storage.postgres.pool import pooled_connection
 from tracer.storage.postgres.project_stores import PostgresSessions, ProjectStores
 from tracer.storage.postgres.projects import ensure_project
 from tracer.storage.postgres.rollups import roll_up
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.tables import METADATA
-from tracer.storage.postgres.watch import RunWatch
-from tracer.storage.postgres.writer import postgres_writer
 
 WORDS = ("Weekly review", "How was my week?", "Review", "measure", "check", "at once", "nurse")
 """What a sample run says; each becomes a canary."""

@@ -18,8 +18,8 @@ from tests.api import ward
 from tests.api.commands import tracer
 from tests.api.conftest import client_of as client_without_host
 from tracer.errors import ApplicationUnavailable, ConfigurationError, StoreUnavailable
-from tracer.runtime.application import Application, Surroundings
-from tracer.runtime.launcher import RunLauncher, ServedApplication
+from tracer.runtime import Application, RunLauncher, Surroundings
+from tracer.runtime.launcher import ServedApplication
 from tracer.settings import read_settings
 from tracer.tools.config import read_tools
 

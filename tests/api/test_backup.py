@@ -18,12 +18,10 @@ from tracer.otel.otlp.blocks import traces_of
 from tracer.records.access import Scope
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.embedded import installed_programs
+from tracer.storage.postgres import PostgresWriter, ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.keys import ApiKeys, Authenticator
-from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.project_stores import PostgresSessions, ProjectStores
 from tracer.storage.postgres.projects import ensure_project
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 
 TRACE = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "a tool"}
 

@@ -24,19 +24,15 @@ from tests.otel.decoded import spans_in
 from tests.recorder.stores import CommandedStore
 from tests.recordings import whole_run
 from tracer.errors import ToolError
+from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.blocks import block_key, pack_block
-from tracer.otel.otlp.decode import decode_protobuf
 from tracer.otel.otlp.spans import encode_json
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
+from tracer.records import DEFAULT_PROJECT_ID, new_id
 from tracer.records.events import Event, PlanStarted, event_json
-from tracer.records.ids import DEFAULT_PROJECT_ID, new_id
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.postgres.pool import open_pool
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
-from tracer.tools.signature import SessionState
-from tracer.tools.tool import tool
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
+from tracer.tools import SessionState, tool
 from tracer.transfer import Format, exported
 
 MOST = len(HIDDEN) + 1

@@ -27,8 +27,8 @@ from tests.canary_events import EVERYTHING, VALUES, found_in
 from tests.schema_examples import TextOf, example_of
 from tracer.records.access import Scope
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn
+from tracer.storage.postgres import open_pool
 from tracer.storage.postgres.keys import Authenticator
-from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.project_stores import ProjectStores
 
 ELSEWHERE = {"record_events", "record_traces"}

@@ -16,8 +16,7 @@ from tests.otel.coding_agents import captured as coding_agents
 from tests.otel.projections import Projected
 from tests.otel.sdks import captured as sdks
 from tests.profiles import quick_among
-from tracer.records.record_classes import Kind
-from tracer.records.status import Status
+from tracer.records import Kind, Status
 
 WITHOUT_MESSAGE = {
     "claude-code-denied-content-on": 1,  # a call that the user denied: its reason is `denied`

@@ -16,9 +16,8 @@ from tests.api.conftest import client_of, serving_parts
 from tests.databases import everything_stored
 from tracer.errors import ToolError
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
+from tracer.tools import SessionState, Tool, tool
 from tracer.tools.parameters import UserId
-from tracer.tools.signature import SessionState
-from tracer.tools.tool import Tool, tool
 
 ALICE, BOB = "alice-canary-8c1f", "bob-canary-77d0"
 

@@ -215,7 +215,7 @@ import time
 from tracer.runtime.application import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.tools.tool import tool
+from tracer.tools.definition import tool
 
 @tool
 def hang() -> None:

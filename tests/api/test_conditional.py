@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.api.conftest import Api
 from tests.sample_runs import SampleRun, sample_run
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 
 def paths(run: SampleRun) -> dict[str, str]:

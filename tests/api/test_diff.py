@@ -11,7 +11,7 @@ from api.routes.diff import MOST_MESSAGE_BYTES
 from tests.api.conftest import Api
 from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 
 async def test_diff_of_two_runs_counts_added_and_changed_records(api: Api) -> None:

@@ -21,9 +21,7 @@ from tests.contract.moments import Moments
 from tests.projecting import projecting
 from tests.storage.deletions import rich_run
 from tracer.records.events import Event
-from tracer.storage.postgres.pool import open_pool
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 
 
 async def record(api: Api, *events: Event) -> None:

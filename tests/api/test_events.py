@@ -19,8 +19,8 @@ from api.requests import MAX_BYTES
 from api.routes.events import MAX_EVENTS, MAX_FIELDS
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.sample_runs import sample_run
+from tracer.records import new_id
 from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION, Event, event_json
-from tracer.records.ids import new_id
 
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}

@@ -25,11 +25,10 @@ from tests.projecting import DatabaseProjection
 from tests.sample_runs import sample_run
 from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.projection.project import place_spans
+from tracer.otel.projection import place_spans
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.postgres.pool import connection_options, open_pool
+from tracer.storage.postgres import ProjectPool, connection_options, open_pool
 from tracer.storage.postgres.projection import PostgresProjection
-from tracer.storage.postgres.session import ProjectPool
 from tracer.store import TraceReader
 
 RUN = UUID(TRACE_ID)

@@ -28,7 +28,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from api.app import create_app
 from api.metrics import Metrics
-from api.otlp.grpc_server import MAX_MESSAGE_BYTES, GrpcAddress, grpc_serving
+from api.otlp import GrpcAddress, grpc_serving
+from api.otlp.grpc_server import MAX_MESSAGE_BYTES
 from api.parts import Parts
 from api.requests import Intake
 from tests.api.commands import serving_here, tracer
@@ -40,7 +41,7 @@ from tracer.errors import ConfigurationError
 from tracer.otel.otlp.spans import encode_protobuf, root_plan_id
 from tracer.records.access import EVERYBODY
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.postgres.pool import connection_options
+from tracer.storage.postgres import connection_options
 
 RUN = root_plan_id(bytes.fromhex(TRACE_ID))
 SECONDS = 60

@@ -27,10 +27,10 @@ from tests.otel.projections import project
 from tests.otel.wire import bytes_field
 from tests.profiles import quick_among, scaled
 from tests.sample_runs import sample_run
-from tracer.otel.otlp.decode import decode_json
+from tracer.otel.otlp import decode_json
 from tracer.otel.otlp.spans import encode_json
+from tracer.records import new_id
 from tracer.records.events import event_json
-from tracer.records.ids import new_id
 
 if sys.version_info >= (3, 14):
     from compression import zstd

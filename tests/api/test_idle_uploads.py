@@ -17,8 +17,8 @@ import pytest
 from api.commands.database import key_ring
 from tests.servers import tracer_server
 from tests.storage.lock_waits import until
+from tracer.records import new_id
 from tracer.records.access import Scope
-from tracer.records.ids import new_id
 
 MIB = 2**20
 ADDRESS_SPACE = 3 * 2**29

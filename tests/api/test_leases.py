@@ -8,7 +8,7 @@ import pytest
 
 from tests.api.conftest import Api
 from tests.sample_runs import sample_run
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 
 async def test_heartbeat_response_contains_the_renewal_time(api: Api) -> None:

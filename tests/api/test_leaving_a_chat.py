@@ -10,10 +10,10 @@ import httpx2
 import orjson
 
 from tests.api.conftest import on_loopback, serving_parts
-from tracer.records.status import Status
+from tracer.records import Status
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
+from tracer.tools import tool
 from tracer.tools.parameters import UserId
-from tracer.tools.tool import tool
 
 PATIENCE = 60.0
 """Seconds after which what should have happened has not."""

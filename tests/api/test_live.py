@@ -24,15 +24,11 @@ from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
 from tests.servers import start_server
 from tracer.errors import StoreUnavailable
+from tracer.records import Kind, new_id
 from tracer.records.events import Event
-from tracer.records.ids import new_id
-from tracer.records.record_classes import Kind
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.storage.postgres import Pool, ProjectPool, RunWatch, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.watch import RunWatch
-from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import RunChanges
 
 PATIENCE = 60.0

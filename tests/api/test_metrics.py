@@ -20,8 +20,8 @@ from tests.api.conftest import Api, client_of, parts_without_database
 from tests.api.projects import two_projects
 from tests.otel.made_traces import body_of, made
 from tests.sample_runs import sample_run
+from tracer.records import new_id
 from tracer.records.events import event_json
-from tracer.records.ids import new_id
 from tracer.settings import read_settings
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -7,8 +7,7 @@ from uuid import UUID
 from tests.api.conftest import Api
 from tests.otel.made_traces import TRACE_ID, agent, body_of, tool
 from tracer.otel.projection.project import record_ids
-from tracer.records.ids import new_id
-from tracer.records.record_classes import Kind
+from tracer.records import Kind, new_id
 
 RUN = UUID(TRACE_ID)
 JSON = {"Content-Type": "application/json"}

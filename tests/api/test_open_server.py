@@ -15,8 +15,8 @@ from tests.api import ward
 from tests.api.conftest import serving_parts
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import read_settings
+from tracer.storage.postgres import open_pool
 from tracer.storage.postgres.keys import Authenticator
-from tracer.storage.postgres.pool import open_pool
 
 
 @pytest.fixture

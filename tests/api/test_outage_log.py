@@ -19,8 +19,7 @@ import tracer as library
 from tests.api.commands import Tracer, serving_here
 from tests.cli.test_spools import new_key, titles
 from tests.recorder.plans import plan_started
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import spool_for
+from tracer.recorder import Recorder, spool_for
 from tracer.storage.http import HttpWriter
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-")

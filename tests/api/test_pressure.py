@@ -19,7 +19,7 @@ from tests.api.conftest import parts_without_database
 from tests.recorder.stores import CommandedStore
 from tests.tools.short_times import long_enough
 from tracer.errors import TooBusy
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 PROTOBUF = {"Content-Type": "application/x-protobuf"}

@@ -14,13 +14,11 @@ import pytest
 from tests.api.commands import serving_here, tracer
 from tests.api.projects import Doors, two_projects
 from tests.contract.moments import Moments
+from tracer.records import Status, new_id
 from tracer.records.access import Scope
 from tracer.records.events import Event, ThoughtRecorded, event_json
-from tracer.records.ids import new_id
-from tracer.records.status import Status
+from tracer.storage.postgres import ProjectPool, open_pool
 from tracer.storage.postgres.keys import ApiKeys
-from tracer.storage.postgres.pool import open_pool
-from tracer.storage.postgres.session import ProjectPool
 
 LLAMA = {"model": "ward-llama", "inputUsd": 2, "outputUsd": 100}
 SHOWN = {

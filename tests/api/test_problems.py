@@ -10,8 +10,8 @@ import psycopg
 from api.schemas import PLAN_ID
 from tests.api.conftest import Api, client_of, parts_without_database, serving_parts
 from tests.sample_runs import sample_run
+from tracer.records import new_id
 from tracer.records.events import event_json
-from tracer.records.ids import new_id
 from tracer.runtime.scripted_model import ScriptedModel
 
 

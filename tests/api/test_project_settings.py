@@ -16,10 +16,9 @@ from tests.storage.lock_waits import until_waiting
 from tracer.errors import BadRequest, StoreUnavailable
 from tracer.records.access import ProjectSettings, Scope
 from tracer.records.masks import PayloadPolicy
+from tracer.storage.postgres import ProjectPool, open_pool
 from tracer.storage.postgres.keys import ApiKeys
-from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.projects import SettingsOfProject
-from tracer.storage.postgres.session import ProjectPool
 
 FOR_EVER = {
     "name": "default",

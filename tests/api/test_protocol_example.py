@@ -16,7 +16,7 @@ import pytest
 from api.openapi import DOCS
 from api.schemas import PLAN_ID
 from tests.api.commands import serving_here
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 ROOT = Path(__file__).parents[2]
 

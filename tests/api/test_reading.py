@@ -7,9 +7,8 @@ from typing import Any
 
 from tests.api.conftest import Api
 from tests.sample_runs import START, sample_run
+from tracer.records import Status, new_id
 from tracer.records.events import PlanStarted, ToolCallFinished, ToolCallStarted
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 
 async def test_run_contains_its_root_plan_and_totals(api: Api) -> None:

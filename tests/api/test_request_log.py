@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from api.middleware.request_log import request_id
+from api.middleware import request_id
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.otel.made_traces import body_of, made
 from tests.sample_runs import sample_run
 from tracer.logs import configure_logs
+from tracer.records import new_id
 from tracer.records.events import event_json
-from tracer.records.ids import new_id
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 TRACE = "0af7651916cd43dd8448eb211c80319c"

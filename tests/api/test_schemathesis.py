@@ -13,10 +13,8 @@ import pytest
 from tests.sample_runs import sample_run
 from tests.servers import ONE_PROJECTOR, tracer_server
 from tracer.records.access import Scope
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.keys import ApiKeys
-from tracer.storage.postgres.pool import open_pool
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
 
 pytestmark = pytest.mark.thorough
 

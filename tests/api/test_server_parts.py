@@ -14,10 +14,9 @@ from health.diary import Diary
 from tests.runtime.chat_server import ChatServer, serving
 from tracer.context import identity
 from tracer.errors import ConfigurationError
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool, spool_path
-from tracer.runtime.application import Agent, Application
-from tracer.runtime.launcher import RunLauncher
+from tracer.recorder import Recorder, Spool
+from tracer.recorder.spool import spool_path
+from tracer.runtime import Agent, Application, RunLauncher
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn
 from tracer.settings import read_settings
 from tracer.storage.memory import recording_in_memory

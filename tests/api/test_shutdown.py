@@ -22,9 +22,9 @@ from tests.sample_runs import SampleRun, sample_run
 from tests.servers import Server, start_server
 from tests.storage.lock_waits import until_waiting
 from tests.torture.lengths import IS_LONG
-from tracer.recorder.recorder import CLOSING_SECONDS
+from tracer.recorder import CLOSING_SECONDS
 from tracer.records.events import event_json
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import read_settings
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.api.commands import Tracer
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 
 def test_reproject_command_lists_the_runs_that_it_cannot_project(

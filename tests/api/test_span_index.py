@@ -11,8 +11,8 @@ from tests.contract.conftest import new_postgres_store
 from tests.contract.stores import NewStore
 from tests.otel.captured import moved
 from tests.otel.made_traces import agent, spans_from, tool
-from tracer.otel.projection.project import places_of
-from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.otel.projection import places_of
+from tracer.records import DEFAULT_PROJECT_ID
 
 __all__ = ["new_postgres_store"]
 

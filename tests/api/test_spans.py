@@ -9,7 +9,7 @@ from tests.api.conftest import Api
 from tests.otel.captured import spans_of
 from tests.otel.made_traces import TRACE_ID, made, spans_from
 from tests.sample_runs import sample_run
-from tracer.records.ids import new_id, span_id
+from tracer.records import new_id, span_id
 from tracer.records.spans import Span
 
 ONE_RUN = "pydantic-ai-default-single"

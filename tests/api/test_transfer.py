@@ -17,8 +17,8 @@ from tests.api.conftest import Api
 from tests.otel.captured import spans_of
 from tests.sample_runs import sample_run
 from tracer.otel.otlp.spans import encode_protobuf, root_plan_id
+from tracer.records import new_id
 from tracer.records.events import event_json
-from tracer.records.ids import new_id
 
 
 async def test_otlp_export_uses_the_encoding_of_the_accept_header(api: Api) -> None:

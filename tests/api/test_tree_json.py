@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from api.routes.plans import tree_json
 from tests.trees import plain
-from tracer.lineage.tree import NODES, PlanNode, Row, ToolCallNode, TreeRows, build_tree
-from tracer.records.record_classes import Kind
+from tracer.lineage import Row, TreeRows, build_tree
+from tracer.lineage.tree import NODES, PlanNode, ToolCallNode
+from tracer.records import Kind
 
 BELOW = ("agent_executions", "tool_calls")
 

@@ -12,8 +12,7 @@ import psycopg
 import pytest
 
 from tests.api.projects import Attack, attack, two_projects
-from tracer.storage.postgres.pool import Pool
-from tracer.storage.postgres.session import ProjectPool
+from tracer.storage.postgres import Pool, ProjectPool
 
 
 async def test_no_operation_reads_or_changes_another_project(

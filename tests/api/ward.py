@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.tools.tool import tool
+from tracer.tools import tool
 
 waiting = threading.Event()
 """Set when the tool `wait` runs."""

@@ -22,10 +22,8 @@ from api.run_events import run_events
 from tests.api.run_stream import flattened
 from tests.citus_databases import workers_of
 from tests.databases import stored_spans
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, RunWatch, open_pool
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.watch import RunWatch
 
 _ENDLESS = "watch_run"
 _IDS = {"step": "stepId", "thinkAct": "thinkActId", "toolCall": "toolCallId"}

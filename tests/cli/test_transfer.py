@@ -16,12 +16,7 @@ from tracer.cli import transfer
 from tracer.cli.transfer import Part, parts_of
 from tracer.errors import BadRequest
 from tracer.otel.dialects import session_of
-from tracer.otel.otlp.decode import (
-    decode_json,
-    decode_logs_json,
-    decode_logs_protobuf,
-    decode_protobuf,
-)
+from tracer.otel.otlp import decode_json, decode_logs_json, decode_logs_protobuf, decode_protobuf
 from tracer.otel.otlp.spans import encode_json, encode_protobuf, json_parts, logs_of, protobuf_parts
 from tracer.records.spans import Span
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
-from tracer.recorder.spool import Spool, spool_path
+from tracer.recorder import Spool
+from tracer.recorder.spool import spool_path
 from tracer.records.events import Event
 
 NOBODY = "http://127.0.0.1:1"

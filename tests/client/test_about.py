@@ -14,7 +14,7 @@ import pytest
 
 from tests.adapters.recording import PLENTY_SECONDS, RecordedStore, recording
 from tests.recordings import runs_of
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.context import in_context
 
 Recording = tuple[Tracing, RecordedStore]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.adapters.recording import PLENTY_SECONDS, RecordedStore, recording, tree_of, trees_of
 from tests.recordings import run_of, runs_of
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import Chosen, current_work
 from tracer.errors import Denied
 from tracer.text import unescape

@@ -27,7 +27,8 @@ from tests.api.conftest import serving_parts
 from tests.client.programs import NOBODY
 from tracer.adapters.opentelemetry import TracerSpanProcessor
 from tracer.errors import ConfigurationError
-from tracer.recorder.spool import Spool, spool_path
+from tracer.recorder import Spool
+from tracer.recorder.spool import spool_path
 from tracer.runtime.scripted_model import ScriptedModel
 
 

@@ -15,11 +15,11 @@ import pytest
 from tests.adapters.recording import PLENTY_SECONDS, recording, tree_of, trees_of
 from tests.recordings import runs_of
 from tests.tools.garbage import new_garbage
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import current_work
-from tracer.recorder.spool import Spool
+from tracer.recorder import Spool
+from tracer.records import new_id
 from tracer.records.events import Event, PlanStarted
-from tracer.records.ids import new_id
 from tracer.storage.memory import RecordingInMemory, recording_in_memory
 from tracer.store import TraceWriter, WriteAnswer
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.adapters.recording import recording, tree_of, trees_of
 from tests.profiles import scaled
 from tests.trees import Node
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.context import in_context
 
 Kind = Literal["plan", "step", "thinkAct", "toolCall"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.client.programs import run_program, types_of
+from tracer.records import Status
 from tracer.records.events import PlanFinished, PlanStarted, ToolCallFinished
-from tracer.records.status import Status
 
 A_PLAN = ["plan_started", "plan_finished"]
 

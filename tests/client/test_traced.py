@@ -14,7 +14,7 @@ import pytest
 
 from tests.adapters.recording import RecordedStore, recording, tree_of, trees_of
 from tests.trees import Node
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import current_work
 
 Recording = tuple[Tracing, RecordedStore]

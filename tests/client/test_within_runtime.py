@@ -6,14 +6,12 @@ import asyncio
 from pathlib import Path
 
 from tests.runtime.runs import application, bench, script
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.connecting import connect
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
-from tracer.tools.tool import Tool, tool
+from tracer.tools import Tool, tool
 
 
 def tools_of(tracing: Tracing) -> list[Tool]:

@@ -23,7 +23,7 @@ from tests.contract.stores import (
     http_stores,
     postgres_stores,
 )
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import open_pool
 
 WRITE_SPANS = {"test_changes", "test_spans"}
 """The modules whose quick tests also run on spans that are projected before reads."""

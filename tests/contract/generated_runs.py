@@ -11,6 +11,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from tracer.records import Status, sequential_ids
 from tracer.records.events import (
     ChosenToolCall,
     ErrorInfo,
@@ -25,8 +26,6 @@ from tracer.records.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.records.ids import sequential_ids
-from tracer.records.status import Status
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MAX_DEPTH = 2

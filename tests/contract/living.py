@@ -9,13 +9,11 @@ from tests.contract.moments import START
 from tests.contract.stores import Projecting, Store, projecting, serving
 from tests.projecting import DatabaseProjection
 from tests.reaping import forget_checks
-from tracer.records.status import LeaseTerms
+from tracer.records import LeaseTerms
 from tracer.storage.http import HttpWriter
+from tracer.storage.postgres import Pool, ProjectPool, WriterOptions, postgres_writer
 from tracer.storage.postgres.jobs import Reaper
-from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 
 TERMS = LeaseTerms(timedelta(seconds=60), timedelta(seconds=900))
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from tracer.records import Status, new_id
 from tracer.records.events import (
     EndingStatus,
     PlanFinished,
@@ -18,8 +19,6 @@ from tracer.records.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from tests.contract.stores import clock
 from tests.recordings import record_from, run_from
+from tracer.records import ABANDONED, Kind, Run, Status
 from tracer.records.events import Event
 from tracer.records.merge import merge_records, partial_records
 from tracer.records.pages import TimeRange
-from tracer.records.record_classes import RECORDS, ActToolInfo, Kind, Run
-from tracer.records.status import ABANDONED, Status
+from tracer.records.record_classes import RECORDS, ActToolInfo
 from tracer.storage.postgres.rows import SEARCHED, SEARCHED_CHARACTERS, SEARCHED_OF_ROOT_PLAN
 from tracer.storage.postgres.rows import moment_of as moment
 from tracer.store import RunFilter, RunOrder, ToolCallFilter

@@ -23,17 +23,14 @@ from tests.projecting import (
 )
 from tests.trees import Node, build_tree, read_tree
 from tracer.clock import Clock, stepping_clock
-from tracer.lineage.tree import Payloads
+from tracer.lineage import Payloads
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.events import Event
 from tracer.records.record_classes import Record
 from tracer.records.spans import Span
 from tracer.storage.http import HttpWriter
-from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres import Pool, ProjectPool, RunWatch, WriterOptions, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.watch import RunWatch
-from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 from tracer.store import RunFilter, ToolCallFilter, TraceReader, TraceWriter
 
 RECORDED = datetime(2026, 2, 1, tzinfo=UTC)

@@ -8,8 +8,8 @@ import pytest
 
 from tests.contract.living import Living, postgres_living
 from tests.contract.test_leases import all_are, by, in_flight, statuses
-from tracer.records.ids import new_id
-from tracer.storage.postgres.pool import open_pool
+from tracer.records import new_id
+from tracer.storage.postgres import open_pool
 
 NewLiving = Callable[[int], Awaitable[Living]]
 

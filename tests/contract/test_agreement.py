@@ -15,9 +15,10 @@ from tests.contract.reference import Reference
 from tests.contract.stores import NewStore, Store, content, tree
 from tests.profiles import scaled
 from tests.trees import Node, plain, read_tree
-from tracer.lineage.tree import UNSTORED, Payloads
+from tracer.lineage import Payloads
+from tracer.lineage.tree import UNSTORED
+from tracer.records import Kind
 from tracer.records.events import Event
-from tracer.records.record_classes import Kind
 from tracer.storage.memory import recording_in_memory
 from tracer.store import RunFilter, RunOrder, ToolCallFilter
 

@@ -7,8 +7,7 @@ import pytest
 from tests.contract.moments import Moments
 from tests.contract.stores import Store, content
 from tracer.errors import RecordNotFound, RunNotActive
-from tracer.records.ids import new_id
-from tracer.records.status import Status
+from tracer.records import Status, new_id
 
 
 async def test_repeated_cancel_request_keeps_the_first(store: Store) -> None:

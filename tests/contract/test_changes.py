@@ -20,11 +20,10 @@ from tests.profiles import scaled
 from tests.sample_runs import sample_run
 from tests.trees import Node, plain_row, read_tree
 from tracer.errors import RecordNotFound, RunNotActive
-from tracer.lineage.tree import Payloads, Row
+from tracer.lineage import Payloads, Row
+from tracer.records import Kind, new_id
 from tracer.records.events import Event
-from tracer.records.ids import new_id
 from tracer.records.merge import RULES
-from tracer.records.record_classes import Kind
 from tracer.store import RunChanges
 
 PLENTY = 100_000

@@ -13,10 +13,10 @@ from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import sample_run
 from tests.trees import read_tree
 from tracer.errors import BadRequest, RecordNotFound
-from tracer.lineage.tree import Payloads
+from tracer.lineage import Payloads
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import root_plan_id
-from tracer.records.ids import new_id
+from tracer.records import new_id
 from tracer.records.spans import Span
 from tracer.store import Erasure, RunFilter, ToolCallFilter
 

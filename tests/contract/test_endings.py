@@ -6,9 +6,8 @@ from typing import Any
 
 from tests.contract.moments import START, Moments
 from tests.contract.stores import NewStore, Store, content, tree
+from tracer.records import Status, new_id
 from tracer.records.events import ErrorInfo, Event
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 
 async def test_call_with_two_endings_keeps_all_fields_of_one(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tests.contract.moments import Moments
 from tests.contract.stores import NewStore, Store
-from tracer.records.ids import new_id
-from tracer.records.status import Status
+from tracer.records import Status, new_id
 from tracer.store import Exchange
 
 

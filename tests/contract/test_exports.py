@@ -15,10 +15,9 @@ from tests.contract.transfers import export_of
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import agent, spans_from
 from tests.sample_runs import sample_run
+from tracer.records import Status, new_id
 from tracer.records.events import ChosenToolCall, ThoughtRecorded
-from tracer.records.ids import new_id
-from tracer.records.status import Status
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import open_pool
 from tracer.transfer import Format
 
 

@@ -33,12 +33,11 @@ from tests.sample_runs import SampleRun, sample_run
 from tests.trees import Node
 from tracer.errors import BadRequest, RecordNotFound, RunNotActive, SchemaOutOfDate
 from tracer.otel.otlp.blocks import traces_of
+from tracer.records import Status, new_id
 from tracer.records.events import Event
-from tracer.records.ids import new_id
 from tracer.records.spans import Span
-from tracer.records.status import Status
 from tracer.storage.http import HttpWriter
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import open_pool
 from tracer.store import Erasure, WriteAnswer
 
 CAPTURE = "pydantic-ai-default-single"

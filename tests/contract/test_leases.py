@@ -15,13 +15,11 @@ from tests.contract.test_changes import Watched, read_rows
 from tests.otel.made_traces import TRACE_ID, agent, spans_from, tool
 from tests.trees import read_tree
 from tracer.errors import RecordNotFound
-from tracer.lineage.tree import Payloads
+from tracer.lineage import Payloads
+from tracer.records import Kind, Status, new_id
 from tracer.records.events import Event
-from tracer.records.ids import new_id
 from tracer.records.pages import TimeRange
-from tracer.records.record_classes import Kind
-from tracer.records.status import Status
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import open_pool
 from tracer.store import RunFilter, ToolCallFilter
 
 RUN_OF_SPANS = UUID(TRACE_ID)

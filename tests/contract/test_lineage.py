@@ -10,17 +10,15 @@ from tests.contract.moments import Moments
 from tests.contract.stores import Store
 from tests.sample_runs import sample_run
 from tracer.errors import RecordNotFound
+from tracer.records import Kind, Status, new_id, sequential_ids
 from tracer.records.events import Event
-from tracer.records.ids import new_id, sequential_ids
 from tracer.records.merge import RULES
 from tracer.records.record_classes import (
     ActToolInfo,
     AgentExecutionRecord,
-    Kind,
     PlanExecutionRecord,
     ThinkActRecord,
 )
-from tracer.records.status import Status
 from tracer.store import AnyRecord
 
 ID_FIELDS = {

@@ -12,9 +12,8 @@ from tests.contract.moments import Moments
 from tests.contract.stores import Store
 from tests.sample_runs import START, sample_run
 from tracer.errors import BadCursor, BadRequest
+from tracer.records import Status, new_id
 from tracer.records.events import ErrorInfo, ThoughtRecorded
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 from tracer.store import RunFilter, RunOrder, ToolCallFilter
 
 

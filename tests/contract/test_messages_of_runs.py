@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.contract.stores import Store
 from tests.sample_runs import sample_run
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 
 async def test_messages_of_a_run_are_returned_by_think_act_id(store: Store) -> None:

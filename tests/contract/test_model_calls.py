@@ -6,9 +6,8 @@ from datetime import timedelta
 
 from tests.contract.moments import START, Moments
 from tests.contract.stores import Store
+from tracer.records import Status, new_id
 from tracer.records.events import ThoughtRecorded
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 TOOLS = [{"name": "weather", "description": None, "parameters": {"type": "object"}}]
 TOOLS_TEXT = '[{"name":"weather","description":null,"parameters":{"type":"object"}}]'

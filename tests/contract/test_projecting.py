@@ -28,14 +28,10 @@ from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
 from tests.profiles import scaled
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.otel.otlp.blocks import traces_of
-from tracer.records.ids import new_id
-from tracer.records.record_classes import Kind
+from tracer.records import Kind, Status, new_id
 from tracer.records.spans import Span
-from tracer.records.status import Status
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, WriterOptions, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 from tracer.store import RunFilter
 
 RUN = UUID(TRACE_ID)

@@ -8,11 +8,9 @@ from uuid import UUID
 
 from tests.contract.moments import START, Moments
 from tests.contract.stores import Store, tree
+from tracer.records import Kind, Status, new_id
 from tracer.records.events import ErrorInfo, Event, ThoughtRecorded
-from tracer.records.ids import new_id
 from tracer.records.pages import RunPreview
-from tracer.records.record_classes import Kind
-from tracer.records.status import Status
 from tracer.store import RunFilter
 
 TIMEOUT = ErrorInfo(type="TimeoutError", message="bank.example did not answer")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.contract.stores import clock
 from tests.profiles import scaled
 from tracer.errors import StateConflict
-from tracer.records.ids import new_id, sequential_ids
+from tracer.records import new_id, sequential_ids
 from tracer.records.sessions import (
     MAX_SESSION_ID_BYTES,
     MAX_SESSION_RUNS,
@@ -23,10 +23,9 @@ from tracer.records.sessions import (
     State,
     StateChange,
 )
-from tracer.redaction.redactor import standard_redaction
-from tracer.storage.postgres.pool import open_pool
+from tracer.redaction import standard_redaction
+from tracer.storage.postgres import ProjectPool, open_pool
 from tracer.storage.postgres.project_stores import PostgresSessions
-from tracer.storage.postgres.session import ProjectPool
 
 NewSessions = Callable[[], SessionStates]
 _projects = count(1)

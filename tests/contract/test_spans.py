@@ -26,13 +26,12 @@ from tests.profiles import quick_among
 from tests.recordings import rows_of_spans
 from tests.trees import plain_rows, read_tree
 from tracer.errors import RecordNotFound
-from tracer.lineage.tree import UNSTORED, Payloads
+from tracer.lineage import Payloads
+from tracer.lineage.tree import UNSTORED
+from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.decode import decode_protobuf
 from tracer.records.spans import Span
-from tracer.storage.postgres.pool import open_pool
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import WriterOptions, postgres_writer
+from tracer.storage.postgres import ProjectPool, WriterOptions, open_pool, postgres_writer
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import RunFilter
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.contract.moments import Moments
 from tests.contract.stores import NewStore, Store
 from tests.profiles import scaled
+from tracer.records import Status
 from tracer.records.events import EVENT, ErrorInfo, ThoughtRecorded, event_json
 from tracer.records.sessions import StateChange, changes_json
-from tracer.records.status import Status
 from tracer.text import unescape
 
 

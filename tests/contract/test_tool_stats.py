@@ -17,8 +17,8 @@ from tests.contract.reference import Reference
 from tests.contract.stores import NewStore, Store
 from tests.profiles import scaled
 from tracer.errors import RecordNotFound
+from tracer.records import Reason, Status, new_id
 from tracer.records.events import ErrorInfo, Event
-from tracer.records.ids import new_id
 from tracer.records.pages import (
     CallCounts,
     CallFigures,
@@ -27,7 +27,6 @@ from tracer.records.pages import (
     ToolStats,
     bucket_width,
 )
-from tracer.records.status import Reason, Status
 from tracer.text import escape
 
 EVER = TimeRange()

@@ -14,11 +14,9 @@ from tests.otel.made_traces import agent, spans_from, tool
 from tests.sample_runs import sample_run
 from tests.trees import Node, read_tree
 from tracer.errors import RecordNotFound
-from tracer.lineage.tree import Payloads
+from tracer.lineage import Payloads
+from tracer.records import Kind, Status, new_id, sequential_ids
 from tracer.records.events import ErrorInfo
-from tracer.records.ids import new_id, sequential_ids
-from tracer.records.record_classes import Kind
-from tracer.records.status import Status
 
 
 async def test_tree_of_a_root_plan_has_each_record_below_its_parent(store: Store) -> None:

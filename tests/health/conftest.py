@@ -9,7 +9,7 @@ import pytest
 from health.diary import Diary
 from tests.health.nurse import CallNurse, nurse_over
 from tracer.clock import stepping_clock
-from tracer.runtime.application import Surroundings
+from tracer.runtime import Surroundings
 
 
 @pytest.fixture

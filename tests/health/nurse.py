@@ -13,12 +13,9 @@ from health.diary import Diary
 from health.entry_count import STATE_AT_FIRST
 from health.identity import user_of
 from tracer.context import identity
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
 from tracer.storage.memory import recording_in_memory
-from tracer.tools.registry import ToolRegistry
-from tracer.tools.run import ToolResources
-from tracer.tools.service import CallOutcome, ToolService
+from tracer.tools import CallOutcome, ToolRegistry, ToolResources, ToolService
 
 PATIENT, OTHER_PATIENT = "user-p-1", "user-p-2"
 

@@ -17,7 +17,7 @@ from health.agents import health_application
 from health.demo import REQUEST, TOKEN_ID
 from health.diary import Diary
 from tracer.context import identity
-from tracer.runtime.application import Application
+from tracer.runtime import Application
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.launcher import RunOutcome
 from tracer.settings import read_settings

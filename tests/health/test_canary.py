@@ -30,15 +30,13 @@ from tests.health.listening import ListeningModel
 from tests.health.serving import served
 from tracer.context import ToolContext, get_token_id, identity
 from tracer.logs import configure_logs, get_logger
-from tracer.records.status import Status
-from tracer.runtime.application import Agent
+from tracer.records import Status
+from tracer.runtime import Agent
 from tracer.runtime.chat_model import ChatModel, ChosenCall, Generation, Message, ToolSpec
 from tracer.runtime.launcher import RunOutcome
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
+from tracer.tools import SessionState, ToolRegistry, tool
 from tracer.tools.parameters import TokenId, User, UserId
-from tracer.tools.registry import ToolRegistry
-from tracer.tools.signature import SessionState
-from tracer.tools.tool import tool
 
 USERS = {
     "tok-5f0e6b8c1d9a4e27b3c6/Ω=+é token": 'usr-91c7a2e4f05d48b6\\a"37é of Anna',

@@ -16,8 +16,9 @@ from health.demo import LIVE_REQUEST, REQUEST, TOKEN_ID, scripted_model
 from tests.databases import fresh_database
 from tests.health.serving import demonstrated, health, served
 from tracer.context import identity
-from tracer.records.status import Status
-from tracer.runtime.launcher import RunLauncher, RunOutcome
+from tracer.records import Status
+from tracer.runtime import RunLauncher
+from tracer.runtime.launcher import RunOutcome
 from tracer.settings import read_settings
 
 

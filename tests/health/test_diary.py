@@ -15,8 +15,8 @@ from tests.health.entries import SYMPTOM
 from tests.health.nurse import OTHER_PATIENT, CallNurse, nurse_over, rows
 from tests.profiles import scaled
 from tracer.errors import StoreUnavailable
-from tracer.records.ids import new_id
-from tracer.runtime.application import Surroundings
+from tracer.records import new_id
+from tracer.runtime import Surroundings
 
 FORMER_TABLES = """
 CREATE SCHEMA health;

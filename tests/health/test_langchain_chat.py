@@ -17,12 +17,12 @@ from api.main import server_parts
 from health.diary import Diary
 from tests.health.langchain_tools import langchain_tools
 from tests.health.listening import ListeningModel
-from tracer.adapters.langchain.tools import from_langchain
-from tracer.runtime.application import Agent, Application
+from tracer.adapters.langchain import from_langchain
+from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.settings import read_settings
+from tracer.tools import ToolRegistry
 from tracer.tools.parameters import TokenId
-from tracer.tools.registry import ToolRegistry
 
 USER, SESSION = "user123-canary", "session456"
 FIRST, SECOND, THIRD = "记录血压120/80", "刚才又量了一次，130/85，也记下来", "哪一次更高？"

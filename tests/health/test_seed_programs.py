@@ -17,7 +17,7 @@ from tests.tools.service_bench import service
 from tracer import TokenId, Tool, get_token_id, tool
 from tracer import identity as TokenContext  # noqa: N812 - the document's name
 from tracer.errors import RegistrationError
-from tracer.tools.service import ToolService
+from tracer.tools import ToolService
 
 stored: list[tuple[Any, ...]] = []
 

@@ -13,7 +13,7 @@ from tests.health.listening import ListeningModel
 from tests.health.nurse import OTHER_PATIENT, PATIENT, CallNurse, refusal, rows
 from tests.health.serving import health
 from tracer.context import identity
-from tracer.records.status import Status
+from tracer.records import Status
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.settings import read_settings
 

@@ -8,7 +8,7 @@ from health.agents import diary_tools
 from health.diary import Diary
 from tests.health.entries import LEAST, MEDICATION, READING, WHOLE, time_of
 from tests.health.nurse import OTHER_PATIENT, CallNurse, refusal, rows
-from tracer.records.status import Status
+from tracer.records import Status
 
 
 async def test_query_returns_an_entry_only_to_the_patient_who_recorded_it(

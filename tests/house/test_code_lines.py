@@ -13,7 +13,7 @@ from tests.house.project_files import project_files, text_of
 BUDGETS: dict[str, int] = {
     "api": 2_210,
     "api/commands": 860,
-    "api/middleware": 353,
+    "api/middleware": 370,
     "api/otlp": 577,
     "api/routes": 1_964,
     "tracer": 1_377,

@@ -28,15 +28,11 @@ import pytest
 from tests.api.commands import serving_here
 from tests.databases import fresh_database
 from tests.tools.http_servers import Received, http_server, reply
-from tracer.client.tracing import Tracing
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.storage.postgres.pool import open_pool
+from tracer.client import Tracing
+from tracer.recorder import Recorder, Spool
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
-from tracer.tools.registry import ToolRegistry
-from tracer.tools.service import ToolService
+from tracer.tools import ToolRegistry, ToolService
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = (

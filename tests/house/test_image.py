@@ -8,7 +8,7 @@ import yaml
 
 from api.main import DRAIN_SECONDS
 from tests.house.project_files import ROOT
-from tracer.recorder.recorder import CLOSING_SECONDS
+from tracer.recorder import CLOSING_SECONDS
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVER, POSTGRES, DEMO = (COMPOSE["services"][name] for name in ("server", "postgres", "demo"))

@@ -21,9 +21,8 @@ from tests.house.project_files import ROOT
 from tests.projecting import DatabaseProjection, project
 from tracer.cli.main import commands
 from tracer.settings import Settings
-from tracer.storage.postgres.pool import connection_options, open_pool
+from tracer.storage.postgres import ProjectPool, connection_options, open_pool
 from tracer.storage.postgres.rollups import roll_up_runs
-from tracer.storage.postgres.session import ProjectPool
 
 REFERENCE = ROOT / "docs" / "reference"
 

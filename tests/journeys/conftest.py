@@ -27,13 +27,11 @@ from tests.health.serving import demonstrated, health, served
 from tests.projecting import DatabaseProjection, Projection, project
 from tests.sample_runs import SampleRun
 from tracer.otel.otlp.blocks import traces_of
+from tracer.records import Status
 from tracer.records.events import Event
 from tracer.records.spans import Span
-from tracer.records.status import Status
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.rollups import roll_up_runs
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import TraceWriter
 
 ROOT = Path(__file__).parents[2]

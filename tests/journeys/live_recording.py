@@ -11,14 +11,18 @@ from typing import Any
 from uuid import UUID
 
 from tests.sample_runs import START
+from tracer.records import Status, new_id
 from tracer.records.events import Event, PlannedStep, PlanStarted, ToolCallFinished, ToolCallStarted
-from tracer.records.ids import new_id
-from tracer.records.status import Status
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import (
+    Notify,
+    ProjectPool,
+    RunWatch,
+    WriterOptions,
+    notifications,
+    open_pool,
+    postgres_writer,
+)
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.watch import Notify, RunWatch, notifications
-from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 from tracer.store import TraceWriter
 
 EVENTS_A_SECOND = 100

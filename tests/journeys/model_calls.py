@@ -20,9 +20,9 @@ from tests.adapters.langchain_agents import Says, chooses, new_agent
 from tests.journeys.tree_page import details
 from tests.otel import made_traces
 from tracer import connect
-from tracer.adapters.langchain import runs as langchain_runs
+from tracer.adapters import langchain
 from tracer.clock import utc_now
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 REQUEST = "Summarise my open invoices as a table"
 RESULT_OF_PAGE_10 = re.compile(r'result of list_invoices \{"page": ?10\}')
@@ -131,7 +131,7 @@ def run_langchain(address: str) -> None:
         system_prompt="You are **billing**. Answer with tables.",
     )
     with connect(address) as tracing:
-        uninstall = langchain_runs.install(tracing)
+        uninstall = langchain.install(tracing)
         try:
             agent.invoke({"messages": [HumanMessage(REQUEST)]}, {"recursion_limit": 100})
         finally:

@@ -13,8 +13,8 @@ from tests.journeys.axe import violations
 from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import expect_query, selected, settled_box
 from tests.sample_runs import START, SampleRun, sample_run
+from tracer.records import Status
 from tracer.records.events import PlanFinished, StepFinished, ToolCallFinished
-from tracer.records.status import Status
 
 
 async def _pair(records: Records) -> tuple[SampleRun, SampleRun]:

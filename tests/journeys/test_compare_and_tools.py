@@ -14,7 +14,7 @@ from tests.journeys.conftest import Records, Site
 from tests.profiles import quick_among
 from tests.telling_runs import WeekRun, week_run
 from tracer.clock import utc_now
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 LOOKS = [(language, theme) for language in ("en-US", "zh-CN") for theme in ("light", "dark")]
 

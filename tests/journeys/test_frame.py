@@ -9,8 +9,8 @@ from tests.journeys.axe import violations
 from tests.journeys.conftest import Records, Site
 from tests.sample_runs import SampleRun, sample_run
 from tracer.clock import utc_now
+from tracer.records import new_id
 from tracer.records.events import ToolCallStarted
-from tracer.records.ids import new_id
 
 HTML = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</script>"
 HOSTILE = f"{HTML} \x1b[31mred \u202eexe.txt {'long' * 2_500}"

@@ -13,9 +13,8 @@ from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import bar, details, open_run, row, search_field
 from tests.sample_runs import START, sample_run
 from tracer.clock import utc_now
+from tracer.records import Status, new_id
 from tracer.records.events import PlanStarted, ToolCallFinished, ToolCallStarted
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 HTML = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</script>"
 TRICKS = f"{HTML} \x1b[31mred\x00 \u202eexe.txt"

@@ -8,8 +8,8 @@ from playwright.async_api import Page, expect
 from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import bar, expect_focus, open_run, row, search_field, selected
 from tests.sample_runs import SampleRun, sample_run
+from tracer.records import Status
 from tracer.records.events import ToolCallFinished
-from tracer.records.status import Status
 
 
 async def _with_two_failures(records: Records) -> SampleRun:

@@ -14,7 +14,7 @@ from tests.journeys.tree_page import details, expect_focus, expect_query, select
 from tests.sample_runs import sample_run
 from tests.telling_runs import failing_run, long_conversation, week_run
 from tracer.clock import utc_now
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 FEW = 12
 """How often a reader presses the Tab key at most to reach the next thing."""

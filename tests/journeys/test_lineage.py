@@ -10,7 +10,7 @@ from playwright.async_api import Page, expect
 from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import details, open_run, row, selected
 from tests.sample_runs import sample_run
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 
 async def test_sub_plan_and_its_tool_call_link_to_each_other(

@@ -17,9 +17,8 @@ from tests.journeys.tree_page import (
     settled_box,
 )
 from tests.sample_runs import START, SampleRun, sample_run
+from tracer.records import Status, new_id
 from tracer.records.events import Event, PlanFinished, PlanStarted, StepFinished, ToolCallFinished
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 LATER = START + timedelta(minutes=1)
 

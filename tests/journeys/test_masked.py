@@ -11,9 +11,8 @@ from tests.journeys.axe import violations
 from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import details, open_run
 from tests.sample_runs import START, sample_run
+from tracer.records import Status, new_id
 from tracer.records.events import ToolCallFinished, ToolCallStarted
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 
 async def test_details_say_where_a_value_was_redacted(

@@ -8,9 +8,8 @@ from playwright.async_api import Page, expect
 from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import expect_query, open_run
 from tests.sample_runs import START, sample_run
+from tracer.records import Status, new_id
 from tracer.records.events import PlanFinished, PlanStarted
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 pytestmark = pytest.mark.thorough
 

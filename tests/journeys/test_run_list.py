@@ -11,9 +11,8 @@ from tests.contract.moments import Moments
 from tests.journeys.conftest import Records, Site
 from tests.sample_runs import START, sample_run
 from tracer.clock import utc_now
+from tracer.records import Status, new_id
 from tracer.records.events import PlanStarted, ThoughtRecorded
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 
 async def test_empty_run_list_explains_how_to_record_a_first_run(

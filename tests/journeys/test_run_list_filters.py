@@ -12,8 +12,8 @@ from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import expect_query, settled_box
 from tests.sample_runs import START, SampleRun, sample_run
 from tracer.clock import utc_now
+from tracer.records import new_id
 from tracer.records.events import PlanStarted
-from tracer.records.ids import new_id
 
 
 def _run(page: Page, run: SampleRun) -> Locator:

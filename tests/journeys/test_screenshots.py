@@ -20,11 +20,9 @@ from tests.telling_runs import WeekRun, deep_run, failing_run, long_conversation
 from tracer.clock import utc_now
 from tracer.records.access import NewKey, Scope
 from tracer.records.events import Event
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.keys import ApiKeys
-from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.rollups import roll_up_runs
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
 
 IMAGES = ROOT / "docs" / "images"
 EVERY_PAGE = ROOT / "screenshots"

@@ -18,9 +18,8 @@ from tests.journeys.tree_page import (
     selected,
 )
 from tests.sample_runs import START, SampleRun, sample_run
+from tracer.records import Status, new_id
 from tracer.records.events import ToolCallFinished, ToolCallStarted
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 
 async def _with_results(records: Records, *results: str) -> SampleRun:

@@ -21,9 +21,7 @@ from tests.sample_runs import sample_run
 from tests.telling_runs import FailingRun, deep_run, failing_run
 from tracer.clock import utc_now
 from tracer.records.access import NewKey, Scope
-from tracer.storage.postgres.pool import open_pool
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 
 LOOKS = [
     ("dark", "zh-CN"),

@@ -14,10 +14,8 @@ from tests.databases import fresh_database
 from tests.journeys.axe import violations
 from tests.sample_runs import sample_run
 from tracer.records.access import NewKey, Scope
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.keys import ApiKeys
-from tracer.storage.postgres.pool import open_pool
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
 
 
 @dataclass(frozen=True)

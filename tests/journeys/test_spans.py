@@ -14,7 +14,7 @@ from tests.journeys.tree_page import details, open_run, row
 from tests.otel.captured import bodies, spans_of
 from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.sample_runs import sample_run
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 TEAM = "agno-openinference-team-single"
 PROTOBUF = {"content-type": "application/x-protobuf"}

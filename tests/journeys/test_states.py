@@ -8,7 +8,7 @@ from playwright.async_api import Page, Route, expect
 from tests.journeys.conftest import Records, Site
 from tests.profiles import quick_among
 from tests.sample_runs import sample_run
-from tracer.records.ids import new_id
+from tracer.records import new_id
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import expect_query, selected
 from tests.sample_runs import sample_run
 from tracer.clock import utc_now
+from tracer.records import Status, new_id
 from tracer.records.events import ErrorInfo, ToolCallFinished, ToolCallStarted
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 
 async def _call(

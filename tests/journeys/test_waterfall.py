@@ -21,9 +21,8 @@ from tests.journeys.tree_page import (
     settled_box,
 )
 from tests.sample_runs import START, sample_run
+from tracer.records import Status, new_id
 from tracer.records.events import ToolCallFinished, ToolCallStarted
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 
 async def test_bars_show_times_and_parallel_calls(page: Page, site: Site, records: Records) -> None:

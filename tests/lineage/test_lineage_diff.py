@@ -22,10 +22,9 @@ from tests.sample_runs import SampleRun, sample_run
 from tests.trees import plain
 from tracer.lineage.diff import aligned, aligned_in_any_order, diff_trees, digest_of, new_messages
 from tracer.lineage.tree import PlanNode
+from tracer.records import Reason, Status, new_id, sequential_ids
 from tracer.records.events import ChosenToolCall, Event, ThoughtRecorded, ToolCallFinished
-from tracer.records.ids import new_id, sequential_ids
 from tracer.records.spans import Span
-from tracer.records.status import Reason, Status
 from tracer.storage.memory import recording_in_memory
 
 Entry = Any

@@ -14,8 +14,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tests.otel.decoded import spans_in
 from tests.otel.projections import Projected, message_of, project, project_messages
-from tracer.otel.otlp.decode import decode_protobuf
-from tracer.records.record_classes import Kind
+from tracer.otel.otlp import decode_protobuf
+from tracer.records import Kind
 from tracer.records.spans import Span
 
 CAPTURES = Path(__file__).parent / "captures"

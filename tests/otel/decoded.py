@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tracer.otel.otlp import Decoded
 from tracer.otel.otlp.blocks import sent_spans, traces_of
-from tracer.otel.otlp.decode import Decoded
 from tracer.records.masks import PayloadPolicy
 from tracer.records.spans import Span, TraceSpans
 from tracer.storage.write_redaction import WriteRedactor

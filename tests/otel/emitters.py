@@ -17,7 +17,7 @@ from tests.otel import captured
 from tests.otel.coding_agents import captured as coding_agents
 from tests.otel.projections import Projected
 from tracer.otel.dialects import DIALECTS
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "emitters.md"
 

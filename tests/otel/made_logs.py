@@ -9,7 +9,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
 
 from tests.otel.made_traces import TRACE_ID
 from tracer.otel.dialects import session_of
-from tracer.otel.otlp.decode import decode_logs_protobuf
+from tracer.otel.otlp import decode_logs_protobuf
 from tracer.records.spans import TraceSpans
 
 SECOND = 10**9

@@ -15,8 +15,8 @@ from tests.otel.projections import (
     project,
     project_messages,
 )
-from tracer.otel.otlp.decode import decode_json
-from tracer.records.record_classes import Kind
+from tracer.otel.otlp import decode_json
+from tracer.records import Kind
 from tracer.records.spans import Span
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"

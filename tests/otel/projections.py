@@ -13,15 +13,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from tracer.otel.otlp.blocks import sent_spans
-from tracer.otel.projection.project import (
-    RUN_FIELDS,
-    fields_of,
-    fields_of_run,
-    place_spans,
-    project_run,
-)
+from tracer.otel.projection import RUN_FIELDS, fields_of, fields_of_run, place_spans, project_run
+from tracer.records import Kind
 from tracer.records.merge import Fields
-from tracer.records.record_classes import Kind, RecordReference
+from tracer.records.record_classes import RecordReference
 from tracer.records.spans import Span
 
 _OWN_FIELDS = RUN_FIELDS[: RUN_FIELDS.index("is_agent_work")]

@@ -10,8 +10,8 @@ import pytest
 
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import SECOND, TRACE_ID, body_of, made, projection_of, the_call
-from tracer.otel.otlp.decode import decode_json
-from tracer.records.record_classes import Kind
+from tracer.otel.otlp import decode_json
+from tracer.records import Kind
 
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 3}

@@ -13,8 +13,8 @@ from tests.otel.canary_spans import CARD, name_of, places, request_with
 from tests.otel.decoded import redacted_spans, spans_in, spans_of_traces
 from tests.otel.made_traces import made, spans_from
 from tests.otel.wire import bytes_field
+from tracer.otel.otlp import decode_json, decode_protobuf
 from tracer.otel.otlp.blocks import sent_spans, traces_of
-from tracer.otel.otlp.decode import decode_json, decode_protobuf
 from tracer.otel.otlp.spans import encode_json
 from tracer.records.masks import PayloadPolicy
 from tracer.records.spans import Span

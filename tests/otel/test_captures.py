@@ -9,7 +9,7 @@ import pytest
 from tests.otel.captured import NAMES, expected_facts, projected, seen_facts, spans_of
 from tests.otel.projections import changed, drop_attributes
 from tracer.otel.projection.agents import BY_TEXT, BY_TIME
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 from tracer.records.spans import Span
 
 LOST_WITHIN_THE_TRACE = ["agno-openinference-team-single", "openai-agents-traceloop-single"]

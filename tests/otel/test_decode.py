@@ -20,9 +20,9 @@ from tests.otel.made_traces import TRACE_ID, body_of, made, projection_of, spans
 from tests.otel.projections import project
 from tests.otel.wire import bytes_field
 from tests.profiles import scaled
-from tracer.otel.otlp.decode import UndecodableTraces, decode_json, decode_protobuf
+from tracer.otel.otlp import UndecodableTraces, decode_json, decode_protobuf
 from tracer.otel.otlp.spans import encode_json, encode_protobuf
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 from tracer.records.spans import Span, merge_spans
 
 

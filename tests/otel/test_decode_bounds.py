@@ -11,7 +11,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.otel.made_traces import made
 from tests.otel.wire import bytes_field
 from tracer.errors import TooLarge
-from tracer.otel.otlp.decode import MAX_FIELDS, decode_json, decode_protobuf
+from tracer.otel.otlp import decode_json, decode_protobuf
+from tracer.otel.otlp.decode import MAX_FIELDS
 from tracer.text import MAX_JSON_VALUES
 
 KIB = 2**10

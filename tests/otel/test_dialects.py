@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.otel.made_traces import made, outline, projection_of, the_call
 from tests.otel.projections import Projected
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 QUESTION = "when is the tide lowest?"
 TOOL_CALLS = [{"toolCallId": "t1", "toolName": "ask", "args": {"question": QUESTION}}]

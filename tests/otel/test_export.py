@@ -13,10 +13,9 @@ from tests.otel.decoded import spans_in
 from tests.otel.projections import Projected, project
 from tests.recordings import whole_run
 from tests.sample_runs import SampleRun, sample_run
-from tracer.otel.otlp.decode import decode_protobuf
+from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.spans import encode_protobuf
-from tracer.records.ids import new_id, sequential_ids, span_id
-from tracer.records.record_classes import Kind
+from tracer.records import Kind, new_id, sequential_ids, span_id
 from tracer.records.spans import STATUS_ERROR, Span
 from tracer.transfer import exported_spans
 

@@ -24,7 +24,7 @@ from tests.otel.made_traces import (
 )
 from tests.otel.projections import Projected, project
 from tracer.otel.projection.agents import BY_CALLER_NAME, BY_TARGET
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 PASS = {"gen_ai.transfer.mode": "pass_control"}
 

@@ -21,9 +21,8 @@ from tests.otel.captured import (
 )
 from tests.otel.projections import Projected, changed, drop_attributes, project
 from tests.profiles import scaled
-from tracer.records.record_classes import Kind
+from tracer.records import Kind, Status
 from tracer.records.spans import Span, merge_spans
-from tracer.records.status import Status
 
 pytestmark = pytest.mark.thorough
 

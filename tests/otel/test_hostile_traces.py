@@ -16,9 +16,9 @@ from tests.otel.made_traces import agent, chat, made, projection_of, spans_from,
 from tests.otel.projections import project
 from tests.processor_time import processor_limit
 from tracer.otel.otlp.spans import encode_protobuf
+from tracer.otel.projection import project_run
 from tracer.otel.projection.agents import LARGE_CHARACTERS, MOST_COPIES
-from tracer.otel.projection.project import project_run
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 FAR = 1_000_000
 SOON = 60

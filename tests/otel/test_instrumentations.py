@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.otel.made_traces import chat, made, outline, projection_of, the_call, tool
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 
 def test_openllmetry_arguments_of_langchain_tools_are_unwrapped() -> None:

@@ -16,6 +16,13 @@ from tests.otel.made_logs import logs_as_traces, made_log, request_with
 from tests.otel.made_traces import TRACE_ID, agent, made, spans_from
 from tests.profiles import scaled
 from tracer.otel.dialects import session_of
+from tracer.otel.otlp import (
+    Decoded,
+    UndecodableTraces,
+    decode_logs_json,
+    decode_logs_protobuf,
+    decode_protobuf,
+)
 from tracer.otel.otlp.blocks import (
     blocks_with,
     merge_messages,
@@ -24,15 +31,8 @@ from tracer.otel.otlp.blocks import (
     traces_of,
     unpack_block,
 )
-from tracer.otel.otlp.decode import (
-    Decoded,
-    UndecodableTraces,
-    decode_logs_json,
-    decode_logs_protobuf,
-    decode_protobuf,
-)
 from tracer.otel.otlp.spans import encode_protobuf, json_parts, logs_of, session_run_id
-from tracer.otel.projection.project import project_run
+from tracer.otel.projection import project_run
 from tracer.records.spans import LogRecord
 from tracer.storage.write_redaction import WriteRedactor
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from tests.otel.made_traces import agent, made, outline, projection_of, tool
 from tests.otel.projections import Projected
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 
 def test_orphan_agent_is_linked_by_its_request() -> None:

@@ -11,8 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.profiles import scaled
+from tracer.otel.dialects import read_messages
 from tracer.otel.dialects.dialect import ExecutedCall
-from tracer.otel.dialects.messages import first_request, read_messages
+from tracer.otel.dialects.messages import first_request
 
 _TEXTS = st.one_of(
     st.text(max_size=5), st.sampled_from(["__REDACTED__", "ResponseFunctionToolCall(name='x')"])

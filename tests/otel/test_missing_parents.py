@@ -9,7 +9,7 @@ import pytest
 
 from tests.otel.made_traces import agent, chat, made, outline, projection_of, tool
 from tests.otel.projections import Projected
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 LOCAL, REMOTE, UNSTATED = 0x101, 0x301, 1
 CHAIN, LLM = {"openinference.span.kind": "CHAIN"}, {"openinference.span.kind": "LLM"}

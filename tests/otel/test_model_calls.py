@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.otel.made_traces import made, projection_of
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 FUNCTION = {"name": "weather", "description": "The weather.", "parameters": SCHEMA}

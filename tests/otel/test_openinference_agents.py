@@ -9,7 +9,7 @@ import pytest
 
 from tests.otel.made_traces import made, outline, projection_of, the_call
 from tests.otel.projections import Projected
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 SCOPE = "openinference.instrumentation."
 CALLS = {

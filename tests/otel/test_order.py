@@ -30,8 +30,8 @@ from tests.otel.made_parts import parts_of_a_made_trace
 from tests.otel.made_traces import made, spans_from
 from tests.otel.projections import Projected, differences, project
 from tests.profiles import quick_among, scaled
-from tracer.otel.otlp.decode import decode_protobuf
-from tracer.records.record_classes import Kind
+from tracer.otel.otlp import decode_protobuf
+from tracer.records import Kind
 from tracer.records.spans import Span, merge_spans
 
 CONCURRENT = [name for name in NAMES if name.endswith("-concurrent")]

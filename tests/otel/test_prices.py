@@ -8,7 +8,7 @@ from typing import Any
 from tests.otel.captured import by_trace, spans_of
 from tests.otel.made_traces import made, projection_of, spans_from
 from tests.otel.projections import project
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 from tracer.records.spans import STATUS_ERROR
 
 CHAT = {

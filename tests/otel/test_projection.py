@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from tests.otel.made_traces import TRACE_ID, agent, chat, made, outline, projection_of, tool
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 
 def test_trace_id_is_the_root_plans_id() -> None:

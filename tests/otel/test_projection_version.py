@@ -9,14 +9,14 @@ from typing import Any
 
 from tests.otel.captured import NAMES, by_trace, spans_of
 from tests.otel.projections import message_of
-from tracer.otel.projection.project import (
+from tracer.otel.projection import (
     PROJECTED_FIELDS,
     PROJECTION_VERSION,
     RUN_FIELDS,
     ProjectedRun,
     project_run,
 )
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 STORED = Path(__file__).parent / "projection_version.json"
 

@@ -17,8 +17,8 @@ import pytest
 from tests.otel.made_traces import made, projection_of
 from tests.otel.projections import Projected
 from tracer.otel.dialects import DIALECTS
+from tracer.records import Kind
 from tracer.records.merge import Fields
-from tracer.records.record_classes import Kind
 
 FOLDER = Path(__file__).parent / "reference_scenarios"
 SCENARIOS = {

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.otel.captured import NAMES, by_trace, spans_of
 from tests.otel.made_traces import TRACE_ID, made, spans_from
 from tests.otel.projections import project
-from tracer.otel.projection.project import places_of
-from tracer.records.ids import new_id, span_id
-from tracer.records.record_classes import Kind
+from tracer.otel.projection import places_of
+from tracer.records import Kind, new_id, span_id
 from tracer.records.spans import Span
 
 

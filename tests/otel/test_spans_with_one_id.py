@@ -11,7 +11,7 @@ import pytest
 from tests.otel.made_traces import agent, chat, made, outline, projection_of, spans_from, tool
 from tests.otel.projections import differences, message_of, project, project_messages
 from tracer.otel.otlp.blocks import blocks_with, merge_messages, spans_of, unpack_block
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 FIRST, SECOND = chat(2, parent=1, at=(1, 2)), chat(2, tokens=5, parent=1, at=(3, 4))
 

@@ -36,12 +36,8 @@ from tests.profiles import quick_among, scaled
 from tests.recordings import whole_run
 from tests.sample_runs import sample_run
 from tracer.otel.otlp.blocks import sent_spans
-from tracer.otel.projection.project import (
-    fields_of,
-    project_run,
-)
-from tracer.records.ids import sequential_ids
-from tracer.records.record_classes import Kind
+from tracer.otel.projection import fields_of, project_run
+from tracer.records import Kind, sequential_ids
 from tracer.records.spans import Span
 from tracer.transfer import exported_spans
 

@@ -15,8 +15,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from tests.otel.decoded import spans_in, spans_of_traces
 from tests.otel.wire import bytes_field
 from tests.profiles import scaled
+from tracer.otel.otlp import Decoded, decode_json, decode_protobuf
 from tracer.otel.otlp.blocks import sent_spans
-from tracer.otel.otlp.decode import Decoded, decode_json, decode_protobuf
 
 TRACE_IDS = [b"a trace 16 bytes", b"other, 16 bytes.", bytes(15) + b"\1"]
 INVALID_TRACE_IDS = [b"", bytes(16), b"too short"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.otel.made_traces import agent, chat, made, outline, projection_of, tool
 from tests.otel.projections import Projected
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 SEARCH = ("c1", "search", '{"q":1}')
 PAY = ("c2", "pay", '{"amount":40}')

@@ -11,7 +11,7 @@ import pytest
 from tests.otel.made_traces import chat, made, projection_of, spans_from, tool
 from tests.otel.projections import Projected, project
 from tracer.otel.projection.project import USAGE_OF_AGENT
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 USAGE = "gen_ai.usage."
 CLAUDE = {"gen_ai.request.model": "claude-sonnet-4-5", "gen_ai.provider.name": "anthropic"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.recorder.stores import CommandedStore
-from tracer.recorder.spool import Spool
+from tracer.recorder import Spool
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import tracer
 from tests.recorder.plans import plan_started
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
+from tracer.records import new_id
 from tracer.records.events import ToolCallStarted
-from tracer.records.ids import new_id
 from tracer.storage.http import HttpWriter
 
 

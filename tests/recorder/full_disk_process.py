@@ -11,8 +11,7 @@ from pathlib import Path
 
 from tests.recorder.plans import plan_started
 from tests.recorder.stores import PLENTY_SECONDS, CommandedStore
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
 
 EVENT_BYTES = 9_000
 MEMORY_BYTES = 256 * 2**20

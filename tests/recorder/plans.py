@@ -1,8 +1,8 @@
 """Events to record."""
 
-from tracer.recorder.recorder import Recorder
+from tracer.recorder import Recorder
+from tracer.records import new_id
 from tracer.records.events import PlanStarted
-from tracer.records.ids import new_id
 
 
 def plan_started(recorder: Recorder, title: str = "Look after health") -> PlanStarted:

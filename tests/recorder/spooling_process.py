@@ -11,8 +11,7 @@ from pathlib import Path
 
 from tests.recorder.plans import plans_started
 from tests.recorder.stores import CommandedStore
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
 from tracer.records.events import event_json
 
 

@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from tracer.errors import StoreUnavailable
+from tracer.records import Lease, Run
 from tracer.records.events import Event
-from tracer.records.record_classes import Run
-from tracer.records.status import Lease
 from tracer.store import Erasure, Refusal, TraceWriter, WriteAnswer
 
 PLENTY_SECONDS = 60.0

@@ -15,8 +15,7 @@ import pytest
 from tests.recorder.plans import plan_started
 from tests.recorder.stores import CommandedStore
 from tests.torture.small_disk import mounted
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
 
 REPOSITORY = Path(__file__).parents[2]
 DISK_BYTES = 6 * 2**20

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.recorder.stores import CommandedStore
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
 from tracer.records.events import EVENT, Event
 
 REPOSITORY = Path(__file__).parents[2]

@@ -10,10 +10,9 @@ import pytest
 
 from tests.recorder.plans import plan_started
 from tests.recorder.stores import PLENTY_SECONDS, CommandedStore
-from tracer.client.tracing import Tracing
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.records.status import Lease
+from tracer.client import Tracing
+from tracer.recorder import Recorder, Spool
+from tracer.records import Lease
 from tracer.store import TraceWriter
 
 

@@ -8,11 +8,8 @@ import pytest
 from tests.citus_databases import SHARDS, workers_of
 from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import PLENTY_SECONDS
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.storage.postgres.pool import open_pool
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
+from tracer.recorder import Recorder, Spool
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 
 
 async def titles(database_url: str) -> list[str]:

@@ -7,9 +7,8 @@ import pytest
 from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import PLENTY_SECONDS, CommandedStore
 from tracer.errors import SchemaOutOfDate
-from tracer.recorder.delivery import Drainer, LateWrite, RecorderCounts
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, RecorderCounts, Spool
+from tracer.recorder.delivery import Drainer, LateWrite
 
 
 async def spooled(spool: Spool) -> list[object]:

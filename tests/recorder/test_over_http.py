@@ -20,8 +20,7 @@ import pytest
 
 from tests.sample_runs import SampleRun, sample_run
 from tests.servers import Server, start_server
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
 from tracer.storage.http import HttpWriter
 
 pytestmark = pytest.mark.thorough

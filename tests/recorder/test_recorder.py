@@ -9,11 +9,9 @@ import pytest
 from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import CommandedStore
 from tracer.clock import stepping_clock
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
+from tracer.records import Status, new_id, sequential_ids
 from tracer.records.events import PlanFinished, Stamp, StepStarted, ThoughtStarted, ToolCallStarted
-from tracer.records.ids import new_id, sequential_ids
-from tracer.records.status import Status
 
 
 async def test_an_event_is_stored_when_record_returns(store: CommandedStore, spool: Spool) -> None:

@@ -13,11 +13,10 @@ import pytest
 
 from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import CommandedStore
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool, spool_failure
+from tracer.recorder import Recorder, Spool
+from tracer.recorder.spool import spool_failure
+from tracer.records import Status, new_id
 from tracer.records.events import Event, PlanStarted, ThoughtRecorded, ThoughtStarted
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 
 
 @pytest.fixture

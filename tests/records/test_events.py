@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from tests.sample_runs import START, sample_run
+from tracer.records import Status, new_id, sequential_ids
 from tracer.records.events import (
     EVENT,
     FROM_THE_WIRE,
@@ -21,8 +22,6 @@ from tracer.records.events import (
     ToolCallStarted,
     event_json,
 )
-from tracer.records.ids import new_id, sequential_ids
-from tracer.records.status import Status
 
 ROOT, OTHER = new_id(), new_id()
 CALL: dict[str, Any] = {

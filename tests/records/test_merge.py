@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sample_runs import sample_run
+from tracer.records import Kind, Run, Status
 from tracer.records.merge import RULES, Fields, merge_records, partial_records
-from tracer.records.record_classes import RECORDS, Kind, Run
-from tracer.records.status import Status
+from tracer.records.record_classes import RECORDS
 
 CLASSES: dict[Kind, type[Any]] = {Kind.RUN: Run, **RECORDS}
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from tests.canaries import SECRETS
 from tracer.errors import TooManySecrets
 from tracer.records.masks import MASK, mask, masked_paths
-from tracer.redaction.redactor import MAX_SECRETS, Redaction
-from tracer.redaction.rules import NAMES, configured_keys, configured_patterns
+from tracer.redaction import Redaction, configured_keys, configured_patterns
+from tracer.redaction.redactor import MAX_SECRETS
+from tracer.redaction.rules import NAMES
 from tracer.text import unescape
 
 REDACTION = Redaction()

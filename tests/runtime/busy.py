@@ -3,12 +3,11 @@
 import asyncio
 
 from tests.runtime.runs import application, script
-from tracer.runtime.application import Application, PlanTemplate, StepTemplate
+from tracer.runtime import Application, PlanTemplate, StepTemplate, subplan_tool
 from tracer.runtime.chat_model import ChatModel
-from tracer.runtime.loop import subplan_tool
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
+from tracer.tools import tool
 from tracer.tools.call import batch_tool
-from tracer.tools.tool import tool
 
 PLAN = '{"steps": [{"request": "Do it"}, {"request": "Never"}]}'
 

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.runs import Bench, bench
-from tracer.runtime.application import Application
+from tracer.runtime import Application
 from tracer.storage.memory import RecordingInMemory, recording_in_memory
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
 
 OpenBench = Callable[[Application], Awaitable[Bench]]
 

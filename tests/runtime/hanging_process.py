@@ -7,11 +7,9 @@ from pathlib import Path
 from tests.runtime.runs import application, bench, script
 from tracer.context import ToolContext
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
-from tracer.tools.tool import tool
+from tracer.tools import tool
 
 
 @tool

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tracer.runtime.application import PlanTemplate, StepTemplate
+from tracer.runtime import PlanTemplate, StepTemplate
 
 
 def review_template(**more: Any) -> PlanTemplate:

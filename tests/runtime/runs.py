@@ -13,17 +13,15 @@ import orjson
 
 from tests.recordings import round_of
 from tests.trees import Node, TreeRows, build_tree, read_tree
-from tracer.lineage.tree import Payloads
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.lineage import Payloads
+from tracer.recorder import Recorder, Spool
 from tracer.records.record_classes import ThinkActRecord
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application, RunLauncher
 from tracer.runtime.chat_model import ChatModel, ChosenCall
-from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import Script, Turn
 from tracer.storage.memory import RecordingInMemory
 from tracer.store import TraceReader, TraceWriter
-from tracer.tools.tool import Tool
+from tracer.tools import Tool
 
 ENDED = {"cancelled", "failed", "succeeded"}
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracer.errors import RegistrationError
+from tracer.runtime import Agent
 from tracer.runtime.agent_files import read_agents
-from tracer.runtime.application import Agent
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.tools.tool import hooks_of
+from tracer.tools import hooks_of
 
 FILE = "agents.yaml"
 

@@ -12,12 +12,11 @@ import pytest
 from tests.runtime.reviews import review_template
 from tests.runtime.runs import bench, script
 from tracer.errors import Denied
-from tracer.runtime.application import Agent, Application
-from tracer.runtime.loop import subplan_tool
+from tracer.runtime import Agent, Application, subplan_tool
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory import recording_in_memory
+from tracer.tools import tool
 from tracer.tools.call import batch_tool
-from tracer.tools.tool import tool
 
 Next = Callable[[dict[str, Any]], Any]
 

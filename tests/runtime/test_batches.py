@@ -5,10 +5,10 @@ from typing import Any
 from tests.runtime.conftest import OpenBench
 from tests.runtime.reviews import review_template
 from tests.runtime.runs import application, script
-from tracer.runtime.loop import subplan_tool
+from tracer.runtime import subplan_tool
 from tracer.runtime.scripted_model import ScriptedModel, call
+from tracer.tools import tool
 from tracer.tools.call import batch_tool
-from tracer.tools.tool import tool
 
 
 async def test_each_batch_item_is_recorded_as_a_call_with_its_own_sub_plan(

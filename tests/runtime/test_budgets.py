@@ -16,15 +16,13 @@ from tests.runtime.runs import Bench, application, bench, everything, script
 from tests.tools.service_bench import service
 from tests.tools.short_times import long_enough
 from tests.trees import Node, TreeRows
-from tracer.runtime.application import StepTemplate
+from tracer.runtime import StepTemplate, subplan_tool
 from tracer.runtime.chat_model import Generation
 from tracer.runtime.launcher import RunOutcome
-from tracer.runtime.loop import subplan_tool
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
 from tracer.storage.memory import recording_in_memory
+from tracer.tools import BudgetLimits, Tool, tool
 from tracer.tools.call import batch_tool
-from tracer.tools.run import BudgetLimits
-from tracer.tools.tool import Tool, tool
 
 OpenRun = Callable[..., Awaitable[Bench]]
 

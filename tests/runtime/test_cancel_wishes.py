@@ -15,15 +15,12 @@ from tests.runtime.runs import Bench, application, bench, everything, script
 from tests.trees import TreeRows
 from tracer.context import ToolContext
 from tracer.errors import StoreUnavailable
-from tracer.runtime.application import PlanTemplate, StepTemplate
-from tracer.runtime.loop import subplan_tool
+from tracer.runtime import PlanTemplate, StepTemplate, subplan_tool
 from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import TraceReader
-from tracer.tools.tool import tool
+from tracer.tools import tool
 
 Begun = Callable[[], Awaitable[object]]
 

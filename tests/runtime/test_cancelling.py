@@ -13,10 +13,8 @@ from tests.runtime.runs import ENDED, bench, everything
 from tests.trees import TreeRows
 from tracer.records.events import Event
 from tracer.storage.memory import RecordingInMemory
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import TraceReader, TraceWriter, WriteAnswer
 
 

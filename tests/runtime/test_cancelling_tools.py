@@ -16,21 +16,17 @@ from tests.runtime.test_cancelling import CancellingStore, check_all_has_ended, 
 from tests.tools.service_bench import NotingWriter
 from tests.tools.short_times import PATIENCE
 from tracer.context import identity
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application, subplan_tool
 from tracer.runtime.launcher import RunOutcome
-from tracer.runtime.loop import subplan_tool
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory import RecordingInMemory, recording_in_memory
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import TraceReader, TraceWriter
+from tracer.tools import RunContext, SessionState, ToolRegistry, tool
 from tracer.tools.call import batch_tool
+from tracer.tools.definition import EXCLUSIVE
 from tracer.tools.parameters import UserId
-from tracer.tools.registry import ToolRegistry
-from tracer.tools.signature import RunContext, SessionState
-from tracer.tools.tool import EXCLUSIVE, tool
 
 Next = Callable[[dict[str, Any]], Any]
 

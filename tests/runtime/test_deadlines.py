@@ -9,10 +9,10 @@ from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import Bench, application, script
 from tests.tools.short_times import long_enough
 from tracer.context import Identity, ToolContext
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
 from tracer.runtime.launcher import RunOutcome
 from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
-from tracer.tools.tool import tool
+from tracer.tools import tool
 
 
 async def test_run_whose_model_call_times_out_ends_as_timed_out(

@@ -15,10 +15,10 @@ from tracer.context import ToolContext, current_identity, identity
 from tracer.errors import MissingIdentity
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory import recording_in_memory
+from tracer.tools import tool
 from tracer.tools.functions import stateful_tool
 from tracer.tools.parameters import UserId
 from tracer.tools.run import run_of
-from tracer.tools.tool import tool
 
 
 async def check_is_over(context: ToolContext) -> None:

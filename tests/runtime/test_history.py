@@ -15,16 +15,12 @@ from tests.runtime.runs import Bench, application, bench, script
 from tests.trees import Node
 from tracer.context import Identity
 from tracer.errors import ConfigurationError, ToolError
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.runtime.application import Agent, Application, PlanTemplate, StepTemplate
-from tracer.runtime.launcher import RunLauncher
-from tracer.runtime.loop import subplan_tool
+from tracer.recorder import Recorder, Spool
+from tracer.runtime import Agent, Application, PlanTemplate, RunLauncher, StepTemplate, subplan_tool
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory import RecordingInMemory
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool
 from tracer.storage.postgres.project_stores import PostgresSessions
-from tracer.storage.postgres.session import ProjectPool
 
 PLANNED = '{"steps": [{"agent": "worker", "request": "the step"}]}'
 

@@ -16,16 +16,14 @@ from tests.runtime.runs import Bench, bench, script
 from tracer.clock import stepping_clock
 from tracer.context import identity
 from tracer.errors import ConfigurationError
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.records.ids import new_id
-from tracer.runtime.application import Agent, Application, Instructions
+from tracer.recorder import Recorder, Spool
+from tracer.records import new_id
+from tracer.runtime import Agent, Application
+from tracer.runtime.application import Instructions
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory import RecordingInMemory, recording_in_memory
+from tracer.tools import ActiveRun, RunParameters, SessionState, ToolResources, tool
 from tracer.tools.parameters import HIDDEN, User
-from tracer.tools.run import ActiveRun, RunParameters, ToolResources
-from tracer.tools.signature import SessionState
-from tracer.tools.tool import tool
 
 TOKEN = "canary-4711-token"
 

@@ -16,7 +16,7 @@ from tracer.errors import ModelError
 from tracer.runtime.chat_model import ChosenCall, Generation
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
 from tracer.storage.memory import RecordingInMemory
-from tracer.tools.tool import tool
+from tracer.tools import tool
 
 
 @tool

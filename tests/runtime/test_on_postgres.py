@@ -14,18 +14,15 @@ import pytest
 from tests.reaping import expire_leases
 from tests.runtime.runs import Bench, application, bench, script
 from tracer.clock import utc_now
+from tracer.records import DEFAULT_TERMS
 from tracer.records.results import result_text
-from tracer.records.status import DEFAULT_TERMS
-from tracer.runtime.application import PlanTemplate, StepTemplate
-from tracer.runtime.loop import subplan_tool
+from tracer.runtime import PlanTemplate, StepTemplate, subplan_tool
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.storage.postgres import Pool, ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import RunFilter
 from tracer.text import unescape
-from tracer.tools.tool import Tool, tool
+from tracer.tools import Tool, tool
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tracer.errors import ConfigurationError, ModelError
 from tracer.runtime.chat_model import ChosenCall, Message, ToolSpec, wire_messages
 from tracer.runtime.openai_model import OpenAIModel
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.tools.tool import tool
+from tracer.tools import tool
 
 KEY = "sk-canary-4711"
 

@@ -7,8 +7,7 @@ from typing import Any
 from tests.runtime.busy import busy_application
 from tests.runtime.runs import bench, outline
 from tracer.errors import StoreUnavailable
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
 from tracer.records.events import Event
 from tracer.storage.memory import RecordingInMemory
 from tracer.store import WriteAnswer

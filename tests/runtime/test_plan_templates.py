@@ -6,8 +6,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from tests.runtime.reviews import review_template
-from tracer.runtime.application import StepTemplate
-from tracer.runtime.loop import subplan_tool
+from tracer.runtime import StepTemplate, subplan_tool
 
 
 class Period(BaseModel):

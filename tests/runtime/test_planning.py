@@ -8,7 +8,7 @@ from tests.recordings import run_of, runs_of
 from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import application, outline, script
 from tracer.errors import BadRequest, ConfigurationError, RegistrationError
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
 from tracer.runtime.launcher import RunOptions
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory import RecordingInMemory

@@ -10,8 +10,8 @@ from tests.runtime.runs import application, bench, script
 from tracer.context import current_tool_context, identity
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory import recording_in_memory
+from tracer.tools import tool
 from tracer.tools.parameters import UserId
-from tracer.tools.tool import tool
 
 CALLER = "A1"  # too short to be taken out of results
 

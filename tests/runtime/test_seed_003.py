@@ -14,9 +14,9 @@ from tests.runtime.conftest import OpenBench
 from tests.runtime.reviews import review_template
 from tests.runtime.runs import application, script
 from tracer.context import ToolContext
-from tracer.runtime.loop import subplan_tool
+from tracer.runtime import subplan_tool
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.tools.tool import tool
+from tracer.tools import tool
 
 
 async def test_tool_records_and_sub_plan_share_the_call_id(

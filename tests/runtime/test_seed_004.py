@@ -17,11 +17,10 @@ import pytest
 
 from tests.runtime.runs import Bench, bench
 from tests.trees import Node
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory import recording_in_memory
-from tracer.tools.signature import RunContext
-from tracer.tools.tool import Toolkit
+from tracer.tools import RunContext, Toolkit
 
 log_warning = logging.getLogger(__name__).warning
 

@@ -11,12 +11,11 @@ from tests.runtime.runs import Bench, application, outline, script
 from tests.tools.contexts import Caller, some_context
 from tests.tools.short_times import long_enough
 from tracer.context import Identity, ToolContext
-from tracer.runtime.application import PlanTemplate, StepTemplate
+from tracer.runtime import PlanTemplate, StepTemplate, subplan_tool
 from tracer.runtime.launcher import RunOutcome
-from tracer.runtime.loop import subplan_tool
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
+from tracer.tools import Tool, tool
 from tracer.tools.call import batch_tool
-from tracer.tools.tool import Tool, tool
 
 
 async def test_each_sub_plan_of_a_batch_is_linked_to_the_call_of_its_item(

@@ -18,6 +18,7 @@ from tests.storage.deletions import rows
 from tracer.clock import utc_now
 from tracer.errors import RecordNotFound
 from tracer.otel.otlp.blocks import traces_of
+from tracer.records import Status, new_id
 from tracer.records.access import ProjectSettings
 from tracer.records.events import (
     ChosenToolCall,
@@ -28,16 +29,12 @@ from tracer.records.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.records.ids import new_id
 from tracer.records.pages import CallFigures, TimeRange, ToolHistory, ToolStatsPage
-from tracer.records.status import Status
+from tracer.storage.postgres import Pool, ProjectPool, WriterOptions, postgres_writer
 from tracer.storage.postgres.deletion import PostgresDeletion
-from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.projects import ensure_project
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.rollups import roll_up
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 
 NOW = utc_now().replace(minute=0, second=0, microsecond=0)
 QUARTER = timedelta(minutes=15)

@@ -8,10 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import STANDING, ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
+from tracer.storage.postgres.session import STANDING
 
 FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SET ", "SELECT set_config", STANDING)
 """What a transaction begins and ends with, and is asked once of a connection."""

@@ -13,11 +13,9 @@ import psycopg
 
 from tests.contract.moments import Moments
 from tests.storage.lock_waits import until_waiting
+from tracer.records import new_id
 from tracer.records.events import Event
-from tracer.records.ids import new_id
-from tracer.storage.postgres.pool import Pool
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import WriterOptions, postgres_writer
+from tracer.storage.postgres import Pool, ProjectPool, WriterOptions, postgres_writer
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from textwrap import wrap
 
-from tracer.lineage.tree import Payloads
-from tracer.records.record_classes import Kind
+from tracer.lineage import Payloads
+from tracer.records import Kind
 from tracer.storage.postgres import deletion, event_rows, leases, projection, projection_rows
 from tracer.storage.postgres.lists import FAILED_RECORDS, list_of_runs, page_query
 from tracer.storage.postgres.rollups import COMPUTED_GROUPS

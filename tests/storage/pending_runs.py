@@ -12,14 +12,13 @@ from psycopg import AsyncConnection
 from tests.otel.made_traces import body_of, made
 from tests.storage.lock_waits import until, until_waiting
 from tracer.clock import Clock, utc_now
-from tracer.otel.otlp.decode import decode_json
-from tracer.records.ids import new_id
+from tracer.otel.otlp import decode_json
+from tracer.records import new_id
 from tracer.records.spans import TraceSpans
-from tracer.storage.postgres.pool import open_pool, pooled_connection
+from tracer.storage.postgres import ProjectPool, WriterOptions, open_pool, postgres_writer
+from tracer.storage.postgres.pool import pooled_connection
 from tracer.storage.postgres.projection_rows import COUNT_PROJECTORS
-from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.watch import WAKE_PROJECTORS
-from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 
 
 def small_trace(name: str = "chat") -> TraceSpans:

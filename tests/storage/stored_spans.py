@@ -9,9 +9,9 @@ from uuid import UUID
 
 from tracer.otel.otlp.blocks import block_key, pack_block
 from tracer.otel.otlp.spans import encode_protobuf, root_plan_id
-from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.records import DEFAULT_PROJECT_ID
 from tracer.records.spans import Span
-from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres import Pool
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 

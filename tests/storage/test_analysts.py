@@ -20,12 +20,11 @@ from tests.sample_runs import SampleRun, sample_run
 from tests.storage.stored_spans import LONG_AGO, make_pending, store_block
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.otel.otlp.spans import root_plan_id
+from tracer.storage.postgres import Pool, ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.analysts import READER_ROLE, add_analyst, list_analysts, remove_analyst
 from tracer.storage.postgres.migrate import downgrade, upgrade
-from tracer.storage.postgres.pool import Pool, open_pool
 from tracer.storage.postgres.projects import ensure_project
-from tracer.storage.postgres.session import PROGRAM_ROLE, ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
+from tracer.storage.postgres.session import PROGRAM_ROLE
 
 pytestmark = without_analysts
 

@@ -9,11 +9,10 @@ import pytest
 
 from tests.storage.lock_waits import until_waiting
 from tracer.errors import NotIdentified
+from tracer.records import DEFAULT_PROJECT_ID
 from tracer.records.access import Scope
-from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.storage.postgres import Pool, ProjectPool, open_pool
 from tracer.storage.postgres.keys import ApiKeys, Authenticator
-from tracer.storage.postgres.pool import Pool, open_pool
-from tracer.storage.postgres.session import ProjectPool
 
 
 async def test_concurrent_requests_share_the_check_for_existing_keys(

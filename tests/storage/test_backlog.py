@@ -11,8 +11,8 @@ from tests.projecting import project_in
 from tests.storage.pending_runs import accept, small_trace
 from tracer.clock import utc_now
 from tracer.errors import StoreUnavailable, TooBusy
+from tracer.storage.postgres import Pool, open_pool
 from tracer.storage.postgres.jobs import LATE_SECONDS, Backlog, BacklogFigures
-from tracer.storage.postgres.pool import Pool, open_pool
 
 
 def is_rejected(backlog: Backlog) -> bool:

@@ -36,17 +36,24 @@ from tests.storage.lock_waits import PLENTY_SECONDS
 from tests.torture.database_way import DatabaseWay, database_way
 from tracer.clock import stepping_clock
 from tracer.errors import ConfigurationError, StoreUnavailable
-from tracer.lineage.tree import Payloads, build_tree
+from tracer.lineage import Payloads, build_tree
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import root_plan_id
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
+from tracer.storage.postgres import (
+    Pool,
+    PostgresWriter,
+    ProjectPool,
+    WriterOptions,
+    open_pool,
+    postgres_writer,
+)
 from tracer.storage.postgres.citus import write_parts
 from tracer.storage.postgres.migrate import upgrade
-from tracer.storage.postgres.pool import Numbered, PartlyWritten, Pool, open_pool
+from tracer.storage.postgres.pool import Numbered, PartlyWritten
 from tracer.storage.postgres.projection_rows import DUE, ProjectorSession
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import PROGRAM_ROLE, ProjectPool, in_project
-from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
+from tracer.storage.postgres.session import PROGRAM_ROLE, in_project
 from tracer.store import Refusal, RunFilter
 
 CITUS_VARIABLE = "TRACER_TEST_CITUS_URL"

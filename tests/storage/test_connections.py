@@ -20,14 +20,14 @@ from tests.storage.lock_waits import PLENTY_SECONDS, until_asleep, until_waiting
 from tests.storage.test_large_answers import AND_NO_END, MUCH, ROWS, answer
 from tests.trees import read_tree
 from tracer.errors import ConfigurationError, RecordNotFound, StoreUnavailable
-from tracer.lineage.tree import Payloads
+from tracer.lineage import Payloads
+from tracer.records import new_id
 from tracer.records.events import Event
-from tracer.records.ids import new_id
-from tracer.storage.postgres.pool import READERS, Pool, libpq_url, open_pool, pooled_connection
+from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, open_pool, postgres_writer
+from tracer.storage.postgres.pool import READERS, libpq_url, pooled_connection
 from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool, fetched
-from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
+from tracer.storage.postgres.session import fetched
 from tracer.store import RunFilter, ToolCallFilter
 
 

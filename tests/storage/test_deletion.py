@@ -24,22 +24,20 @@ from tests.storage.stored_spans import (
 from tests.storage.test_list_queries import nodes
 from tests.trees import read_tree
 from tracer.errors import RecordNotFound
-from tracer.lineage.tree import Payloads
+from tracer.lineage import Payloads
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import root_plan_id
+from tracer.records import new_id
 from tracer.records.access import ProjectSettings
-from tracer.records.ids import new_id
 from tracer.records.pages import TimeRange
 from tracer.records.record_classes import RECORDS
-from tracer.storage.postgres import deletion
+from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, deletion
 from tracer.storage.postgres.deletion import PostgresDeletion
-from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.rollups import roll_up
-from tracer.storage.postgres.session import ProjectPool, in_project
+from tracer.storage.postgres.session import in_project
 from tracer.storage.postgres.tables import TABLES
-from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import Erasure, RunFilter, ToolCallFilter
 from tracer.tools.parameters import User
 from tracer.tools.run import conversation_of

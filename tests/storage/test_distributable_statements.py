@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tracer.records.record_classes import RECORDS
-from tracer.storage.postgres import projection, projection_rows, spans, writer
-from tracer.storage.postgres.tables import METADATA
+from tracer.storage.postgres import METADATA, projection, projection_rows, spans, writer
 
 DISTRIBUTED = [name for name, table in METADATA.tables.items() if "root_plan_id" in table.columns]
 

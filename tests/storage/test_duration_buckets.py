@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.storage.deletions import rows
-from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres import Pool
 from tracer.storage.postgres.rollups import bucket_of, middle_of, percentile
 
 pytestmark = pytest.mark.thorough

@@ -17,8 +17,8 @@ from tests.sample_runs import sample_run
 from tests.servers import tracer_server
 from tests.tools.http_servers import Received, http_server, reply
 from tracer.errors import SchemaOutOfDate, StoreUnavailable
+from tracer.records import new_id
 from tracer.records.events import Event, PlanStarted
-from tracer.records.ids import new_id
 from tracer.storage.http import PACKED_BYTES, HttpWriter
 from tracer.store import Refusal, WriteAnswer
 

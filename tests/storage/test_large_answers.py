@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from tests.storage.lock_waits import PLENTY_SECONDS, until_asleep
-from tracer.storage.postgres.pool import READERS, Pool, open_pool
+from tracer.storage.postgres import Pool, open_pool
+from tracer.storage.postgres.pool import READERS
 
 ROWS = 2_000
 MUCH = "SELECT repeat('x', 1000) FROM generate_series(1, %s)"

@@ -12,11 +12,9 @@ from tests.sample_runs import sample_run
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.events import Event, PlanStarted
 from tracer.records.spans import TraceSpans
-from tracer.redaction.redactor import Redaction
-from tracer.redaction.rules import ValuePattern
-from tracer.storage.postgres.pool import Pool
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import SMALL_SIZE, WriterOptions, postgres_writer
+from tracer.redaction import Redaction, ValuePattern
+from tracer.storage.postgres import Pool, ProjectPool, WriterOptions, postgres_writer
+from tracer.storage.postgres.writer import SMALL_SIZE
 from tracer.storage.write_redaction import WriteRedactor
 
 LARGE = "ward " * SMALL_SIZE + "secret-7"

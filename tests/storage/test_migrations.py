@@ -18,7 +18,8 @@ from sqlalchemy import text
 from tests.citus_databases import workers_of
 from tests.storage.catalogs import Catalog, read_catalog
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable, TracerError
-from tracer.records.ids import new_id
+from tracer.records import new_id
+from tracer.storage.postgres import METADATA, ProjectPool, open_pool
 from tracer.storage.postgres.analysts import allow_analysts
 from tracer.storage.postgres.migrate import (
     create_views,
@@ -28,10 +29,8 @@ from tracer.storage.postgres.migrate import (
     migrating_connection,
     upgrade,
 )
-from tracer.storage.postgres.pool import open_pool
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ANALYSTS_POLICY, POLICY, ProjectPool, secure_tables
-from tracer.storage.postgres.tables import METADATA
+from tracer.storage.postgres.session import ANALYSTS_POLICY, POLICY, secure_tables
 
 
 def test_migrating_up_and_down_leaves_nothing(empty_database_url: str) -> None:

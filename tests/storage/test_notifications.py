@@ -10,11 +10,18 @@ import psycopg
 import pytest
 
 from tests.contract.moments import Moments
-from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.storage.postgres import (
+    Notify,
+    Pool,
+    PostgresWriter,
+    ProjectPool,
+    RunWatch,
+    WriterOptions,
+    notifications,
+    open_pool,
+    postgres_writer,
+)
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.watch import Notify, RunWatch, notifications
-from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 
 PATIENCE = 60.0
 NEVER = 3600.0

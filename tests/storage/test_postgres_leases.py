@@ -13,13 +13,17 @@ import pytest
 from tests.contract.living import TERMS, Living, postgres_living
 from tests.contract.moments import Moments
 from tests.contract.test_leases import by, in_flight, statuses
-from tracer.records.ids import new_id
-from tracer.records.status import LeaseTerms
+from tracer.records import LeaseTerms, new_id
+from tracer.storage.postgres import (
+    Pool,
+    PostgresWriter,
+    ProjectPool,
+    WriterOptions,
+    open_pool,
+    postgres_writer,
+)
 from tracer.storage.postgres.jobs import Reaper
 from tracer.storage.postgres.leases import AT_ONCE
-from tracer.storage.postgres.pool import Pool, open_pool
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 from tracer.store import RunFilter
 
 

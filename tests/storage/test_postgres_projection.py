@@ -14,16 +14,13 @@ from tests.sample_runs import sample_run
 from tests.storage.lock_waits import until
 from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.projection.project import place_spans
-from tracer.records.ids import new_id
-from tracer.records.record_classes import Kind
+from tracer.otel.projection import place_spans
+from tracer.records import Kind, new_id
 from tracer.records.spans import Span
-from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, postgres_writer
 from tracer.storage.postgres.projection import PostgresProjection
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.spans import MOST_ATTEMPTS
-from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 from tracer.store import Behind
 
 LONG = 60.0

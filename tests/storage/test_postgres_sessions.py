@@ -11,14 +11,12 @@ import pytest
 from tests.contract.stores import RECORDED, clock
 from tests.storage.lock_waits import until_waiting
 from tracer.errors import StateConflict
-from tracer.records.ids import new_id
+from tracer.records import new_id
 from tracer.records.sessions import StateChange
-from tracer.redaction.redactor import Redaction
-from tracer.redaction.rules import configured_patterns
-from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.redaction import Redaction, configured_patterns
+from tracer.storage.postgres import Pool, ProjectPool, open_pool
 from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.write_redaction import WriteRedactor
 
 

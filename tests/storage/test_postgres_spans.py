@@ -20,10 +20,8 @@ from tracer.otel.otlp import blocks
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.record_classes import RECORDS
 from tracer.records.spans import Span
-from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 from tracer.store import RunFilter, TraceReader
 
 ONE_RUN = "pydantic-ai-default-single"

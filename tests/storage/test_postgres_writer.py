@@ -14,14 +14,17 @@ from tests.citus_databases import on_one_postgres
 from tests.contract.moments import Moments
 from tests.sample_runs import START, sample_run
 from tests.storage.lock_waits import until_waiting
+from tracer.records import Run, Status, new_id
 from tracer.records.events import Event, ToolCallFinished
-from tracer.records.ids import new_id
-from tracer.records.record_classes import Run
-from tracer.records.status import Status
-from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.storage.postgres import (
+    Pool,
+    PostgresWriter,
+    ProjectPool,
+    WriterOptions,
+    open_pool,
+    postgres_writer,
+)
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 from tracer.store import RunFilter
 
 

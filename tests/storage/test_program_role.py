@@ -16,20 +16,13 @@ from tests.sample_runs import sample_run
 from tracer.errors import RecordNotFound, TracerError
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.access import Scope
+from tracer.storage.postgres import Pool, ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.keys import ApiKeys
 from tracer.storage.postgres.migrate import upgrade
-from tracer.storage.postgres.pool import Pool, open_pool, pooled_connection
+from tracer.storage.postgres.pool import pooled_connection
 from tracer.storage.postgres.project_stores import ProjectStores
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import (
-    PROGRAM_ROLE,
-    ProjectPool,
-    executed,
-    fetched,
-    in_project,
-    in_snapshot,
-)
-from tracer.storage.postgres.writer import postgres_writer
+from tracer.storage.postgres.session import PROGRAM_ROLE, executed, fetched, in_project, in_snapshot
 from tracer.store import RunFilter
 
 WHO = "SELECT current_user::text, current_setting('tracer.project_id', true)"

@@ -19,22 +19,22 @@ from psycopg.types.array import ListBinaryDumper
 from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
 from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.projection.project import PROJECTION_VERSION, fields_of, project_run
+from tracer.otel.projection import PROJECTION_VERSION, fields_of, project_run
 from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS
 from tracer.records.spans import ReadableSpan, Span
-from tracer.storage.postgres import projection_rows, projector
-from tracer.storage.postgres.deletion import PURGED_TABLES, PostgresDeletion
-from tracer.storage.postgres.pool import (
+from tracer.storage.postgres import (
     Pool,
-    SyncConnection,
+    ProjectPool,
     connection_options,
     open_pool,
-    open_sync_connection,
+    projection_rows,
+    projector,
     sync_connection,
 )
+from tracer.storage.postgres.deletion import PURGED_TABLES, PostgresDeletion
+from tracer.storage.postgres.pool import SyncConnection, open_sync_connection
 from tracer.storage.postgres.projector import Projector, Round, TimeLimits
-from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.tables import TABLES
 from tracer.storage.postgres.writer import PostgresSpans
 

@@ -28,10 +28,16 @@ from tests.storage.lock_waits import until, until_waiting, waiting
 from tests.storage.stored_spans import make_pending, store_run
 from tests.trees import read_tree
 from tracer.clock import stepping_clock
-from tracer.lineage.tree import Payloads
+from tracer.lineage import Payloads
+from tracer.records import DEFAULT_TERMS, new_id
 from tracer.records.access import ProjectSettings, Scope
-from tracer.records.ids import new_id
-from tracer.records.status import DEFAULT_TERMS
+from tracer.storage.postgres import (
+    Pool,
+    PostgresWriter,
+    ProjectPool,
+    WriterOptions,
+    postgres_writer,
+)
 from tracer.storage.postgres.deletion import (
     RUNS_AT_ONCE,
     TOMBSTONE_DAYS,
@@ -40,11 +46,8 @@ from tracer.storage.postgres.deletion import (
 )
 from tracer.storage.postgres.jobs import Pruner, Reaper
 from tracer.storage.postgres.keys import ApiKeys, Authenticator
-from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.projects import SettingsOfProject, ensure_project
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 from tracer.store import RunFilter
 
 MONTH = ProjectSettings(keep_days=30)

@@ -11,10 +11,8 @@ from tests.sample_runs import sample_run
 from tracer.errors import StoreUnavailable
 from tracer.records.events import PlanStarted
 from tracer.redaction.events import MAX_THREADS, in_redaction_thread
-from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres import Pool, ProjectPool, WriterOptions, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 
 
 async def test_text_full_of_secrets_is_stored_despite_a_short_store_timeout(pool: Pool) -> None:

@@ -16,16 +16,15 @@ from tests.storage.lock_waits import until
 from tests.storage.stored_spans import make_pending, store_block, store_run
 from tracer.otel.otlp.blocks import pack_block
 from tracer.otel.otlp.spans import root_plan_id
-from tracer.otel.projection.project import PROJECTION_VERSION
-from tracer.records.ids import new_id
+from tracer.otel.projection import PROJECTION_VERSION
+from tracer.records import new_id
 from tracer.records.prices import ALWAYS, ModelPrice
+from tracer.storage.postgres import Pool, ProjectPool
 from tracer.storage.postgres import projection as module
 from tracer.storage.postgres.deletion import PostgresDeletion
 from tracer.storage.postgres.jobs import Reprojector
-from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.projection import Reprojection
 from tracer.storage.postgres.projects import ModelPrices
-from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.spans import MOST_ATTEMPTS
 
 STATE = "SELECT root_plan_id, revision, projected, projection_version FROM run ORDER BY 1"

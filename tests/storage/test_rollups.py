@@ -28,15 +28,13 @@ from tests.storage.call_histories import (
 from tests.storage.deletions import rows
 from tests.storage.lock_waits import until, until_waiting
 from tracer.clock import utc_now
+from tracer.records import new_id
 from tracer.records.events import Event
-from tracer.records.ids import new_id
 from tracer.records.pages import TimeRange
-from tracer.storage.postgres.pool import Pool
+from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, postgres_writer
 from tracer.storage.postgres.projects import ensure_project
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.rollups import RollupJob, roll_up
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 
 EVER = TimeRange()
 BEGAN = utc_now()

@@ -22,10 +22,9 @@ from tests.storage.stored_spans import (
 )
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.records.spans import Span
+from tracer.storage.postgres import Pool, ProjectPool
 from tracer.storage.postgres.jobs import SpanPacker
-from tracer.storage.postgres.pool import Pool
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.spans import SpanPacking
 
 SMALL = 2_000

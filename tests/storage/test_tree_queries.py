@@ -9,12 +9,10 @@ from tests.citus_databases import on_one_postgres
 from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
 from tests.trees import read_tree
-from tracer.lineage.tree import Payloads
-from tracer.records.ids import new_id
-from tracer.records.record_classes import Kind
-from tracer.storage.postgres.pool import Pool
+from tracer.lineage import Payloads
+from tracer.records import Kind, new_id
+from tracer.storage.postgres import Pool, PostgresWriter
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.writer import PostgresWriter
 
 
 async def test_tree_query_count_is_independent_of_sub_plan_count(

@@ -16,22 +16,20 @@ from tests.projecting import project_in
 from tests.recordings import run_of as recorded_run
 from tests.recordings import whole_run
 from tests.trees import read_tree
-from tracer.lineage.tree import Payloads
+from tracer.lineage import Payloads
+from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.decode import decode_protobuf
 from tracer.otel.otlp.spans import root_plan_id
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
+from tracer.records import Kind
 from tracer.records.events import Event, PlanStarted, ToolCallFinished, ToolCallStarted
 from tracer.records.masks import PayloadPolicy, size_of, stored_payload
-from tracer.records.record_classes import ActToolInfo, Kind
-from tracer.redaction.redactor import Redaction
+from tracer.records.record_classes import ActToolInfo
+from tracer.redaction import Redaction
 from tracer.storage.memory import recording_in_memory
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, WriterOptions, open_pool, postgres_writer
 from tracer.storage.postgres.projects import SettingsOfProject
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import WriterOptions, postgres_writer
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import TraceReader
 from tracer.transfer import Format, exported

@@ -7,9 +7,8 @@ import contextvars
 from typing import Any
 
 from tests.tools.service_bench import Service
+from tracer.tools import CallOutcome, tool
 from tracer.tools.parameters import TokenId, UserId
-from tracer.tools.service import CallOutcome
-from tracer.tools.tool import tool
 
 
 @tool

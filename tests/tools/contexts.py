@@ -3,10 +3,10 @@
 from uuid import UUID
 
 from tracer.context import ToolContext
-from tracer.records.ids import sequential_ids
+from tracer.records import sequential_ids
 from tracer.records.results import Ending
+from tracer.tools import Tool
 from tracer.tools.call import CallNotes, call_tool
-from tracer.tools.tool import Tool
 
 
 def some_context(deadline: float | None = None) -> ToolContext:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tracer.tools.tool import Tool, tool
+from tracer.tools import Tool, tool
 
 Next = Callable[[dict[str, Any]], Any]
 Hook = Callable[..., Any]

@@ -10,10 +10,10 @@ from typing import Any
 from tests.tools.contexts import some_context
 from tests.tools.http_servers import Answer, HttpServer, http_server
 from tracer.context import ToolContext
+from tracer.tools import Tool, ToolOptions
 from tracer.tools.http_clients import HttpClients, Resolve, resolve
 from tracer.tools.parameters import JsonSchema
 from tracer.tools.rest import RestConfig, rest_tool
-from tracer.tools.tool import Tool, ToolOptions
 
 ANYTHING: JsonSchema = {"type": "object"}
 

@@ -10,24 +10,17 @@ from typing import Any
 from uuid import UUID
 
 from tests.trees import Node, TreeRows, read_tree
-from tracer.lineage.tree import Payloads
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.lineage import Payloads
+from tracer.recorder import Recorder, Spool
+from tracer.records import Lease, Run
 from tracer.records.events import Event, ToolCallFinished
-from tracer.records.record_classes import Run
 from tracer.records.spans import TraceSpans
-from tracer.records.status import Lease
 from tracer.storage.memory import RecordingInMemory, recording_in_memory
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
 from tracer.store import Erasure, TraceReader, TraceWriter, WriteAnswer
-from tracer.tools.registry import ToolRegistry
-from tracer.tools.run import ToolResources
-from tracer.tools.service import CallOutcome, ToolService
-from tracer.tools.tool import Tool, Toolkit
+from tracer.tools import CallOutcome, Tool, Toolkit, ToolRegistry, ToolResources, ToolService
 
 
 @dataclass(eq=False)

@@ -12,11 +12,10 @@ import pytest
 
 from tests.runtime.runs import bench
 from tests.tools.service_bench import service
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory import recording_in_memory
-from tracer.tools.signature import RunContext
-from tracer.tools.tool import Toolkit, tool
+from tracer.tools import RunContext, Toolkit, tool
 
 EXAMPLES = Path(__file__).parent / "agno_hooks"
 

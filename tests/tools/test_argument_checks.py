@@ -10,9 +10,8 @@ from pydantic import BaseModel, Field
 
 from tests.tools.hooked_tools import Hook, Next
 from tests.tools.service_bench import service
+from tracer.tools import RunContext, Tool, ToolType, tool
 from tracer.tools.parameters import Hidden
-from tracer.tools.signature import RunContext
-from tracer.tools.tool import Tool, ToolType, tool
 
 GIVEN = "given-canary"
 

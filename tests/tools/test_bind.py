@@ -16,11 +16,11 @@ from tests.tools.service_bench import service
 from tracer.adapters.langchain import to_langchain
 from tracer.context import get_token_id, identity, in_context
 from tracer.errors import RegistrationError
+from tracer.tools import Toolkit, tool
 from tracer.tools.functions import stateful_tool
 from tracer.tools.mcp import McpServer
 from tracer.tools.parameters import Hidden, TokenId, User, UserId
 from tracer.tools.rest import BearerAuth, RestConfig, rest_tool
-from tracer.tools.tool import Toolkit, tool
 
 
 def convert() -> str:

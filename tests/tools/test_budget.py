@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracer.errors import BudgetExhausted, RegistrationError
-from tracer.tools.run import Budget, BudgetLimits
+from tracer.tools import BudgetLimits
+from tracer.tools.run import Budget
 
 
 @given(

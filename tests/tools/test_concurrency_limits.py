@@ -15,13 +15,12 @@ from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE, long_enough
 from tracer.context import ToolContext
 from tracer.errors import RegistrationError
-from tracer.runtime.application import Agent, Application
-from tracer.runtime.loop import subplan_tool
+from tracer.runtime import Agent, Application, subplan_tool
 from tracer.runtime.scripted_model import Script, ScriptedModel, call
 from tracer.storage.memory import recording_in_memory
+from tracer.tools import Tool, ToolRegistry, ToolType, tool
 from tracer.tools.call import batch_tool
-from tracer.tools.registry import ToolRegistry
-from tracer.tools.tool import EXCLUSIVE, Tool, ToolType, tool
+from tracer.tools.definition import EXCLUSIVE
 
 
 class Room:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tools.contexts import Caller, some_context
 from tracer.context import Identity, current_tool_context
-from tracer.tools.tool import tool
+from tracer.tools import tool
 
 
 async def test_tool_context_is_set_in_tasks_and_threads_until_the_call_ends() -> None:

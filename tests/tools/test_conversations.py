@@ -12,9 +12,8 @@ import pytest
 
 from tests.tools.service_bench import Service, service
 from tracer.context import identity
+from tracer.tools import SessionState, Tool, tool
 from tracer.tools.functions import stateful_tool
-from tracer.tools.signature import SessionState
-from tracer.tools.tool import Tool, tool
 
 # Too short to be taken out of results: these tests look at them.
 ANN, BERT = "A1", "B2"

@@ -18,11 +18,10 @@ from tracer.errors import (
     InvalidArguments,
     RegistrationError,
 )
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory import recording_in_memory
-from tracer.tools.registry import tools_by_name
-from tracer.tools.tool import Tool, tool
+from tracer.tools import Tool, tool, tools_by_name
 
 
 class Reading(BaseModel):

@@ -12,8 +12,8 @@ from tests.tools.service_bench import Service, service
 from tests.tools.short_times import PATIENCE, until
 from tests.tools.stateful_instances import Workshop, in_use, other_tasks, use
 from tracer.context import identity
+from tracer.tools import Tool
 from tracer.tools.functions import ThreadContextManager, stateful_tool
-from tracer.tools.tool import Tool
 
 
 class Notebook:

@@ -14,8 +14,8 @@ from pydantic import AliasChoices, Field
 
 from tests.tools.service_bench import Service, service
 from tracer.context import identity
+from tracer.tools import tool
 from tracer.tools.parameters import Hidden, TokenId, UserId, normalized_name, without_forged
-from tracer.tools.tool import tool
 
 TOKEN = "canary-4711-token"
 

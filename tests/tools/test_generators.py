@@ -13,8 +13,8 @@ import pytest
 
 from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE
+from tracer.tools import Tool, tool
 from tracer.tools.functions import stateful_tool, stateless_tool
-from tracer.tools.tool import Tool, tool
 
 SCHEMA = {"type": "object", "properties": {"values": {"type": "array"}}, "required": ["values"]}
 

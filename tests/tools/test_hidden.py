@@ -13,9 +13,8 @@ from tests.tools.service_bench import service
 from tests.tools.tables import not_rejected
 from tracer.context import ToolContext, identity
 from tracer.errors import RegistrationError
+from tracer.tools import RunContext, SessionState, Tool, tool
 from tracer.tools.parameters import Hidden, TokenId, User, UserId
-from tracer.tools.signature import RunContext, SessionState
-from tracer.tools.tool import Tool, tool
 
 TOKEN = "canary-4711-token"
 

@@ -21,20 +21,19 @@ from tests.tools.mcp_servers import live_server
 from tests.tools.service_bench import Service, postgres_service, service
 from tests.tools.short_times import PATIENCE
 from tests.tools.tables import not_rejected
-from tracer.adapters.langchain.tools import from_langchain
+from tracer.adapters.langchain import from_langchain
 from tracer.context import current_identity, identity, in_context
 from tracer.errors import InvalidArguments, RegistrationError
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory import recording_in_memory
+from tracer.tools import Tool, ToolService, tool
 from tracer.tools.call import batch_tool
 from tracer.tools.config import read_tools
 from tracer.tools.functions import stateful_tool, stateless_tool
 from tracer.tools.mcp import McpServer
 from tracer.tools.parameters import TokenId, UserId
 from tracer.tools.rest import BearerAuth, RestConfig, rest_tool
-from tracer.tools.service import ToolService
-from tracer.tools.tool import Tool, tool
 
 SCHEMA = {
     "type": "object",

@@ -21,16 +21,13 @@ from tracer.context import ToolContext, identity
 from tracer.errors import ToolError
 from tracer.records.events import event_json
 from tracer.records.results import STACK_CHARACTERS, result_text
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
 from tracer.runtime.chat_model import Generation
 from tracer.runtime.scripted_model import Script, ScriptedModel, call
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import postgres_writer
+from tracer.tools import SessionState, Tool, tool
 from tracer.tools.parameters import HIDDEN, SHORTEST_SECRET, Hidden, Secrets, TokenId, User
-from tracer.tools.signature import SessionState
-from tracer.tools.tool import Tool, tool
 
 TOKEN = "canary-4711-token"
 

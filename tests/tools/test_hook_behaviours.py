@@ -19,10 +19,10 @@ from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE
 from tests.trees import Node
 from tracer.errors import Denied
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory import recording_in_memory
-from tracer.tools.tool import Tool, tool
+from tracer.tools import Tool, tool
 
 
 @dataclass(frozen=True)

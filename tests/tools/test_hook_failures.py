@@ -15,8 +15,7 @@ import pytest
 from tests.tools.hooked_tools import Hook, Next, around, around_async, doubling
 from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE, long_enough
-from tracer.tools.service import CallOutcome
-from tracer.tools.tool import tool
+from tracer.tools import CallOutcome, tool
 
 
 def raising(error: BaseException) -> tuple[Callable[[], None], Callable[[], Awaitable[None]]]:

@@ -18,9 +18,9 @@ from tests.tools.short_times import PATIENCE
 from tracer.concurrency import MAX_THREADS
 from tracer.context import ToolContext, identity
 from tracer.errors import RegistrationError
+from tracer.tools import SessionState, Tool, tool
+from tracer.tools.definition import InterceptedCall, hook_of
 from tracer.tools.parameters import Hidden, TokenId, User, UserId
-from tracer.tools.signature import SessionState
-from tracer.tools.tool import InterceptedCall, Tool, hook_of, tool
 
 # --- Accepted callables ------------------------------------------------------------------------
 

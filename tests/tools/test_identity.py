@@ -15,17 +15,21 @@ from tests.tools.callers import ALL, A, B, check, resolve
 from tests.tools.service_bench import Service, service
 from tracer.context import Identity, current_identity, identity
 from tracer.errors import MissingIdentity
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.records.ids import new_id
+from tracer.recorder import Recorder, Spool
+from tracer.records import new_id
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory import recording_in_memory
+from tracer.tools import (
+    ActiveRun,
+    CallOutcome,
+    RunParameters,
+    SessionState,
+    ToolRegistry,
+    ToolResources,
+    tool,
+)
 from tracer.tools.parameters import User, UserId
-from tracer.tools.registry import ToolRegistry
-from tracer.tools.run import ActiveRun, RunParameters, ToolResources, conversation_of
-from tracer.tools.service import CallOutcome
-from tracer.tools.signature import SessionState
-from tracer.tools.tool import tool
+from tracer.tools.run import conversation_of
 
 
 async def test_call_that_requires_a_caller_runs_no_hook_provider_or_tool_without_one(

@@ -14,9 +14,9 @@ from tests.tools.short_times import PATIENCE, long_enough
 from tracer.concurrency import MAX_THREADS, has_passed, seconds_left
 from tracer.context import ToolContext, current_tool_context
 from tracer.errors import DepthLimitReached, ToolError
+from tracer.records import Status
 from tracer.records.results import Ending
-from tracer.records.status import Status
-from tracer.tools.tool import Tool, tool
+from tracer.tools import Tool, tool
 
 
 async def forever() -> None:

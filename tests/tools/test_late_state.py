@@ -13,8 +13,7 @@ from tests.tools.short_times import PATIENCE, long_enough, until
 from tests.tools.test_session_state import kept
 from tracer.errors import StateConflict
 from tracer.records.sessions import MemorySessions, State, StateChange
-from tracer.tools.signature import SessionState
-from tracer.tools.tool import tool
+from tracer.tools import SessionState, tool
 
 
 async def test_call_past_its_timeout_changes_no_state(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from tests.tools.contexts import some_context
 from tests.tools.mcp_servers import LiveServer, live_server, nothing_left_behind
 from tests.tools.short_times import long_enough, until
 from tracer.errors import InvalidResult, ToolError, ToolUnavailable
+from tracer.tools import Tool, ToolType
 from tracer.tools.http_clients import trace_headers
 from tracer.tools.mcp import CALL_ID_KEY, McpConfig, McpServer
-from tracer.tools.tool import Tool, ToolType
 
 WAYS = [
     ("stdio", "auto"),

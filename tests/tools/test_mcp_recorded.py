@@ -17,11 +17,11 @@ from tests.tools.mcp_servers import LiveServer, forking, live_server
 from tests.tools.service_bench import Service, service
 from tests.tools.short_times import PATIENCE, long_enough
 from tests.tools.traced_mcp_process import call_while_traced
-from tracer.records.ids import span_id
+from tracer.records import span_id
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory import recording_in_memory
+from tracer.tools import ToolRegistry
 from tracer.tools.mcp import CALL_ID_KEY, McpServer
-from tracer.tools.registry import ToolRegistry
 
 # The quick tests in test_mcp.py use stdio too.
 KINDS = [pytest.param("stdio", marks=pytest.mark.thorough), "http"]

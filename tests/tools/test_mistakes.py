@@ -10,9 +10,10 @@ import pytest
 
 from tests.tools.service_bench import service
 from tracer.errors import RegistrationError
+from tracer.tools import Tool, tool
+from tracer.tools.definition import hook_of
 from tracer.tools.functions import stateful_tool, stateless_tool
 from tracer.tools.parameters import Hidden
-from tracer.tools.tool import Tool, hook_of, tool
 
 SUM = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.tools.tool_file_reading import problems_of, read
+from tracer.tools import ToolType
 from tracer.tools.mcp import McpServer
-from tracer.tools.tool import ToolType
 
 
 def test_old_types_and_fields_are_accepted(tmp_path: Path) -> None:

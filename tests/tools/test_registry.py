@@ -12,13 +12,13 @@ from pydantic import Field
 from tests.tools.tables import not_rejected
 from tracer.context import ToolContext
 from tracer.errors import ConfigurationError, RegistrationError, UnknownTool
+from tracer.runtime import Agent, Application
 from tracer.runtime.agent_files import read_agents
-from tracer.runtime.application import Agent, Application
 from tracer.runtime.scripted_model import ScriptedModel
+from tracer.tools import Tool, ToolRegistry, tool
 from tracer.tools.mcp import McpConfig, McpServer
 from tracer.tools.parameters import Hidden, TokenId
-from tracer.tools.registry import RESERVED_NAMES, ToolRegistry
-from tracer.tools.tool import Tool, tool
+from tracer.tools.registry import RESERVED_NAMES
 
 
 def named(name: str, **options: Any) -> Tool:

@@ -8,7 +8,7 @@ from tests.tools.contexts import Caller
 from tests.tools.http_servers import Answer, head, reply, silence
 from tests.tools.rest_calls import api
 from tests.tools.short_times import PATIENCE, long_enough, until
-from tracer.records.status import Status
+from tracer.records import Status
 
 
 def answering(*answers: bytes) -> Answer:

@@ -15,9 +15,9 @@ from tests.tools.http_servers import Received, reply
 from tests.tools.rest_calls import ANYTHING, api
 from tests.tools.tables import not_rejected, wrong_values
 from tracer.errors import ConfigurationError, InvalidArguments, RegistrationError
+from tracer.tools import ToolType
 from tracer.tools.http_clients import trace_headers
 from tracer.tools.rest import DEFAULT_TIMEOUT, Credential, RestConfig, rest_request, rest_tool
-from tracer.tools.tool import ToolType
 
 BASE = "http://api.example/v1/"
 

@@ -17,10 +17,10 @@ import pytest
 from tests.tools.http_servers import Received, http_server, reply
 from tests.tools.mcp_servers import LiveServer, live_server
 from tests.tools.service_bench import Service, service
+from tracer.tools import CallOutcome
 from tracer.tools.functions import stateful_tool, stateless_tool
 from tracer.tools.mcp import McpServer
 from tracer.tools.rest import RestConfig, rest_tool
-from tracer.tools.service import CallOutcome
 
 THREADS = ("thread-1", "thread-2")
 

@@ -12,14 +12,10 @@ from tests.tools.contexts import some_context
 from tests.tools.mcp_servers import LiveServer, live_server, nothing_left_behind
 from tests.tools.short_times import PATIENCE, until
 from tracer.errors import ToolUnavailable
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
 from tracer.storage.memory import recording_in_memory
+from tracer.tools import ToolRegistry, ToolResources, ToolService, tool
 from tracer.tools.mcp import McpConfig, McpServer
-from tracer.tools.registry import ToolRegistry
-from tracer.tools.run import ToolResources
-from tracer.tools.service import ToolService
-from tracer.tools.tool import tool
 
 NEVER = ("-c", "import sys; sys.stdin.read()")
 SILENT = McpConfig(name="silent", command=sys.executable, args=NEVER)

@@ -18,13 +18,10 @@ from tests.tools.service_bench import Service, postgres_service, service
 from tracer.records.sessions import MemorySessions, SessionStates
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory import recording_in_memory
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool
 from tracer.storage.postgres.project_stores import PostgresSessions
-from tracer.storage.postgres.session import ProjectPool
+from tracer.tools import RunContext, SessionState, Tool, ToolService, tool
 from tracer.tools.run import conversation_of
-from tracer.tools.service import ToolService
-from tracer.tools.signature import RunContext, SessionState
-from tracer.tools.tool import Tool, tool
 
 OpenService = Callable[..., AbstractAsyncContextManager[Service]]
 

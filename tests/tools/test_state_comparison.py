@@ -19,8 +19,7 @@ from tests.tools.service_bench import service
 from tests.tools.test_session_state import kept
 from tracer.errors import StateConflict
 from tracer.records.sessions import apply
-from tracer.tools.signature import SessionState
-from tracer.tools.tool import tool
+from tracer.tools import SessionState, tool
 
 PROFILES: dict[str, Any] = {
     "profiles": {"123": {"name": "Jane", "tags": ["new"]}},

@@ -14,9 +14,9 @@ import pytest
 from tests.tools.contexts import some_context
 from tracer.context import ToolContext, current_tool_context, tool_context_bound
 from tracer.errors import LineageError, RegistrationError
+from tracer.tools import ToolType
 from tracer.tools.functions import ThreadContextManager, stateful_tool
 from tracer.tools.parameters import JsonSchema
-from tracer.tools.tool import ToolType
 
 BY: JsonSchema = {"type": "object", "properties": {"by": {"type": "integer"}}, "required": ["by"]}
 NOTHING: JsonSchema = {"type": "object", "properties": {}}

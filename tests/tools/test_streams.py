@@ -12,7 +12,7 @@ import pytest
 from tests.tools.callers import A, B, check, resolve, whoami
 from tests.tools.service_bench import Service, service
 from tracer.context import current_identity, current_tool_context, identity
-from tracer.tools.service import CallOutcome
+from tracer.tools import CallOutcome
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.tools.tables import wrong_values
 from tests.tools.tool_file_reading import FILE, FUNCTIONS, problems_of, read
 from tracer.errors import RegistrationError
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
+from tracer.tools import tool
 from tracer.tools.config import read_tools
 from tracer.tools.mcp import McpServer
-from tracer.tools.tool import tool
 
 
 @tool

@@ -15,14 +15,11 @@ from tests.tools.contexts import Caller
 from tests.tools.http_servers import http_server, reply
 from tests.tools.tool_file_reading import FUNCTIONS, add, read
 from tracer.context import identity
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.records.status import Status
+from tracer.recorder import Recorder, Spool
+from tracer.records import Status
 from tracer.storage.memory import recording_in_memory
+from tracer.tools import ToolRegistry, ToolService, ToolType, tool
 from tracer.tools.mcp import McpServer
-from tracer.tools.registry import ToolRegistry
-from tracer.tools.service import ToolService
-from tracer.tools.tool import ToolType, tool
 
 
 @asynccontextmanager

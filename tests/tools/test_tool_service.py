@@ -20,9 +20,8 @@ from tests.trees import TreeRows
 from tracer.context import ToolContext, current_tool_context, identity
 from tracer.errors import Denied
 from tracer.storage.memory import RecordingInMemory
+from tracer.tools import CallOutcome, Tool, tool
 from tracer.tools.parameters import UserId
-from tracer.tools.service import CallOutcome
-from tracer.tools.tool import Tool, tool
 
 
 @tool

@@ -11,12 +11,10 @@ from tests.runtime.runs import bench, script
 from tests.tools.service_bench import service
 from tests.tools.test_session_state import kept
 from tracer.errors import RegistrationError
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory import recording_in_memory
-from tracer.tools.registry import ToolRegistry
-from tracer.tools.signature import SessionState
-from tracer.tools.tool import Tool, Toolkit, tool
+from tracer.tools import SessionState, Tool, Toolkit, ToolRegistry, tool
 
 
 @tool

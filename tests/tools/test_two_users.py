@@ -18,8 +18,7 @@ from tests.tools.service_bench import Service, service
 from tests.tools.short_times import PATIENCE
 from tracer.concurrency import MAX_THREADS
 from tracer.context import identity, in_context
-from tracer.tools.service import CallOutcome
-from tracer.tools.tool import Tool, tool
+from tracer.tools import CallOutcome, Tool, tool
 
 
 class Worker:

@@ -13,15 +13,19 @@ from tests.adapters.recording import recording, trees_of
 from tests.tools.http_servers import http_server, reply
 from tracer.context import identity
 from tracer.errors import Denied, RegistrationError
-from tracer.records.status import Status
+from tracer.records import Status
+from tracer.tools import (
+    BudgetLimits,
+    CallOutcome,
+    SessionState,
+    Tool,
+    ToolRegistry,
+    ToolService,
+    tool,
+)
 from tracer.tools.functions import stateful_tool
 from tracer.tools.parameters import UserId
-from tracer.tools.registry import ToolRegistry
 from tracer.tools.rest import RestConfig, rest_tool
-from tracer.tools.run import BudgetLimits
-from tracer.tools.service import CallOutcome, ToolService
-from tracer.tools.signature import SessionState
-from tracer.tools.tool import Tool, tool
 
 
 @tool

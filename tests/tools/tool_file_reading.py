@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tracer.errors import RegistrationError
+from tracer.tools import ToolRegistry
 from tracer.tools.config import read_tools
 from tracer.tools.parameters import UserId
-from tracer.tools.registry import ToolRegistry
 
 FILE = "tools.toml"
 

@@ -16,12 +16,10 @@ from typing import Any
 
 from opentelemetry import trace
 
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
 from tracer.storage.memory import recording_in_memory
+from tracer.tools import ToolRegistry, ToolService
 from tracer.tools.mcp import McpConfig, McpServer
-from tracer.tools.registry import ToolRegistry
-from tracer.tools.service import ToolService
 
 
 class Spans(trace.Tracer):

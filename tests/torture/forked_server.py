@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from api.main import FREE_PORT, served
 from tests.torture.forked import Forked
 from tests.torture.projector_kills import kill_a_projector
-from tracer.runtime.application import Agent, Application
+from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import Settings, read_settings
 

@@ -20,11 +20,11 @@ from tests.recordings import rows_of_spans, run_of
 from tests.sample_runs import sample_run
 from tests.trees import TreeRows, plain_rows, read_tree
 from tracer.errors import StoreUnavailable
-from tracer.lineage.tree import Payloads
+from tracer.lineage import Payloads
+from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.otlp.decode import decode_protobuf
 from tracer.otel.otlp.spans import root_plan_id
-from tracer.otel.projection.project import totals_of
+from tracer.otel.projection import totals_of
 from tracer.records.events import Event
 from tracer.records.record_classes import Totals
 from tracer.records.spans import Span

@@ -21,8 +21,8 @@ from tests.torture.database_way import DatabaseWay, database_way
 from tests.torture.forked import Forked
 from tests.torture.forked_server import forked_server
 from tests.torture.lengths import IS_LONG, say
-from tracer.client.tracing import Tracing
-from tracer.recorder.spool import Spool
+from tracer.client import Tracing
+from tracer.recorder import Spool
 from tracer.storage.http import HttpWriter
 
 AWAY_SECONDS = 60.0 if IS_LONG else 3.0

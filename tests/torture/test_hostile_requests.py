@@ -16,10 +16,10 @@ from tests.otel.decoded import spans_in
 from tests.sample_runs import sample_run
 from tests.torture import lengths
 from tests.torture.mutations import EVENTS, JSON, NDJSON, PROTOBUF, TRACES, Seed, mutated
-from tracer.otel.otlp.decode import decode_protobuf
+from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.spans import encode_json
 from tracer.records.events import event_json
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import open_pool
 
 BODIES = lengths.EVENTS if lengths.IS_LONG else 500
 CHUNK = 1_000

@@ -17,14 +17,20 @@ from tests.storage.lock_waits import until
 from tests.storage.pending_runs import pending, until_living, until_projected
 from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
-from tracer.records.status import DEFAULT_TERMS
-from tracer.storage.postgres.pool import open_pool
+from tracer.records import DEFAULT_TERMS
+from tracer.storage.postgres import (
+    Notify,
+    PostgresWriter,
+    ProjectPool,
+    RunWatch,
+    WriterOptions,
+    notifications,
+    open_pool,
+    postgres_writer,
+)
 from tracer.storage.postgres.processes import ProjectorOptions, projectors
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.spans import MOST_ATTEMPTS
-from tracer.storage.postgres.watch import Notify, RunWatch, notifications
-from tracer.storage.postgres.writer import PostgresWriter, WriterOptions, postgres_writer
 
 SPANS = 3 * EVENTS
 PROJECTORS = 3

@@ -21,11 +21,9 @@ from tests.recorder.test_over_http import until
 from tests.torture.forked import Forked
 from tests.torture.forked_server import ForkedServer, forked_server
 from tests.torture.lengths import EVENTS, IS_LONG, say
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder import Recorder, Spool
+from tracer.records import Status, new_id
 from tracer.records.events import PlanStarted, ToolCallFinished, ToolCallStarted
-from tracer.records.ids import new_id
-from tracer.records.status import Status
 from tracer.storage.http import HttpWriter
 
 ROUNDS = 20 if IS_LONG else 2

@@ -11,9 +11,8 @@ from tests.torture.forked_server import forked_server
 from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
 from tracer.storage.http import HttpWriter
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
 
 
 async def test_events_acknowledged_by_a_killed_server_are_stored_once(

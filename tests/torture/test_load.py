@@ -9,10 +9,8 @@ import pytest
 from tests.projecting import project_in
 from tests.torture.load import Difference, deliver, difference, load_of
 from tracer.records.events import Event, ThoughtRecorded
-from tracer.storage.postgres.pool import Pool, open_pool
+from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
-from tracer.storage.postgres.writer import PostgresWriter, postgres_writer
 from tracer.store import WriteAnswer
 
 

@@ -23,12 +23,11 @@ from tests.torture.lengths import EVENTS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, load_of
 from tests.torture.pgbouncer import pgbouncer
 from tracer.clock import utc_now
+from tracer.records import new_id
 from tracer.records.events import PlanStarted
-from tracer.records.ids import new_id
 from tracer.storage.http import HttpWriter
-from tracer.storage.postgres.pool import open_pool
+from tracer.storage.postgres import ProjectPool, open_pool
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.session import ProjectPool
 
 PATIENCE = 60.0
 LEASE_SECONDS = 6

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 
 from tests.contract.generated_runs import forests
 from tests.profiles import scaled
+from tracer.records import Kind, Run
 from tracer.records.events import EVENT, Event
 from tracer.records.merge import RULES, merge_records, partial_records
-from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind, Run
+from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS
 from tracer.transfer import event_lines
 
 

@@ -11,7 +11,7 @@ import wrapt
 
 from tracer.client.work import ToolCall, Work
 from tracer.logs import get_logger
-from tracer.recorder.delivery import error_location
+from tracer.recorder import error_location
 from tracer.records.prices import TokenUsage, cost_of
 
 # --- Select the parameters of a model request that an adapter records.

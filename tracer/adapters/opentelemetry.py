@@ -28,11 +28,10 @@ except ImportError as error:
 from opentelemetry.context import Context
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from tracer.client.connection import Connection, current_about, suppress_instrumentation
+from tracer.client import Connection, current_about, suppress_instrumentation
 from tracer.logs import get_logger
-from tracer.otel.otlp.decode import decode_protobuf
-from tracer.recorder.delivery import STORE_AWAY, error_location
-from tracer.recorder.recorder import CLOSING_SECONDS
+from tracer.otel.otlp import decode_protobuf
+from tracer.recorder import CLOSING_SECONDS, STORE_AWAY, error_location
 from tracer.records.spans import TraceSpans
 from tracer.store import TraceWriter
 

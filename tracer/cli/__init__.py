@@ -1,4 +1,14 @@
-"""The `tracer` command, and its commands that work over HTTP or on local files."""
+"""The `tracer` command, and its commands that work over HTTP or on local files.
+
+`main` is the entry point. It also answers if the extra `cli` is missing, so nothing here loads its
+packages at import.
+
+Public modules:
+
+- `main`: the program with all its commands
+- `terminal`: messages, options and exit codes
+- `run`: the outcome of `tracer run`
+"""
 
 import sys
 

@@ -13,12 +13,12 @@ from tracer.cli.server import load_entry
 from tracer.cli.terminal import Project, console, run_command
 from tracer.context import Identity
 from tracer.errors import ConfigurationError, missing_extra
-from tracer.records.ids import DEFAULT_PROJECT
-from tracer.records.status import Status
+from tracer.records import DEFAULT_PROJECT, Status
 from tracer.settings import Settings
 
 if TYPE_CHECKING:  # they need the extra `runtime`
-    from tracer.runtime.launcher import RunLauncher, RunOptions, RunOutcome
+    from tracer.runtime import RunLauncher
+    from tracer.runtime.launcher import RunOptions, RunOutcome
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 

@@ -13,10 +13,9 @@ from rich.table import Column, Table
 
 from tracer.cli.terminal import AsJson, console, counted, run_command
 from tracer.errors import BadRequest, ConfigurationError, StoreUnavailable
-from tracer.recorder.delivery import BATCH_EVENTS, RecorderCounts
+from tracer.recorder import BATCH_EVENTS, RecorderCounts, Spool
 from tracer.recorder.spool import (
     DIRECTORY,
-    Spool,
     SpoolFile,
     SpoolInUse,
     address_of,

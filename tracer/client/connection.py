@@ -19,12 +19,18 @@ from opentelemetry.context import Context as OtelContext
 
 from tracer.clock import Clock, utc_now
 from tracer.logs import get_logger
-from tracer.recorder.delivery import RecorderCounts, error_location
-from tracer.recorder.recorder import CLOSING_SECONDS, MAX_QUEUED, Recorder, promise
-from tracer.recorder.spool import Spool
+from tracer.recorder import (
+    CLOSING_SECONDS,
+    MAX_QUEUED,
+    Recorder,
+    RecorderCounts,
+    Spool,
+    error_location,
+    promise,
+)
+from tracer.records import IdSource, new_id
 from tracer.records.events import Event, Stamp
-from tracer.records.ids import IdSource, new_id
-from tracer.redaction.redactor import Redaction
+from tracer.redaction import Redaction
 from tracer.store import TraceWriter
 
 # --- Suppress OpenTelemetry's tracing of Tracer's own requests.

@@ -43,10 +43,9 @@ from tracer.client.work import (
     text_of,
 )
 from tracer.context import ToolContext, current_tool_context
-from tracer.recorder.delivery import RecorderCounts
-from tracer.recorder.recorder import Unrecorded
+from tracer.recorder import RecorderCounts, Unrecorded
+from tracer.records import new_id
 from tracer.records.events import Event, Stamp
-from tracer.records.ids import new_id
 from tracer.store import TraceWriter
 
 Kind = Literal["plan", "step", "think_act", "tool_call"]

@@ -29,7 +29,8 @@ from pydantic.alias_generators import to_snake
 from tracer.client.connection import DONE, Connection
 from tracer.errors import LineageError, ToolError
 from tracer.logs import get_logger
-from tracer.recorder.delivery import error_location
+from tracer.recorder import error_location
+from tracer.records import Reason, Status
 from tracer.records.arguments import offered_tools_text
 from tracer.records.events import (
     ChosenToolCall,
@@ -48,7 +49,6 @@ from tracer.records.events import (
 )
 from tracer.records.prices import TokenUsage, cost_of, token_count, usd
 from tracer.records.results import error_info, result_text
-from tracer.records.status import Reason, Status
 from tracer.resource import NO_SERVICE, service_of_environment
 
 # --- `Work`, the base of plans, steps, think-acts and tool calls that are recorded by hand.

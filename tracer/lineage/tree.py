@@ -17,9 +17,9 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from tracer.records import ABANDONED, Kind, Status
 from tracer.records.prices import is_unpriced, known_total
-from tracer.records.record_classes import RECORDS, Kind, Shown
-from tracer.records.status import ABANDONED, Status
+from tracer.records.record_classes import RECORDS, Shown
 
 # --- Rows and nodes of a tree. A row is a record as a store reads it; a node adds its children.
 #

@@ -18,22 +18,19 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as WireStatus
 
+from tracer.otel.dialects import read_messages
 from tracer.otel.dialects.dialect import RequestedCall
-from tracer.otel.dialects.messages import read_messages
 from tracer.otel.otlp.spans import MAX_TIME, Envelope, span_of
+from tracer.records import Kind, Run, Status, span_id
 from tracer.records.arguments import parsed
-from tracer.records.ids import span_id
 from tracer.records.merge import RULES
 from tracer.records.record_classes import (
     ActToolInfo,
     AgentExecutionRecord,
-    Kind,
     PlanExecutionRecord,
-    Run,
     ThinkActRecord,
 )
 from tracer.records.spans import Span
-from tracer.records.status import Status
 
 Part = dict[str, Any]
 

@@ -37,10 +37,10 @@ from tracer.recorder.delivery import (
     failure,
 )
 from tracer.recorder.spool import Spool, SpoolFull, spool_failure
+from tracer.records import IdSource, new_id
 from tracer.records.events import Event, Stamp
-from tracer.records.ids import IdSource, new_id
+from tracer.redaction import Redaction, standard_redaction
 from tracer.redaction.events import redacted_events
-from tracer.redaction.redactor import Redaction, standard_redaction
 from tracer.store import TraceWriter
 
 log = get_logger(__name__)

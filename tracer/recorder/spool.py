@@ -28,8 +28,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from tracer.clock import utc_now
 from tracer.errors import BadRequest
 from tracer.logs import get_logger
+from tracer.records import DEFAULT_PROJECT_ID, IdSource, new_id
 from tracer.records.events import EVENT, Event, event_json
-from tracer.records.ids import DEFAULT_PROJECT_ID, IdSource, new_id
 
 # --- Spool files on this machine: their names, destinations and content.
 #

@@ -186,6 +186,10 @@ class TokenUsage(NamedTuple):
     """Tokens of the response that are audio."""
 
 
+RATES = ("input_usd", "output_usd", "cache_read_usd", "cache_write_usd", "reasoning_usd")
+"""The fields of a `ModelPrice` that are rates."""
+
+
 @dataclass(frozen=True)
 class ModelPrice:
     """A project's own price for a model. Rates are US dollars per million tokens."""

@@ -1,10 +1,20 @@
-"""Redaction: replace secrets in texts by masks before the texts are stored."""
+"""Redaction: replace secrets in texts by masks before the texts are stored.
+
+A `Redaction` finds secrets by the name of their key and by their form, in JSON and in other text,
+and leaves everything else unchanged. Recorders and stores use the same one, so text that is
+redacted twice stays the same.
+
+Public modules:
+
+- `events`: the redaction of events and payloads, in a thread of its own if they are large
+"""
 
 from tracer.redaction.redactor import Redaction, standard_redaction
-from tracer.redaction.rules import ValuePattern, configured_keys, configured_patterns
+from tracer.redaction.rules import SecretKeys, ValuePattern, configured_keys, configured_patterns
 
 __all__ = [
     "Redaction",
+    "SecretKeys",
     "ValuePattern",
     "configured_keys",
     "configured_patterns",

@@ -32,12 +32,26 @@ from tracer.errors import (
     ToolUnavailable,
 )
 from tracer.logs import get_logger
-from tracer.records.ids import IdSource
+from tracer.records import IdSource
 from tracer.records.results import result_text
 from tracer.records.sessions import State
 from tracer.runtime.chat_model import ChatModel, Message
 from tracer.store import Exchange
 from tracer.text import unescape
+from tracer.tools import (
+    ActiveRun,
+    BudgetLimits,
+    EventRecorder,
+    HookFunction,
+    RunParameters,
+    Tool,
+    Toolkit,
+    ToolRegistry,
+    ToolResources,
+    common_state,
+    hooks_of,
+    tools_by_name,
+)
 from tracer.tools.parameters import (
     CallingAgent,
     Parameter,
@@ -48,15 +62,6 @@ from tracer.tools.parameters import (
     parameters_from_types,
     token_is_user_id,
 )
-from tracer.tools.registry import ToolRegistry, tools_by_name
-from tracer.tools.run import (
-    ActiveRun,
-    BudgetLimits,
-    EventRecorder,
-    RunParameters,
-    ToolResources,
-)
-from tracer.tools.tool import HookFunction, Tool, Toolkit, common_state, hooks_of
 
 # --- Agents, which carry out the steps of plans.
 
@@ -84,7 +89,7 @@ class Agent(CallingAgent):
     """How many tool calls of one round run at once."""
     tool_hooks: Sequence[HookFunction] = ()
     """Hooks around each of the agent's tools, the outermost first
-    (`tracer.tools.tool`)."""
+    (`tracer.tools.definition`)."""
     session_state: Mapping[str, Any] = field(default_factory=dict)
     """The state with which the agent's conversations begin. It takes precedence over the state of
     the application and of other agents."""
@@ -176,8 +181,7 @@ class Agent(CallingAgent):
 
 
 async def _response(agent: Agent, request: str) -> str | None:
-    from tracer.recorder.recorder import Recorder
-    from tracer.recorder.spool import Spool
+    from tracer.recorder import Recorder, Spool
     from tracer.runtime.launcher import RunLauncher
     from tracer.storage.memory import recording_in_memory
 

@@ -30,14 +30,11 @@ from tracer.errors import (
     TracerError,
 )
 from tracer.logs import get_logger
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import spool_for
+from tracer.recorder import Recorder, spool_for
+from tracer.records import IdSource, Reason, Run, Status, new_id
 from tracer.records.events import ErrorInfo, Event, PlanStarted
-from tracer.records.ids import IdSource, new_id
-from tracer.records.record_classes import Run
 from tracer.records.results import Ending
 from tracer.records.sessions import MemorySessions, SessionStates
-from tracer.records.status import Reason, Status
 from tracer.runtime.application import (
     PLANNER,
     Application,
@@ -53,8 +50,7 @@ from tracer.runtime.loop import PlanContext, PlanDetails, PlanRunner
 from tracer.settings import Settings
 from tracer.storage.http import HttpWriter
 from tracer.store import CancelRequestReader
-from tracer.tools.run import RunParameters, ToolResources
-from tracer.tools.service import ToolService
+from tracer.tools import RunParameters, ToolResources, ToolService
 
 # --- The launcher: starts an application's runs, and cancels them on request.
 

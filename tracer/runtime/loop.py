@@ -30,6 +30,7 @@ from tracer.errors import (
     TracerError,
 )
 from tracer.logs import get_logger, lineage_bound
+from tracer.records import Reason, Status
 from tracer.records.events import (
     ChosenToolCall,
     PlanFinished,
@@ -42,7 +43,6 @@ from tracer.records.events import (
 )
 from tracer.records.prices import token_count, usd
 from tracer.records.results import Ending, failed, model_view, result_text, succeeded, timed_out
-from tracer.records.status import Reason, Status
 from tracer.resource import NO_SERVICE, service_of_environment
 from tracer.runtime.application import (
     Agent,
@@ -56,10 +56,8 @@ from tracer.runtime.application import (
     read_plan,
 )
 from tracer.runtime.chat_model import ChatModel, Generation, Message, ToolSpec, messages_json
+from tracer.tools import ActiveRun, Tool, ToolType, unknown_tool
 from tracer.tools.call import Call, CallBatch, mark_started
-from tracer.tools.registry import unknown_tool
-from tracer.tools.run import ActiveRun
-from tracer.tools.tool import Tool, ToolType
 
 # --- The think-act loop: an agent carries out one step in rounds.
 #

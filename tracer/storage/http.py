@@ -31,16 +31,15 @@ from tracer.errors import (
     SchemaOutOfDate,
     StoreUnavailable,
 )
+from tracer.records import ABANDONED, Lease, Run, Status
 from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION, Event, event_json
-from tracer.records.record_classes import Run
-from tracer.records.status import ABANDONED, Lease, Status
-from tracer.redaction.redactor import Redaction
+from tracer.redaction import Redaction
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import Erasure, Exchange, Refusal, WriteAnswer
 from tracer.text import storable
 
 if TYPE_CHECKING:
-    from tracer.otel.otlp.decode import Signal
+    from tracer.otel.otlp import Signal
     from tracer.records.spans import TraceSpans
 
 # --- Write to a tracer server over HTTP, for programs without a database connection.
@@ -167,7 +166,7 @@ class HttpWriter:
 
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
         """Store OpenTelemetry spans."""
-        from tracer.otel.otlp.decode import LOGS, SPANS, by_signal
+        from tracer.otel.otlp import LOGS, SPANS, by_signal
 
         sent: dict[Signal, list[Numbered[TraceSpans]]] = {SPANS: [], LOGS: []}
         count = 0
@@ -225,7 +224,7 @@ class HttpWriter:
     async def _write_items(self, signal: Signal, sent: list[Numbered[TraceSpans]]) -> list[Refusal]:
         from google.protobuf.message import DecodeError
 
-        from tracer.otel.otlp.decode import request_of
+        from tracer.otel.otlp import request_of
 
         # Concatenated protobuf messages are one message with the items of all.
         body = request_of(signal, b"".join([trace.message for _, trace in sent]))

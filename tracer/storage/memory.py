@@ -11,12 +11,13 @@ from uuid import UUID
 
 from tracer.clock import utc_now
 from tracer.errors import BadRequest, RecordNotFound
-from tracer.lineage.tree import NODES, PAYLOAD_FIELDS, ROWS, PlanNode, TreeRows, build_tree
+from tracer.lineage import PAYLOAD_FIELDS, TreeRows, build_tree
+from tracer.lineage.tree import NODES, ROWS, PlanNode
+from tracer.records import DEFAULT_TERMS, Kind, Lease, Run
 from tracer.records.events import Event
 from tracer.records.masks import size_of
 from tracer.records.merge import RULES, merge_records, partial_records
-from tracer.records.record_classes import RECORDS, Kind, Run
-from tracer.records.status import DEFAULT_TERMS, Lease
+from tracer.records.record_classes import RECORDS
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import AnyRecord, Erasure, Exchange, WriteAnswer
 

@@ -13,8 +13,8 @@ from tracer.errors import BadRequest
 from tracer.records.events import Event
 from tracer.records.masks import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
 from tracer.records.spans import TraceSpans
+from tracer.redaction import Redaction, standard_redaction
 from tracer.redaction.events import TextChange, masking, may_hold_secret, redact_event
-from tracer.redaction.redactor import Redaction, standard_redaction
 from tracer.text import storable
 
 
@@ -83,7 +83,7 @@ class WriteRedactor:
 
 
 def _redacted_trace(trace: TraceSpans, redaction: Redaction, policy: PayloadPolicy) -> TraceSpans:
-    from tracer.otel.otlp.redact import redact_spans
+    from tracer.otel.otlp import redact_spans
 
     message = redact_spans(trace.message, redaction, policy)
     return trace if message is trace.message else replace(trace, message=message)

@@ -45,10 +45,19 @@ from tracer.errors import (
     UnknownTool,
 )
 from tracer.logs import get_logger, lineage_bound
+from tracer.records import Reason, Status
 from tracer.records.events import Event, ToolCallFinished, ToolCallStarted
 from tracer.records.results import Ending, cancelled, failed, result_text, succeeded, timed_out
 from tracer.records.sessions import changes_json
-from tracer.records.status import Reason, Status
+from tracer.tools.definition import (
+    EXCLUSIVE,
+    Hook,
+    HookChain,
+    HookInputs,
+    InterceptedCall,
+    Tool,
+    ToolType,
+)
 from tracer.tools.parameters import (
     REQUIRED,
     Arguments,
@@ -65,15 +74,6 @@ from tracer.tools.parameters import (
 )
 from tracer.tools.run import ActiveRun, run_of
 from tracer.tools.signature import RunContext, SessionState
-from tracer.tools.tool import (
-    EXCLUSIVE,
-    Hook,
-    HookChain,
-    HookInputs,
-    InterceptedCall,
-    Tool,
-    ToolType,
-)
 
 # --- Call a tool. Errors of the tool and of its hooks become the ending of the call.
 #

@@ -28,13 +28,13 @@ from pydantic import (
 
 from tracer.errors import RegistrationError
 from tracer.logs import get_logger
+from tracer.tools.definition import Concurrency, Tool, ToolOptions, tool
 from tracer.tools.functions import stateful_tool, stateless_tool
 from tracer.tools.http_clients import is_literal_secret
 from tracer.tools.mcp import McpConfig, McpServer
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.rest import RestConfig, rest_tool
 from tracer.tools.signature import description_of, hidden_by_type
-from tracer.tools.tool import Concurrency, Tool, ToolOptions, tool
 
 Content = TypeVar("Content")
 

@@ -37,9 +37,9 @@ from tracer.concurrency import (
 from tracer.context import ToolContext
 from tracer.errors import LineageError, RegistrationError, ToolError
 from tracer.logs import get_logger
+from tracer.tools.definition import Tool, ToolOptions, ToolType, runner_of
 from tracer.tools.parameters import Arguments, JsonSchema, parameter_names
 from tracer.tools.signature import hidden_by_type, hidden_parameters, signature_of
-from tracer.tools.tool import Tool, ToolOptions, ToolType, runner_of
 
 # --- Check before any call that a JSON Schema and a function have the same parameters.
 

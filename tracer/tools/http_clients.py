@@ -29,8 +29,8 @@ from pydantic import AfterValidator, SecretStr
 from tracer.concurrency import capped_deadline, seconds_left
 from tracer.context import ToolContext
 from tracer.errors import AddressRefused, ConfigurationError, ToolError
-from tracer.records.ids import span_id
-from tracer.redaction.rules import SecretKeys
+from tracer.records import span_id
+from tracer.redaction import SecretKeys
 
 # --- Secrets in configurations are references; the value is read when it is used.
 

@@ -40,6 +40,7 @@ from tracer.errors import (
 )
 from tracer.logs import get_logger
 from tracer.records.results import result_text
+from tracer.tools.definition import Tool, ToolType
 from tracer.tools.http_clients import SecretReference, call_as_span, read_secret, trace_headers
 from tracer.tools.parameters import (
     Arguments,
@@ -48,7 +49,6 @@ from tracer.tools.parameters import (
     schema_check,
     without_absent,
 )
-from tracer.tools.tool import Tool, ToolType
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError

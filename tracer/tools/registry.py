@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from tracer.errors import RegistrationError, UnknownTool
 from tracer.logs import get_logger
-from tracer.tools.tool import Tool, Toolkit, common_state
+from tracer.tools.definition import Tool, Toolkit, common_state
 
 log = get_logger(__name__)
 

@@ -36,6 +36,7 @@ from tracer.errors import (
     ToolError,
     ToolUnavailable,
 )
+from tracer.tools.definition import Tool, ToolOptions, ToolType
 from tracer.tools.http_clients import (
     SecretReference,
     allowed_host,
@@ -46,7 +47,6 @@ from tracer.tools.http_clients import (
     trace_headers,
 )
 from tracer.tools.parameters import Arguments, JsonSchema, invalid_arguments, without_absent
-from tracer.tools.tool import Tool, ToolOptions, ToolType
 
 # --- Templates: text that contains `{argument}`, and structures of such text.
 

@@ -25,6 +25,7 @@ from tracer.errors import (
     ToolUnavailable,
 )
 from tracer.logs import get_logger
+from tracer.records import IdSource
 from tracer.records.events import (
     Event,
     PlanFinished,
@@ -34,7 +35,6 @@ from tracer.records.events import (
     StepFinished,
     StepStarted,
 )
-from tracer.records.ids import IdSource
 from tracer.records.results import Ending, cancelled, failed, succeeded
 from tracer.records.sessions import MemorySessions, SessionStates, State, StateChange
 from tracer.resource import service_of_environment

@@ -22,14 +22,14 @@ from uuid import UUID
 
 from tracer.concurrency import capped_deadline, finish_despite_cancellation
 from tracer.context import ToolContext, current_identity, current_tool_context
-from tracer.recorder.recorder import Recorder, Unrecorded
+from tracer.recorder import Recorder, Unrecorded
+from tracer.records import IdSource, Status, new_id
 from tracer.records.events import (
     ErrorInfo,
 )
-from tracer.records.ids import IdSource, new_id
 from tracer.records.results import Ending, result_text
-from tracer.records.status import Status
 from tracer.tools.call import Call, CallBatch
+from tracer.tools.definition import Tool, Toolkit
 from tracer.tools.parameters import User
 from tracer.tools.registry import ToolRegistry, unknown_tool
 from tracer.tools.run import (
@@ -43,7 +43,6 @@ from tracer.tools.run import (
     is_conversation_of,
     record_run,
 )
-from tracer.tools.tool import Tool, Toolkit
 
 SETTLE_SECONDS = 1.0
 """How many seconds `aclose` waits for tools that still run after a timeout or a cancellation."""

@@ -11,14 +11,14 @@ from typing import Any
 
 from tests.otel.projections import Projected, message_of, project_messages
 from tracer.otel.dialects import session_of
-from tracer.otel.otlp.blocks import sent_spans
-from tracer.otel.otlp.decode import (
+from tracer.otel.otlp import (
     Decoded,
     decode_json,
     decode_logs_json,
     decode_logs_protobuf,
     decode_protobuf,
 )
+from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.spans import EPOCH, StoredMessage, encode_logs, logs_in
 
 CAPTURES = Path(__file__).parent / "captures"

@@ -25,8 +25,7 @@ from tests.otel.coding_agents.captured import (
 from tests.otel.projections import Projected, differences, split
 from tests.profiles import beginnings, quick_among, scaled
 from tracer.otel.otlp.spans import attributes_of
-from tracer.records.record_classes import Kind
-from tracer.records.status import Reason, Status
+from tracer.records import Kind, Reason, Status
 
 NAMES = sorted(folder.name for folder in CAPTURES.iterdir() if folder.name.startswith("claude-"))
 WITH_CONTENT = [name for name in NAMES if name.endswith("content-on")]

@@ -21,7 +21,7 @@ from tests.processor_time import processor_limit
 from tests.profiles import quick_among, scaled
 from tracer.otel.dialects import claude_code
 from tracer.otel.otlp.spans import logs_of
-from tracer.otel.projection.project import project_run
+from tracer.otel.projection import project_run
 
 NAMES = ("claude-code-nested-content-off", "claude-code-killed-content-on")
 TRACE = bytes(range(16))

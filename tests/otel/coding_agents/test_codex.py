@@ -29,9 +29,8 @@ from tests.otel.projections import Projected, differences
 from tests.profiles import beginnings, quick_among, scaled
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.spans import StoredMessage, logs_in
+from tracer.records import Kind, Status
 from tracer.records.merge import Fields
-from tracer.records.record_classes import Kind
-from tracer.records.status import Status
 
 FINISHED = (
     "codex-two-tools",

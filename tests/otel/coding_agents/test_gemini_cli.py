@@ -6,7 +6,7 @@ import random
 
 from tests.otel.coding_agents.captured import messages_of, projected, single
 from tests.otel.projections import differences
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 NAME = "gemini-cli-two-tools"
 

@@ -25,12 +25,11 @@ from tests.otel.made_traces import TRACE_ID, body_of, made
 from tests.otel.projections import Projected, differences, project_messages, split
 from tests.profiles import beginnings, quick_among
 from tracer.otel.dialects.opencode import IN_FLIGHT, SCOPE
+from tracer.otel.otlp import decode_json, decode_logs_json
 from tracer.otel.otlp.blocks import sent_spans
-from tracer.otel.otlp.decode import decode_json, decode_logs_json
+from tracer.records import Kind, Status
 from tracer.records.arguments import canonical
 from tracer.records.merge import Fields
-from tracer.records.record_classes import Kind
-from tracer.records.status import Status
 
 COMPLETE = [
     "opencode-two-tools-served",

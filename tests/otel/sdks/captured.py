@@ -14,11 +14,10 @@ from uuid import UUID
 from tests.otel.captured import projected
 from tests.otel.decoded import spans_in
 from tests.otel.projections import Projected
-from tracer.otel.otlp.decode import decode_json, decode_protobuf
+from tracer.otel.otlp import decode_json, decode_protobuf
+from tracer.records import Kind, Status
 from tracer.records.merge import Fields
-from tracer.records.record_classes import Kind
 from tracer.records.spans import Span
-from tracer.records.status import Status
 
 _ERRORS = re.compile(r"closed \w+ is not open|The scripted provider refuses this request\.")
 _REDACTED = ("logfire", "logfire_chat")

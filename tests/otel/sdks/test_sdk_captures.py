@@ -11,7 +11,7 @@ from tests.otel.made_traces import made, projection_of
 from tests.otel.sdks.captured import NAMES, expected_facts, seen_facts, spans_of
 from tests.otel.test_order import all_differences
 from tests.profiles import quick_among
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,7 +22,7 @@ from functools import partial
 from inspect import isasyncgen, isgenerator, signature
 from typing import Any
 
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import Plan, ThinkAct, ToolCall, Work, current_work
 from tracer.context import in_context
 from tracer.errors import missing_extra

@@ -12,10 +12,10 @@ from agno.run.team import TeamRunOutput
 from agno.tools.function import FunctionCall, ToolResult
 
 from tracer.adapters.hooks import parameters_of
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import Chosen, Plan, Step, ThinkAct, ToolCall, Work
+from tracer.records import Reason
 from tracer.records.prices import TokenUsage, cost_of
-from tracer.records.status import Reason
 
 _MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
 

@@ -32,9 +32,9 @@ from tracer.adapters.langchain.tree import (
     recorded_messages,
     result_of,
 )
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import Plan, Step, ThinkAct, ToolCall, Work, add_work_finder, text_of
-from tracer.records.status import Reason
+from tracer.records import Reason
 
 _uninstall: Uninstall = uninstall_all([])
 

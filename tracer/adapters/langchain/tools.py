@@ -34,9 +34,10 @@ from pydantic.fields import FieldInfo
 from tracer.concurrency import run_in_thread
 from tracer.context import ToolContext
 from tracer.errors import InvalidResult, RegistrationError, ToolError
+from tracer.records import Status
 from tracer.records.results import result_text
-from tracer.records.status import Status
 from tracer.text import storable
+from tracer.tools import CallOutcome, Tool, ToolOptions, ToolService, hidden_parameters
 from tracer.tools.parameters import (
     Arguments,
     HiddenParameter,
@@ -46,9 +47,6 @@ from tracer.tools.parameters import (
     parameter_names,
     parameters_from_types,
 )
-from tracer.tools.service import CallOutcome, ToolService
-from tracer.tools.signature import hidden_parameters
-from tracer.tools.tool import Tool, ToolOptions
 
 _NOTHING = object()
 
@@ -69,7 +67,7 @@ def from_langchain(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
 
     Args:
         tool: The tool. A copy of it is run.
-        options: See `tracer.tools.tool.Tool`. `hidden` maps the name of each parameter
+        options: See `tracer.tools.definition.Tool`. `hidden` maps the name of each parameter
             that the runtime fills to the type hint that a tool function would have: `{"user_id":
             UserId, "at": Annotated[Clock, Hidden(get_clock)]}`. `tags` are by default the tags of
             the LangChain tool.

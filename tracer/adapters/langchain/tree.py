@@ -17,7 +17,7 @@ from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import var_child_runnable_config
 
 from tracer.adapters.hooks import log_errors
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import (
     Chosen,
     Plan,
@@ -29,9 +29,9 @@ from tracer.client.work import (
     innermost_of,
     text_of,
 )
+from tracer.records import Reason
 from tracer.records.arguments import same_arguments
 from tracer.records.prices import TokenUsage, cost_of
-from tracer.records.status import Reason
 
 # --- Convert LangChain's messages and outputs to recorded values.
 

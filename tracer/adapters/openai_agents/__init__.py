@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import ToolCall, current_work
 from tracer.errors import ToolError, missing_extra
 

@@ -24,11 +24,11 @@ from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
 from tracer.adapters.hooks import parameters_of
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import Chosen, Plan, Step, ThinkAct, ToolCall, Work, current_work, text_of
+from tracer.records import Reason
 from tracer.records.prices import TokenUsage, cost_of, provider_at
 from tracer.records.results import error_info
-from tracer.records.status import Reason
 
 # --- Convert the OpenAI Agents SDK's input and output items to recorded values.
 

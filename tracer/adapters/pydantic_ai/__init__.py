@@ -46,9 +46,9 @@ except ImportError as error:
 from pydantic import ValidationError
 
 from tracer.adapters.pydantic_ai.run import PydanticAIRun, arguments_of
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import ToolCall
-from tracer.records.status import Reason
+from tracer.records import Reason
 
 _REFUSALS = (ValidationError, ModelRetry, ToolFailed, ToolRetryError, ToolFailedError)
 

@@ -20,10 +20,10 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.tools import DeferredToolRequests
 
 from tracer.adapters.hooks import parameters_of
-from tracer.client.tracing import Tracing
+from tracer.client import Tracing
 from tracer.client.work import Chosen, Plan, ThinkAct, ToolCall, current_work, text_of
+from tracer.records import Reason
 from tracer.records.prices import TokenUsage, cost_of
-from tracer.records.status import Reason
 
 NATIVE = "NATIVE"
 """The type of a tool that the model's provider ran itself."""

@@ -4,6 +4,11 @@ A dialect determines which spans are agents, model calls and tool calls, and ext
 To add a dialect, create a module in this package and assign a `Dialect` to its `DIALECT`. The
 module needs no registration. A convention that differs from the GenAI conventions only in names is
 a table in `tables`.
+
+Public modules:
+
+- `dialect`: what a dialect declares, and the facts that it returns
+- `genai`: the GenAI conventions, which read whatever no other dialect recognizes
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from pkgutil import iter_modules
 
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import WRAPPER, Dialect, SlimSpan, SpanFacts, include_parts
+from tracer.otel.dialects.messages import read_messages
 from tracer.otel.dialects.tables import TABLES
 from tracer.records.spans import LogRecord, ReadableSpan
 
@@ -24,6 +30,7 @@ __all__ = [
     "complete_run",
     "genai",
     "is_pending",
+    "read_messages",
     "read_span",
     "reads_parent",
     "session_of",

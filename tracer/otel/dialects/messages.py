@@ -17,8 +17,8 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from tracer.otel.dialects.dialect import ExecutedCall, RequestedCall, text
+from tracer.otel.dialects.lenient_json import read_json
 from tracer.records.arguments import parsed
-from tracer.records.lenient_json import read_json
 
 _ROLES: dict[str | None, str] = {
     "human": "user",

@@ -19,7 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from tracer.otel.otlp.spans import Envelope, StoredMessage, StoredParts, scopes_of, scopes_of_logs
 from tracer.records.masks import PayloadPolicy, mask, stored_payload
-from tracer.redaction.redactor import Redaction
+from tracer.redaction import Redaction
 from tracer.text import PREVIEW_BYTES
 
 _IS_PAYLOAD = re.compile(

@@ -41,6 +41,7 @@ from tracer.otel.otlp.spans import (
     session_run_id,
     stored,
 )
+from tracer.records import Reason, Status
 from tracer.records.arguments import Canonical, parsed
 from tracer.records.masks import MASK
 from tracer.records.spans import (
@@ -50,7 +51,6 @@ from tracer.records.spans import (
     id_of_later,
     spans_with_one_id,
 )
-from tracer.records.status import Reason, Status
 from tracer.resource import NO_SERVICE, Service, service_of
 
 # --- Read the spans of a run from stored OTLP messages.

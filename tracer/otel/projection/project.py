@@ -41,13 +41,12 @@ from tracer.otel.projection.forest import (
     represented,
 )
 from tracer.otel.projection.unreached import AgentRun, Unreached
-from tracer.records.ids import span_id
+from tracer.records import Kind, Reason, Status, span_id
 from tracer.records.masks import masked_paths, within_depth
 from tracer.records.merge import RULES, Fields, title_of
 from tracer.records.prices import NO_OWN_PRICES, OwnPrices, TokenUsage, cost_of, is_unpriced
-from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS, Kind, RecordReference
+from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS, RecordReference
 from tracer.records.spans import LogRecord, Span
-from tracer.records.status import Reason, Status
 from tracer.resource import SERVICE_ATTRIBUTES
 
 USAGE_OF_AGENT = "the usage of the agent's own span, because no model call arrived"

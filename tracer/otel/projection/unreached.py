@@ -9,8 +9,8 @@ from typing import NamedTuple
 from tracer.otel.dialects.dialect import RequestedCall, Role, SlimSpan, text
 from tracer.otel.projection.agents import Agents, AgentWork, Choice, is_within_tool
 from tracer.otel.projection.forest import NODES, ending_of
+from tracer.records import Reason, Status
 from tracer.records.arguments import parsed
-from tracer.records.status import Reason, Status
 
 # A call counts as executed if any span may be its execution. Then it gets no record: a record that
 # claims that a call did not run must not be wrong. These calls get none, too:

@@ -11,8 +11,9 @@ from uuid import UUID
 
 from tracer.clock import Clock
 from tracer.errors import RecordNotFound
+from tracer.records import Kind
 from tracer.records.access import ProjectSettings
-from tracer.records.record_classes import RECORDS, Kind
+from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.citus import runs_by_shard
 from tracer.storage.postgres.pool import PoolConnection, store_errors
 from tracer.storage.postgres.rollups import roll_up_runs

@@ -21,11 +21,11 @@ from uuid import UUID
 import orjson
 from psycopg.errors import ForeignKeyViolation
 
+from tracer.records import Kind, Status
 from tracer.records.events import Event
 from tracer.records.merge import LINKS, RULES, Fields, Key, Reduced, merge_records, partial_records
 from tracer.records.prices import OwnPrices, TokenUsage
-from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind
-from tracer.records.status import Status
+from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS
 from tracer.storage.postgres.citus import is_spread, runs_per_transaction
 from tracer.storage.postgres.pool import PoolConnection, retry_on_conflict, store_errors
 from tracer.storage.postgres.projects import ModelPrices

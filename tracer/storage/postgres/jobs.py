@@ -11,12 +11,11 @@ from uuid import UUID
 from tracer.clock import Clock
 from tracer.errors import TooBusy
 from tracer.logs import get_logger
-from tracer.records.status import LeaseTerms
+from tracer.records import LeaseTerms
 from tracer.storage.postgres.deletion import PostgresDeletion, PurgeResult
 from tracer.storage.postgres.leases import mark_recorders
 from tracer.storage.postgres.pool import Pool, pooled_connection, store_errors
-from tracer.storage.postgres.projection import Reprojection
-from tracer.storage.postgres.projection_rows import count_projectors
+from tracer.storage.postgres.projection import Reprojection, count_projectors
 from tracer.storage.postgres.projects import (
     PeriodicJob,
     SettingsOfProject,

@@ -15,6 +15,7 @@ from psycopg.errors import CheckViolation
 from tracer.clock import Clock, utc_now
 from tracer.errors import BadRequest, NotAllowed, NotIdentified, RecordNotFound, StoreUnavailable
 from tracer.logs import get_logger
+from tracer.records import new_id
 from tracer.records.access import (
     SIGNED_IN,
     ApiKey,
@@ -26,8 +27,7 @@ from tracer.records.access import (
     new_key,
     new_secret,
 )
-from tracer.records.ids import new_id
-from tracer.redaction.redactor import standard_redaction
+from tracer.redaction import standard_redaction
 from tracer.storage.postgres.pool import Pool, PoolConnection, pooled_connection, store_errors
 from tracer.storage.postgres.projects import SingleFlight, list_projects
 from tracer.storage.postgres.session import ProjectPool, in_project

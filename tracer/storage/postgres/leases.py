@@ -11,9 +11,9 @@ from uuid import UUID
 from psycopg import AsyncRawCursor
 
 from tracer.clock import Clock
+from tracer.records import MAX_DELAY, Kind, Lease, LeaseTerms
 from tracer.records.events import Event
-from tracer.records.record_classes import RECORDS, Kind
-from tracer.records.status import MAX_DELAY, Lease, LeaseTerms
+from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.citus import is_spread_by
 from tracer.storage.postgres.pool import Pool, PoolConnection, SyncConnection, pooled_connection
 from tracer.storage.postgres.run_tables import is_unfinished, whose

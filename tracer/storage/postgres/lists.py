@@ -13,6 +13,7 @@ from uuid import UUID
 from psycopg.rows import dict_row
 
 from tracer.lineage.tree import FailedRecord, explained_by, failure_origins
+from tracer.records import ABANDONED, Kind, Run, Status
 from tracer.records.pages import (
     INTERVALS,
     MOST_BINS,
@@ -29,8 +30,6 @@ from tracer.records.pages import (
     SortedCursor,
     open_call,
 )
-from tracer.records.record_classes import Kind, Run
-from tracer.records.status import ABANDONED, Status
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.rows import (
     SEARCHED,

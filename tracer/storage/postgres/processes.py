@@ -22,7 +22,7 @@ import psutil
 import psycopg
 
 from tracer.logs import configure_logs, get_logger
-from tracer.records.status import DEFAULT_TERMS, LeaseTerms
+from tracer.records import DEFAULT_TERMS, LeaseTerms
 from tracer.storage.postgres.pool import SyncConnection, connection_options, sync_connection
 from tracer.storage.postgres.projector import Projector, TimeLimits
 from tracer.storage.postgres.watch import LOOK_NOW, PENDING_CHANNEL

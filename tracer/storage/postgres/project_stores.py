@@ -13,8 +13,8 @@ from uuid import UUID
 from tracer.clock import Clock, utc_now
 from tracer.errors import SchemaOutOfDate, StoreUnavailable
 from tracer.logs import get_logger
+from tracer.records import DEFAULT_PROJECT_ID, DEFAULT_TERMS, LeaseTerms
 from tracer.records.access import NewKey
-from tracer.records.ids import DEFAULT_PROJECT_ID
 from tracer.records.sessions import (
     MAX_SESSION_RUNS,
     State,
@@ -24,8 +24,7 @@ from tracer.records.sessions import (
     state_text,
     stored_session_id,
 )
-from tracer.records.status import DEFAULT_TERMS, LeaseTerms
-from tracer.redaction.redactor import Redaction
+from tracer.redaction import Redaction
 from tracer.storage.postgres.keys import ApiKeys, closed_by_first_key, make_first_key
 from tracer.storage.postgres.leases import LeaseCounts, count_leases
 from tracer.storage.postgres.pool import Pool, store_errors

@@ -11,11 +11,12 @@ from typing import Any
 from uuid import UUID
 
 from tracer.otel.otlp.spans import run_ids_like
-from tracer.otel.projection.project import PROJECTION_VERSION
+from tracer.otel.projection import PROJECTION_VERSION
+from tracer.records import Kind
 from tracer.records.merge import RULES
-from tracer.records.record_classes import Kind
 from tracer.storage.postgres.citus import is_spread, runs_per_transaction
-from tracer.storage.postgres.pool import PoolConnection, pooled_connection, store_errors
+from tracer.storage.postgres.pool import Pool, PoolConnection, pooled_connection, store_errors
+from tracer.storage.postgres.projection_rows import COUNT_PROJECTORS
 from tracer.storage.postgres.session import ProjectPool, executed, fetched, in_project
 from tracer.storage.postgres.tables import TABLES
 from tracer.storage.postgres.watch import WAKE_PROJECTORS
@@ -65,6 +66,18 @@ _MAKE_DUE = """
 UPDATE pending_run SET due_at = to_timestamp(0)
 WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND attempts = 0
     AND due_at > to_timestamp(0) AND due_at < 'infinity'"""
+
+
+async def count_projectors(pool: Pool) -> int:
+    """Return how many projectors of all servers are connected to the database.
+
+    Raises:
+        StoreUnavailable: The database does not answer.
+    """
+    with store_errors():
+        async with pooled_connection(pool) as connection:
+            ((number,),) = await (await connection.execute(COUNT_PROJECTORS.encode())).fetchall()
+    return int(number)
 
 
 @dataclass(frozen=True)

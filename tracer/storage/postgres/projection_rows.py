@@ -20,7 +20,7 @@ from psycopg.types.numeric import DecimalBinaryDumper
 from tracer.errors import TracerError
 from tracer.otel.otlp.blocks import UnreadableBlock
 from tracer.otel.otlp.spans import EPOCH
-from tracer.otel.projection.project import (
+from tracer.otel.projection import (
     PROJECTED_FIELDS,
     PROJECTION_VERSION,
     RUN_FIELDS,
@@ -30,13 +30,13 @@ from tracer.otel.projection.project import (
     fields_of_run,
     project_run,
 )
+from tracer.records import Kind, LeaseTerms, Status
 from tracer.records.merge import RULES, Fields
 from tracer.records.prices import NO_OWN_PRICES, OwnPrices, is_unpriced
-from tracer.records.record_classes import RECORDS, Kind
-from tracer.records.status import LeaseTerms, Status
+from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.event_rows import json_batches
 from tracer.storage.postgres.leases import NOTE_RUNS
-from tracer.storage.postgres.pool import Pool, SyncConnection, pooled_connection, store_errors
+from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.session import Standing, entering, standing_of_sync
 from tracer.storage.postgres.spans import MOST_ATTEMPTS, RUN_LOCK_KEY, later
 from tracer.storage.postgres.tables import ALWAYS, TABLES, column_type
@@ -240,18 +240,6 @@ class ProjectorSession:
     def become(self, project_id: int | None) -> None:
         """Restrict the transaction to a project, or return to the role of the tables' owner."""
         self.connection.execute("; ".join(entering(self.standing, project_id)))
-
-
-async def count_projectors(pool: Pool) -> int:
-    """Return how many projectors of all servers are connected to the database.
-
-    Raises:
-        StoreUnavailable: The database does not answer.
-    """
-    with store_errors():
-        async with pooled_connection(pool) as connection:
-            ((number,),) = await (await connection.execute(COUNT_PROJECTORS.encode())).fetchall()
-    return int(number)
 
 
 # --- The SQL for projecting spans, for raw cursors.

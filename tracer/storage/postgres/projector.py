@@ -23,9 +23,9 @@ from google.protobuf.message import DecodeError
 from tracer.clock import Clock
 from tracer.logs import get_logger
 from tracer.otel.otlp.blocks import UnreadableBlock, unpack_block
-from tracer.otel.projection.project import PROJECTION_VERSION
+from tracer.otel.projection import PROJECTION_VERSION
+from tracer.records import DEFAULT_TERMS, LeaseTerms
 from tracer.records.prices import NO_OWN_PRICES, OwnPrices
-from tracer.records.status import DEFAULT_TERMS, LeaseTerms
 from tracer.storage.postgres import projection_rows
 from tracer.storage.postgres.citus import runs_per_transaction
 from tracer.storage.postgres.pool import CONFLICTS, UNSTORABLE

@@ -18,8 +18,8 @@ from psycopg.errors import CheckViolation, NumericValueOutOfRange
 from tracer.clock import utc_now
 from tracer.errors import BadRequest, ConfigurationError, StoreUnavailable
 from tracer.logs import get_logger
+from tracer.records import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
 from tracer.records.access import ProjectSettings, SettingsChange
-from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
 from tracer.records.masks import PayloadPolicy
 from tracer.records.prices import ModelPrice, OwnPrices
 from tracer.storage.postgres.pool import (

@@ -10,9 +10,10 @@ from uuid import UUID
 from psycopg.rows import dict_row
 
 from tracer.errors import RecordNotFound, StoreUnavailable
-from tracer.lineage.tree import Payloads, Revision, TreeRows
+from tracer.lineage import Payloads, Revision, TreeRows
 from tracer.otel.otlp.blocks import spans_of
 from tracer.otel.otlp.spans import logs_of, run_ids_like
+from tracer.records import Kind, Lease, Run
 from tracer.records.merge import RULES
 from tracer.records.pages import (
     Page,
@@ -26,14 +27,11 @@ from tracer.records.record_classes import (
     RECORDS,
     ActToolInfo,
     AgentExecutionRecord,
-    Kind,
     PlanExecutionRecord,
     Record,
-    Run,
     ThinkActRecord,
 )
 from tracer.records.spans import LogRecord, Span
-from tracer.records.status import Lease
 from tracer.storage.postgres.citus import check_workers
 from tracer.storage.postgres.leases import read_leases
 from tracer.storage.postgres.lists import (

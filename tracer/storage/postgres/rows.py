@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from psycopg.rows import dict_row
 
 from tracer.errors import BadRequest
+from tracer.records import ABANDONED, Kind, Status
 from tracer.records.merge import RULES
-from tracer.records.record_classes import ALL_RECORDS, Kind, Record
-from tracer.records.status import ABANDONED, Status
+from tracer.records.record_classes import ALL_RECORDS, Record
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.run_tables import abandoned_at
 from tracer.storage.postgres.tables import TABLES

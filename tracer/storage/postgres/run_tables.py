@@ -27,9 +27,8 @@ from sqlalchemy import (
 from sqlmodel import Field, SQLModel
 from sqlmodel.main import FieldInfoMetadata
 
-from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.records import DEFAULT_PROJECT_ID, Status
 from tracer.records.record_classes import Int64, Width
-from tracer.records.status import Status
 
 # --- The base class of the tables: the type of a field determines its column.
 

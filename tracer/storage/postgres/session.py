@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tracer.errors import TracerError
 from tracer.logs import get_logger
-from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.records import DEFAULT_PROJECT_ID
 from tracer.storage.postgres.pool import (
     READ_SECONDS,
     Pool,

@@ -15,7 +15,8 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from tracer.errors import RecordNotFound
-from tracer.lineage.tree import Payloads
+from tracer.lineage import Payloads
+from tracer.records import ABANDONED, Kind
 from tracer.records.pages import (
     LISTED,
     CallBucket,
@@ -27,8 +28,6 @@ from tracer.records.pages import (
     ToolStatsPage,
     bucket_width,
 )
-from tracer.records.record_classes import Kind
-from tracer.records.status import ABANDONED
 from tracer.storage.postgres.lists import Where, list_of_tool_calls
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.rollups import (

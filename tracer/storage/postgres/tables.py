@@ -26,14 +26,13 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL
 from sqlmodel import Field, SQLModel
 
-from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.records import DEFAULT_PROJECT_ID, Kind, Run
+from tracer.records.prices import RATES
 from tracer.records.record_classes import (
     ActToolInfo,
     AgentExecutionRecord,
     Int64,
-    Kind,
     PlanExecutionRecord,
-    Run,
     ThinkActRecord,
 )
 from tracer.storage.postgres.run_tables import (
@@ -53,9 +52,6 @@ from tracer.storage.postgres.run_tables import (
 #
 # The first five are small. They are reference tables on Citus, so that their unique constraints
 # need no `root_plan_id`. The tables of sessions are distributed by session.
-
-RATES = ("input_usd", "output_usd", "cache_read_usd", "cache_write_usd", "reasoning_usd")
-"""The columns of a price that are rates."""
 
 
 class ProjectRow(TableRow, table=True):

@@ -11,20 +11,13 @@ from psycopg.rows import args_row
 from sqlalchemy import Enum, Uuid
 
 from tracer.errors import RecordNotFound
+from tracer.lineage import PAYLOAD_FIELDS, Payloads, Revision, Row, TreeRows
 from tracer.lineage.diff import BEGINNING, digest_of, is_digest
-from tracer.lineage.tree import (
-    NODES,
-    PAYLOAD_FIELDS,
-    ROWS,
-    Payloads,
-    Revision,
-    Row,
-    TreeRows,
-    unknown_plan,
-)
+from tracer.lineage.tree import NODES, ROWS, unknown_plan
+from tracer.records import Kind
 from tracer.records.masks import MARK_CHARACTERS, NOT_KEPT
 from tracer.records.merge import RULES
-from tracer.records.record_classes import RECORDS, Kind
+from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.rows import KIND_WORDS
 from tracer.storage.postgres.run_tables import abandoned_at

@@ -14,7 +14,7 @@ from uuid import UUID
 import psycopg
 
 from tracer.logs import get_logger
-from tracer.records.ids import new_id
+from tracer.records import new_id
 from tracer.storage.postgres.pool import (
     Pool,
     cancel_until_done,

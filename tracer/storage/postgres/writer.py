@@ -19,13 +19,12 @@ from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.otel.otlp.blocks import block_key, pack_block
 from tracer.otel.otlp.spans import root_plan_id
+from tracer.records import DEFAULT_TERMS, Lease, LeaseTerms, Run
 from tracer.records.events import Event
 from tracer.records.masks import PayloadPolicy
-from tracer.records.record_classes import Run
 from tracer.records.spans import TraceSpans
-from tracer.records.status import DEFAULT_TERMS, Lease, LeaseTerms
+from tracer.redaction import Redaction
 from tracer.redaction.events import in_redaction_thread, text_size
-from tracer.redaction.redactor import Redaction
 from tracer.storage.postgres.citus import by_shard, write_parts
 from tracer.storage.postgres.deletion import PostgresDeletion, Settle
 from tracer.storage.postgres.event_rows import EventRows
