@@ -136,8 +136,6 @@ def test_client_installation_stays_within_its_size_limits(
 
 
 LIGHT = {
-    "BearerAuth",
-    "BudgetLimits",
     "Chosen",
     "ConfigurationError",
     "Denied",
@@ -147,9 +145,6 @@ LIGHT = {
     "ModelError",
     "Recorder",
     "RegistrationError",
-    "RestConfig",
-    "RunContext",
-    "SessionState",
     "Spool",
     "StateConflict",
     "Status",
