@@ -24,7 +24,7 @@ PARTS = {
     "pipeline": "the cost of a tool call over a call of the function",
     "recording": "the cost of recording a tool call in the agent",
     "projection": "from serialized spans to the rows of their records",
-    "span_path": "the files and functions that a span passes through",
+    "span_path": "the files and functions that a span and a tool call pass",
     "ingest": "spans accepted and projected, events accepted",
     "single": "64 clients with a span a request",
     "tree": "reading a run's hierarchy",
