@@ -74,7 +74,8 @@ def serve_model(scenario: Scenario) -> tuple[str, ThreadingHTTPServer]:
 def _turn(scenario: Scenario, items: list[dict[str, Any]]) -> Turn:
     """Return the turn that follows the messages: one more than the model's answers in them."""
     request = next(_text(each["content"]) for each in items if each.get("role") == "user")
-    turns = scenario.turns[request]
+    # Some frameworks wrap the request of a sub-agent in a text of their own.
+    turns = next(turns for asked, turns in scenario.turns.items() if asked in request)
     done = 0
     was_model = False
     for each in items:

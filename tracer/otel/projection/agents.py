@@ -269,7 +269,7 @@ def link_orphan_agents(spans: list[SlimSpan], agents: Agents) -> None:
     _join_by_node(agents, lost)
     if late:
         _join_by_time(agents, late, nesting)
-    if any(agent.inferred is not None for agent in lost):
+    if any(agent.inferred is not None for agent in agents.by_id.values()):
         _cut_circles(agents)
 
 
@@ -382,6 +382,13 @@ def _join_by_text(
                 call
                 for call in candidates
                 if call not in opened and _mentions_agent(call, agent, texts)
+            ]
+        if len(running) != 1 and len(same[1]) <= _MOST_CANDIDATES:
+            # Text outranks the parent: the agent's span may be below the wrong agent.
+            running = [
+                call
+                for call in _running(same[1], agent)
+                if call not in opened and agents.of[call] is not agent
             ]
         if len(running) == 1:
             agent.inferred, agent.evidence = running[0], BY_TEXT

@@ -23,6 +23,11 @@ from uuid import UUID
 
 from tracer.otel.dialects.dialect import ExecutedCall, Role, SlimSpan, SpanFacts
 from tracer.otel.otlp.spans import EPOCH, encode_logs, encode_protobuf, moment, root_plan_id, stored
+from tracer.otel.projection.across_agents import (
+    correct_by_call_ids,
+    id_of_chosen,
+    link_to_answers,
+)
 from tracer.otel.projection.agents import (
     LATEST_ROUND,
     AgentWork,
@@ -55,7 +60,7 @@ USAGE_OF_AGENT = "the usage of the agent's own span, because no model call arriv
 EARLIEST = "the earliest of the agents whose parents have not come"
 """The evidence if an agent whose parent is missing is inferred to be the root agent."""
 
-PROJECTION_VERSION = 5
+PROJECTION_VERSION = 6
 """Raise this number if the rows of any trace change, so that stored runs are projected again."""
 
 Row = tuple[Any, ...]
@@ -387,10 +392,15 @@ class _Projection:
         self._resources = run.resources
         build_tree(run.spans)
         self._agents = find_agents(run.spans)
+        if correct_by_call_ids(self._agents):
+            self._agents = find_agents(run.spans)
         usage = find_usage(run.spans)
         self._usage_rounds = {span.span_id: _usage_round(span) for span in usage.agents}
         """The rounds of agents whose spans alone have their usage, by the ids of these spans."""
         self._unread = usage.unread
+        for call, model in link_to_answers(self._agents):
+            if (index := self._later.get(model.span_id, 0)) > 0:
+                self._later = {**self._later, call.span_id: index}
         link_orphan_agents(run.spans, self._agents)
         self._unreached = Unreached(run.spans, self._agents)
         self._root_id = run.trace_id
@@ -676,9 +686,7 @@ class _Projection:
         model, calls = unreached
         first = positions.get(model.record_id, 0)
         for position, (number, requested, reason) in enumerate(calls, first):
-            call_id = record_ids(self._root_id, Kind.TOOL_CALL)(
-                model.identity + b"chosen" + number.to_bytes(4, "big")
-            )
+            call_id = record_ids(self._root_id, Kind.TOOL_CALL)(id_of_chosen(model, number))
             if (index := self._later.get(model.span_id, 0)) > 0:
                 self._later_executed[call_id] = index
             end = _microseconds(work.span.end)
