@@ -1,4 +1,4 @@
-"""A provider's call id, or a call in an answer, links across agents if only one link is possible."""
+"""Call ids, texts and calls in answers link across agents if only one link is possible."""
 
 from __future__ import annotations
 
