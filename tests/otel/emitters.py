@@ -29,6 +29,10 @@ REASONS = {
     " caller. Pass the context on: `executor.submit(contextvars.copy_context().run, function)`.",
     captured.NO_CONTENT: "Content is off: arguments, results and messages are not sent.",
     "agno-openinference-team-single": "A member's span names no calling tool call.",
+    **dict.fromkeys(
+        ("smolagents-nested", "smolagents-parallel"),
+        "A call of a managed agent has no span. It is taken from the model's answer.",
+    ),
     "openai-agents-traceloop-single": "A sub-agent's span is no child of the call that opened it.",
     "pydantic-ai-default-crash-single": f"{_KILLED} Logfire's pending spans show them.",
     "claude-code-failing-content-on": "Claude Code refuses a call of an unknown tool before it"

@@ -181,10 +181,20 @@ def link_to_answers(agents: Agents) -> list[tuple[SlimSpan, SlimSpan]]:
     Returns:
         The new span of each call, and the span of its round.
     """
+    answered = [
+        model.end
+        for agent in agents.by_id.values()
+        for model in agent.rounds
+        if model.facts.chosen and model.end
+    ]
+    if not answered:
+        return []
+    earliest = min(answered)
     lost = [
         agent
         for agent in agents.by_id.values()
         if agent.span is not None
+        and agent.start >= earliest
         and agent.call is None
         and not agent.span.facts.is_placed
         and agent.request
