@@ -336,11 +336,13 @@ TREES: dict[str, list[str]] = {
         "    round 1",
         '      call ask {"q": 1}',
         "    round 1",
+        '      call ask {"q": 2} cancelled',
     ],
     "the last round of an agent says something and asks for a call": [
         "plan a",
         "  step a",
         "    round None",
+        "      call ask {} cancelled",
     ],
     "a call that ended and names an agent has opened another one": [
         "plan invoke_agent a",
