@@ -177,7 +177,7 @@ docs: setup #: Build the documentation site in dist/site; a broken link fails
 
 data: setup #: Bring views.sql up to date with fields; write docs/reference/data.md, docs/guides/queries.md and examples of SQL
 	$(BIN)/python -m scripts.views
-	$(BIN)/python -m tests.storage.generated_sql
+	$(BIN)/python -m tests.storage.postgres.generated_sql
 	$(BIN)/python -m tests.analysts
 
 bench: setup browser #: Measure all, or a part: ONLY=ingest, QUICK=1 to try, BEFORE=REV to compare

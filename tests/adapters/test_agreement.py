@@ -19,7 +19,7 @@ from tests.adapters.recording import recording, trees_of
 from tests.adapters.scenario import CITIES, assert_scenario, scenario, seen_facts
 from tests.adapters.spans_store import processing
 from tests.servers import ONE_PROJECTOR, tracer_server
-from tests.storage.pending_runs import until_projected
+from tests.storage.postgres.pending_runs import until_projected
 from tests.trees import Node
 from tracer.adapters import pydantic_ai
 

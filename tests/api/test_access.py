@@ -16,7 +16,7 @@ from api.middleware.authentication import COOKIE
 from api.openapi import openapi_document
 from tests.api.projects import Doors, two_projects
 from tests.databases import everything_stored
-from tests.storage.lock_waits import until
+from tests.storage.postgres.lock_waits import until
 from tracer.records.access import Scope
 from tracer.records.events import event_json
 

@@ -13,8 +13,8 @@ from api.main import server_parts
 from tests.api import ward
 from tests.api.conftest import client_of
 from tests.otel.made_traces import body_of, made
-from tests.storage.lock_waits import until
-from tests.storage.pending_runs import accept, small_trace, until_living
+from tests.storage.postgres.lock_waits import until
+from tests.storage.postgres.pending_runs import accept, small_trace, until_living
 from tracer.settings import Settings, read_settings
 
 HERE = {"Host": "localhost"}

@@ -19,7 +19,7 @@ from tests.api.conftest import Api
 from tests.api.projects import two_projects
 from tests.contract.moments import Moments
 from tests.projecting import projecting
-from tests.storage.deletions import rich_run
+from tests.storage.postgres.deletions import rich_run
 from tracer.records.events import Event
 from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 

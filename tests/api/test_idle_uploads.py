@@ -16,7 +16,7 @@ import pytest
 
 from api.commands.database import key_ring
 from tests.servers import tracer_server
-from tests.storage.lock_waits import until
+from tests.storage.postgres.lock_waits import until
 from tracer.records import new_id
 from tracer.records.access import Scope
 

@@ -11,7 +11,7 @@ import psycopg
 
 from tests.api.conftest import Api, on_loopback, serving_parts
 from tests.sample_runs import sample_run
-from tests.storage.lock_waits import PLENTY_SECONDS, until_waiting
+from tests.storage.postgres.lock_waits import PLENTY_SECONDS, until_waiting
 from tracer.runtime.scripted_model import ScriptedModel
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.api.commands import Result, Tracer
 from tests.api.projects import Doors, two_projects
-from tests.storage.lock_waits import until_waiting
+from tests.storage.postgres.lock_waits import until_waiting
 from tracer.errors import BadRequest, StoreUnavailable
 from tracer.records.access import ProjectSettings, Scope
 from tracer.records.masks import PayloadPolicy

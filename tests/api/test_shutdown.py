@@ -20,7 +20,7 @@ from api.main import DRAIN_SECONDS, served
 from tests.api.commands import process_settings_restored
 from tests.sample_runs import SampleRun, sample_run
 from tests.servers import Server, start_server
-from tests.storage.lock_waits import until_waiting
+from tests.storage.postgres.lock_waits import until_waiting
 from tests.torture.lengths import IS_LONG
 from tracer.recorder import CLOSING_SECONDS
 from tracer.records.events import event_json

@@ -25,7 +25,7 @@ INNER_MODULES = {
     ("tests/house/test_one_way.py", "tracer.storage.postgres.tables"),
     ("tests/runtime/test_cancelling_tools.py", "tracer.tools.definition"),
     ("tests/runtime/test_ended_runs.py", "tracer.tools.run"),
-    ("tests/storage/test_deletion.py", "tracer.tools.run"),
+    ("tests/storage/postgres/test_deletion.py", "tracer.tools.run"),
     ("tests/storage/test_http_writer_spans.py", "api.otlp.routes"),
     ("tests/torture/database_way.py", "tracer.storage.postgres.pool"),
     ("tests/torture/test_killed_projectors.py", "tracer.storage.postgres.spans"),

@@ -17,9 +17,9 @@ PROMISES = {
     "acknowledged data is durable and can be read": (
         "api/test_fresh_reads.py::"
         "test_acknowledged_run_is_never_answered_with_404_before_its_projection",
-        "storage/test_connections.py::test_write_whose_backend_is_killed_stores_all_or_nothing",
+        "storage/postgres/test_connections.py::test_write_whose_backend_is_killed_stores_all_or_nothing",
         "storage/test_embedded_postgres.py::test_killed_server_restarts_with_committed_data",
-        "storage/test_projectors.py::test_killed_projector_is_replaced",
+        "storage/postgres/test_projectors.py::test_killed_projector_is_replaced",
     ),
     "every sub-plan knows its tool call, and an inferred link is marked": (
         "runtime/test_on_postgres.py::"
@@ -47,7 +47,7 @@ PROMISES = {
         "api/test_canaries.py::test_secrets_in_client_events_are_not_stored_or_logged",
     ),
     "a run is read in a constant number of queries": (
-        "storage/test_tree_queries.py::test_tree_of_a_run_takes_a_constant_number_of_queries",
+        "storage/postgres/test_tree_queries.py::test_tree_of_a_run_takes_a_constant_number_of_queries",
     ),
     "every failure has its true status, its reason and its message": (
         "tools/test_mcp_recorded.py::test_cancelled_and_timed_out_calls_are_recorded_and_stopped",

@@ -9,7 +9,7 @@ import psycopg
 
 from api.commands import database
 from tests.databases import open_directory
-from tests.storage.pending_runs import until_projected
+from tests.storage.postgres.pending_runs import until_projected
 from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
 from tests.torture.private_postgres import kill_postgres, private_postgres

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import orjson
 import psycopg
 
-from tests.storage.lock_waits import until
-from tests.storage.pending_runs import pending, until_living, until_projected
+from tests.storage.postgres.lock_waits import until
+from tests.storage.postgres.pending_runs import pending, until_living, until_projected
 from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
 from tracer.records import DEFAULT_TERMS

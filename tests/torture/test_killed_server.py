@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
-from tests.storage.pending_runs import until_projected
+from tests.storage.postgres.pending_runs import until_projected
 from tests.torture.forked_server import forked_server
 from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of

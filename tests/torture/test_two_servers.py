@@ -17,7 +17,7 @@ import tracer
 from tests.api.run_stream import Folded, flattened, watching
 from tests.recorder.test_dead_processes import until
 from tests.sample_runs import sample_run
-from tests.storage.pending_runs import until_projected
+from tests.storage.postgres.pending_runs import until_projected
 from tests.torture.forked_server import forked_server
 from tests.torture.lengths import EVENTS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, load_of

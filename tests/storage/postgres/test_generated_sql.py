@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.storage.generated_sql import PAGE, page
+from tests.storage.postgres.generated_sql import PAGE, page
 
 
 def test_examples_of_generated_statements_are_current() -> None:

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy import text
 
 from tests.citus_databases import workers_of
-from tests.storage.catalogs import Catalog, read_catalog
+from tests.storage.postgres.catalogs import Catalog, read_catalog
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable, TracerError
 from tracer.records import new_id
 from tracer.storage.postgres import METADATA, ProjectPool, open_pool

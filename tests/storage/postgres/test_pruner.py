@@ -15,7 +15,7 @@ from tests.contract.moments import Moments
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.projecting import project_in
 from tests.reaping import expire_leases
-from tests.storage.deletions import (
+from tests.storage.postgres.deletions import (
     NOW,
     days_ago,
     left_of,
@@ -24,8 +24,8 @@ from tests.storage.deletions import (
     rows,
     stopped_in_the_middle,
 )
-from tests.storage.lock_waits import until, until_waiting, waiting
-from tests.storage.stored_spans import make_pending, store_run
+from tests.storage.postgres.lock_waits import until, until_waiting, waiting
+from tests.storage.postgres.stored_spans import make_pending, store_run
 from tests.trees import read_tree
 from tracer.clock import stepping_clock
 from tracer.lineage import Payloads

@@ -8,7 +8,7 @@ import pytest
 from psycopg import AsyncConnection
 
 from tests.projecting import project_in
-from tests.storage.pending_runs import accept, small_trace
+from tests.storage.postgres.pending_runs import accept, small_trace
 from tracer.clock import utc_now
 from tracer.errors import StoreUnavailable, TooBusy
 from tracer.storage.postgres import Pool, open_pool

@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 
 from tests.contract.moments import Moments
-from tests.storage.lock_waits import until_waiting
+from tests.storage.postgres.lock_waits import until_waiting
 from tracer.records import new_id
 from tracer.records.events import Event
 from tracer.storage.postgres import Pool, ProjectPool, WriterOptions, postgres_writer

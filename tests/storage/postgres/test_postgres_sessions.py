@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.contract.stores import RECORDED, clock
-from tests.storage.lock_waits import until_waiting
+from tests.storage.postgres.lock_waits import until_waiting
 from tracer.errors import StateConflict
 from tracer.records import new_id
 from tracer.records.sessions import StateChange

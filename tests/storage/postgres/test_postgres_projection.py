@@ -11,7 +11,7 @@ import pytest
 from tests.otel.made_traces import agent, spans_from, tool
 from tests.projecting import project_in
 from tests.sample_runs import sample_run
-from tests.storage.lock_waits import until
+from tests.storage.postgres.lock_waits import until
 from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.projection import place_spans

@@ -14,14 +14,14 @@ import pytest
 from tests.citus_databases import on_one_postgres
 from tests.contract.moments import Moments
 from tests.otel.made_traces import made, spans_from
-from tests.storage.deletions import left_of, record, rich_run, rows, stopped_in_the_middle
-from tests.storage.stored_spans import (
+from tests.storage.postgres.deletions import left_of, record, rich_run, rows, stopped_in_the_middle
+from tests.storage.postgres.stored_spans import (
     LONG_AGO,
     make_pending,
     store_block,
     store_run,
 )
-from tests.storage.test_list_queries import nodes
+from tests.storage.postgres.test_list_queries import nodes
 from tests.trees import read_tree
 from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads

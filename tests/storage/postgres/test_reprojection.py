@@ -11,9 +11,9 @@ import pytest
 
 from tests.otel.made_traces import agent, chat, made, spans_from
 from tests.projecting import project_in
-from tests.storage.deletions import record, rich_run, rows
-from tests.storage.lock_waits import until
-from tests.storage.stored_spans import make_pending, store_block, store_run
+from tests.storage.postgres.deletions import record, rich_run, rows
+from tests.storage.postgres.lock_waits import until
+from tests.storage.postgres.stored_spans import make_pending, store_block, store_run
 from tracer.otel.otlp.blocks import pack_block
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.otel.projection import PROJECTION_VERSION

@@ -7,7 +7,7 @@ import asyncio
 import psycopg
 import pytest
 
-from tests.storage.lock_waits import PLENTY_SECONDS, until_asleep
+from tests.storage.postgres.lock_waits import PLENTY_SECONDS, until_asleep
 from tracer.storage.postgres import Pool, open_pool
 from tracer.storage.postgres.pool import READERS
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.projecting import project_in
 from tests.reaping import expire_leases
-from tests.storage.deletions import rows
+from tests.storage.postgres.deletions import rows
 from tracer.clock import utc_now
 from tracer.errors import RecordNotFound
 from tracer.otel.otlp.blocks import traces_of

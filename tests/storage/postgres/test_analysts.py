@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 from tests.citus_databases import without_analysts
 from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import SampleRun, sample_run
-from tests.storage.stored_spans import LONG_AGO, make_pending, store_block
+from tests.storage.postgres.stored_spans import LONG_AGO, make_pending, store_block
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.storage.postgres import Pool, ProjectPool, open_pool, postgres_writer

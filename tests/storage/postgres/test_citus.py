@@ -32,7 +32,7 @@ from tests.databases import SERVER_VARIABLE, fresh_database
 from tests.otel.captured import spans_of
 from tests.projecting import project_in
 from tests.sample_runs import START, SampleRun, sample_run
-from tests.storage.lock_waits import PLENTY_SECONDS
+from tests.storage.postgres.lock_waits import PLENTY_SECONDS
 from tests.torture.database_way import DatabaseWay, database_way
 from tracer.clock import stepping_clock
 from tracer.errors import ConfigurationError, StoreUnavailable

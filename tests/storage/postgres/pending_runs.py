@@ -10,7 +10,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from tests.otel.made_traces import body_of, made
-from tests.storage.lock_waits import until, until_waiting
+from tests.storage.postgres.lock_waits import until, until_waiting
 from tracer.clock import Clock, utc_now
 from tracer.otel.otlp import decode_json
 from tracer.records import new_id

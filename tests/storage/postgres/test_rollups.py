@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from tests.contract.moments import Moments
 from tests.otel.made_traces import agent, tool
 from tests.profiles import scaled
-from tests.storage.call_histories import (
+from tests.storage.postgres.call_histories import (
     NOW,
     CallHistory,
     Happening,
@@ -25,8 +25,8 @@ from tests.storage.call_histories import (
     beginnings,
     happenings,
 )
-from tests.storage.deletions import rows
-from tests.storage.lock_waits import until, until_waiting
+from tests.storage.postgres.deletions import rows
+from tests.storage.postgres.lock_waits import until, until_waiting
 from tracer.clock import utc_now
 from tracer.records import new_id
 from tracer.records.events import Event

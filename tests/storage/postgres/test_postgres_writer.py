@@ -13,7 +13,7 @@ import pytest
 from tests.citus_databases import on_one_postgres
 from tests.contract.moments import Moments
 from tests.sample_runs import START, sample_run
-from tests.storage.lock_waits import until_waiting
+from tests.storage.postgres.lock_waits import until_waiting
 from tracer.records import Run, Status, new_id
 from tracer.records.events import Event, ToolCallFinished
 from tracer.storage.postgres import (

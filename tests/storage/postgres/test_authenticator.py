@@ -7,7 +7,7 @@ import asyncio
 import psycopg
 import pytest
 
-from tests.storage.lock_waits import until_waiting
+from tests.storage.postgres.lock_waits import until_waiting
 from tracer.errors import NotIdentified
 from tracer.records import DEFAULT_PROJECT_ID
 from tracer.records.access import Scope

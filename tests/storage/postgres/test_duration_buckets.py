@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.storage.deletions import rows
+from tests.storage.postgres.deletions import rows
 from tracer.storage.postgres import Pool
 from tracer.storage.postgres.rollups import bucket_of, middle_of, percentile
 

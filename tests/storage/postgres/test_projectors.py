@@ -16,8 +16,8 @@ from psycopg import AsyncConnection
 
 from api.commands import database
 from tests.servers import start_server
-from tests.storage.lock_waits import until
-from tests.storage.pending_runs import (
+from tests.storage.postgres.lock_waits import until
+from tests.storage.postgres.pending_runs import (
     accept,
     living,
     pending,

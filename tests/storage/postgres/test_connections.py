@@ -16,8 +16,8 @@ from psycopg import sql
 
 from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
-from tests.storage.lock_waits import PLENTY_SECONDS, until_asleep, until_waiting, waiting
-from tests.storage.test_large_answers import AND_NO_END, MUCH, ROWS, answer
+from tests.storage.postgres.lock_waits import PLENTY_SECONDS, until_asleep, until_waiting, waiting
+from tests.storage.postgres.test_large_answers import AND_NO_END, MUCH, ROWS, answer
 from tests.trees import read_tree
 from tracer.errors import ConfigurationError, RecordNotFound, StoreUnavailable
 from tracer.lineage import Payloads

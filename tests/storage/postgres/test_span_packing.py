@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from tests.otel.made_traces import made, spans_from
-from tests.storage.deletions import rows
-from tests.storage.stored_spans import (
+from tests.storage.postgres.deletions import rows
+from tests.storage.postgres.stored_spans import (
     LONG_AGO,
     make_pending,
     store_block,
