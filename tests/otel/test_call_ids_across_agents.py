@@ -11,7 +11,7 @@ from tests.otel.made_traces import agent, chat, made, outline, projection_of, to
 from tests.otel.projections import Projected
 from tracer.otel.projection.across_agents import BY_NAME, ONLY_CHOSEN
 from tracer.otel.projection.agents import BY_TEXT
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 PLANNER = [
     agent(1, "planner", asked="go", at=(0, 20)),

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from tracer.otel.dialects.dialect import RequestedCall, Role, SlimSpan, SpanFacts
 from tracer.otel.projection.agents import BY_TEXT, Agents, AgentWork, is_within_tool
 from tracer.otel.projection.forest import ending_of
+from tracer.records import Status
 from tracer.records.arguments import Texts, same_arguments, strings_in
-from tracer.records.status import Status
 
 # --- Spans below the wrong agent.
 #
