@@ -15,7 +15,7 @@ from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.tools import tool
 from tracer.tools.parameters import UserId
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 """Seconds after which what should have happened has not."""
 
 

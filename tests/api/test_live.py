@@ -31,7 +31,7 @@ from tracer.storage.postgres import Pool, ProjectPool, RunWatch, open_pool, post
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.store import RunChanges
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 """Seconds after which what should have happened has not."""
 
 

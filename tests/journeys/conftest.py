@@ -46,7 +46,7 @@ BROWSER_OPTIONS = [
 ]
 
 # For a machine that is busy with the other tests; what is there is seen at once.
-PATIENCE = 60_000
+PATIENCE = 180_000
 expect.set_options(timeout=PATIENCE)
 
 

@@ -17,6 +17,7 @@ from tests.journeys.tree_page import (
     settled_box,
 )
 from tests.sample_runs import START, SampleRun, sample_run
+from tracer.clock import utc_now
 from tracer.records import Status, new_id
 from tracer.records.events import Event, PlanFinished, PlanStarted, StepFinished, ToolCallFinished
 
@@ -65,6 +66,8 @@ def _new_sub_plan(run: SampleRun, number: int) -> PlanStarted:
 async def test_page_of_a_running_run_is_updated_until_the_run_ends(
     page: Page, site: Site, records: Records
 ) -> None:
+    # The page calls a run live for a minute after its last heartbeat, by the browser's clock.
+    await page.clock.set_fixed_time(utc_now())
     run = await records.record(sample_run(finished=False))
     await open_run(page, site.address, run.root, select=run.opening_calls[0])
     await expect(page.get_by_text("Live", exact=True)).to_be_visible()

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 Answer = TypeVar("Answer")
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 """Seconds to wait for something before a test fails."""
 
 

@@ -23,7 +23,7 @@ from tracer.storage.postgres import (
 )
 from tracer.storage.postgres.reader import PostgresReader
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 NEVER = 3600.0
 NOBODY = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
 
